@@ -174,6 +174,7 @@ async def test_a_run_is_begun_and_continues_its_conversation(served: Served) -> 
 async def test_a_conversation_goes_on_with_its_agent(served: Served) -> None:
     async with served.http() as http:
         run = (await http.post("/api/runs", json={"model": "keeper", "prompt": "x"})).json()
+        await wait_for(http, run["id"], "waiting")
         await http.post(f"/api/runs/{run['id']}/cancel")
         await read_events(served, run["id"])
         more = {"prompt": "y", "conversation": run["conversation"]}

@@ -49,7 +49,7 @@ async def is_answered(client: httpx2.AsyncClient) -> bool:
     """Whether the server still answers, that it is not ready."""
     try:
         assert (await client.get("/ready")).status_code == 503
-    except httpx2.ConnectError:
+    except httpx2.TransportError:
         return False
     return True
 
