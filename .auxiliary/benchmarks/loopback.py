@@ -11,10 +11,12 @@ from __future__ import annotations
 import asyncio
 import sys
 
+import msgspec
+
 from vibe_llms.messages.canisters import Usage
 from vibe_llms.testing.wires.anthropic import AnthropicWire
 from vibe_llms.testing.wires.chat_completions import ChatCompletionsWire
-from vibe_llms.testing.wires.core import Asked, Wire
+from vibe_llms.testing.wires.core import Asked, Narrator, Wire
 from vibe_llms.testing.wires.ollama import OllamaWire
 from vibe_llms.testing.wires.responses import ResponsesWire
 
@@ -31,6 +33,16 @@ READ_TOKENS = 30_000
 
 def produce_events(interface: str, chunks: int, read: int) -> list[bytes]:
     """The events of a reply of so many chunks of text, as the fake server sends it."""
+    return _narrate(interface, chunks, read)[0]
+
+
+def produce_whole(interface: str, chunks: int, read: int) -> bytes:
+    """The same reply as one object."""
+    narrator = _narrate(interface, chunks, read)[1]
+    return msgspec.json.encode(narrator.whole("finished"))
+
+
+def _narrate(interface: str, chunks: int, read: int) -> tuple[list[bytes], Narrator]:
     asked = Asked(
         interface=interface,
         model="m",
@@ -45,7 +57,7 @@ def produce_events(interface: str, chunks: int, read: int) -> list[bytes]:
     # In this order: a narrator may begin with what was said before.
     begun = [*narrator.begin()]
     said = narrator.say(words, reasoning=False)
-    return [*begun, *said, *narrator.end("finished")]
+    return [*begun, *said, *narrator.end("finished")], narrator
 
 
 def produce_answer(kind: str, chunks: int, interface: str, read: int) -> bytes:

@@ -70,20 +70,21 @@ def draw(row: Row) -> str:
     return f"{mark}{row.what}: {figures}" + (f"; {ratios}" if ratios else "")
 
 
-def write_page(rows: list[Row]) -> None:
+def write_page(rows: list[Row], figures: str = "figures") -> None:
+    """Write the table between the marks of this name."""
     lines = ["| what | figures (median) | ratio | bar |", "| --- | --- | --- | --- |"]
     for row in rows:
-        figures = ", ".join(
+        measured = ", ".join(
             f"{name} {number(value)} {row.unit}" for name, value in row.figures.items()
         )
         ratios = ", ".join(f"{value:.2f} of {name}" for name, value in row.ratios.items())
         bars = ", ".join(f"≤ {bar:.2f} of {name}" for name, bar in row.bars.items())
-        lines.append(f"| {row.what} | {figures} | {ratios} | {bars} |")
+        lines.append(f"| {row.what} | {measured} | {ratios} | {bars} |")
     machine = (
         f"Measured on {datetime.now(UTC):%Y-%m-%d} with Python {platform.python_version()} on "
         f"{os.cpu_count()} shared cores ({platform.machine()}, {platform.system()})."
     )
-    begin, end = "<!-- figures: begin -->", "<!-- figures: end -->"
+    begin, end = f"<!-- {figures}: begin -->", f"<!-- {figures}: end -->"
     text = PAGE.read_text()
     head, _, rest = text.partition(begin)
     _, _, tail = rest.partition(end)

@@ -1,0 +1,405 @@
+"""The server under load, in one run beside LiteLLM's proxy in front of the same provider.
+
+    python .auxiliary/benchmarks/serving.py                    about five minutes
+    python .auxiliary/benchmarks/serving.py --quick            shorter rounds
+    python .auxiliary/benchmarks/serving.py rates start        parts of those below
+    python .auxiliary/benchmarks/serving.py --page             also write the table of the page
+    python .auxiliary/benchmarks/serving.py --litellm PYTHON   with the LiteLLM of that interpreter
+
+Client, server and provider are a process each, on loopback. CPU time is that of the server's
+process alone. Leaves with 1 where a bar was not held or a reply was wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+from archives import real_disk
+from load import Load, Order, quantile
+from loopback import produce_events
+from measure import HERE, KEY, Row, environment
+from run import draw, write_page
+from upstream import LATE_SECONDS, MODELS, PACE_SECONDS
+
+CHUNKS = 100
+CONNECTIONS = 50
+STREAMS = 500
+#: The clock of the system that counts the CPU time of other processes.
+_TICKS = os.sysconf("SC_CLK_TCK")
+_START_SECONDS = 120.0
+_TEXT = "".join(f"word{number} " for number in range(CHUNKS))
+_FIGURES = "server"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of request: what it is called, and the body for it."""
+
+    name: str
+    path: str
+    said: str
+    stored: bool
+    member: str
+    streamed_member: str
+
+    def order(self, url: str, *, stream: bool = False, model: str = "") -> Order:
+        model = model or ("long" if stream else "short")
+        store = "" if self.path == "/v1/messages" else f',"store":{str(self.stored).lower()}'
+        body = f'{{"model":"{model}",{self.said}{store},"stream":{str(stream).lower()}}}'
+        return Order(
+            url=url,
+            path=self.path,
+            body=body,
+            member=self.streamed_member if stream else self.member,
+            text=_TEXT if stream else "word0 ",
+            connections=CONNECTIONS,
+        )
+
+
+_MESSAGES = '"messages":[{"role":"user","content":"hello #"}]'
+_CONTINUED = (
+    '"messages":[{"role":"user","content":"hello"},{"role":"assistant","content":"word0 "},'
+    '{"role":"user","content":"go on #"}]'
+)
+_CHAT = "/v1/chat/completions"
+KINDS = (
+    Kind("Chat, not stored", _CHAT, _MESSAGES, False, "content", "content"),
+    Kind("Chat, stored", _CHAT, _MESSAGES, True, "content", "content"),
+    Kind(
+        "Messages, stored", "/v1/messages", f'"max_tokens":99,{_MESSAGES}', True, "text", "text"
+    ),
+    Kind("Responses, not stored", "/v1/responses", '"input":"hello #"', False, "text", "delta"),
+    Kind("Responses, stored", "/v1/responses", '"input":"hello #"', True, "text", "delta"),
+)
+UNSTORED, STORED = KINDS[0], KINDS[1]
+
+
+@dataclass(frozen=True)
+class Server:
+    """A process that listens, and how many seconds it took until it was ready."""
+
+    name: str
+    process: int
+    url: str
+    started: float
+
+    @property
+    def cpu_seconds(self) -> float:
+        fields = Path(f"/proc/{self.process}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / _TICKS
+
+    @property
+    def resident_bytes(self) -> int:
+        pages = Path(f"/proc/{self.process}/statm").read_text().split()[1]
+        return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A load, and the CPU seconds that the server took for a reply."""
+
+    load: Load
+    cpu: float
+
+
+@dataclass(frozen=True)
+class Bench:
+    """The processes of a run."""
+
+    upstream: Server
+    ours: Server
+    litellm: Server | None
+    seconds: float
+    produce_ours: Callable[[], contextlib.AbstractContextManager[Server]]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="only these parts")
+    parser.add_argument("--quick", action="store_true", help="a fifth of the time and requests")
+    parser.add_argument("--page", action="store_true", help="write the table of the page")
+    parser.add_argument("--litellm", help="the Python of an environment with litellm[proxy]")
+    options = parser.parse_args()
+    if options.litellm is None:
+        print("without LiteLLM, which --litellm PYTHON measures too", file=sys.stderr)
+    rows: list[Row] = []
+    with _produce_bench(options.litellm, seconds=1.0 if options.quick else 5.0) as bench:
+        for part in options.parts or PARTS:
+            for row in PARTS[part](bench):
+                rows.append(row)
+                print(draw(row), flush=True)
+    if options.page:
+        write_page(rows, _FIGURES)
+    missed = [row for row in rows if not row.held]
+    for row in missed:
+        print(f"not held: {row.what}", file=sys.stderr)
+    return 1 if missed else 0
+
+
+def measure_start(bench: Bench) -> Iterator[Row]:
+    seconds = []
+    for _ in range(5):
+        with bench.produce_ours() as server:
+            seconds.append(server.started)
+    figures = {"ours": sorted(seconds)[len(seconds) // 2]}
+    if bench.litellm is not None:
+        figures["LiteLLM"] = bench.litellm.started
+    figures["bar"] = 1.0
+    yield _compare("start of the process until it is ready", figures, "s", {"bar": 1.0})
+
+
+def measure_rates(bench: Bench) -> Iterator[Row]:
+    for stream in (False, True):
+        what = f"streams of {CHUNKS} chunks" if stream else "replies of one word"
+        theirs = None
+        if bench.litellm is not None:
+            theirs = _measure(bench, bench.litellm, UNSTORED, stream=stream)
+        direct = _measure(bench, bench.upstream, UNSTORED, stream=stream)
+        for kind in KINDS:
+            ours = _measure(bench, bench.ours, kind, stream=stream)
+            rates = {"ours": ours.load.rate}
+            cpu = {"ours": ours.cpu * 1e3}
+            if theirs is not None:
+                rates["LiteLLM"], cpu["LiteLLM"] = theirs.load.rate, theirs.cpu * 1e3
+            rates["direct"] = direct.load.rate
+            # More is better, so the bar is on the turned ratio.
+            turned = {"a tenth": 10 * rates["LiteLLM"] / rates["ours"]} if theirs else {}
+            yield Row(
+                f"{kind.name}: {what} a second", rates, "/s", turned, dict.fromkeys(turned, 1.0)
+            )
+            yield _compare(f"{kind.name}: CPU of one of the {what}", cpu, "ms")
+
+
+def measure_latency(bench: Bench) -> Iterator[Row]:
+    """Latency with 50 clients that each wait for a provider, which takes its time."""
+    servers = [(bench.ours, UNSTORED), (bench.ours, STORED)]
+    if bench.litellm is not None:
+        servers.append((bench.litellm, UNSTORED))
+    for server, kind in servers:
+        measured = _measure(bench, server, kind, model="late", seconds=2 * bench.seconds)
+        added = [(taken - LATE_SECONDS) * 1e3 for taken in measured.load.taken]
+        name = f"{server.name}, {kind.name.partition(', ')[2]}" if server is bench.ours else "LiteLLM"
+        for share, bar in ((0.5, 3.0), (0.99, 13.0)):
+            yield _compare(
+                f"latency that {name} adds, {CONNECTIONS} at once, p{share * 100:g}",
+                {name: quantile(added, share), "bar": bar},
+                "ms",
+                {"bar": 1.0} if server is bench.ours else {},
+            )
+
+
+def measure_streams(bench: Bench) -> Iterator[Row]:
+    """500 streams at once, each with a chunk every tenth of a second."""
+    servers = [(bench.ours, UNSTORED), (bench.ours, STORED), (bench.ours, KINDS[4])]
+    if bench.litellm is not None:
+        servers.append((bench.litellm, UNSTORED))
+    for server, kind in servers:
+        order = kind.order(server.url, stream=True, model="paced")
+        order = msgspec.structs.replace(order, connections=STREAMS, requests=STREAMS)
+        measured = _run_load(server, order)
+        load = measured.load
+        name = server.name if server is not bench.ours else kind.name
+        yield _compare(
+            f"{STREAMS} streams at once, {name}: first text, p99",
+            {"ours": quantile(load.firsts, 0.99), "bar": 1.0},
+            "s",
+            {"bar": 1.0} if server is bench.ours else {},
+        )
+        paced = PACE_SECONDS * CHUNKS
+        yield _compare(
+            f"{STREAMS} streams at once, {name}: whole reply, p99",
+            {"ours": quantile(load.taken, 0.99), "the provider": paced},
+            "s",
+        )
+
+
+def measure_memory(bench: Bench) -> Iterator[Row]:
+    """What the process has resident after many requests, half of them stored."""
+    tenth = int(1_000 * bench.seconds)
+    with bench.produce_ours() as server:
+        resident = []
+        for requests in (tenth, 9 * tenth):
+            for kind in (UNSTORED, STORED):
+                order = kind.order(server.url)
+                _run_load(server, msgspec.structs.replace(order, requests=requests))
+            resident.append(server.resident_bytes / 2**20)
+        yield _compare(
+            f"resident after {20 * tenth:,} requests",
+            {"ours": resident[1], f"after {2 * tenth:,}": resident[0]},
+            "MiB",
+            {f"after {2 * tenth:,}": 1.1},
+        )
+
+
+PARTS: dict[str, Callable[[Bench], Iterator[Row]]] = {
+    "start": measure_start,
+    "rates": measure_rates,
+    "latency": measure_latency,
+    "streams": measure_streams,
+    "memory": measure_memory,
+}
+
+
+def _compare(
+    what: str, figures: dict[str, float], unit: str, bars: dict[str, float] | None = None
+) -> Row:
+    """A row of the first figure against the others."""
+    ours, *others = figures
+    ratios = {other: figures[ours] / figures[other] for other in others}
+    return Row(what, figures, unit, ratios, bars or {})
+
+
+def _measure(
+    bench: Bench,
+    server: Server,
+    kind: Kind,
+    *,
+    stream: bool = False,
+    model: str = "",
+    seconds: float | None = None,
+) -> Measured:
+    order = kind.order(server.url, stream=stream, model=model)
+    # The first ones open connections and make what is made once.
+    _run_load(server, msgspec.structs.replace(order, requests=2 * CONNECTIONS))
+    return _run_load(server, msgspec.structs.replace(order, seconds=seconds or bench.seconds))
+
+
+def _run_load(server: Server, order: Order) -> Measured:
+    begun = server.cpu_seconds
+    command = [sys.executable, str(HERE / "load.py"), msgspec.json.encode(order).decode()]
+    output = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
+    load = msgspec.json.decode(output, type=Load)
+    if load.wrong or not load.replies:
+        raise SystemExit(f"{server.name}: {load.wrong} of {load.replies} replies are wrong")
+    return Measured(load, (server.cpu_seconds - begun) / load.replies)
+
+
+@contextlib.contextmanager
+def _produce_bench(litellm: str | None, *, seconds: float) -> Iterator[Bench]:
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(dir=real_disk()))
+        upstream = stack.enter_context(_serve_upstream())
+        homes = iter(range(100))
+
+        def produce_ours() -> contextlib.AbstractContextManager[Server]:
+            return _serve_ours(Path(folder) / str(next(homes)), upstream.url)
+
+        ours = stack.enter_context(produce_ours())
+        theirs = None
+        if litellm is not None:
+            theirs = stack.enter_context(_serve_litellm(litellm, Path(folder), upstream.url))
+        yield Bench(upstream, ours, theirs, seconds, produce_ours)
+
+
+@contextlib.contextmanager
+def _serve_upstream() -> Iterator[Server]:
+    command = [sys.executable, str(HERE / "upstream.py"), str(CHUNKS)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            url = f"http://127.0.0.1:{process.stdout.readline().strip()}"
+            yield Server("direct", process.pid, url, 0.0)
+        finally:
+            process.kill()
+
+
+@contextlib.contextmanager
+def _serve_ours(home: Path, upstream: str) -> Iterator[Server]:
+    home.mkdir()
+    (home / "config.toml").write_text(
+        "[aliases]\n"
+        + "".join(f'{model} = "openai-chat/{model}"\n' for model in MODELS)
+        + f"[server]\nuser-turns = {2 * STREAMS}\n"
+    )
+    port = _find_port()
+    command = [
+        str(Path(sys.executable).parent / "vibe-llms"),
+        *("serve", "--no-key", "--quiet", "--port", str(port)),
+    ]
+    variables = environment(home, "openai-chat", f"{upstream}/v1")
+    with _serve("ours", command, variables, port, "/ready") as server:
+        yield server
+
+
+@contextlib.contextmanager
+def _serve_litellm(python: str, folder: Path, upstream: str) -> Iterator[Server]:
+    rows = [
+        {
+            "model_name": model,
+            "litellm_params": {
+                "model": f"openai/{model}",
+                "api_base": f"{upstream}/v1",
+                "api_key": KEY,
+            },
+        }
+        for model in MODELS
+    ]
+    file = folder / "litellm.yaml"
+    # JSON is YAML.
+    file.write_bytes(msgspec.json.encode({"model_list": rows}))
+    port = _find_port()
+    command = [
+        str(Path(python).parent / "litellm"),
+        *("--config", str(file), "--port", str(port), "--host", "127.0.0.1", "--num_workers", "1"),
+    ]
+    variables = {
+        **environment(folder),
+        "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+        "LITELLM_LOG": "ERROR",
+        "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true",
+    }
+    with _serve("LiteLLM", command, variables, port, "/health/liveliness") as server:
+        yield server
+
+
+@contextlib.contextmanager
+def _serve(
+    name: str, command: list[str], variables: dict[str, str], port: int, ready: str
+) -> Iterator[Server]:
+    url = f"http://127.0.0.1:{port}"
+    begun = time.perf_counter()
+    with (
+        tempfile.TemporaryFile() as output,
+        subprocess.Popen(command, env=variables, stdout=output, stderr=output) as process,
+    ):
+        try:
+            while not _is_ready(url + ready):
+                if process.poll() is not None or time.perf_counter() - begun > _START_SECONDS:
+                    output.seek(0)
+                    raise SystemExit(f"{name} did not start:\n{output.read()[-2000:].decode()}")
+                time.sleep(0.002)
+            yield Server(name, process.pid, url, time.perf_counter() - begun)
+        finally:
+            process.terminate()
+
+
+def _is_ready(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as response:
+            return bool(response.status == 200)
+    except OSError:
+        return False
+
+
+def _find_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
