@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import sqlite3
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from vibe_llms.exceptions import StorageError
+from msgspec import Struct
+
+from vibe_llms.exceptions import StorageError, VibeLlmsError
 from vibe_llms.storage.databases import open_database
 from vibe_llms.storage.files import make_folder
 
@@ -43,8 +46,35 @@ create table approvals (
 """
 
 
+class _Job(Struct):
+    """Work with the database, and the future of who waits for it."""
+
+    work: Callable[[sqlite3.Connection], Any]
+    done: asyncio.Future[Any]
+    writes: bool
+    durable: bool
+    result: Any = None
+    error: Exception | None = None
+
+    def run(self, database: sqlite3.Connection) -> None:
+        """Do the work; where it fails, nothing is left of what it wrote."""
+        database.execute("savepoint job")
+        try:
+            self.result = self.work(database)
+        except (VibeLlmsError, sqlite3.Error) as error:
+            if not database.in_transaction:
+                # SQLite has undone all work of the transaction.
+                raise
+            database.execute("rollback to job")
+            self.error = error
+        database.execute("release job")
+
+
 class RunFile:
-    """The file, opened on first use; `added` are statements that are run then."""
+    """The file, opened on first use; `added` are statements that are run then.
+
+    Work that comes while other work is being committed waits, and is then committed together.
+    """
 
     def __init__(self, path: Path, *, lock_seconds: float, added: Sequence[str] = ()) -> None:
         self._path = path
@@ -53,6 +83,8 @@ class RunFile:
         self._database: sqlite3.Connection | None = None
         # One thread: its statements are in order, and the loop never waits for a disk.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="runs")
+        self._waiting: list[_Job] = []
+        self._batch: asyncio.Future[None] | None = None
         self._closed = False
 
     def exists(self) -> bool:
@@ -65,6 +97,8 @@ class RunFile:
             return
         self._closed = True
         loop = asyncio.get_running_loop()
+        while self._batch is not None:
+            await asyncio.wait([self._batch])
 
         def work() -> None:
             if self._database is not None:
@@ -74,29 +108,59 @@ class RunFile:
         self._thread.shutdown()
 
     async def write(self, work: Callable[[sqlite3.Connection], T], *, durable: bool = True) -> T:
-        """The result of work in one transaction."""
-
-        def write(database: sqlite3.Connection) -> T:
-            database.execute(f"pragma synchronous = {'full' if durable else 'normal'}")
-            database.execute("begin immediate")
-            # Commits, or rolls back if the work fails.
-            with database:
-                return work(database)
-
-        return await self.run(write)
+        """The result of work that is committed, wholly or not at all."""
+        return await self._do(work, writes=True, durable=durable)
 
     async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """The result of work with the database, in its thread."""
+        """The result of work that only reads."""
+        return await self._do(work)
+
+    async def _do(
+        self,
+        work: Callable[[sqlite3.Connection], T],
+        *,
+        writes: bool = False,
+        durable: bool = False,
+    ) -> T:
         if self._closed:
             raise StorageError("the runs are closed", path=str(self._path))
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Job(work, done, writes, durable))
+        if self._batch is None:
+            self._begin()
+        return await done
 
-        def run() -> T:
-            try:
-                return work(self._open())
-            except sqlite3.Error as error:
-                raise StorageError(f"runs: {error}", path=str(self._path)) from error
+    def _begin(self) -> None:
+        jobs = [job for job in self._waiting if not job.done.done()]
+        self._waiting.clear()
+        self._batch = asyncio.get_running_loop().run_in_executor(self._thread, self._work, jobs)
+        self._batch.add_done_callback(functools.partial(self._end, jobs))
 
-        return await asyncio.get_running_loop().run_in_executor(self._thread, run)
+    def _end(self, jobs: Sequence[_Job], batch: asyncio.Future[None]) -> None:
+        self._batch = None
+        failure = batch.exception()
+        for job in jobs:
+            if job.done.done():
+                continue
+            if (error := failure or job.error) is None:
+                job.done.set_result(job.result)
+            elif isinstance(error, sqlite3.Error):
+                job.done.set_exception(StorageError(f"runs: {error}", path=str(self._path)))
+            else:
+                job.done.set_exception(error)
+        if self._waiting:
+            self._begin()
+
+    def _work(self, jobs: Sequence[_Job]) -> None:
+        """Do some work in one transaction."""
+        database = self._open()
+        durable = any(job.durable for job in jobs)
+        database.execute(f"pragma synchronous = {'full' if durable else 'normal'}")
+        database.execute("begin immediate" if any(job.writes for job in jobs) else "begin")
+        # Commits, or rolls back if the work fails.
+        with database:
+            for job in jobs:
+                job.run(database)
 
     def _open(self) -> sqlite3.Connection:
         if self._database is None:
