@@ -122,9 +122,16 @@ class History:
 
     async def refresh(self) -> None:
         """Read what other processes have added."""
-        if self.archive is not None and self._stored:
+        if self.archive is None:
+            return
+        try:
             restored = await self.archive.restore(self.identity)
-            self.details, self.canisters = restored.details, list(restored.canisters)
+        except ConversationNotFound:
+            if self._stored:
+                raise
+            return
+        self.details, self.canisters = restored.details, list(restored.canisters)
+        self._stored = True
 
     async def fork(self, at: int, *, name: str = "") -> History:
         """An independent history of the canisters before the index `at`."""

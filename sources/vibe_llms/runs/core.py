@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from weakref import WeakValueDictionary
 
@@ -12,7 +13,7 @@ from msgspec import Struct
 from vibe_llms.configuration import Configuration, RunSettings
 from vibe_llms.controls import Controls
 from vibe_llms.conversations.conversation import Conversation
-from vibe_llms.conversations.history import History
+from vibe_llms.conversations.history import History, finish
 from vibe_llms.ensembles.agents import AgentsEnsemble
 from vibe_llms.ensembles.interfaces import Ensemble
 from vibe_llms.exceptions import ConversationNotFound, RequestError
@@ -95,6 +96,8 @@ class Runs:
         )
         #: The conversations of runs that began here, for as long as anything else needs them.
         self._begun: WeakValueDictionary[str, Conversation] = WeakValueDictionary()
+        #: Those of runs in their first epoch that this process works on, or worked on.
+        self._opened: WeakValueDictionary[str, Conversation] = WeakValueDictionary()
 
     async def start(
         self,
@@ -133,17 +136,19 @@ class Runs:
             origin=origin,
         )
         self._begun[record.identity] = conversation
-        await self.store.create(record)
-        self.worker.expect(record.identity)
-        return self._produce_run(record)
+        # A run that is kept is worked on, even if who started it is gone by then.
+        await finish(self.worker.create(record))
+        return self._produce_run(record, conversation)
 
     async def open(self, record: RunRecord) -> Conversation:
         """The conversation of a run: the one that it began with here, or one from its recipe."""
         conversation = self._begun.get(record.identity)
         if conversation is None or conversation.busy:
-            return await self._host.rebuild(record)
-        if record.epoch > 1:
+            conversation = await self._host.rebuild(record)
+        elif record.epoch > 1:
             await conversation.refresh()
+        if record.epoch == 1:
+            self._opened[record.identity] = conversation
         return conversation
 
     async def access(self, run: str) -> Run:
@@ -189,15 +194,19 @@ class Runs:
         if self._owns:
             await self.worker.close()
 
-    def _produce_run(self, record: RunRecord) -> Run:
-        return Run(record, self.store, self.worker, self._read_turn)
+    def _produce_run(self, record: RunRecord, conversation: Conversation | None = None) -> Run:
+        return Run(record, self.store, self.worker, self._read_turn, conversation)
 
     async def _read_turn(self, record: RunRecord) -> Turn:
         """The turn of a run, from the history; empty if nothing of it is stored yet."""
-        try:
-            canisters = await self._host.restore(record.conversation)
-        except ConversationNotFound:
-            canisters = ()
+        opened = self._opened.get(record.identity)
+        canisters: Sequence[Canister] = ()
+        if opened is not None and record.epoch == 1 and opened.identity == record.conversation:
+            # No other process has worked on it.
+            canisters = opened.canisters
+        else:
+            with suppress(ConversationNotFound):
+                canisters = await self._host.restore(record.conversation)
         prompt = [*read_lines(record.prompt)]
         first = prompt[0].identity
         start = next((i for i, one in enumerate(canisters) if one.identity == first), None)

@@ -137,8 +137,11 @@ class RunStore(Protocol):
         """Whether there may be any runs; a store need not be created to say that there are none."""
         ...
 
-    async def create(self, record: RunRecord) -> None:
-        """Keep a new run; `ConversationBusy` if its conversation has a run that has not ended."""
+    async def create(self, record: RunRecord, seconds: float = 0.0) -> None:
+        """Keep a new run; `ConversationBusy` if its conversation has a run that has not ended.
+
+        One that is running already, in its epoch, is its creator's for so many seconds.
+        """
         ...
 
     async def access(self, user: str, run: str) -> RunRecord:

@@ -31,11 +31,14 @@ class Run:
         store: RunStore,
         worker: RunWorker,
         read_turn: Callable[[RunRecord], Awaitable[Turn]],
+        conversation: object = None,
     ) -> None:
+        """A run; `conversation` is kept for as long as this is."""
         self._record = record
         self._store = store
         self._worker = worker
         self._read_turn = read_turn
+        self._conversation = conversation
 
     @property
     def identity(self) -> str:
@@ -78,7 +81,7 @@ class Run:
                     for cursor, event in await self._find_end(after):
                         yield cursor, event
                     return
-                await self._worker.wait_for_claim(_LOOK_SECONDS)
+                await self._worker.wait_for_claim(self.identity, _LOOK_SECONDS)
 
     async def _read(self, after: int) -> Sequence[tuple[int, RunEvent]]:
         found = await self._store.read_events(self._record.user, self.identity, after=after)

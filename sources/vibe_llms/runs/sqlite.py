@@ -51,8 +51,11 @@ class SqliteRunStore(RunFile):
         self._events_seconds = events_days * 86400
         self._purged = 0.0
 
-    async def create(self, record: RunRecord) -> None:
-        """Keep a new run; `ConversationBusy` if its conversation has a run that has not ended."""
+    async def create(self, record: RunRecord, seconds: float = 0.0) -> None:
+        """Keep a new run; `ConversationBusy` if its conversation has a run that has not ended.
+
+        One that is running already, in its epoch, is its creator's for so many seconds.
+        """
 
         def work(database: sqlite3.Connection) -> None:
             user, conversation = record.user, record.conversation
@@ -72,9 +75,10 @@ class SqliteRunStore(RunFile):
             database.execute(
                 f"insert into runs ({_COLUMNS}, until) values ({', '.join('?' * 17)})",  # noqa: S608
                 (
-                    *(user, record.identity, conversation, record.status, 0, 0, now, now),
+                    *(user, record.identity, conversation, record.status, record.epoch),
+                    *(0, now, now),
                     *(msgspec.json.encode(record.recipe), record.prompt, record.opening, details),
-                    *(msgspec.json.encode(record.vouched), record.origin, "", "", 0.0),
+                    *(msgspec.json.encode(record.vouched), record.origin, "", "", now + seconds),
                 ),
             )
 

@@ -8,10 +8,12 @@ from collections.abc import Collection
 from contextlib import suppress
 from contextvars import Context, copy_context
 
+from msgspec.structs import replace
+
 from vibe_llms.configuration import RunSettings
 from vibe_llms.credentials import get_logger
 from vibe_llms.exceptions import StorageError
-from vibe_llms.runs.interfaces import RunStore
+from vibe_llms.runs.interfaces import Lease, RunRecord, RunStatus, RunStore
 from vibe_llms.runs.job import ConversationOpener, RunJob
 from vibe_llms.runs.recorder import RunRecorder
 
@@ -45,11 +47,13 @@ class RunWorker:
         self._jobs: dict[str, RunJob] = {}
         self._contexts: dict[str, Context] = {}
         self._news = asyncio.Event()
-        self._claimed = asyncio.Event()
+        #: Set where a run is claimed that a follower in this process waits for.
+        self._awaited: dict[str, asyncio.Event] = {}
         self._task: asyncio.Task[None] | None = None
         self._beating: asyncio.Task[None] | None = None
         self._problem = ""
-        self._paused = False
+        self._paused = self._closed = False
+        self._creating = 0
         self._failing: set[asyncio.Task[None]] = set()
 
     @property
@@ -67,11 +71,31 @@ class RunWorker:
         job = self._jobs.get(run)
         return None if job is None else job.recorder
 
-    async def wait_for_claim(self, seconds: float) -> None:
+    async def wait_for_claim(self, run: str, seconds: float) -> None:
         """Wait until it has claimed a run, but not for longer than so many seconds."""
+        claimed = self._awaited.setdefault(run, asyncio.Event())
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._claimed.wait()
+                await claimed.wait()
+        self._awaited.pop(run, None)
+
+    async def create(self, record: RunRecord) -> None:
+        """Keep a new run, and work on it at once if this worker may and has room."""
+        if self._paused or len(self._jobs) + self._creating >= self._parallel:
+            await self._store.create(record)
+            self._expect(record.identity)
+            return
+        mine = replace(record, status=RunStatus.RUNNING, epoch=1)
+        self._creating += 1
+        try:
+            await self._store.create(mine, self._lease_seconds)
+        finally:
+            self._creating -= 1
+        if self._closed:
+            await self._store.release(Lease(mine.user, mine.identity, mine.epoch))
+            return
+        self._start()
+        self._take(mine)
 
     def pause(self) -> None:
         """Claim no runs in this process until `resume`; they are left to others."""
@@ -82,7 +106,13 @@ class RunWorker:
         self._paused = False
         self.poke()
 
-    def expect(self, run: str) -> None:
+    def poke(self) -> None:
+        """Start if it has not, and look for orders now."""
+        if not self._paused:
+            self._start()
+            self._news.set()
+
+    def _expect(self, run: str) -> None:
         """Look for a run that begins here; its spans lie within what its caller is doing."""
         self._contexts[run] = copy_context()
         while len(self._contexts) > _EXPECTED:
@@ -90,17 +120,14 @@ class RunWorker:
             del self._contexts[next(iter(self._contexts))]
         self.poke()
 
-    def poke(self) -> None:
-        """Start if it has not, and look for orders now."""
-        if self._paused:
-            return
+    def _start(self) -> None:
         if self._task is None:
             self._task = asyncio.create_task(self._work(), name="worker of runs")
             self._beating = asyncio.create_task(self._beat(), name="leases of runs")
-        self._news.set()
 
     async def close(self) -> None:
         """Give back the runs it has, so that another worker continues them; safe to call twice."""
+        self._closed = True
         tasks = [task for task in (self._task, self._beating) if task is not None]
         for task in tasks:
             task.cancel()
@@ -139,18 +166,21 @@ class RunWorker:
             if (earlier := self._jobs.get(record.identity)) is not None:
                 # This process was stopped for longer than its lease.
                 earlier.lose()
-            context = self._contexts.pop(record.identity, None)
-            job = RunJob(self._store, record, self._open, context)
-            self._jobs[record.identity] = job
-            self._claimed.set()
-            self._claimed = asyncio.Event()
-            job.task.add_done_callback(functools.partial(self._forget, job))
+            self._take(record, self._contexts.pop(record.identity, None))
+
+    def _take(self, record: RunRecord, context: Context | None = None) -> None:
+        job = RunJob(self._store, record, self._open, context)
+        self._jobs[record.identity] = job
+        if (awaited := self._awaited.pop(record.identity, None)) is not None:
+            awaited.set()
+        job.task.add_done_callback(functools.partial(self._forget, job))
 
     def _forget(self, job: RunJob, task: asyncio.Task[None]) -> None:
+        if len(self._jobs) >= self._parallel:
+            self._news.set()
         if self._jobs.get(job.lease.run) is job:
             del self._jobs[job.lease.run]
         job.recorder.leave()
-        self._news.set()
         if task.cancelled() or (error := task.exception()) is None:
             return
         if isinstance(error, StorageError):

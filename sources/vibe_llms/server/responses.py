@@ -234,7 +234,8 @@ async def _wait(run: Run) -> None:
 
 
 async def _describe(run: Run) -> Item:
-    record, origin = await run.access(), _read_origin(run)
+    turn = await run.read()
+    record, origin = run.record, _read_origin(run)
     waiting = record.status is RunStatus.WAITING
     state = ResponseState(
         identity=run.identity,
@@ -242,7 +243,7 @@ async def _describe(run: Run) -> Item:
         created=record.created,
         status=record.status,
         ended=record.updated if record.status.ended else None,
-        turn=await run.read(),
+        turn=turn,
         approvals=await run.survey_approvals() if waiting else (),
         error=record.error,
         kind=record.kind,
