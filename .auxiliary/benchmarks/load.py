@@ -123,9 +123,10 @@ class Loading:
 
     async def run(self) -> Load:
         address = urlsplit(self._order.url)
+        host, port = address.hostname or "", address.port or 0
         loop = asyncio.get_running_loop()
         connections = [
-            (await loop.create_connection(lambda: Connection(self), address.hostname, address.port))
+            (await loop.create_connection(lambda: Connection(self), host, port))
             for _ in range(self._order.connections)
         ]
         begun = time.perf_counter()

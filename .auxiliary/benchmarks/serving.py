@@ -28,7 +28,6 @@ from pathlib import Path
 import msgspec
 from archives import real_disk
 from load import Load, Order, quantile
-from loopback import produce_events
 from measure import HERE, KEY, Row, environment
 from run import draw, write_page
 from upstream import LATE_SECONDS, MODELS, PACE_SECONDS
@@ -77,9 +76,7 @@ _CHAT = "/v1/chat/completions"
 KINDS = (
     Kind("Chat, not stored", _CHAT, _MESSAGES, False, "content", "content"),
     Kind("Chat, stored", _CHAT, _MESSAGES, True, "content", "content"),
-    Kind(
-        "Messages, stored", "/v1/messages", f'"max_tokens":99,{_MESSAGES}', True, "text", "text"
-    ),
+    Kind("Messages, stored", "/v1/messages", f'"max_tokens":99,{_MESSAGES}', True, "text", "text"),
     Kind("Responses, not stored", "/v1/responses", '"input":"hello #"', False, "text", "delta"),
     Kind("Responses, stored", "/v1/responses", '"input":"hello #"', True, "text", "delta"),
 )
@@ -192,7 +189,7 @@ def measure_latency(bench: Bench) -> Iterator[Row]:
     for server, kind in servers:
         measured = _measure(bench, server, kind, model="late", seconds=2 * bench.seconds)
         added = [(taken - LATE_SECONDS) * 1e3 for taken in measured.load.taken]
-        name = f"{server.name}, {kind.name.partition(', ')[2]}" if server is bench.ours else "LiteLLM"
+        name = kind.name if server is bench.ours else server.name
         for share, bar in ((0.5, 3.0), (0.99, 13.0)):
             yield _compare(
                 f"latency that {name} adds, {CONNECTIONS} at once, p{share * 100:g}",

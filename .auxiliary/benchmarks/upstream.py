@@ -55,10 +55,12 @@ class Upstream(asyncio.Protocol):
         self._read += data
         head, blank, body = self._read.partition(b"\r\n\r\n")
         _, _, length = head.lower().partition(b"content-length:")
-        if not length: print(head, file=sys.stderr)
-        if not blank or len(body) < int(length.split(b"\r\n", 1)[0]):
+        if not blank or len(body) < int(length.split(b"\r\n", 1)[0] or 0):
             return
         self._read = b""
+        if not head.startswith(b"POST"):
+            self._transport.write(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n")
+            return
         request = msgspec.json.decode(body, type=Request)
         if request.model == "paced":
             self._transport.write(self._long.head)
@@ -82,9 +84,7 @@ class Upstream(asyncio.Protocol):
 async def serve(chunks: int) -> None:
     short, long = Reply(1), Reply(chunks)
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(
-        lambda: Upstream(short, long), "127.0.0.1", 0, backlog=2048
-    )
+    server = await loop.create_server(lambda: Upstream(short, long), "127.0.0.1", 0, backlog=2048)
     print(server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()
 

@@ -29,6 +29,7 @@ from vibe_llms.messages.canisters import (
     InvocationCanister,
     ResultCanister,
     StopReason,
+    UserCanister,
 )
 from vibe_llms.providers.scripted.client import ScriptedModel
 from vibe_llms.runs import (
@@ -93,12 +94,14 @@ class Rig:
         for name, script in SCRIPTS.items():
             (home / f"{name}.toml").write_text(script)
 
-    async def open(self, *, approval: Approval = "allow", **marks: Any) -> Session:
+    async def open(
+        self, *, approval: Approval = "allow", parallel: int = 64, **marks: Any
+    ) -> Session:
         """A session with the tools of the bank."""
         scripts = {name: str(self.home / f"{name}.toml") for name in SCRIPTS}
         settings = {
             "storage": {"durability": "fast"},
-            "runs": {"lease-seconds": 1},
+            "runs": {"lease-seconds": 1, "parallel": parallel},
             "stream": {"retries": 0},
             "providers": {"scripted": {"scripts": scripts}},
         }
@@ -411,6 +414,29 @@ async def test_a_run_that_moved_to_a_fork_is_continued_there(rig: Rig) -> None:
     found = await other.access_run(run.identity)
     assert (await found.result()).text == "It is done."
     assert rig.bank.transfers == 1
+
+
+async def test_a_run_begins_where_it_is_started_unless_there_is_no_room(rig: Rig) -> None:
+    session = await rig.open(parallel=1)
+    slow = await rig.start(session, "slow")
+    assert (slow.record.epoch, slow.record.status) == (1, RunStatus.RUNNING)
+    queued = await rig.start(session, "talk")
+    assert (queued.record.epoch, queued.record.status) == (0, RunStatus.QUEUED)
+    await slow.cancel()
+    assert (await queued.result()).text == TEXT
+
+
+async def test_a_conversation_of_this_process_that_another_stored_is_read_again(rig: Rig) -> None:
+    one, other = await rig.open(), await rig.open()
+    one.access_runs().worker.pause()
+    conversation = await one.begin("scripted/talk")
+    run = await one.start(conversation, "Go on.")
+    other.access_runs().worker.poke()
+    assert (await run.result()).text == TEXT
+    await conversation.refresh()
+    assert [type(canister) for canister in conversation.canisters] == [
+        *(UserCanister, AssistantCanister)
+    ]
 
 
 async def test_what_moved_a_run_is_recorded_before_its_calls(rig: Rig) -> None:

@@ -137,8 +137,8 @@ class Runs:
         )
         self._begun[record.identity] = conversation
         # A run that is kept is worked on, even if who started it is gone by then.
-        await finish(self.worker.create(record))
-        return self._produce_run(record, conversation)
+        created = await finish(self.worker.create(record))
+        return self._produce_run(created, conversation)
 
     async def open(self, record: RunRecord) -> Conversation:
         """The conversation of a run: the one that it began with here, or one from its recipe."""

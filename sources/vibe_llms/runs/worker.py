@@ -79,12 +79,12 @@ class RunWorker:
                 await claimed.wait()
         self._awaited.pop(run, None)
 
-    async def create(self, record: RunRecord) -> None:
+    async def create(self, record: RunRecord) -> RunRecord:
         """Keep a new run, and work on it at once if this worker may and has room."""
         if self._paused or len(self._jobs) + self._creating >= self._parallel:
             await self._store.create(record)
             self._expect(record.identity)
-            return
+            return record
         mine = replace(record, status=RunStatus.RUNNING, epoch=1)
         self._creating += 1
         try:
@@ -93,9 +93,10 @@ class RunWorker:
             self._creating -= 1
         if self._closed:
             await self._store.release(Lease(mine.user, mine.identity, mine.epoch))
-            return
-        self._start()
-        self._take(mine)
+        else:
+            self._start()
+            self._take(mine)
+        return mine
 
     def pause(self) -> None:
         """Claim no runs in this process until `resume`; they are left to others."""
