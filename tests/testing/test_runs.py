@@ -54,6 +54,14 @@ class Hasty(SqliteRunStore):
         return await self.write(take)
 
 
+class Impartial(SqliteRunStore):
+    """Any worker may take a new run."""
+
+    async def create(self, record: RunRecord, seconds: float = 0.0) -> None:
+        queued = msgspec.structs.replace(record, status=RunStatus.QUEUED)
+        await super().create(queued)
+
+
 class Fickle(SqliteRunStore):
     """The last decision on a call counts."""
 
@@ -110,6 +118,7 @@ BROKEN: dict[Callable[..., SqliteRunStore], str] = {
     Unfenced: "begin_call of an earlier epoch: no LeaseLost",
     Repeating: "it is read again",
     Hasty: "were claimed",
+    Impartial: "although its creator works on it",
     Fickle: "decision",
     Credulous: "the decision holds for a tool that has changed",
     Partial: "a write that was refused is kept in part",

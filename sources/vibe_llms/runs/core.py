@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -176,8 +177,8 @@ class Runs:
     async def finish(self) -> None:
         """Work on runs, those that other processes left too, until there are none to work on."""
         self.worker.resume()
-        while self.worker.busy or await self.are_left():
-            await self.worker.wait_for_claim(_LOOK_SECONDS)
+        while self.worker.busy or await self.are_left():  # noqa: ASYNC110  (of other processes)
+            await asyncio.sleep(_LOOK_SECONDS)
 
     async def are_left(self) -> bool:
         """Whether there are runs that no process works on, although this one could."""

@@ -201,6 +201,18 @@ async def _check_a_run_has_one_worker(stores: _Stores) -> None:
     require(not orders.claimable, "a run that a worker has can be claimed")
 
 
+async def _check_a_creator_may_be_the_worker(stores: _Stores) -> None:
+    record = stores.record(status=RunStatus.RUNNING, epoch=1)
+    await stores.one.create(record, _LONG_SECONDS)
+    lease = Lease(stores.user, record.identity, 1)
+    require(
+        await stores.other.claim(stores.user, 1, known=()) is None,
+        "a run is claimed although its creator works on it",
+    )
+    require(not await stores.one.renew([lease], 0), "the creator has no lease")
+    require((await stores.claim()).epoch == 2, "the lease of a creator does not end")
+
+
 async def _check_leases_end(stores: _Stores) -> None:
     run = (await stores.create()).identity
     await stores.claim(seconds=0)
@@ -408,6 +420,7 @@ _CHECKS: Sequence[_Check] = (
     _check_users_are_apart,
     _check_one_run_at_a_time,
     _check_a_run_has_one_worker,
+    _check_a_creator_may_be_the_worker,
     _check_leases_end,
     _check_only_the_last_worker_writes,
     _check_calls_are_marked,
