@@ -8,6 +8,7 @@ from vibe_llms.ensembles.core import register
 from vibe_llms.ensembles.functions import FunctionEnsemble
 from vibe_llms.ensembles.interfaces import Ensemble
 from vibe_llms.invocation.invokers import InvocationContext
+from vibe_llms.messages.contents import ImageContent
 
 
 def produce_clock(name: str, _: Any) -> Ensemble:
@@ -30,6 +31,16 @@ def produce_clock(name: str, _: Any) -> Ensemble:
     def smash() -> str:
         """Break the clock."""
         raise RuntimeError("it is made of steel")
+
+    @clock.register(show_in_stage=False)
+    def whisper(secret: str) -> str:
+        """Tell the clock a secret."""
+        return "hush"
+
+    @clock.register()
+    def draw() -> ImageContent:
+        """Draw the clock."""
+        return ImageContent(b"\x89PNG\r\n\x1a\n", "image/png")
 
     @clock.register(approval="ask")
     def sell(price: int) -> str:

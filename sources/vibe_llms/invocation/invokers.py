@@ -67,6 +67,9 @@ class Invoker(Struct, frozen=True, kw_only=True):
     in the same conversation gets the first result, and the tool does not run again. An `idempotent`
     tool may run again if a crash left it unknown whether it ran, because twice is the same as once.
 
+    With `show_in_stage` off, clients of the server see that the tool is called, and its progress,
+    but neither arguments nor result.
+
     `timeout_seconds`, `shown_bytes` and `kept_bytes` override the limits of `[tools]`.
     `annotations` are what its server says about it besides name, description and schema. `caution`
     is shown after the reason when a call needs approval. `blocked` says why the tool does not run
@@ -94,6 +97,7 @@ class Invoker(Struct, frozen=True, kw_only=True):
     pure: bool = False
     elsewhere: bool = False
     idempotent: bool = False
+    show_in_stage: bool = True
     timeout_seconds: float | None = None
     shown_bytes: int | None = None
     kept_bytes: int | None = None
@@ -222,6 +226,7 @@ class InvokerOptions(TypedDict, total=False):
     sends: bool
     pure: bool
     idempotent: bool
+    show_in_stage: bool
     timeout_seconds: float
     shown_bytes: int
     kept_bytes: int
@@ -238,9 +243,9 @@ def invoker(
     """Mark a function as a tool and set its options; the function itself stays unchanged.
 
     The options are `aliases`, `approval`, `outside`, `sends`, `pure`, `idempotent`,
-    `timeout_seconds`, `shown_bytes` and `kept_bytes` as an `Invoker` has them, and `llm_format` and
-    `gui_format`, which render what the function returns for the model and for people: a template
-    such as `"{city}: {degrees}°"`, or a function of the value.
+    `show_in_stage`, `timeout_seconds`, `shown_bytes` and `kept_bytes` as an `Invoker` has them, and
+    `llm_format` and `gui_format`, which render what the function returns for the model and for
+    people: a template such as `"{city}: {degrees}°"`, or a function of the value.
 
     >>> @invoker(aliases=["sum"], llm_format="the sum is {0}".format)
     ... def add(a: int, b: int) -> int:

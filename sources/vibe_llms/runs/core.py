@@ -261,6 +261,7 @@ class Runs:
             ensembles=tuple(one.name for one in toolbox.ensembles if self._host.is_row(one)),
             collections=settings.collections,
             invokers=tuple(one.name for one in toolbox.own if not one.elsewhere),
+            unshown=tuple(name for name, one in settings.invokers.items() if not one.show_in_stage),
             withheld=tuple(sorted(toolbox.withheld)),
             hooks=tuple(one.name for one in settings.hooks),
             tool_mode=settings.tool_mode,

@@ -49,7 +49,8 @@ class Recipe(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """How any process rebuilds the conversation of a run: by names, which its registries know.
 
     With `agents`, those that its agent may ask are offered as tools. `instructions` are for this
-    run only, and are not kept in the conversation.
+    run only, and are not kept in the conversation. `unshown` are tools whose arguments and results
+    are not shown in stages.
     """
 
     model: str
@@ -59,6 +60,7 @@ class Recipe(Struct, frozen=True, omit_defaults=True, kw_only=True):
     ensembles: tuple[str, ...] = ()
     collections: tuple[str, ...] = ()
     invokers: tuple[str, ...] = ()
+    unshown: tuple[str, ...] = ()
     withheld: tuple[str, ...] = ()
     hooks: tuple[str, ...] = ()
     tool_mode: ToolMode | None = None

@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Protocol
 
 from vibe_llms.events import Event
 from vibe_llms.exceptions import VibeLlmsError
-from vibe_llms.messages.canisters import InvocationCanister, Turn
 from vibe_llms.server.core import ServerCore
 from vibe_llms.server.exchanges import Exchange
 from vibe_llms.server.failures import describe_failure
 from vibe_llms.server.spaces import UserSpace
-from vibe_llms.server.turns import ServedTurn, TurnOrder
+from vibe_llms.server.turns import Outcome, ServedTurn, TurnOrder
 
 
 class ReplyWriter(Protocol):
     """Writes the reply to one request in a dialect: whole, or as events."""
 
-    def encode(self, text: str, calls: Sequence[InvocationCanister], turn: Turn[None]) -> bytes:
-        """The whole reply: its text, and the calls that the client has to answer."""
+    def encode(self, outcome: Outcome) -> bytes:
+        """The whole reply."""
         ...
 
     def write(self, event: Event) -> bytes:
         """What an event becomes; nothing before there is something to show."""
         ...
 
-    def finish(self, turn: Turn[None]) -> bytes:
+    def finish(self, outcome: Outcome) -> bytes:
         """What follows the last event."""
         ...
 
@@ -37,7 +36,7 @@ async def answer(
     exchange: Exchange,
     space: UserSpace,
     order: TurnOrder,
-    writer: ReplyWriter,
+    produce_writer: Callable[[ServedTurn], ReplyWriter],
     *,
     stream: bool,
 ) -> None:
@@ -45,6 +44,7 @@ async def answer(
     async with exchange.until_disconnect(), core.turn_limit():
         with space.turn():
             served = await ServedTurn.begin(space, order)
+            writer = produce_writer(served)
             try:
                 if stream:
                     parts = _write_events(exchange, served, writer)
@@ -55,9 +55,8 @@ async def answer(
             except VibeLlmsError:
                 await served.withdraw()
                 raise
-            served.conclude(turn)
-        text, calls = served.read(turn)
-        await exchange.reply(writer.encode(text, calls, turn))
+            outcome = await served.conclude(turn)
+        await exchange.reply(writer.encode(outcome))
 
 
 async def _write_events(
@@ -73,8 +72,7 @@ async def _write_events(
                     yield chunk
             assert events.turn is not None
             turn = events.turn
-        served.conclude(turn)
-        yield writer.finish(turn)
+        yield writer.finish(await served.conclude(turn))
     except VibeLlmsError as error:
         if not begun:
             raise

@@ -14,6 +14,14 @@ async def complete_chat(core: ServerCore, exchange: Exchange, space: UserSpace) 
     """Answer a request with a turn, streamed or whole; a disconnect cancels the turn."""
     request = read_request(await exchange.read(core.settings))
     tools = {tool.function.name for tool in request.tools or ()}
-    writer = ChunkWriter(request.model, tools, usage=request.includes_usage)
-    order = read_order(request)
-    await answer(core, exchange, space, order, writer, stream=bool(request.stream))
+    await answer(
+        *(core, exchange, space, read_order(request)),
+        lambda served: ChunkWriter(
+            request.model,
+            tools,
+            usage=request.includes_usage,
+            stages=bool(request.stages),
+            hidden=served.hidden if request.stages else (),
+        ),
+        stream=bool(request.stream),
+    )

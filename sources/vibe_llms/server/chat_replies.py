@@ -5,10 +5,13 @@ Source: `types/chat/chat_completion.py` and `chat_completion_chunk.py` of openai
 
 from __future__ import annotations
 
+import base64
 import time
 from collections.abc import Collection, Sequence
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from vibe_llms.events import (
     Event,
@@ -18,12 +21,7 @@ from vibe_llms.events import (
     ReasoningChunk,
     TextChunk,
 )
-from vibe_llms.messages.canisters import (
-    InvocationCanister,
-    StopReason,
-    Turn,
-    Usage,
-)
+from vibe_llms.messages.canisters import StopReason, Usage
 from vibe_llms.messages.identities import produce_identity
 from vibe_llms.providers.openai.chat_completions.chunks import (
     CallPiece,
@@ -35,7 +33,9 @@ from vibe_llms.providers.openai.chat_completions.chunks import (
     NativeUsage,
     PromptDetails,
 )
-from vibe_llms.server.turns import BETWEEN, read_thoughts
+from vibe_llms.server.stages import Stage, StageWriter, describe_stages
+from vibe_llms.server.states import ReplyState, StateSigner
+from vibe_llms.server.turns import BETWEEN, Outcome, read_thoughts
 
 
 class SentCall(CallPiece, omit_defaults=True):
@@ -44,10 +44,28 @@ class SentCall(CallPiece, omit_defaults=True):
     type: str | None = None
 
 
+class SentAttachment(Struct, omit_defaults=True):
+    """An image or a file that the agent made, in base64."""
+
+    index: int
+    type: str
+    title: str
+    data: str
+
+
+class CustomContent(Struct, omit_defaults=True):
+    """What DIAL adds to a message, or more of it."""
+
+    stages: Sequence[Stage] | None = None
+    attachments: Sequence[SentAttachment] | None = None
+    state: ReplyState | None = None
+
+
 class SentMessage(MessageDelta, omit_defaults=True):
     """A message, or more of one."""
 
     role: str | None = None
+    custom_content: CustomContent | None = None
 
 
 class SentReply(Chunk, omit_defaults=True):
@@ -66,14 +84,14 @@ DONE = b"data: [DONE]\n\n"
 _ENCODER = msgspec.json.Encoder()
 
 
-def encode_reply(
-    model: str, text: str, calls: Sequence[InvocationCanister], turn: Turn[None]
-) -> bytes:
+def encode_reply(model: str, outcome: Outcome, custom: CustomContent | None = None) -> bytes:
     """A reply that is not streamed."""
+    turn, calls = outcome.turn, outcome.calls
     message = SentMessage(
         role="assistant",
-        content=text if text or not calls else None,
+        content=outcome.text if outcome.text or not calls else None,
         reasoning_content=read_thoughts(turn) or None,
+        custom_content=custom,
         tool_calls=[
             SentCall(
                 id=name_call(call.identity),
@@ -103,7 +121,21 @@ def name_call(identity: str) -> str:
 class ChunkWriter:
     """Writes the chunks of one reply; what all of them share is encoded once."""
 
-    def __init__(self, model: str, tools: Collection[str], *, usage: bool) -> None:
+    def __init__(
+        self,
+        model: str,
+        tools: Collection[str],
+        *,
+        usage: bool,
+        stages: bool = False,
+        hidden: Collection[str] = (),
+        signer: StateSigner | None = None,
+    ) -> None:
+        """A writer for a client whose own tools have these names.
+
+        With `stages` it shows what the agent's tools do, but only the names of those `hidden`; with
+        a `signer` also a state, and the images and files of the turn.
+        """
         self._model = model
         shared = SentReply(
             id=_produce_id(), object="chat.completion.chunk", created=int(time.time()), model=model
@@ -116,15 +148,22 @@ class ChunkWriter:
         self._text_end = b"}" + self._end
         self._tools = tools
         self._usage = usage
+        self._hidden = hidden
+        self._stages = StageWriter(hidden) if stages else None
+        self._signer = signer
         self._begun = False
         self._said = False
         #: What stands before the next text: the space between two messages.
         self._space = ""
         self._calls: dict[str, int] = {}
 
-    def encode(self, text: str, calls: Sequence[InvocationCanister], turn: Turn[None]) -> bytes:
+    def encode(self, outcome: Outcome) -> bytes:
         """The whole reply, which is not streamed."""
-        return encode_reply(self._model, text, calls, turn)
+        custom = self._conclude(outcome)
+        if self._stages is not None:
+            stages = [*describe_stages(outcome.turn.canisters, self._hidden)]
+            custom = replace(custom or CustomContent(), stages=stages or None)
+        return encode_reply(self._model, outcome, custom)
 
     def write(self, event: Event) -> bytes:
         """The chunks that an event becomes; empty for most events that are not text."""
@@ -143,17 +182,43 @@ class ChunkWriter:
                 return self._write_delta(MessageDelta(tool_calls=[piece]))
             case MessageStartedEvent():
                 return self._start(event)
+        if self._stages is not None and (stages := self._stages.write(event)):
+            return self._begin() + self._write_custom(CustomContent(stages=stages))
         return b""
 
-    def finish(self, turn: Turn[None]) -> bytes:
+    def finish(self, outcome: Outcome) -> bytes:
         """The chunks after the last event."""
+        turn = outcome.turn
         finish = _ENCODER.encode(_finish(turn.stop_reason))
+        custom = b""
+        if (content := self._conclude(outcome)) is not None:
+            custom = self._write_custom(content)
         end = self._choice + b'{},"finish_reason":' + finish + b"}]" + self._tail
         usage = b""
         if self._usage:
             counted = _ENCODER.encode(_encode_usage(turn.usage))
             usage = self._head + b',"choices":[],"usage":' + counted + b"}\n\n"
-        return self._begin() + end + usage + DONE
+        return self._begin() + custom + end + usage + DONE
+
+    def _conclude(self, outcome: Outcome) -> CustomContent | None:
+        """What follows the reply on the path of DIAL."""
+        if self._signer is None:
+            return None
+        attachments = [
+            SentAttachment(
+                index,
+                one.mimetype,
+                getattr(one, "name", "") or "attachment",
+                base64.b64encode(one.data).decode(),
+            )
+            for index, one in enumerate(outcome.media)
+            if isinstance(one.data, bytes)
+        ]
+        state = self._signer.write(outcome.turn.canisters, outcome.visible)
+        return CustomContent(attachments=attachments or None, state=state)
+
+    def _write_custom(self, content: CustomContent) -> bytes:
+        return self._write_delta(SentMessage(custom_content=content))
 
     def _start(self, event: MessageStartedEvent) -> bytes:
         if event.role == "assistant":

@@ -153,7 +153,7 @@ class StreamOptions(Struct):
 
 
 class ChatRequest(Struct):
-    """The body of a request."""
+    """The body of a request; with `stages`, which is ours, the reply shows what tools do."""
 
     model: str
     messages: Annotated[list[Message], Meta(min_length=1)]
@@ -175,6 +175,7 @@ class ChatRequest(Struct):
     service_tier: str | None = None
     n: int | None = None
     modalities: list[str] | None = None
+    stages: bool | None = None
 
     @property
     def includes_usage(self) -> bool:
@@ -188,22 +189,32 @@ _DECODER = msgspec.json.Decoder(ChatRequest)
 def read_request(body: bytes) -> ChatRequest:
     """The request in a body; `Rejected` names the member that is wrong."""
     request = read_body(_DECODER, body)
+    check_request(request)
+    return request
+
+
+def check_request(request: ChatRequest) -> None:
+    """Raise for what no model here can do."""
     if request.n is not None and request.n != 1:
         raise Rejected("there is one choice only", param="n", code="unsupported_value")
     if "audio" in (request.modalities or ()):
         raise Rejected("replies are text", param="modalities", code="unsupported_value")
-    return request
 
 
-def read_order(request: ChatRequest) -> TurnOrder:
-    """What a request asks for."""
+def read_order(
+    request: ChatRequest,
+    said: Sequence[Canister] | None = None,
+    states: Mapping[str, Sequence[Canister]] = {},
+) -> TurnOrder:
+    """What a request asks for; `said` are its messages, if they were read otherwise."""
     form = request.response_format
     schema = form.json_schema if form is not None and form.type == "json_schema" else None
     if form is not None and form.type == "json_schema" and (schema is None or not schema.schema):
         raise Rejected("a json_schema needs a schema", param="response_format.json_schema")
     return TurnOrder(
         model=request.model,
-        said=read_messages(request.messages),
+        said=read_messages(request.messages) if said is None else said,
+        states=states,
         tools=declare_tools(
             (tool.function.name, tool.function.description, tool.function.parameters)
             for tool in request.tools or ()
@@ -222,31 +233,33 @@ def read_messages(
 
     `open_calls` are the identities of calls before these messages, by the client's names for them.
     """
-    said: list[Canister] = []
     calls = dict(open_calls)
-    for index, message in enumerate(messages):
-        param = f"messages[{index}]"
-        contents = _read_contents(message, f"{param}.content")
-        match message.role:
-            case "system" | "developer":
-                said.append(SupervisorCanister(contents))
-            case "user":
-                said.append(UserCanister(contents))
-            case "assistant":
-                if contents:
-                    said.append(AssistantCanister(contents))
-                for piece in message.tool_calls or ():
-                    call = _read_call(piece, param)
-                    calls[call.call] = call.identity
-                    said.append(call)
-            case "tool":
-                if message.tool_call_id not in calls:
-                    raise Rejected(
-                        f"there is no call {message.tool_call_id!r} before its result",
-                        param=f"{param}.tool_call_id",
-                    )
-                said.append(ResultCanister(contents, invocation=calls[message.tool_call_id]))
-    return said
+    return [
+        canister
+        for index, message in enumerate(messages)
+        for canister in read_message(message, calls, f"messages[{index}]")
+    ]
+
+
+def read_message(message: Message, calls: dict[str, str], param: str) -> Sequence[Canister]:
+    """A message as canisters; `calls` are the identities of calls so far, and grow by its own."""
+    contents = _read_contents(message, f"{param}.content")
+    match message.role:
+        case "system" | "developer":
+            return (SupervisorCanister(contents),)
+        case "user":
+            return (UserCanister(contents),)
+        case "assistant":
+            made = [_read_call(piece, param) for piece in message.tool_calls or ()]
+            calls.update((call.call, call.identity) for call in made)
+            return [*([AssistantCanister(contents)] if contents else []), *made]
+        case "tool":
+            if message.tool_call_id not in calls:
+                raise Rejected(
+                    f"there is no call {message.tool_call_id!r} before its result",
+                    param=f"{param}.tool_call_id",
+                )
+            return (ResultCanister(contents, invocation=calls[message.tool_call_id]),)
 
 
 def _read_contents(message: Message, param: str) -> tuple[Content, ...]:
@@ -264,18 +277,19 @@ def _read_part(part: Part, param: str) -> Content:
             if is_web_address(url):
                 # The provider reads it; nothing is fetched here.
                 return ImageContent(Location(repair_text(url)))
-            data, mimetype = _read_data_url(url, param)
+            data, mimetype = read_data_url(url, param)
             return ImageContent(data, mimetype)
         case AudioPart(input_audio=InputAudio(data=encoded, format=kind)):
             return AudioContent(read_base64(encoded, param), f"audio/{kind}")
         case FilePart(file=FileData(file_data=str(encoded), filename=name)):
-            data, mimetype = _read_data_url(encoded, param)
+            data, mimetype = read_data_url(encoded, param)
             return FileContent(data, mimetype, repair_text(name or ""))
         case FilePart():
             raise Rejected("a file needs file_data; no files are uploaded here", param=param)
 
 
-def _read_data_url(url: str, param: str) -> tuple[bytes, str]:
+def read_data_url(url: str, param: str) -> tuple[bytes, str]:
+    """The data in an address, and its type."""
     found = _DATA_URL.match(url)
     if found is None:
         raise Rejected(

@@ -21,6 +21,8 @@ class ServerCore:
 
     def __init__(self, configuration: Configuration, settings: ServerSettings) -> None:
         self.settings = settings
+        #: What the server keeps for all users.
+        self.folder = configuration.places.data / "server"
         self.embedders = Embedders(configuration)
         self.metrics = Metrics(lambda: self.spaces.running)
         traced = configuration.telemetry.enabled

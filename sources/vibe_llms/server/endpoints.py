@@ -65,6 +65,11 @@ from vibe_llms.server.chat_completions import complete_chat
 from vibe_llms.server.chat_replies import SentReply
 from vibe_llms.server.chat_requests import ChatRequest
 from vibe_llms.server.core import ServerCore
+from vibe_llms.server.deployments import (
+    DeploymentQuery,
+    DeploymentRequest,
+    complete_deployment,
+)
 from vibe_llms.server.embeddings import EmbeddingReply, EmbeddingRequest, create_embeddings
 from vibe_llms.server.exchanges import Exchange
 from vibe_llms.server.failures import Rejected
@@ -163,6 +168,15 @@ ENDPOINTS: Mapping[str, Mapping[str, Endpoint]] = {
             query=RunQuery,
             headers={"Last-Event-ID": "The cursor of the last event that arrived."},
             events=RunEvent,
+        )
+    },
+    "/openai/deployments/{agent...}/chat/completions": {
+        "POST": UserEndpoint(
+            handler=complete_deployment,
+            query=DeploymentQuery,
+            body=DeploymentRequest,
+            reply=SentReply,
+            events=SentReply,
         )
     },
     "/v1/chat/completions": {

@@ -24,8 +24,11 @@ async def create_message(core: ServerCore, exchange: Exchange, space: UserSpace)
     """Answer a request with a turn, streamed or whole; a disconnect cancels the turn."""
     request = read_request(await exchange.read(core.settings))
     order = read_order(request)
-    writer = EventWriter(request.model, {tool.name for tool in order.tools})
-    await answer(core, exchange, space, order, writer, stream=bool(request.stream))
+    await answer(
+        *(core, exchange, space, order),
+        lambda _: EventWriter(request.model, {tool.name for tool in order.tools}),
+        stream=bool(request.stream),
+    )
 
 
 async def count_message_tokens(core: ServerCore, exchange: Exchange, space: UserSpace) -> None:

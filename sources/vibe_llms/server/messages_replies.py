@@ -5,7 +5,7 @@ Source: `types/message.py` and `types/raw_message_stream_event.py` of anthropic 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 
 import msgspec
 from msgspec import Raw
@@ -18,7 +18,7 @@ from vibe_llms.events import (
     ReasoningChunk,
     TextChunk,
 )
-from vibe_llms.messages.canisters import InvocationCanister, StopReason, Turn, Usage
+from vibe_llms.messages.canisters import StopReason, Turn, Usage
 from vibe_llms.messages.identities import produce_identity
 from vibe_llms.providers.anthropic.events import (
     BlockDelta,
@@ -37,7 +37,7 @@ from vibe_llms.providers.anthropic.events import (
     TextStep,
     ThinkingStep,
 )
-from vibe_llms.server.turns import BETWEEN, read_thoughts
+from vibe_llms.server.turns import BETWEEN, Outcome, read_thoughts
 
 
 class SentMessage(Message, kw_only=True, omit_defaults=True):
@@ -77,14 +77,17 @@ class EventWriter:
         self._call = ""
         self._text = b""
 
-    def encode(self, text: str, calls: Sequence[InvocationCanister], turn: Turn[None]) -> bytes:
+    def encode(self, outcome: Outcome) -> bytes:
         """The whole message."""
+        turn = outcome.turn
         blocks: list[Raw] = []
         if thoughts := read_thoughts(turn):
             blocks.append(_thinking(thoughts))
-        if text:
-            blocks.append(_block(type="text", text=text))
-        blocks += [_use(call.identity, call.name, Raw(call.arguments.encode())) for call in calls]
+        if outcome.text:
+            blocks.append(_block(type="text", text=outcome.text))
+        blocks += [
+            _use(call.identity, call.name, Raw(call.arguments.encode())) for call in outcome.calls
+        ]
         message = self._produce_message(blocks, _count(turn.usage), _name_end(turn))
         return _ENCODER.encode(message)
 
@@ -116,8 +119,9 @@ class EventWriter:
                 return started
         return b""
 
-    def finish(self, turn: Turn[None]) -> bytes:
+    def finish(self, outcome: Outcome) -> bytes:
         """The events after the last block."""
+        turn = outcome.turn
         ending = MessageDelta(Ending(stop_reason=_name_end(turn)), _count(turn.usage))
         return self._begin() + self._stop() + _frame(ending) + _frame(MessageStop())
 

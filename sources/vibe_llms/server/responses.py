@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Collection
 from contextlib import aclosing, suppress
 from datetime import UTC, datetime
 from typing import Annotated, Literal
@@ -42,7 +42,7 @@ from vibe_llms.server.responses_replies import (
 )
 from vibe_llms.server.responses_requests import ResponseRequest, read_order, read_request
 from vibe_llms.server.spaces import UserSpace
-from vibe_llms.server.turns import ServedTurn
+from vibe_llms.server.turns import Outcome, ServedTurn
 
 #: How long the answer to a cancellation waits for the end of the turn.
 _CANCEL_SECONDS = 5.0
@@ -83,8 +83,11 @@ async def create_response(core: ServerCore, exchange: Exchange, space: UserSpace
         if request.instructions:
             supervisor = SupervisorCanister.from_text(request.instructions)
             order = replace(order, said=[supervisor, *order.said])
-        writer = _UnstoredWriter(request, model)
-        await answer(core, exchange, space, order, writer, stream=bool(request.stream))
+        await answer(
+            *(core, exchange, space, order),
+            lambda served: _UnstoredWriter(request, model, served.hidden),
+            stream=bool(request.stream),
+        )
         return
     served, run = await _start(space, request, model)
     if request.stream:
@@ -245,6 +248,7 @@ async def _describe(run: Run) -> Item:
         ended=record.updated if record.status.ended else None,
         turn=turn,
         approvals=await run.survey_approvals() if waiting else (),
+        hidden=record.recipe.unshown,
         error=record.error,
         kind=record.kind,
     )
@@ -263,7 +267,8 @@ async def _stream(exchange: Exchange, run: Run, *, after: int = -1) -> None:
 
 async def _write_events(run: Run, after: int) -> AsyncGenerator[bytes, None]:
     origin = _read_origin(run)
-    writer = StreamWriter({tool.name for tool in origin.request.tools or ()}, after)
+    names = {tool.name for tool in origin.request.tools or ()}
+    writer = StreamWriter(names, after, hidden=run.record.recipe.unshown)
     begun = ResponseState(identity=run.identity, model=origin.model, created=run.record.created)
     yield writer.begin(describe_response(origin.request, begun))
     async for cursor, event in run.events():
@@ -276,18 +281,18 @@ async def _write_events(run: Run, after: int) -> AsyncGenerator[bytes, None]:
 class _UnstoredWriter:
     """Writes a response that is not stored, from the events of its turn."""
 
-    def __init__(self, request: ResponseRequest, model: str) -> None:
+    def __init__(self, request: ResponseRequest, model: str, hidden: Collection[str]) -> None:
         self._request = request
         self._state = ResponseState(
-            identity=produce_identity(), model=model, created=datetime.now(UTC)
+            identity=produce_identity(), model=model, created=datetime.now(UTC), hidden=hidden
         )
-        self._writer = StreamWriter({tool.name for tool in request.tools or ()})
+        self._writer = StreamWriter({tool.name for tool in request.tools or ()}, hidden=hidden)
         self._cursor = first_cursor(1)
         self._begun = False
 
-    def encode(self, text: str, calls: Sequence[InvocationCanister], turn: Turn[None]) -> bytes:
+    def encode(self, outcome: Outcome) -> bytes:
         """The whole response."""
-        return msgspec.json.encode(self._conclude(turn))
+        return msgspec.json.encode(self._conclude(outcome.turn))
 
     def write(self, event: Event) -> bytes:
         """What an event becomes."""
@@ -297,9 +302,9 @@ class _UnstoredWriter:
         self._cursor += measure(translated)
         return self._begin(self._writer.write(self._cursor, translated))
 
-    def finish(self, turn: Turn[None]) -> bytes:
+    def finish(self, outcome: Outcome) -> bytes:
         """What follows the last event."""
-        end = self._writer.end(self._cursor + 1, self._conclude(turn))
+        end = self._writer.end(self._cursor + 1, self._conclude(outcome.turn))
         return self._begin(end) + DONE
 
     def _begin(self, written: bytes) -> bytes:

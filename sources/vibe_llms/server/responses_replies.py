@@ -25,6 +25,7 @@ from vibe_llms.messages.contents import ReasoningContent, TextualContent, text_o
 from vibe_llms.runs.events import (
     ApprovalRequested,
     CallEnded,
+    CallProgress,
     MessageCompleted,
     MessageDelta,
     MessageFailed,
@@ -68,6 +69,7 @@ class ResponseState(Struct, frozen=True, kw_only=True):
     ended: datetime | None = None
     turn: Turn[None] | None = None
     approvals: Sequence[CallApproval] = ()
+    hidden: Collection[str] = ()
     error: str = ""
     kind: str = ""
 
@@ -96,7 +98,7 @@ def describe_response(request: ResponseRequest, state: ResponseState) -> dict[st
         "max_output_tokens": request.max_output_tokens,
         "max_tool_calls": None,
         "model": state.model,
-        "output": [*_describe_output(turn, names, state.approvals)],
+        "output": [*_describe_output(turn, names, state)],
         "parallel_tool_calls": request.parallel_tool_calls is not False,
         "previous_response_id": request.previous_response_id,
         "reasoning": None if effort is None else {"effort": effort, "summary": None},
@@ -173,7 +175,7 @@ def _describe_usage(usage: Usage) -> Item:
 
 
 def _describe_output(
-    turn: Turn[None] | None, names: Collection[str], approvals: Sequence[CallApproval]
+    turn: Turn[None] | None, names: Collection[str], state: ResponseState
 ) -> Iterator[Item]:
     canisters = () if turn is None else turn.canisters
     results = {one.invocation: one for one in canisters if isinstance(one, ResultCanister)}
@@ -184,8 +186,9 @@ def _describe_output(
             case InvocationCanister(name=name) if name in names:
                 yield _describe_call(canister)
             case InvocationCanister():
-                yield describe_stage(canister, results.get(canister.identity))
-    for approval in approvals:
+                result = results.get(canister.identity)
+                yield describe_stage(canister, result, shown=canister.name not in state.hidden)
+    for approval in state.approvals:
         if approval.allowed is None:
             yield describe_approval(approval.invocation, approval.name, approval.reason)
 
@@ -248,17 +251,19 @@ def describe_call(identity: str, name: str, arguments: str, status: str) -> Item
     }
 
 
-def describe_stage(call: InvocationCanister, result: ResultCanister | None) -> Item:
-    """A call of a tool that runs here."""
+def describe_stage(
+    call: InvocationCanister, result: ResultCanister | None, *, shown: bool = True
+) -> Item:
+    """A call of a tool that runs here; unless it is `shown`, without arguments and result."""
     failed = result is not None and result.failed
     status = "in_progress" if result is None else "failed" if failed else "completed"
     return {
         "type": "x:tool_call",
         "id": f"x_{call.identity}",
         "name": call.name,
-        "arguments": call.arguments,
+        "arguments": call.arguments if shown else None,
         "status": status,
-        "output": None if result is None else text_of(result.contents),
+        "output": text_of(result.contents) if result is not None and shown else None,
     }
 
 
@@ -276,9 +281,11 @@ def describe_approval(invocation: str, name: str, reason: str) -> Item:
 class _OpenItem:
     """An item that is being written."""
 
-    def __init__(self, index: int, message: str, kind: str, *, place: int, name: str) -> None:
+    def __init__(
+        self, index: int, message: str, kind: str, *, place: int, name: str, shown: bool
+    ) -> None:
         self.index, self.message, self.kind = index, message, kind
-        self.place, self.name = place, name
+        self.place, self.name, self.shown = place, name, shown
         self.text: list[str] = []
         self.identity: str = self.describe("in_progress")["id"]
 
@@ -288,7 +295,7 @@ class _OpenItem:
             return describe_call(self.message, self.name, text, status)
         if self.kind == "stage":
             stage = InvocationCanister(name=self.name, arguments=text, identity=self.message)
-            return describe_stage(stage, None)
+            return describe_stage(stage, None, shown=self.shown)
         return describe_said(self.message, self.place, self.kind, text, status)
 
 
@@ -300,9 +307,12 @@ class StreamWriter:
     including the number `after`, is left out, also within a delta.
     """
 
-    def __init__(self, names: Collection[str], after: int = -1) -> None:
-        """A writer for a client whose own tools have these names."""
+    def __init__(
+        self, names: Collection[str], after: int = -1, *, hidden: Collection[str] = ()
+    ) -> None:
+        """A writer for a client whose own tools have these names; `hidden` are some of ours."""
         self._names = names
+        self._hidden = hidden
         self._after = after
         self._items = 0
         self._open: _OpenItem | None = None
@@ -338,6 +348,14 @@ class StreamWriter:
             case RunContinued(message=message):
                 closed = self._close("incomplete")
                 return closed + self._write("x:response.continued", message=message or None)
+            case CallProgress(invocation=call, text=text, done=done, total=total) if (
+                call in self._stages
+            ):
+                index, item = self._stages[call]
+                place = {"item_id": item["id"], "output_index": index}
+                return self._write(
+                    "x:response.tool_call.progress", **place, text=text, done=done, total=total
+                )
             case CallEnded(invocation=call, failed=failed) if call in self._stages:
                 index, item = self._stages.pop(call)
                 item = {**item, "status": "failed" if failed else "completed"}
@@ -386,7 +404,8 @@ class StreamWriter:
     def _begin_item(self, message: str, kind: str, name: str) -> bytes:
         place = self._places.get(message, 0)
         self._places[message] = place + 1
-        item = _OpenItem(self._items, message, kind, place=place, name=name)
+        shown = name not in self._hidden
+        item = _OpenItem(self._items, message, kind, place=place, name=name, shown=shown)
         self._open = item
         self._items += 1
         described = item.describe("in_progress")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -31,7 +31,7 @@ from vibe_llms.messages.canisters import (
     Turn,
     UserCanister,
 )
-from vibe_llms.messages.contents import ReasoningContent, text_of
+from vibe_llms.messages.contents import MediaContent, ReasoningContent, Reference, text_of
 from vibe_llms.providers.interfaces import TokenCount
 from vibe_llms.runs.run import Run
 from vibe_llms.server.addresses import check_addresses
@@ -48,7 +48,9 @@ _GONE = (ConversationNotFound, ArchiveDamaged, FormatNewer, ForkPointInvalid)
 class TurnOrder(Struct, frozen=True, kw_only=True):
     """What a client asks for: all that was said, its own tools, and how to answer.
 
-    Each result in `said` names the call, in `said` too, that it belongs to.
+    Each result in `said` names the call, in `said` too, that it belongs to. `states` are what the
+    agent is known to have done before its messages in `said`, by their identities. With `media`,
+    the outcome has the images and files of the turn.
     """
 
     model: str
@@ -58,6 +60,21 @@ class TurnOrder(Struct, frozen=True, kw_only=True):
     schema: Mapping[str, Any] | None = None
     instruction: str = ""
     store: bool = True
+    states: Mapping[str, Sequence[Canister]] = {}
+    media: bool = False
+
+
+class Outcome(Struct, frozen=True, kw_only=True):
+    """A turn that has ended, as a client sees it: the text, and the calls that it has to answer.
+
+    `visible` is the hash of all that the client sees of the history.
+    """
+
+    turn: Turn[None]
+    text: str
+    calls: Sequence[InvocationCanister]
+    visible: bytes
+    media: Sequence[MediaContent] = ()
 
 
 class ServedTurn:
@@ -101,7 +118,7 @@ class ServedTurn:
             conversation = await space.session.begin(
                 model,
                 agent=agent,
-                history=past or None,
+                history=[*restore_states(past, order.states)] or None,
                 invokers=order.tools,
                 controls=order.controls,
                 memory=space.uses_memory(agent),
@@ -164,8 +181,12 @@ class ServedTurn:
             origin=origin,
         )
 
-    def read(self, turn: Turn[None]) -> tuple[str, Sequence[InvocationCanister]]:
-        """The text of a turn, and the calls that the client has to answer."""
+    @property
+    def hidden(self) -> Collection[str]:
+        """The names of tools whose arguments and results are not shown."""
+        return {one.name for one in self._conversation.invokers.values() if not one.show_in_stage}
+
+    def _read(self, turn: Turn[None]) -> tuple[str, Sequence[InvocationCanister]]:
         names = {tool.name for tool in self._order.tools}
         texts: list[str] = []
         calls: list[InvocationCanister] = []
@@ -177,18 +198,35 @@ class ServedTurn:
                     calls.append(canister)
         return BETWEEN.join(texts), calls
 
-    def conclude(self, turn: Turn[None]) -> None:
-        """Remember what the client will send if it goes on from here."""
-        if not self._order.store:
-            return
-        text, calls = self.read(turn)
+    async def conclude(self, turn: Turn[None]) -> Outcome:
+        """The outcome; what the client will send if it goes on from here is remembered."""
+        text, calls = self._read(turn)
         self._chain.add_text(text)
         for call in calls:
             self._chain.add_call(call)
-        last = self._conversation.canisters[-1].identity
-        system = hash_system(self._order.said)
-        place = Place(self._conversation.identity, last, system)
-        self._space.continuations.put(self._chain.value, place)
+        visible, conversation = self._chain.value, self._conversation
+        if self._order.store:
+            last = conversation.canisters[-1].identity
+            place = Place(conversation.identity, last, hash_system(self._order.said))
+            self._space.continuations.put(visible, place)
+        media = await self._load_media(turn) if self._order.media else ()
+        return Outcome(turn=turn, text=text, calls=calls, visible=visible, media=media)
+
+    async def _load_media(self, turn: Turn[None]) -> Sequence[MediaContent]:
+        """The images and files that the model and the tools have made in a turn."""
+        media = [
+            content
+            for canister in turn.canisters
+            if isinstance(canister, AssistantCanister | ResultCanister)
+            for content in canister.contents
+            if isinstance(content, MediaContent)
+        ]
+        references = [one.data for one in media if isinstance(one.data, Reference)]
+        loaded = await self._conversation.history.load(references) if references else {}
+        return [
+            replace(one, data=loaded[one.data.hash]) if isinstance(one.data, Reference) else one
+            for one in media
+        ]
 
     async def withdraw(self) -> None:
         """Delete what the client said in a turn that failed before the model said anything."""
@@ -255,6 +293,17 @@ def _require_answered(unanswered: Mapping[str, InvocationCanister]) -> None:
     if unanswered:
         names = ", ".join(call.call or call.name for call in unanswered.values())
         raise Rejected(f"each call must be followed by its result; missing: {names}")
+
+
+def restore_states(
+    said: Iterable[Canister], states: Mapping[str, Sequence[Canister]]
+) -> Iterator[Canister]:
+    """What was said, with all that the agent is known to have done before its messages."""
+    for canister in said:
+        state = states.get(canister.identity, ())
+        yield from state
+        if not (state and isinstance(canister, AssistantCanister)):
+            yield canister
 
 
 def _count_past(said: Sequence[Canister]) -> int:

@@ -1,0 +1,167 @@
+"""The endpoint `POST /openai/deployments/{agent}/chat/completions`, as DIAL and Azure have it.
+
+It is Chat Completions with the agent in the path, and with `custom_content`: attachments, stages,
+and a signed state, so that the client keeps what the agent's tools did, and the server need not.
+
+Source: `aidial_sdk/chat_completion/request.py` and `chunks.py` of aidial-sdk, and seed 003.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Struct
+from msgspec.structs import replace
+
+from vibe_llms.messages.canisters import Canister, UserCanister
+from vibe_llms.messages.contents import (
+    AudioContent,
+    Content,
+    FileContent,
+    ImageContent,
+    Location,
+    repair_text,
+)
+from vibe_llms.server.answers import answer
+from vibe_llms.server.chat_replies import ChunkWriter
+from vibe_llms.server.chat_requests import (
+    ChatRequest,
+    Message,
+    check_request,
+    read_data_url,
+    read_message,
+    read_order,
+)
+from vibe_llms.server.continuations import Chain
+from vibe_llms.server.core import ServerCore
+from vibe_llms.server.exchanges import Exchange
+from vibe_llms.server.failures import Rejected
+from vibe_llms.server.reading import is_web_address, read_base64, read_body
+from vibe_llms.server.spaces import UserSpace
+from vibe_llms.server.states import ReplyState, StateSigner
+
+
+class Attachment(Struct):
+    """An image or a file: its data in base64, or as text for a type of text, or where it is."""
+
+    type: str = "text/markdown"
+    title: str | None = None
+    data: str | None = None
+    url: str | None = None
+
+
+class CustomContent(Struct):
+    """What DIAL adds to a message."""
+
+    attachments: list[Attachment] | None = None
+    state: ReplyState | None = None
+
+
+class DialMessage(Message):
+    """A message of any role."""
+
+    custom_content: CustomContent | None = None
+
+
+class DeploymentRequest(ChatRequest, kw_only=True):
+    """The body of a request; attachments of the request are those of its last message."""
+
+    model: str = ""
+    messages: Annotated[list[DialMessage], Meta(min_length=1)]  # type: ignore[assignment]
+    custom_content: CustomContent | None = None
+
+
+class DeploymentQuery(Struct):
+    """The version that the client speaks; it makes no difference."""
+
+    version: str = msgspec.field(name="api-version", default="")
+
+
+_DECODER = msgspec.json.Decoder(DeploymentRequest)
+
+
+async def complete_deployment(core: ServerCore, exchange: Exchange, space: UserSpace) -> None:
+    """Answer a request with a turn, with stages and a state; a disconnect cancels the turn."""
+    request = read_body(_DECODER, await exchange.read(core.settings))
+    check_request(request)
+    name = exchange.argument
+    agent, _ = await space.resolve_model(name)
+    signer = StateSigner(core.folder, space.user, agent or name)
+    said, states = _read_messages(request, agent or "", signer)
+    order = read_order(replace(request, model=name), said, states)
+    tools = {tool.function.name for tool in request.tools or ()}
+    await answer(
+        *(core, exchange, space, replace(order, media=True)),
+        lambda served: ChunkWriter(
+            name,
+            tools,
+            usage=request.includes_usage,
+            stages=True,
+            hidden=served.hidden,
+            signer=signer,
+        ),
+        stream=bool(request.stream),
+    )
+
+
+def _read_messages(
+    request: DeploymentRequest, agent: str, signer: StateSigner
+) -> tuple[Sequence[Canister], Mapping[str, Sequence[Canister]]]:
+    """What was said, and what the agent is known to have done before its messages."""
+    said: list[Canister] = []
+    states: dict[str, Sequence[Canister]] = {}
+    calls: dict[str, str] = {}
+    visible = Chain(agent)
+    for index, message in enumerate(request.messages):
+        param = f"messages[{index}]"
+        canisters = read_message(message, calls, param)
+        custom = [message.custom_content] if message.custom_content else []
+        if index + 1 == len(request.messages) and request.custom_content:
+            custom.append(request.custom_content)
+        for one in custom:
+            if one.attachments:
+                place = f"{param}.custom_content.attachments"
+                canisters = _attach(canisters, one.attachments, place)
+        visible.extend(canisters)
+        said += canisters
+        state = custom[0].state if custom else None
+        if state is not None and canisters and message.role == "assistant":
+            place = f"{param}.custom_content.state"
+            states[canisters[0].identity] = signer.read(state, visible.value, place)
+    return said, states
+
+
+def _attach(
+    canisters: Sequence[Canister], attachments: Sequence[Attachment], param: str
+) -> Sequence[Canister]:
+    """A message of the user with attachments; those of other messages are for people only."""
+    return [
+        replace(one, contents=(*one.contents, *(_read(each, param) for each in attachments)))
+        if isinstance(one, UserCanister)
+        else one
+        for one in canisters
+    ]
+
+
+def _read(attachment: Attachment, param: str) -> Content:
+    mimetype, name = attachment.type, repair_text(attachment.title or "")
+    data: bytes | Location
+    match attachment:
+        case Attachment(data=str(encoded)):
+            textual = mimetype.startswith("text/")
+            data = repair_text(encoded).encode() if textual else read_base64(encoded, param)
+        case Attachment(url=str(url)) if is_web_address(url):
+            data = Location(repair_text(url))
+        case Attachment(url=str(url)):
+            data, known = read_data_url(url, param)
+            mimetype = known or mimetype
+        case _:
+            raise Rejected("an attachment needs data or url", param=param)
+    match mimetype.partition("/")[0]:
+        case "image":
+            return ImageContent(data, mimetype)
+        case "audio":
+            return AudioContent(data, mimetype)
+    return FileContent(data, mimetype, name)

@@ -1,0 +1,120 @@
+"""Signed states: what the agent did before a reply, kept by the client instead of the server.
+
+A state holds the agent's messages of one turn in the form of Chat Completions, with the calls of
+its own tools and their results. The signature binds it to the user, the agent and all that the
+client sees of the history, so that no other text passes as the agent's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from vibe_llms.files import read_trusted
+from vibe_llms.messages.canisters import (
+    AssistantCanister,
+    Canister,
+    InvocationCanister,
+    Provenance,
+    ResultCanister,
+)
+from vibe_llms.messages.contents import text_of
+from vibe_llms.providers.openai.chat_completions.chunks import CallPiece, Function
+from vibe_llms.server.chat_requests import Message, read_messages
+from vibe_llms.server.failures import Rejected
+from vibe_llms.storage.files import make_folder, replace_file, storage_errors
+from vibe_llms.storage.locks import locked
+
+_FILE = "state.key"
+_BYTES = 32
+_LOCK_SECONDS = 10.0
+
+
+class ReplyState(Struct, forbid_unknown_fields=True):
+    """What the agent said, called and received in one turn, and the signature."""
+
+    tool_call_history: list[dict[str, Any]]
+    signature: str
+
+
+class StateSigner:
+    """Writes and reads the states of one user's replies by one agent."""
+
+    def __init__(self, folder: Path, user: str, agent: str) -> None:
+        """A signer with the secret of a folder, which is made if there is none."""
+        self._secret = _access_secret(folder)
+        self._place = (user.encode(), agent.encode())
+        self._provenance = Provenance("vibe_llms.server", "", agent)
+
+    def write(self, canisters: Sequence[Canister], visible: bytes) -> ReplyState:
+        """The state of a turn; `visible` is the hash of the history up to its end."""
+        history = _describe(canisters)
+        return ReplyState(history, self._sign(history, visible))
+
+    def read(self, state: ReplyState, visible: bytes, param: str) -> Sequence[Canister]:
+        """The agent's messages in a state; `Rejected` unless it was written for this history."""
+        signature = self._sign(state.tool_call_history, visible)
+        if not hmac.compare_digest(signature, state.signature):
+            raise Rejected(
+                "the state does not belong to this reply of this history",
+                param=param,
+                code="invalid_state",
+            )
+        said = read_messages(msgspec.convert(state.tool_call_history, list[Message]))
+        return [
+            replace(one, provenance=self._provenance)
+            if isinstance(one, AssistantCanister | InvocationCanister)
+            else one
+            for one in said
+        ]
+
+    def _sign(self, history: Sequence[Mapping[str, Any]], visible: bytes) -> str:
+        parts = (*self._place, visible, msgspec.json.encode(history, order="sorted"))
+        signed = hmac.new(self._secret, digestmod=hashlib.sha256)
+        for part in parts:
+            signed.update(len(part).to_bytes(8, "big") + part)
+        return signed.hexdigest()
+
+
+def _describe(canisters: Sequence[Canister]) -> list[dict[str, Any]]:
+    """The agent's messages and the results of its calls, as Chat Completions writes them.
+
+    Calls without a result are the client's.
+    """
+    results = {one.invocation for one in canisters if isinstance(one, ResultCanister)}
+    messages: list[dict[str, Any]] = []
+    calls: dict[str, str] = {}
+    for canister in canisters:
+        match canister:
+            case AssistantCanister(contents=contents) if text := text_of(contents):
+                messages.append({"role": "assistant", "content": text})
+            case InvocationCanister(identity=identity) if identity in results:
+                calls[identity] = f"call_{identity}"
+                function = Function(canister.name, canister.arguments)
+                call = CallPiece(id=calls[identity], function=function)
+                messages.append({"role": "assistant", "tool_calls": [msgspec.to_builtins(call)]})
+            case ResultCanister(invocation=call) if call in calls:
+                text = text_of(canister.contents)
+                messages.append({"role": "tool", "tool_call_id": calls[call], "content": text})
+    return messages
+
+
+def _access_secret(folder: Path) -> bytes:
+    file = folder / _FILE
+    with storage_errors(file):
+        make_folder(folder)
+        try:
+            return read_trusted(file, private=True)
+        except FileNotFoundError:
+            with locked(folder, seconds=_LOCK_SECONDS):
+                if not file.exists():
+                    replace_file(file, os.urandom(_BYTES))
+                return read_trusted(file, private=True)
