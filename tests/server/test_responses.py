@@ -11,6 +11,7 @@ import httpx2
 import openai
 import openresponses_types.types as specification
 import pytest
+from openai.types.responses import Response
 from pydantic import BaseModel
 
 from tests.server.conftest import Served, serving
@@ -26,6 +27,7 @@ SCRIPTS = {
         '[[replies]]\n[[replies.parts]]\ntext = "It is warm."\n'
     ),
     "fail": '[[replies]]\n[[replies.parts]]\nerror = "overloaded"\n',
+    "limited": '[[replies]]\n[[replies.parts]]\nerror = "rate-limited"\n',
 }
 TOOL: Any = {
     "type": "function",
@@ -104,6 +106,21 @@ async def test_a_response_is_stored_and_found_again(scripted: Served) -> None:
     assert found["metadata"] == {"a": "b"}
     assert found["usage"]["output_tokens"] > 0
     assert await conversations(scripted) == [["Go on.", TEXT]]
+
+
+async def test_responses_fit_the_types_of_the_official_package_to_the_letter(
+    scripted: Served,
+) -> None:
+    async with scripted.openai() as client, scripted.http() as http:
+        talked = await ask(client, "talk")
+        limited = await ask(client, "limited", background=True)
+        (*_, ended) = await read_events(http, "GET", f"/v1/responses/{limited.id}?stream=true")
+        found = (await http.get(f"/v1/responses/{talked.id}")).json()
+    Response.model_validate(found)
+    failed = Response.model_validate(ended["response"])
+    assert failed.status == "failed"
+    assert failed.error is not None
+    assert (failed.error.code, failed.error.type) == ("rate_limit_exceeded", "RateLimited")
 
 
 async def test_a_stream_can_be_resumed_after_each_of_its_events(scripted: Served) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import signal
 import sys
 
@@ -55,6 +56,8 @@ async def serve(host: str | None, port: int | None, no_key: bool, quiet: bool) -
             note("a client needs these two; the key is not shown again:")
             write(sys.stdout, _export(server.url, users.add(LOCAL)))
 
+    # Asyncio warns of every write to a connection that the client has just closed.
+    logging.getLogger("asyncio").setLevel(logging.ERROR)
     log = _ignore if quiet else note
     server = RunningServer(configuration, settings, users=users, log=log, opened=announce)
     with signals({signal.SIGINT: server.end, **dict.fromkeys(ENDINGS, server.end)}):

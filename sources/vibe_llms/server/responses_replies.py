@@ -35,6 +35,7 @@ from vibe_llms.runs.events import (
 )
 from vibe_llms.runs.interfaces import CallApproval, RunStatus
 from vibe_llms.server.chat_replies import name_call
+from vibe_llms.server.failures import describe_kind
 from vibe_llms.server.responses_requests import ResponseRequest
 
 Item: TypeAlias = Mapping[str, Any]
@@ -83,7 +84,13 @@ def describe_response(request: ResponseRequest, state: ResponseState) -> dict[st
         status = status if reason is None else "incomplete"
     names = {tool.name for tool in request.tools or ()}
     done = turn is not None and state.status.ended
-    error = {"code": state.kind or "server_error", "message": state.error}
+    limited = describe_kind(state.kind, "").status == 429
+    error = {
+        # Clients know few codes; ours is the type.
+        "code": "rate_limit_exceeded" if limited else "server_error",
+        "message": state.error,
+        "type": state.kind or None,
+    }
     effort = request.reasoning.effort if request.reasoning is not None else None
     return {
         "id": PREFIX + state.identity,
@@ -167,7 +174,10 @@ def _describe_usage(usage: Usage) -> Item:
     output = usage.output_tokens + usage.reasoning_tokens
     return {
         "input_tokens": usage.input_tokens,
-        "input_tokens_details": {"cached_tokens": usage.cache_read_tokens},
+        "input_tokens_details": {
+            "cached_tokens": usage.cache_read_tokens,
+            "cache_write_tokens": usage.cache_write_tokens,
+        },
         "output_tokens": output,
         "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
         "total_tokens": usage.input_tokens + output,
