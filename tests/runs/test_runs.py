@@ -50,6 +50,7 @@ TEXT = "one two three four five six seven eight"
 SCRIPTS = {
     "talk": f'[[replies]]\nwhen = ".*"\n[[replies.parts]]\ntext = "{TEXT}"\n',
     "slow": '[[replies]]\n[[replies.parts]]\ntext = "first "\n[[replies.parts]]\nstall = true\n',
+    "silent": "[[replies]]\n[[replies.parts]]\nstall = true\n",
     "call": (
         '[[replies]]\n[[replies.parts]]\ninvocation = "transfer"\narguments = {sum = 3}\n'
         '[[replies]]\n[[replies.parts]]\ntext = "It is done."\n'
@@ -254,6 +255,29 @@ async def test_waiting_for_a_decision_holds_nothing_and_any_process_decides(rig:
     assert turn.text == "Both are done."
     assert (rig.bank.transfers, rig.bank.looks) == (1, 1)
     assert len([one for one in turn.canisters if isinstance(one, ResultCanister)]) == 2
+
+
+async def test_a_follower_of_a_run_that_says_nothing_yet_reads_the_store_once(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = await rig.open()
+    store, reads = session.access_runs().store, 0
+    read_events = store.read_events
+
+    async def count(*given: Any, **options: Any) -> Sequence[tuple[int, bytes]]:
+        nonlocal reads
+        reads += 1
+        return await read_events(*given, **options)
+
+    monkeypatch.setattr(store, "read_events", count)
+    run = await rig.start(session, "silent")
+    while not session.access_runs().worker.busy:
+        await asyncio.sleep(0.01)
+    following = asyncio.create_task(follow(run))
+    await asyncio.sleep(0.3)
+    assert reads <= 3
+    await run.cancel()
+    assert (await following)[-1][1] == RunEnded(RunStatus.CANCELLED)
 
 
 async def test_a_follower_stays_while_a_run_waits(rig: Rig) -> None:

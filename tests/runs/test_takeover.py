@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
 
-from vibe_llms.events import MessageCompletedEvent, MessageProgressEvent, TextChunk
+import pytest
+
+from vibe_llms.events import (
+    MessageCompletedEvent,
+    MessageProgressEvent,
+    MessageStartedEvent,
+    TextChunk,
+)
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     InvocationCanister,
@@ -21,8 +31,10 @@ from vibe_llms.runs import (
     MessageStarted,
     RunContinued,
     RunEvent,
+    RunStatus,
 )
-from vibe_llms.runs.interfaces import Lease
+from vibe_llms.runs.events import decode_event
+from vibe_llms.runs.interfaces import Lease, Recipe, RunRecord
 from vibe_llms.runs.recorder import RunRecorder
 from vibe_llms.runs.sqlite import SqliteRunStore
 from vibe_llms.runs.takeover import find_end, find_missing, find_open
@@ -78,19 +90,64 @@ def test_the_end_of_a_run_is_where_others_went_on() -> None:
     assert find_end([prompt, other], [prompt]) == prompt.identity
 
 
-async def test_a_message_is_complete_for_followers_once_it_is_durable(tmp_path: Path) -> None:
+@pytest.fixture
+async def recorder(tmp_path: Path) -> AsyncIterator[RunRecorder]:
+    """A recorder of a run, which records only when it is asked to."""
     store = SqliteRunStore(tmp_path / "runs.sqlite")
-    recorder = RunRecorder(store, Lease("local", "run", 1))
+    now = datetime.now(UTC)
+    record = RunRecord(
+        identity="run",
+        user="ada",
+        conversation="c",
+        status=RunStatus.QUEUED,
+        recipe=Recipe(model="scripted/demo"),
+        prompt=b"",
+        created=now,
+        updated=now,
+    )
+    await store.create(record)
+    assert await store.claim("ada", 60, known=())
+    recorder = RunRecorder(store, Lease("ada", "run", 1))
+    recorder._task.cancel()
+    yield recorder
+    recorder.drop()
+    await store.close()
+
+
+async def read_recorded(recorder: RunRecorder) -> list[RunEvent]:
+    found = await recorder._store.read_events("ada", "run")
+    return [decode_event(data) for _, data in found]
+
+
+async def test_a_message_is_complete_for_followers_once_it_is_durable(
+    recorder: RunRecorder,
+) -> None:
     recorder(MessageProgressEvent(message="said", chunk=TextChunk("Hello there.")))
     recorder(MessageCompletedEvent(message="said", canister=SAID))
     recorder(MessageProgressEvent(message="next", chunk=TextChunk("And")))
     assert [one for _, one in recorder.read(0)] == [MessageDelta("said", "Hello there.")]
     recorder.report_kept(["other"])
-    assert len(recorder.read(0)) == 1
+    await recorder.flush()
+    assert await read_recorded(recorder) == [MessageDelta("said", "Hello there.")]
     recorder.report_kept(["said"])
-    assert [one for _, one in recorder.read(0)][1:] == [
+    await recorder.flush()
+    assert (await read_recorded(recorder))[1:] == [
         MessageCompleted("said"),
         MessageDelta("next", "And"),
     ]
-    recorder.drop()
-    await store.close()
+
+
+async def test_followers_see_only_text_that_is_not_recorded_yet(recorder: RunRecorder) -> None:
+    recorder(MessageStartedEvent(message="said", role="assistant"))
+    recorder(MessageProgressEvent(message="said", chunk=TextChunk("Hello")))
+    # If this process is killed now, no follower knows of a message that no worker knows of.
+    assert recorder.read(0) == []
+    waiting = asyncio.create_task(recorder.wait(recorder.recorded))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    await recorder.flush()
+    await waiting
+    last = recorder.recorded
+    recorder(MessageProgressEvent(message="said", chunk=TextChunk(" there.")))
+    await recorder.wait(last)
+    assert [one for _, one in recorder.read(last)] == [MessageDelta("said", " there.")]

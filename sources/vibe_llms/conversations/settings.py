@@ -128,8 +128,8 @@ class TurnRecord(Protocol):
         """Ask whether the run is still this process's."""
         ...
 
-    def check(self) -> None:
-        """The same, by what this process knows."""
+    async def flush(self) -> None:
+        """Record what was shown of messages, before they are kept."""
         ...
 
     def report_kept(self, canisters: Sequence[Canister]) -> None:

@@ -543,14 +543,16 @@ class TurnRun:
                 self._pending = ()
 
     async def _keep(self, canisters: Sequence[Canister]) -> None:
-        record = self._record
-        if record is None:
+        if self._record is None:
             await self._history.append(canisters, self._notify)
         else:
-            record.check()
-            await self._history.append(canisters, self._notify, confirm=record.confirm)
-            record.report_kept(canisters)
+            await finish(self._keep_recorded(self._record, canisters))
         self._added += canisters
+
+    async def _keep_recorded(self, record: TurnRecord, canisters: Sequence[Canister]) -> None:
+        await record.flush()
+        await self._history.append(canisters, self._notify, confirm=record.confirm)
+        record.report_kept(canisters)
 
     def _notify(self, notice: Notice) -> None:
         if notice.subject == "conversion":

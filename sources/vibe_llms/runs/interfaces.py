@@ -222,7 +222,7 @@ class RunStore(Protocol):
     ) -> RunStatus:
         """Give a run back until one of some calls is decided; it is queued if one is by now.
 
-        The last events are recorded at the same time.
+        It is queued too if it is to be cancelled. The last events are recorded at the same time.
         """
         ...
 

@@ -102,9 +102,8 @@ class RunJob:
 
     async def begin_call(self, invocation: InvocationCanister, invoker: Invoker) -> str:
         """Record that a call runs now; returns why it cannot, if it may have run before."""
-        self.check()
         # The fork that the run may have moved to has to be known before anything has an effect.
-        await self._guard(self.recorder.flush())
+        await self.flush()
         earlier = await self._guard(self._store.begin_call(self.lease, invocation.identity))
         if not earlier:
             return ""
@@ -134,8 +133,12 @@ class RunJob:
         """Ask whether the run is still this process's."""
         await self._guard(self._store.check(self.lease))
 
-    def check(self) -> None:
-        """The same, by what this process knows."""
+    async def flush(self) -> None:
+        """Record what was shown of messages, before they are kept."""
+        await self._guard(self.recorder.flush())
+        self._check()
+
+    def _check(self) -> None:
         if self._lost:
             raise LeaseLost(f"another process has taken the run {self._run.identity} over")
 
@@ -206,7 +209,7 @@ class RunJob:
         }
         if self._cancelled or run.cancelling:
             return StopReason.INTERRUPTED
-        self.check()
+        self._check()
         self._turn = conversation.begin_recorded(
             prompt,
             instructions=[*map(SupervisorCanister.from_text, run.recipe.instructions)],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
+from itertools import takewhile
 
 from vibe_llms.events import (
     Event,
@@ -50,8 +51,10 @@ _FLUSH_CHARACTERS = 4096
 class RunRecorder:
     """The event handler of a recorded turn.
 
-    Followers see an event at once; it is recorded within 50 ms. That a message is complete is seen
-    only once `report_kept` has named it, so a follower that sees it finds it in the history.
+    Followers see text at once; it is recorded within 50 ms. They see all other events once these
+    are recorded, so that the next worker knows what they have seen if this process is killed. That
+    a message is complete is seen only once `report_kept` has named it, so a follower that sees it
+    finds it in the history.
     """
 
     def __init__(
@@ -115,12 +118,12 @@ class RunRecorder:
         self._news.set()
 
     def read(self, after: int) -> Sequence[tuple[int, RunEvent]]:
-        """The events after a cursor that are not recorded yet."""
-        return [*cut(self._pending, after)]
+        """The text after a cursor that is not recorded yet."""
+        return [*cut(takewhile(_is_text, self._pending), after)]
 
     async def wait(self, after: int) -> None:
         """Wait until there is something after a cursor, or this process has left the run."""
-        while self._position <= after and not self._left:
+        while self.recorded <= after and not self.read(after) and not self._left:
             self._news.clear()
             await self._news.wait()
 
@@ -146,6 +149,7 @@ class RunRecorder:
             if not self._dropped:
                 del self._pending[: len(batch)]
                 self.recorded = batch[-1][0]
+                self._news.set()
             self._characters = sum(measure(event) for _, event in self._pending)
 
     async def close(self, *last: RunEvent) -> Sequence[tuple[int, bytes]]:
@@ -180,6 +184,10 @@ class RunRecorder:
                     await self._wanted.wait()
             self._wanted.clear()
             await self.flush()
+
+
+def _is_text(one: tuple[int, RunEvent]) -> bool:
+    return isinstance(one[1], MessageDelta)
 
 
 def _encode(events: Sequence[tuple[int, RunEvent]]) -> Sequence[tuple[int, bytes]]:

@@ -63,7 +63,8 @@ class Run:
         """
         while True:
             recorder = self._worker.access_recorder(self.identity)
-            if recorder is not None and after >= recorder.recorded:
+            recorded = 0 if recorder is None else recorder.recorded
+            if recorder is not None and after >= recorded:
                 events = recorder.read(after)
             else:
                 events = await self._read(after)
@@ -74,9 +75,11 @@ class Run:
                     return
             if events:
                 continue
-            if recorder is not None and after >= recorder.recorded:
+            if recorder is not None:
+                # There is nothing in between.
+                after = max(after, recorded)
                 await recorder.wait(after)
-            elif recorder is None:
+            else:
                 if (await self.access()).status.ended and not await self._read(after):
                     for cursor, event in await self._find_end(after):
                         yield cursor, event

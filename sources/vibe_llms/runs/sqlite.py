@@ -262,13 +262,15 @@ class SqliteRunStore(RunFile):
     ) -> RunStatus:
         """Give a run back until one of some calls is decided; it is queued if one is by now.
 
-        The last events are recorded at the same time.
+        It is queued too if it is to be cancelled. The last events are recorded at the same time.
         """
 
         def work(database: sqlite3.Connection) -> RunStatus:
             _check(database, lease)
             _insert_events(database, lease, events)
-            status = RunStatus.WAITING
+            # One that was cancelled in the meantime does not wait: the next worker ends it.
+            cancelling = _access(database, lease.user, lease.run).cancelling
+            status = RunStatus.QUEUED if cancelling else RunStatus.WAITING
             for one in approvals:
                 known = _find_approval(database, lease.user, lease.run, one.invocation)
                 if known is not None and known.definition == one.definition:

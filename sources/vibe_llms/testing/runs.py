@@ -384,7 +384,13 @@ async def _check_runs_are_cancelled(stores: _Stores) -> None:
     require(status is RunStatus.RUNNING, f"a run that a worker has is {status} at once")
     orders = await stores.other.read_orders(user, [lease], known=())
     require([*orders.cancel] == [run], f"its worker is told to cancel {orders.cancel}")
-    await stores.other.suspend(lease, [_CALL])
+    status = await stores.other.suspend(lease, [_CALL])
+    require(status is RunStatus.QUEUED, f"a run that would wait after it is cancelled is {status}")
+    lease = await stores.claim()
+    require((await one.access(user, run)).cancelling, "the next worker does not learn of it")
+    await stores.other.finish(lease, RunStatus.CANCELLED)
+    run = (await stores.create("waiting")).identity
+    await stores.other.suspend(await stores.claim(), [_CALL])
     status = await one.cancel(user, run, _ENDED)
     require(status is RunStatus.CANCELLED, f"a waiting run that is cancelled is {status}")
     run = (await stores.create("ended")).identity
