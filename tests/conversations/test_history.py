@@ -204,6 +204,20 @@ async def test_a_first_message_that_comes_twice_at_once_makes_one_conversation(
 # The conversation that one holds goes, or is damaged: what was received is still kept.
 
 
+async def test_a_conversation_that_another_process_begins_first_continues_in_a_fork(
+    tmp_path: Path,
+) -> None:
+    first = await begin(tmp_path)
+    second = History(first.archive, first.details, identity=first.identity)
+    await first.append([UserCanister.from_text("one")], ignore)
+    reported: list[Notice] = []
+    await second.append([UserCanister.from_text("two")], reported.append)
+    assert [notice.subject for notice in reported] == ["fork"]
+    assert second.identity != first.identity
+    assert kept(second) == remembered(second)
+    assert kept(first) == remembered(first)
+
+
 async def check_rescue(history: History, reason: str) -> None:
     before = history.identity
     reported: list[Notice] = []

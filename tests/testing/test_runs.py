@@ -114,6 +114,14 @@ class Endless(SqliteRunStore):
         return ()
 
 
+class Waiting(SqliteRunStore):
+    """A run that is cancelled just before it would wait does wait."""
+
+    async def suspend(self, lease: Lease, *given: Any) -> RunStatus:
+        await self.write(lambda database: database.execute("update runs set cancelling = 0"))
+        return await super().suspend(lease, *given)
+
+
 BROKEN: dict[Callable[..., SqliteRunStore], str] = {
     Unfenced: "begin_call of an earlier epoch: no LeaseLost",
     Repeating: "it is read again",
@@ -123,6 +131,7 @@ BROKEN: dict[Callable[..., SqliteRunStore], str] = {
     Credulous: "the decision holds for a tool that has changed",
     Partial: "a write that was refused is kept in part",
     Open: "another user reads the events",
+    Waiting: "a run that would wait after it is cancelled",
     Endless: "is lost, and not the first lease",
 }
 

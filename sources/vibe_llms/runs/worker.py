@@ -21,7 +21,7 @@ _LOGGER = get_logger("vibe_llms.runs")
 
 #: How often a worker looks for orders of other processes while it works, and while it does not.
 _BUSY_SECONDS = 0.2
-_IDLE_SECONDS = 1.0
+_IDLE_SECONDS = 0.5
 _EXPECTED = 1000
 
 

@@ -229,9 +229,8 @@ class UserSpaces:
         return await self._runs.count_all() if self._runs.exists() else {}
 
     def start(self) -> None:
-        """Continue the runs that were left when the server ended."""
-        if self._runs.exists():
-            self.worker.resume()
+        """Continue the runs that other servers of this home left, and leave."""
+        self.worker.resume()
 
     async def close(self) -> None:
         """Close all spaces; turns that run are cancelled, and runs are given back."""

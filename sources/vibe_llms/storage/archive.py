@@ -23,6 +23,7 @@ from vibe_llms.events import Notice
 from vibe_llms.exceptions import (
     ContentMissing,
     ConversationAmbiguous,
+    ConversationMoved,
     ConversationNotFound,
     StorageError,
 )
@@ -521,10 +522,13 @@ class DirectoryArchive:
     def _appearing(self, path: Path) -> Iterator[Path]:
         """A new folder among the conversations, which is durable afterwards or does not exist."""
         with storage_errors(path):
-            with new_folder(path, durable=self._durable) as temporary:
-                yield temporary
-                if not os.path.lexists(path):
-                    self._changes.mark(path.name)
+            try:
+                with new_folder(path, durable=self._durable) as temporary:
+                    yield temporary
+                    if not os.path.lexists(path):
+                        self._changes.mark(path.name)
+            except FileExistsError as error:
+                raise ConversationMoved("it exists already", path=str(path)) from error
             if self._durable:
                 try:
                     synchronise_folder(path.parent)

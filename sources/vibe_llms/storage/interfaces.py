@@ -119,7 +119,10 @@ class Archive(Protocol):
     async def create(
         self, identity: str, details: Details, canisters: Sequence[Canister]
     ) -> tuple[Canister, ...]:
-        """A new conversation with its first canisters; returns them as they are kept in memory."""
+        """A new conversation with its first canisters; returns them as they are kept in memory.
+
+        `ConversationMoved` if there is one with this identity.
+        """
         ...
 
     async def append(

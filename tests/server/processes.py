@@ -1,0 +1,257 @@
+"""Serving processes that are killed and stopped, and clients that go on with the next one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import signal
+import socket
+import sys
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import tomli_w
+
+ROOT = Path(__file__).parents[2]
+#: The lease of all servers, in seconds.
+LEASE = 1.0
+SCRIPT: Mapping[str, Any] = {
+    "replies": [
+        {
+            "parts": [
+                {"text": "I shall transfer the sums one after the other, with care."},
+                {"invocation": "bank/transfer", "arguments": {"sum": 1}},
+                {"invocation": "bank/transfer", "arguments": {"sum": 2}},
+            ]
+        },
+        {
+            "parts": [
+                {"reasoning": "Now the money has to be in cash."},
+                {"text": "This needs your permission."},
+                {"invocation": "bank/withdraw", "arguments": {"sum": 3}},
+            ]
+        },
+        {"parts": [{"text": "All of the sums have been moved, as far as I know."}]},
+    ]
+}
+#: With replies that take nearly as long as a lease.
+SLOW_SCRIPT = {
+    "replies": [
+        {"parts": [{**first, "delay-seconds": 0.7 * LEASE}, *parts]}
+        for first, *parts in (reply["parts"] for reply in SCRIPT["replies"])
+    ]
+}
+TALK = {"replies": [{"when": ".*", "parts": [{"text": "That is good to know."}]}]}
+
+_LAST = ("response.completed", "response.failed")
+
+
+def prepare(home: Path, script: Mapping[str, Any] = SCRIPT, **tables: Any) -> None:
+    """Write the configuration that all servers of a home share."""
+    home.mkdir(exist_ok=True)
+    (home / "bank.toml").write_text(tomli_w.dumps(script))
+    (home / "talk.toml").write_text(tomli_w.dumps(TALK))
+    scripts = {name: f"{name}.toml" for name in ("bank", "talk")}
+    configuration = {
+        "runs": {"lease-seconds": LEASE},
+        "providers": {"scripted": {"scripts": scripts, "pace-seconds": 0.01}},
+        "ensembles": {"bank": {"module": "tests.server.bank", "effects": str(home / "effects")}},
+        "agents": {"teller": {"model": "scripted/bank", "ensembles": ["bank"]}},
+        **tables,
+    }
+    (home / "config.toml").write_text(tomli_w.dumps(configuration))
+
+
+class ServerProcess:
+    """`vibe-llms serve` as a process of its own, always at the same port."""
+
+    def __init__(self, home: Path, name: str, *, bug: str = "") -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port: int = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.log = home / f"{name}.log"
+        self._home = home
+        self._bug = bug
+        self._process: asyncio.subprocess.Process | None = None
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs."""
+        return self._process is not None and self._process.returncode is None
+
+    async def start(self) -> None:
+        """Start it, and wait until it answers."""
+        module = ["tests.server.planted", self._bug] if self._bug else ["vibe_llms"]
+        with self.log.open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", *module, "serve", "--port", str(self.port), "--quiet"),
+                cwd=ROOT,
+                env={**os.environ, "VIBE_LLMS_HOME": str(self._home), "PYTHONPATH": str(ROOT)},
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        async with asyncio.timeout(60), httpx2.AsyncClient() as http:
+            while True:
+                with suppress(httpx2.TransportError):
+                    await http.get(f"{self.url}/health")
+                    return
+                assert self.alive, self.log.read_text()
+                await asyncio.sleep(0.02)
+
+    async def kill(self) -> None:
+        """SIGKILL."""
+        await self.send(signal.SIGKILL)
+        await self.wait()
+
+    async def send(self, number: signal.Signals) -> None:
+        """Send a signal, if it runs."""
+        if self.alive and self._process is not None:
+            self._process.send_signal(number)
+
+    async def wait(self) -> None:
+        """Wait for its end."""
+        if self._process is not None:
+            await self._process.wait()
+
+
+@asynccontextmanager
+async def serving_processes(
+    home: Path, number: int, *, bug: str = ""
+) -> AsyncIterator[Sequence[ServerProcess]]:
+    """So many servers of one home."""
+    servers = [ServerProcess(home, f"server-{place}", bug=bug) for place in range(number)]
+    try:
+        await asyncio.gather(*(one.start() for one in servers))
+        yield servers
+    finally:
+        await asyncio.gather(*(one.kill() for one in servers))
+
+
+class Client:
+    """A client of one user, which goes to another server, or waits, where one does not answer."""
+
+    def __init__(self, servers: Sequence[ServerProcess], key: str, chance: random.Random) -> None:
+        self.chance = chance
+        self.reconnects = 0
+        self._servers = servers
+        self._http = httpx2.AsyncClient(
+            headers={"authorization": f"Bearer {key}"}, timeout=httpx2.Timeout(30)
+        )
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    def choose(self) -> str:
+        """The address of a server, which runs if any does."""
+        alive = [one for one in self._servers if one.alive]
+        return self.chance.choice(alive or self._servers).url
+
+    async def send(self, method: str, path: str, body: Any = None) -> httpx2.Response:
+        """The first answer; a request whose answer was lost is sent again."""
+        while True:
+            try:
+                found = await self._http.request(method, self.choose() + path, json=body)
+            except httpx2.TransportError:
+                self.reconnects += 1
+                await asyncio.sleep(0.05)
+                continue
+            assert found.status_code < 500, found.text
+            return found
+
+    async def ask(self, method: str, path: str, body: Any = None) -> Any:
+        """The body of the answer, which is no error."""
+        found = await self.send(method, path, body)
+        assert found.status_code == 200, f"{path}: {found.text}"
+        return found.json()
+
+    async def start(self, text: str) -> str:
+        """The identity of a response that was acknowledged."""
+        body = {"model": "teller", "input": text, "background": True}
+        identity: str = (await self.ask("POST", "/v1/responses", body))["id"]
+        return identity.removeprefix("resp_")
+
+    async def read(self, path: str, **headers: str) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+        """The events of a stream, with their identities, until the connection ends."""
+        with suppress(httpx2.TransportError):
+            async with self._http.stream("GET", self.choose() + path, headers=headers) as found:
+                assert found.status_code == 200, await found.aread()
+                name, data = "", ""
+                async for line in found.aiter_lines():
+                    if line.startswith("id: "):
+                        name = line.removeprefix("id: ")
+                    elif line.startswith("data: {"):
+                        data = line.removeprefix("data: ")
+                    elif not line and data:
+                        yield name, json.loads(data)
+                        name, data = "", ""
+
+
+class RunFollower:
+    """Follows a run at `/api`, and comes back after random numbers of events."""
+
+    def __init__(self, client: Client, run: str) -> None:
+        self.client, self.run = client, run
+        self.seen: list[tuple[int, dict[str, Any]]] = []
+        #: When each event came.
+        self.times: list[float] = []
+
+    async def follow(self) -> None:
+        while not (self.seen and self.seen[-1][1]["event"] == "ended"):
+            after = self.seen[-1][0] if self.seen else 0
+            left = self.client.chance.randrange(1, 30)
+            events = self.client.read(
+                f"/api/runs/{self.run}/events", **{"last-event-id": str(after)}
+            )
+            async for name, event in events:
+                self.seen.append((int(name), event))
+                self.times.append(time.monotonic())
+                left -= 1
+                if not left:
+                    break
+            await events.aclose()  # type: ignore[attr-defined]
+            self.client.reconnects += 1
+            await asyncio.sleep(0.02)
+
+
+class ResponseFollower:
+    """Follows a response in the dialect of Responses, in the same way."""
+
+    def __init__(self, client: Client, run: str) -> None:
+        self.client, self.run = client, run
+        self.seen: list[dict[str, Any]] = []
+
+    async def follow(self) -> None:
+        while not (self.seen and self.seen[-1]["type"] in _LAST):
+            after = self.seen[-1]["sequence_number"] if self.seen else -1
+            left = self.client.chance.randrange(1, 30)
+            events = self.client.read(
+                f"/v1/responses/resp_{self.run}?stream=true&starting_after={after}"
+            )
+            async for _, event in events:
+                self.seen.append(event)
+                left -= 1
+                if not left:
+                    break
+            await events.aclose()  # type: ignore[attr-defined]
+            self.client.reconnects += 1
+            await asyncio.sleep(0.02)
+
+
+@asynccontextmanager
+async def clients(
+    servers: Sequence[ServerProcess], keys: Mapping[str, str], chance: random.Random
+) -> AsyncIterator[Mapping[str, Client]]:
+    """A client of each user."""
+    async with AsyncExitStack() as stack:
+        made = {user: Client(servers, key, chance) for user, key in keys.items()}
+        for one in made.values():
+            stack.push_async_callback(one.close)
+        yield made

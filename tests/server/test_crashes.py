@@ -1,0 +1,44 @@
+"""Servers are killed at random moments: nothing is lost, nothing is done or seen twice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.server.planted import BUGS, Planted
+from tests.server.processes import SCRIPT, SLOW_SCRIPT, prepare
+from tests.server.storms import Figures, storming
+
+
+@pytest.mark.storm
+async def test_killed_servers_lose_nothing_and_do_nothing_twice(
+    home: Path, rounds: Callable[[int, int], int], record_property: Callable[[str, Figures], None]
+) -> None:
+    prepare(home)
+    async with storming(home) as storm:
+        record_property("figures", await storm.hold(rounds(2, 300)))
+
+
+async def judge(home: Path, planted: Planted, bug: str) -> str:
+    """What is wrong with servers that have a bug; nothing if all is well."""
+    prepare(home, SLOW_SCRIPT if planted.slow else SCRIPT)
+    found = ""
+    try:
+        async with asyncio.timeout(100), storming(home, servers=planted.servers, bug=bug) as storm:
+            await storm.hold(0, together=1)
+    except* AssertionError as errors:
+        found = str(errors.exceptions)
+    return found
+
+
+@pytest.mark.storm
+async def test_each_promise_is_broken_by_a_bug_and_kept_without_it(
+    tmp_path: Path, rounds: Callable[[int, int], int]
+) -> None:
+    for name in [*BUGS][: rounds(1, len(BUGS))]:
+        planted = BUGS[name]
+        assert planted.found in await judge(tmp_path / name, planted, name), name
+        assert not await judge(tmp_path / f"{name}-moment", planted, f"{name}-moment"), name
