@@ -6,20 +6,22 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.server.planted import BUGS, Planted
 from tests.server.processes import SCRIPT, SLOW_SCRIPT, prepare
-from tests.server.storms import Figures, storming
+from tests.server.storms import storming
 
 
 @pytest.mark.storm
 async def test_killed_servers_lose_nothing_and_do_nothing_twice(
-    home: Path, rounds: Callable[[int, int], int], record_property: Callable[[str, Figures], None]
+    home: Path, rounds: Callable[[int, int], int], record_property: Callable[[str, str], None]
 ) -> None:
     prepare(home)
     async with storming(home) as storm:
-        record_property("figures", await storm.hold(rounds(2, 300)))
+        figures = await storm.hold(rounds(2, 300))
+    record_property("figures", msgspec.json.encode(figures).decode())
 
 
 async def judge(home: Path, planted: Planted, bug: str) -> str:
@@ -41,4 +43,6 @@ async def test_each_promise_is_broken_by_a_bug_and_kept_without_it(
     for name in [*BUGS][: rounds(1, len(BUGS))]:
         planted = BUGS[name]
         assert planted.found in await judge(tmp_path / name, planted, name), name
-        assert not await judge(tmp_path / f"{name}-moment", planted, f"{name}-moment"), name
+        if rounds(0, 1):
+            without = f"{name}-moment"
+            assert not await judge(tmp_path / without, planted, without), name
