@@ -40,6 +40,9 @@ from vibe_llms.memory.embedders.rows import produce_embedder
 from vibe_llms.memory.files import MemoryFiles
 from vibe_llms.memory.settings import produce_reranker, read_memory_settings
 from vibe_llms.providers.provider_pool import PROVIDERS, Providers
+from vibe_llms.server.inspection import inspect_server
+from vibe_llms.server.settings import read_server_settings
+from vibe_llms.server.users import survey_homes
 from vibe_llms.storage.archive import DirectoryArchive
 from vibe_llms.storage.inspection import inspect_archive
 from vibe_llms.storage.interfaces import Diagnosis
@@ -51,7 +54,7 @@ _MOST = 100
 @click.option("--repair", is_flag=True, help="Repair the archive; old files are kept.")
 @json_option
 def doctor(repair: bool, as_json: bool) -> int:
-    """Check all conversations, their contents, memory, the configuration and the keys.
+    """Check all conversations, their contents, memory, the configuration, the keys and the server.
 
     Exits with status 1 if a problem is left.
     """
@@ -69,13 +72,16 @@ def doctor(repair: bool, as_json: bool) -> int:
         show(problem)
     if _is_whole():
         configuration = load_configuration()
-        archive = DirectoryArchive(configuration.places.data, configuration.storage)
-        for diagnosis in inspect_archive(archive, repair=repair):
+        for places in survey_homes(configuration):
+            archive = DirectoryArchive(places.data, configuration.storage)
+            for diagnosis in inspect_archive(archive, repair=repair):
+                show(diagnosis)
+            for diagnosis in check_memory(places):
+                show(diagnosis)
+            if repair:
+                archive.collect_now()
+        for diagnosis in inspect_server(configuration, repair=repair):
             show(diagnosis)
-        for diagnosis in check_memory(configuration):
-            show(diagnosis)
-        if repair:
-            archive.collect_now()
     if as_json:
         write_json(msgspec.json.encode(found).decode())
     elif not found:
@@ -97,15 +103,17 @@ def check_configuration() -> Sequence[Diagnosis]:
 def _is_whole() -> bool:
     """Whether the configuration can be used, even if a row of it is wrong."""
     try:
-        read_memory_settings(load_configuration())
+        configuration = load_configuration()
+        read_memory_settings(configuration)
+        read_server_settings(configuration)
     except ConfigurationError:
         return False
     return True
 
 
-def check_memory(configuration: Configuration) -> Iterator[Diagnosis]:
+def check_memory(places: Places) -> Iterator[Diagnosis]:
     """The files of memory that are not valid entries, and are ignored."""
-    files = MemoryFiles(configuration.places.data / "memory")
+    files = MemoryFiles(places.data / "memory")
     for scope in files.survey_scopes():
         for place in sorted(files.scan(scope)):
             try:
@@ -183,7 +191,10 @@ def survey_problems() -> tuple[Configuration | None, Sequence[Diagnosis]]:
             if less == layers or len(found) == _MOST:
                 return None, sorted(found, key=_order)
             layers = less
-    for check in (_check_memory, _check_keys, _check_providers, _check_ensembles, _check_agents):
+    for check in (
+        *(_check_memory, _check_server, _check_keys),
+        *(_check_providers, _check_ensembles, _check_agents),
+    ):
         found += [_locate(wrong, places) for wrong in check(configuration)]
     # One problem may be found at several rows.
     return configuration, sorted(dict.fromkeys(found), key=_order)
@@ -220,6 +231,10 @@ def find_line(text: str, path: Sequence[str]) -> int:
 
 def _check_memory(configuration: Configuration) -> Iterator[ConfigurationError]:
     yield from _repeat(configuration, ("memory",), read_memory_settings)
+
+
+def _check_server(configuration: Configuration) -> Iterator[ConfigurationError]:
+    yield from _repeat(configuration, ("server",), read_server_settings)
 
 
 def _check_keys(configuration: Configuration) -> Iterator[ConfigurationError]:

@@ -17,7 +17,7 @@ from vibe_llms.cli.terminal import note, shown, write, write_json
 from vibe_llms.configuration import load_configuration
 from vibe_llms.exceptions import PackageMissing
 from vibe_llms.server.settings import read_server_settings
-from vibe_llms.server.users import LOCAL, UserStore, find_users
+from vibe_llms.server.users import LOCAL, UserStore, find_user_places, find_users
 
 
 @click.command("serve")
@@ -77,7 +77,11 @@ def users() -> None:
 @json_option
 def add(name: str, as_json: bool) -> None:
     """Add a user, and print the key; it is not shown again."""
-    _print_key(name, _find().add(name), as_json=as_json)
+    configuration = load_configuration()
+    _print_key(name, find_users(configuration).add(name), as_json=as_json)
+    home = find_user_places(configuration.places, name).data
+    if name != LOCAL and home.exists():
+        note(f"an earlier user had this name, and {name} has their conversations: {home}")
 
 
 @users.command("rotate")
@@ -107,11 +111,20 @@ def list_users(as_json: bool) -> None:
 @click.argument("name")
 @yes_option
 def remove(name: str, yes: bool) -> int:
-    """Remove a user, whose key is then refused; the conversations stay."""
+    """Remove a user, whose key is then refused; conversations, memory and files stay."""
+    configuration = load_configuration()
+    users = find_users(configuration)
+    users.require(name)
     if not confirm(f"Remove the user {name}?", yes=yes):
         return 1
-    _find().remove(name)
-    note(f"removed {name}")
+    users.remove(name)
+    home = find_user_places(configuration.places, name).data
+    if name == LOCAL:
+        note("removed local; the conversations of this command stay")
+    elif home.exists():
+        note(f"removed {name}; to delete the conversations, memory and files too: rm -r {home}")
+    else:
+        note(f"removed {name}")
     return 0
 
 

@@ -7,14 +7,17 @@ import functools
 import sqlite3
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 from msgspec import Struct
 
 from vibe_llms.exceptions import StorageError, VibeLlmsError
 from vibe_llms.storage.databases import open_database
 from vibe_llms.storage.files import make_folder
+from vibe_llms.storage.mounts import find_network_mount
 
 T = TypeVar("T")
 
@@ -165,6 +168,12 @@ class RunFile:
     def _open(self) -> sqlite3.Connection:
         if self._database is None:
             make_folder(self._path.parent)
+            if kind := find_network_mount(self._path.parent):
+                raise StorageError(
+                    f"runs and budgets are not safe on a network file system ({kind}); set "
+                    "VIBE_LLMS_HOME to a folder on a local disk",
+                    path=str(self._path),
+                )
             self._database = open_database(
                 self._path,
                 version=_VERSION,
@@ -175,3 +184,14 @@ class RunFile:
             for statement in self._added:
                 self._database.execute(statement)
         return self._database
+
+
+def inspect_runs(path: Path, seconds: float) -> Sequence[str]:
+    """The problems of a file of runs, which is left as it is; `sqlite3.Error` if it has no form."""
+    address = f"file:{quote(str(path))}?mode=ro"
+    with closing(sqlite3.connect(address, uri=True, timeout=seconds)) as database:
+        (version,) = database.execute("pragma user_version").fetchone()
+        if version not in (0, _VERSION):
+            return [f"another version of vibe-llms made it ({version}; this one has {_VERSION})"]
+        found = [row[0] for row in database.execute("pragma quick_check")]
+        return [] if found == ["ok"] else found

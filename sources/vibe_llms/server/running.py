@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -15,6 +14,7 @@ from vibe_llms.exceptions import RequestError
 from vibe_llms.server.application import Application
 from vibe_llms.server.core import ServerCore
 from vibe_llms.server.settings import ServerSettings
+from vibe_llms.server.sockets import bind, is_loopback
 from vibe_llms.server.users import UserStore
 
 _BACKLOG = 2048
@@ -60,12 +60,12 @@ class RunningServer:
 
         `opened` is called once it listens, and `log` with a line about each request.
         """
-        if users is None and not _is_loopback(settings.host):
+        if users is None and not is_loopback(settings.host):
             raise RequestError(
                 f"without keys the server listens on this machine only, not on {settings.host}"
             )
         self._core = ServerCore(configuration, settings)
-        self._socket = _bind(settings.host, settings.port)
+        self._socket = bind(settings.host, settings.port)
         config = uvicorn.Config(
             Application(self._core, users, log),
             http="httptools",
@@ -131,26 +131,3 @@ class RunningServer:
         closing.cancel()
         with suppress(asyncio.CancelledError):
             await closing
-
-
-def _bind(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # Only sockets that say TCP are set by asyncio to send small packets at once.
-    bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind((host, port))
-        bound.setblocking(False)
-    except OSError as error:
-        bound.close()
-        raise RequestError(
-            f"cannot listen on {host}, port {port}: {error.strerror}; choose another: --port"
-        ) from error
-    return bound
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 from msgspec import Meta, Struct
 
 from vibe_llms.configuration import Configuration, Positive, Seconds
 
+_NAME = r"[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?"
+_HOST = re.compile(_NAME)
+#: As browsers write it: in lower case, and without a path.
+_ORIGIN = re.compile(rf"https?://({_NAME}|\[[0-9a-f:]+\])(:\d+)?")
+
 
 class ServerSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
     """`[server]`: where it listens, whom it answers, and limits on requests.
 
-    `allowed_hosts` are names besides `localhost` that clients may call it by; addresses always
-    work. `allowed_origins` are web sites whose pages may call it from a browser. `media_hosts` are
-    hosts whose web addresses clients may send in place of images and files; `*` is any public one.
+    It ends within `shutdown_seconds`. `allowed_hosts` are names besides `localhost` that clients
+    may call it by; addresses always work. `allowed_origins` are web sites whose pages may call it
+    from a browser. `media_hosts` are hosts whose web addresses clients may send in place of images
+    and files; `*` is any public one.
     """
 
     host: str = "127.0.0.1"
@@ -35,4 +42,14 @@ class ServerSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=
 
 def read_server_settings(configuration: Configuration) -> ServerSettings:
     """The table `[server]` of a configuration."""
-    return configuration.read(ServerSettings, configuration.server, "server")
+    settings = configuration.read(ServerSettings, configuration.server, "server")
+    for key, values, form, example in (
+        ("allowed-hosts", settings.allowed_hosts, _HOST, "chat.example.org"),
+        ("allowed-origins", settings.allowed_origins, _ORIGIN, "https://chat.example.org"),
+    ):
+        for value in values:
+            if not form.fullmatch(value):
+                raise configuration.error(
+                    f"{value!r} is not written like {example!r}", "server", key
+                )
+    return settings

@@ -41,7 +41,7 @@ class UserStore:
     """The users in a file."""
 
     def __init__(self, file: Path) -> None:
-        self._file = file
+        self.file = file
         self._stamp: tuple[int, int, int] | None = None
         self._users: Mapping[str, User] = {}
         self._names: Mapping[str, str] = {}
@@ -49,13 +49,13 @@ class UserStore:
     def survey(self) -> Mapping[str, User]:
         """The users by their names; the file is read again if it has changed."""
         try:
-            status = os.stat(self._file)
+            status = os.stat(self.file)
         except FileNotFoundError:
             self._stamp, self._users, self._names = None, {}, {}
             return self._users
         stamp = (status.st_ino, status.st_mtime_ns, status.st_size)
         if stamp != self._stamp:
-            self._users = _read(self._file)
+            self._users = _read(self.file)
             self._names = {user.key_hash: name for name, user in self._users.items()}
             self._stamp = stamp
         return self._users
@@ -68,6 +68,10 @@ class UserStore:
         if name is None or not hmac.compare_digest(users[name].key_hash, digest):
             return None
         return name
+
+    def require(self, name: str) -> None:
+        """`RequestError` if there is no such user."""
+        _require(self.survey(), name)
 
     def add(self, name: str) -> str:
         """A new user; returns the key, which is not kept."""
@@ -95,15 +99,15 @@ class UserStore:
 
     @contextmanager
     def _changing(self) -> Iterator[dict[str, User]]:
-        with storage_errors(self._file):
-            make_folder(self._file.parent)
-            with locked(self._file.parent, seconds=_LOCK_SECONDS):
+        with storage_errors(self.file):
+            make_folder(self.file.parent)
+            with locked(self.file.parent, seconds=_LOCK_SECONDS):
                 users = dict(self.survey())
                 yield users
                 import tomli_w
 
                 rows = {name: msgspec.to_builtins(user) for name, user in users.items()}
-                replace_file(self._file, tomli_w.dumps(rows).encode())
+                replace_file(self.file, tomli_w.dumps(rows).encode())
 
 
 def find_users(configuration: Configuration) -> UserStore:
@@ -120,11 +124,25 @@ def find_user_places(places: Places, name: str) -> Places:
     return Places(places.configuration, folder, folder)
 
 
+def survey_homes(configuration: Configuration) -> Iterator[Places]:
+    """The files of each user, of those who were removed too."""
+    places = configuration.places
+    yield places
+    if (folder := places.data / "users").is_dir():
+        for name in sorted(os.listdir(folder)):
+            yield find_user_places(places, name)
+
+
 def _read(file: Path) -> Mapping[str, User]:
     try:
-        return msgspec.convert(read_toml(file, trusted=True), dict[str, User], strict=False)
+        users = msgspec.convert(read_toml(file, trusted=True), dict[str, User], strict=False)
     except ValidationError as error:
         raise ConfigurationError(f"this is not a list of users: {error}", file=str(file)) from error
+    for name in users:
+        # It becomes the name of a folder.
+        if not _NAME.fullmatch(name):
+            raise ConfigurationError(f"{name!r} is not a valid user name", file=str(file))
+    return users
 
 
 def _give_key(users: dict[str, User], name: str, created: datetime) -> str:

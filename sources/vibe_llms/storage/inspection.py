@@ -122,16 +122,17 @@ def _inspect_remains(archive: DirectoryArchive) -> Iterator[Diagnosis]:
 
 def _inspect_rights(archive: DirectoryArchive, repair: bool) -> Iterator[Diagnosis]:
     # The folder may hold more than the archive; only write access matters.
-    yield from _inspect_mode(archive.folder, 0o022, repair)
+    yield from inspect_mode(archive.folder, 0o022, repair)
     for name in (INDEX, CHANGES):
-        yield from _inspect_mode(archive.folder / name, 0o077, repair)
+        yield from inspect_mode(archive.folder / name, 0o077, repair)
     for root in (archive.conversations, archive.contents.folder):
         for path, _, files in os.walk(root):
             for name in ("", *files):
-                yield from _inspect_mode(Path(path, name), 0o077, repair)
+                yield from inspect_mode(Path(path, name), 0o077, repair)
 
 
-def _inspect_mode(path: Path, forbidden: int, repair: bool) -> Iterator[Diagnosis]:
+def inspect_mode(path: Path, forbidden: int, repair: bool) -> Iterator[Diagnosis]:
+    """A path whose mode has some of the forbidden bits; one that does not exist has none."""
     try:
         status = os.lstat(path)
     except FileNotFoundError:

@@ -1,0 +1,87 @@
+"""Checks what a server needs: its address, users, budgets, packages, and its file of runs."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
+
+from vibe_llms.configuration import Configuration
+from vibe_llms.exceptions import ConfigurationError
+from vibe_llms.runs.database import inspect_runs
+from vibe_llms.server.settings import ServerSettings, read_server_settings
+from vibe_llms.server.sockets import AddressUnusable, bind, is_loopback
+from vibe_llms.server.users import LOCAL, User, find_users
+from vibe_llms.storage.inspection import inspect_mode
+from vibe_llms.storage.interfaces import Diagnosis
+from vibe_llms.storage.mounts import find_network_mount
+
+_PACKAGES = ("uvicorn", "prometheus_client")
+_LOST = "stop the server and move the file away; runs are then lost, conversations are not"
+
+
+def inspect_server(configuration: Configuration, *, repair: bool = False) -> Iterator[Diagnosis]:
+    """The problems that a server would have with this configuration and this home.
+
+    Nothing is checked if no server was ever configured or started here.
+    """
+    store = find_users(configuration)
+    folder = store.file.parent
+    if not (folder.exists() or configuration.server):
+        return
+    yield from _inspect_packages()
+    yield from inspect_mode(folder, 0o077, repair)
+    yield from inspect_mode(store.file, 0o077, repair)
+    try:
+        users = store.survey()
+    except ConfigurationError as error:
+        text = str(error).removeprefix(f"{error.file}: ")
+        yield Diagnosis("users", error.file, text, "restore it from a backup, or write it anew")
+        return
+    yield from _inspect_address(read_server_settings(configuration), users)
+    yield from _inspect_budgets(configuration, users)
+    if kind := find_network_mount(folder):
+        text = f"it is on a network file system ({kind}), where runs and budgets are not safe"
+        yield Diagnosis("server", str(folder), text, "set VIBE_LLMS_HOME to a local folder")
+    runs = folder / "runs.sqlite"
+    if not runs.exists():
+        return
+    for name in ("runs.sqlite", "runs.sqlite-wal", "runs.sqlite-shm"):
+        yield from inspect_mode(folder / name, 0o077, repair)
+    try:
+        for problem in inspect_runs(runs, configuration.storage.lock_seconds):
+            yield Diagnosis("runs", str(runs), problem, _LOST)
+    except sqlite3.Error as error:
+        yield Diagnosis("runs", str(runs), f"it cannot be read: {error}", _LOST)
+
+
+def _inspect_packages() -> Iterator[Diagnosis]:
+    missing = [name for name in _PACKAGES if find_spec(name) is None]
+    if missing:
+        text = f"the server needs {' and '.join(missing)}"
+        yield Diagnosis("server", "server", text, "pip install 'vibe-llms[server]'")
+
+
+def _inspect_address(settings: ServerSettings, users: Mapping[str, User]) -> Iterator[Diagnosis]:
+    try:
+        bind(settings.host, settings.port).close()
+    except AddressUnusable as error:
+        # The port of a server that runs.
+        if not error.in_use:
+            yield Diagnosis("server", "server", str(error), "set host and port in [server]")
+    if not users and not is_loopback(settings.host):
+        text = f"it listens on {settings.host}, and its first start would print a key into its log"
+        yield Diagnosis("users", "server", text, f"vibe-llms users add {LOCAL}")
+
+
+def _inspect_budgets(
+    configuration: Configuration, users: Mapping[str, User]
+) -> Iterator[Diagnosis]:
+    for name in configuration.budgets.users:
+        if name not in users and name != LOCAL:
+            yield Diagnosis(
+                "budget",
+                f"budgets.users.{name}",
+                f"there is no user {name!r}",
+                f"vibe-llms users add {name}, or correct the name",
+            )

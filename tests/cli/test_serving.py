@@ -1,0 +1,212 @@
+"""The commands `serve` and `users`, as their users see them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.command import invoke
+from tests.cli.terminal import COMMAND, LONGEST_SECONDS
+
+CHAT = "/v1/chat/completions"
+CANARY = "the-horse-of-Troy"
+
+
+class Serving:
+    """A server in a process of its own."""
+
+    def __init__(self, process: subprocess.Popen[str], first: str) -> None:
+        self.process = process
+        self.url = first.split()[2].rstrip(";")
+        self.key = ""
+
+    def read_key(self) -> None:
+        """Take the two lines that the first start prints."""
+        assert self.process.stdout is not None
+        address, key = (self.process.stdout.readline() for _ in range(2))
+        assert address == f"export OPENAI_BASE_URL={self.url}/v1\n"
+        found = re.fullmatch(r"export OPENAI_API_KEY=(vl-[\w-]{43})\n", key)
+        assert found is not None
+        self.key = found[1]
+
+    def produce_request(self, path: str, body: Any = None) -> urllib.request.Request:
+        """A request with the key."""
+        data = json.dumps(body).encode() if body else None
+        headers = {"authorization": f"Bearer {self.key}", "content-type": "application/json"}
+        return urllib.request.Request(f"{self.url}{path}", data, headers)
+
+    def ask(self, path: str, **body: Any) -> int:
+        """The status of a request."""
+        request = self.produce_request(path, body)
+        try:
+            with urllib.request.urlopen(request, timeout=LONGEST_SECONDS) as response:
+                response.read()
+                return int(response.status)
+        except urllib.error.HTTPError as error:
+            return error.code
+
+    def accepts(self) -> bool:
+        """Whether it still takes connections."""
+        try:
+            return self.ask("/ready") in (200, 503)
+        except OSError:
+            return False
+
+    def end(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, str, str]:
+        """Its status, and what it printed since."""
+        self.process.send_signal(number)
+        output, errors = self.process.communicate(timeout=LONGEST_SECONDS)
+        return self.process.returncode, output, errors
+
+
+@contextmanager
+def serving(*options: str, **variables: str) -> Iterator[Serving]:
+    with subprocess.Popen(
+        [*COMMAND, "serve", "--port", "0", *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **variables},
+    ) as process:
+        try:
+            assert process.stderr is not None
+            yield Serving(process, process.stderr.readline())
+        finally:
+            process.kill()
+
+
+def test_the_first_start_prints_what_a_client_needs_and_no_later_one_does(home: Path) -> None:
+    with serving() as server:
+        server.read_key()
+        assert server.ask("/v1/models") == 200
+        assert server.end()[:2] == (0, "")
+    key = server.key
+    with serving() as again:
+        again.key = key
+        assert again.ask("/v1/models") == 200
+        assert again.end()[:2] == (0, "")
+    assert key not in (home / "server" / "users.toml").read_text()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_ends_it_with_status_0(number: signal.Signals) -> None:
+    with serving("--no-key", "--quiet") as server:
+        assert server.ask("/health") == 200
+        assert server.end(number) == (0, "", "")
+
+
+def test_a_second_signal_ends_it_at_once(home: Path) -> None:
+    home.mkdir()
+    script = home / "stall.toml"
+    script.write_text('[[replies]]\nparts = [{ text = "first " }, { stall = true }]\n')
+    (home / "config.toml").write_text(
+        f'[server]\nshutdown-seconds = 600\n[providers.scripted.scripts]\nstall = "{script}"\n'
+    )
+    with serving("--no-key", "--quiet") as server:
+        message = {"role": "user", "content": "Hello"}
+        body = {"model": "scripted/stall", "messages": [message], "stream": True}
+        with urllib.request.urlopen(server.produce_request(CHAT, body)) as response:
+            assert response.readline().startswith(b"data: ")
+            server.process.send_signal(signal.SIGTERM)
+            while server.accepts():
+                pass
+            assert server.process.poll() is None
+            assert server.end() == (0, "", "")
+
+
+def test_the_log_has_neither_content_nor_keys(home: Path) -> None:
+    with serving() as server:
+        server.read_key()
+        body = {"model": "scripted/demo", "messages": [{"role": "user", "content": CANARY}]}
+        assert server.ask(CHAT, **body) == 200
+        assert server.ask(f"/v1/models/{CANARY}") == 404
+        assert server.ask(f"/{CANARY}?key={CANARY}") == 404
+        assert server.ask(CHAT, model=CANARY) == 400
+        status, output, errors = server.end()
+    assert (status, output) == (0, "")
+    assert [line.split()[:3] for line in errors.splitlines()[1:]] == [
+        ["POST", CHAT, "200"],
+        ["GET", "/v1/models/{model...}", "404"],
+        ["GET", "other", "404"],
+        ["POST", CHAT, "400"],
+    ]
+    assert CANARY not in errors
+    assert server.key not in errors
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--no-key", "--host", "0.0.0.0"), "without keys the server listens on this machine only"),
+        (("--host", "192.0.2.1"), "this machine does not have the address"),
+        (("--host", "no-such-host.invalid"), "it is no address of this machine"),
+        (("--port", "65536"), "is not in the range"),
+    ],
+)
+def test_an_address_that_cannot_be_used_is_one_line(
+    home: Path, options: tuple[str, ...], words: str
+) -> None:
+    outcome = invoke("serve", *options)
+    assert (outcome.status, outcome.output) == (2, "")
+    assert words in outcome.error
+    assert not home.exists()
+
+
+def test_users_are_added_listed_rotated_and_removed(home: Path) -> None:
+    assert invoke("users", "list").errors.startswith("no users;")
+    assert invoke("users", "list", "--json").json == []
+    added = invoke("users", "add", "ada")
+    assert re.fullmatch(r"vl-[\w-]{43}\n", added.output)
+    rotated = invoke("users", "rotate", "ada", "--json").json
+    assert rotated["name"] == "ada"
+    assert rotated["key"] != added.output.strip()
+    (listed,) = invoke("users", "list", "--json").json
+    assert listed["name"] == "ada"
+    assert re.fullmatch(r"ada  \d{4}-\d\d-\d\d\n", invoke("users", "list").output)
+    assert invoke("users", "rm", "ada", "-y") == (0, "", "removed ada\n")
+    assert invoke("users", "list", "--json").json == []
+
+
+def test_what_a_removed_user_leaves_is_said_and_who_gets_it(home: Path) -> None:
+    invoke("users", "add", "ada")
+    folder = home / "users" / "ada"
+    folder.mkdir(parents=True)
+    assert f"rm -r {folder}" in invoke("users", "rm", "ada", "-y").errors
+    assert folder.exists()
+    assert "an earlier user had this name" in invoke("users", "add", "ada").errors
+    invoke("users", "add", "local")
+    removed = invoke("users", "rm", "local", "-y").errors
+    assert removed == "removed local; the conversations of this command stay\n"
+
+
+@pytest.mark.parametrize("name", ["", "Ada", "../ada", "a b", "-a", "a" * 65, "ä"])
+def test_a_bad_name_is_refused(home: Path, name: str) -> None:
+    outcome = invoke("users", "add", "--", name)
+    assert outcome.status == 2
+    assert "is not a valid user name" in outcome.error
+    assert not (home / "server" / "users.toml").exists()
+
+
+@pytest.mark.parametrize("command", [("rotate",), ("rm",), ("rm", "-y")])
+def test_a_user_who_is_not_there_is_an_error(home: Path, command: tuple[str, ...]) -> None:
+    outcome = invoke("users", *command, "eve")
+    assert outcome.status == 2
+    assert "there is no user 'eve'" in outcome.error
+
+
+def test_a_user_is_not_removed_without_being_asked(home: Path) -> None:
+    invoke("users", "add", "ada")
+    assert invoke("users", "rm", "ada").status == 2
+    assert invoke("users", "add", "ada").error.endswith("a new key: vibe-llms users rotate ada")
+    assert len(invoke("users", "list", "--json").json) == 1
