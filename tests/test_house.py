@@ -74,7 +74,7 @@ LATE = {
 OPENING = {
     *("files", "storage.files", "storage.locks", "storage.appending", "storage.databases"),
     *("memory.journal", "memory.git", "memory.detaching", "attachments", "cli.terminal"),
-    "ensembles.mcp.guardian",
+    *("ensembles.mcp.guardian", "storage.mounts"),
 }
 TYPES_ONLY = "TYPE_CHECKING"
 
