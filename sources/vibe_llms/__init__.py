@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from vibe_llms.controls import Controls
     from vibe_llms.conversations.conversation import Conversation
     from vibe_llms.ensembles.functions import FunctionEnsemble
-    from vibe_llms.ensembles.questions import (
+    from vibe_llms.invocation.questions import (
         ElicitationAnswer, ElicitationField, ElicitationRequest, Elicitor,
     )
     from vibe_llms.events import (
@@ -51,7 +51,7 @@ else:
         ".controls": "Controls",
         ".conversations.conversation": "Conversation",
         ".ensembles.functions": "FunctionEnsemble",
-        ".ensembles.questions": "ElicitationAnswer ElicitationField ElicitationRequest Elicitor",
+        ".invocation.questions": "ElicitationAnswer ElicitationField ElicitationRequest Elicitor",
         ".events": (
             "Event EventHandler InvocationChunk InvocationCompletedEvent InvocationFailedEvent "
             "InvocationProgressEvent InvocationStartedEvent MessageCompletedEvent "

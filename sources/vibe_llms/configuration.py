@@ -123,6 +123,7 @@ class RunSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=Tru
     lease_seconds: Annotated[float, Meta(ge=0.2)] = 15.0
     parallel: Positive = 64
     events_days: Annotated[float, Meta(ge=0)] = 7.0
+    answer_seconds: Annotated[float, Meta(ge=0)] = 120.0
 
 
 #: A period begins with the hour, the day, the week on Monday, or the month, in UTC.

@@ -34,12 +34,12 @@ from vibe_llms.costs import Cost, estimate_cost
 from vibe_llms.ensembles.agents import AgentsEnsemble, OfferedAgent
 from vibe_llms.ensembles.core import Ensembles
 from vibe_llms.ensembles.interfaces import AgentRequest, Ensemble, EnsembleHost
-from vibe_llms.ensembles.questions import Elicitor
 from vibe_llms.events import EventHandler, Notice, NoticeEvent, ignore_events
 from vibe_llms.exceptions import ModelNotFound, RequestError, SessionClosed
 from vibe_llms.hooks import MEMORY, Asker, Background, HookHost, HookRunner, TurnHook, access_hook
 from vibe_llms.invocation.approval import Approver, Gatekeeper
 from vibe_llms.invocation.invokers import Invoker, gather_invokers
+from vibe_llms.invocation.questions import Elicitor
 from vibe_llms.keys import KeyVault
 from vibe_llms.messages.canisters import Canister, SupervisorCanister, Turn
 from vibe_llms.messages.contents import Reference, TextualContent
@@ -116,6 +116,7 @@ class Session:
             open_ensembles=self._open_ensembles,
             hook_runner=self._hook_runner,
             access_documents=self.access_documents,
+            elicitor=elicitor,
         )
         self._documents: Documents | None = None
         self._registered = gather_invokers(invokers)
@@ -713,7 +714,8 @@ async def open_session(
     `import_guard` surrounds the import of a provider's module, given the `import-seconds` of its
     row: by itself an import is not bounded, as none is in Python; the command bounds it.
     `approver` decides on calls of tools that ask before they run; without one they do not run.
-    `elicitor` answers what ensembles ask a person; without one they cannot ask.
+    `elicitor` answers what ensembles ask a person; without one they cannot ask. In turns begun with
+    `start` they ask the user of the run in its place.
     `tracer` records spans and metrics in place of the one that `[telemetry]` configures.
     `invokers` are tools that turns begun with `start` may use: another process that continues such
     a turn finds them by their names.

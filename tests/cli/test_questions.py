@@ -23,7 +23,6 @@ from vibe_llms.cli.display import Display
 from vibe_llms.cli.questions import Line, Question, Questions
 from vibe_llms.cli.terminal import draw_status, hold_output, note, wipe_status, write
 from vibe_llms.cli.tool_questions import TerminalApprover, TerminalElicitor, draw_arguments
-from vibe_llms.ensembles.questions import ElicitationAnswer, ElicitationField, ElicitationRequest
 from vibe_llms.events import (
     InvocationCompletedEvent,
     InvocationProgressEvent,
@@ -36,6 +35,7 @@ from vibe_llms.events import (
 )
 from vibe_llms.invocation.approval import ApprovalRequest, Decision
 from vibe_llms.invocation.invokers import Invoker
+from vibe_llms.invocation.questions import ElicitationAnswer, ElicitationField, ElicitationRequest
 from vibe_llms.messages.canisters import InvocationCanister, ResultCanister
 from vibe_llms.messages.contents import TextualContent
 

@@ -51,6 +51,13 @@ SCRIPTS = {
 }
 
 
+SCRIPTS["ask"] = (
+    '[[replies]]\nparts = [ { invocation = "user/ask", arguments = '
+    '{ question = "\\u001b[2JWhich color?", choices = ["red", "blue"] } } ]\n'
+    '[[replies]]\nparts = [ { text = "Fine." } ]\n'
+)
+
+
 class Bank:
     """A home with scripts and an ensemble with an effect."""
 
@@ -65,7 +72,8 @@ class Bank:
 
     def start(self, script: str) -> str:
         """The identity of a run of a script."""
-        outcome = invoke("chat", "-q", "--detach", "-m", f"scripted/{script}", "-T", "bank", "Go.")
+        tools = ("-T", "bank", "-T", "user")
+        outcome = invoke("chat", "-q", "--detach", "-m", f"scripted/{script}", *tools, "Go.")
         assert (outcome.status, outcome.errors) == (0, "")
         return outcome.output.strip()
 
@@ -209,6 +217,46 @@ def test_a_terminal_that_follows_asks_and_ctrl_c_leaves_the_run(bank: Bank) -> N
         terminal.expect("It is done.")
         assert terminal.wait() == 0
     assert bank.transfers == [3]
+
+
+def test_a_question_is_answered_from_elsewhere(bank: Bank) -> None:
+    identity = bank.start("ask")
+    (asked,) = bank.wait(identity, "waiting")["questions"]
+    assert [choice for choice, _ in asked["fields"][0]["choices"]] == ["red", "blue"]
+    assert f"answer: vibe-llms runs answer {identity}" in invoke("runs", "show", identity).errors
+    for words, text in {
+        ("green",): "it is one of red, blue",
+        (): "not a terminal; give the values, or --decline",
+        ("answer=",): "it is one of red, blue",
+        ("blue", "--question", "none"): "waits for no answer to 'none'",
+        ("blue", "--decline"): "exclude each other",
+    }.items():
+        refused = invoke("runs", "answer", identity, *words)
+        assert refused.status == 2
+        assert text in refused.error
+    (made,) = invoke("runs", "answer", identity, "blue", "--json").json
+    assert (made["id"], made["answered"]) == (asked["id"], "accept")
+    followed = invoke("runs", "follow", identity)
+    assert (followed.status, followed.output) == (0, "Fine.\n")
+    assert "user/ask: blue" in followed.errors
+    assert invoke("runs", "answer", identity, "red").status == 2
+
+
+def test_a_terminal_that_follows_shows_the_form(bank: Bank) -> None:
+    identity = bank.start("ask")
+    with Terminal("runs", "follow", identity) as terminal:
+        terminal.expect("the model asks: answer:")
+        terminal.press("c-c")
+        assert terminal.wait() == 130
+    with Terminal("runs", "answer", identity) as terminal:
+        terminal.expect("the model asks: answer:")
+        assert "\x1b[2JWhich" not in terminal.output
+        terminal.enter("2")
+        assert terminal.wait() == 0
+    with Terminal("runs", "follow", identity) as terminal:
+        terminal.expect("blue")
+        terminal.expect("Fine.")
+        assert terminal.wait() == 0
 
 
 def test_ctrl_c_stops_following_and_cancel_ends_the_run(bank: Bank) -> None:

@@ -21,6 +21,10 @@ parts = [{ invocation = "memory/delete_memories", arguments = { query = "tea" } 
 [[replies]]
 parts = [{ text = "That is settled." }]
 """
+ASKING = SCRIPT.replace(
+    'invocation = "memory/delete_memories", arguments = { query = "tea" }',
+    'invocation = "user/ask", arguments = { question = "Which tea?" }',
+)
 
 
 @pytest.fixture
@@ -28,25 +32,32 @@ async def served(home: Path) -> AsyncIterator[Served]:
     """A server with an agent whose tool asks before it deletes."""
     home.mkdir()
     (home / "keeper.toml").write_text(SCRIPT)
+    (home / "asker.toml").write_text(ASKING)
     (home / "slow.toml").write_text("[[replies]]\nparts = [{ stall = true }]\n")
-    scripts = {name: str(home / f"{name}.toml") for name in ("keeper", "slow")}
+    scripts = {name: str(home / f"{name}.toml") for name in ("keeper", "asker", "slow")}
     async with serving(
         home,
         server={"user-turns": 2},
         providers={"scripted": {"scripts": scripts}},
-        agents={"keeper": {"model": "scripted/keeper", "ensembles": ["memory"]}},
+        agents={
+            "keeper": {"model": "scripted/keeper", "ensembles": ["memory"]},
+            "asker": {"model": "scripted/asker", "ensembles": ["user"]},
+        },
     ) as server:
         yield server
 
 
-async def begin(served: Served) -> tuple[str, str]:
+async def begin(served: Served, model: str = "keeper") -> tuple[str, str]:
     """A response that waits: its run, and the call."""
     async with served.http() as http:
-        response = (await http.post("/v1/responses", json={"model": "keeper", "input": "x"})).json()
+        response = (await http.post("/v1/responses", json={"model": model, "input": "x"})).json()
     validate(response)
     assert response["status"] == "in_progress"
     *_, wanted = response["output"]
-    assert (wanted["type"], wanted["name"]) == ("x:approval_request", "memory/delete_memories")
+    assert (wanted["type"], wanted["name"]) == {
+        "keeper": ("x:approval_request", "memory/delete_memories"),
+        "asker": ("x:question", "user/ask"),
+    }[model]
     return response["id"].removeprefix("resp_"), wanted["invocation"]
 
 
@@ -107,6 +118,28 @@ async def test_a_response_that_waits_goes_on_once_it_is_decided(
         assert rest == events[place + 1 :]
 
 
+async def test_a_response_that_asks_goes_on_once_it_is_answered(served: Served) -> None:
+    run, call = await begin(served, "asker")
+    async with served.http() as http:
+        (asked,) = (await http.get(f"/api/runs/{run}")).json()["questions"]
+        assert (asked["id"], asked["name"], asked["message"]) == (call, "user/ask", "Which tea?")
+        assert [one["name"] for one in asked["fields"]] == ["answer"]
+        url = f"/api/runs/{run}/answer"
+        wrong = await http.post(url, json={"question": call, "values": {"answer": 3}})
+        assert (wrong.status_code, "it is a text" in wrong.text) == (400, True)
+        answer = {"question": call, "values": {"answer": "Green tea."}}
+        for _ in range(2):
+            assert (await http.post(url, json=answer)).json()["answered"] == "accept"
+        other = await http.post(url, json={"question": call, "action": "decline"})
+        assert other.status_code == 409
+        events = await read_events(served, run)
+        response = (await http.get(f"/v1/responses/resp_{run}")).json()
+    assert [one["event"] for _, one in events].count("answer-requested") == 1
+    stage, message = response["output"]
+    assert (stage["status"], stage["output"]) == ("completed", "Green tea.")
+    assert message["content"][0]["text"] == "That is settled."
+
+
 async def test_a_run_of_one_user_does_not_exist_for_another(served: Served) -> None:
     run, call = await begin(served)
     decision = {"invocation": call, "allowed": True}
@@ -116,6 +149,7 @@ async def test_a_run_of_one_user_does_not_exist_for_another(served: Served) -> N
             *(("GET", f"/api/runs/{run}", None), ("GET", f"/api/runs/{run}/events", None)),
             *(("POST", f"/api/runs/{run}/cancel", None),),
             *(("POST", f"/api/runs/{run}/decide", decision),),
+            *(("POST", f"/api/runs/{run}/answer", {"question": call}),),
         ):
             assert (await eve.request(method, url, json=body)).status_code == 404, url
         assert (await http.get(f"/api/runs/{run[:-2]}")).status_code == 404
@@ -140,6 +174,8 @@ async def test_a_user_has_so_many_runs_at_a_time(served: Served) -> None:
         ("GET", "/api/runs/nothing", None, 404),
         ("POST", "/api/runs/RUN/decide", {}, 400),
         ("POST", "/api/runs/RUN/decide", {"invocation": "x", "allowed": True}, 409),
+        ("POST", "/api/runs/RUN/answer", {"question": "x"}, 409),
+        ("POST", "/api/runs/RUN/answer", {"question": "x", "action": "shrug"}, 400),
         ("GET", "/api/runs/RUN/events?after=x", None, 400),
         ("DELETE", "/api/runs/RUN", None, 405),
     ],

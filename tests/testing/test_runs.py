@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from vibe_llms.invocation.questions import ElicitationAnswer
 from vibe_llms.runs import CallApproval, RunRecord, RunStatus, sqlite
 from vibe_llms.runs.interfaces import Lease
 from vibe_llms.runs.sqlite import SqliteRunStore
@@ -81,10 +82,10 @@ class Credulous(SqliteRunStore):
     """A decision also holds for a tool that has changed."""
 
     async def suspend(
-        self, lease: Lease, approvals: Sequence[CallApproval], events: Any = ()
+        self, lease: Lease, approvals: Sequence[CallApproval], events: Any = (), **questions: Any
     ) -> RunStatus:
         same = [msgspec.structs.replace(one, definition="one") for one in approvals]
-        return await super().suspend(lease, same, events)
+        return await super().suspend(lease, same, events, **questions)
 
 
 class Partial(SqliteRunStore):
@@ -104,6 +105,20 @@ class Open(SqliteRunStore):
         self, user: str, run: str, *, after: int = 0, limit: int = 1000
     ) -> Sequence[tuple[int, bytes]]:
         return await super().read_events(user.removeprefix("not-"), run, after=after, limit=limit)
+
+
+class Deaf(SqliteRunStore):
+    """That a call stops waiting replaces an answer that came in time."""
+
+    async def settle(
+        self, lease: Lease, question: str, otherwise: ElicitationAnswer
+    ) -> ElicitationAnswer:
+        def forget(database: sqlite3.Connection) -> None:
+            database.execute("update questions set answer = null where run = ?", (lease.run,))
+
+        await self.check(lease)
+        await self.write(forget)
+        return await super().settle(lease, question, otherwise)
 
 
 class Endless(SqliteRunStore):
@@ -132,6 +147,7 @@ BROKEN: dict[Callable[..., SqliteRunStore], str] = {
     Partial: "a write that was refused is kept in part",
     Open: "another user reads the events",
     Waiting: "a run that would wait after it is cancelled",
+    Deaf: "the answer is replaced",
     Endless: "is lost, and not the first lease",
 }
 

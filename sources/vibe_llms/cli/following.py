@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import TypeAlias
 
 import msgspec
 
@@ -33,6 +34,7 @@ from vibe_llms.memory.detaching import detach
 from vibe_llms.messages.canisters import Canister, InvocationCanister, ResultCanister
 from vibe_llms.runs.core import Runs
 from vibe_llms.runs.events import (
+    AnswerRequested,
     ApprovalRequested,
     CallEnded,
     CallProgress,
@@ -60,7 +62,7 @@ _AGAIN_SECONDS = 10.0
 _TRIES = 3
 
 #: Asks the user what a run waits for; returns whether to follow it further.
-Attend = Callable[[ApprovalRequested], Awaitable[bool]]
+Attend: TypeAlias = Callable[[ApprovalRequested | AnswerRequested], Awaitable[bool]]
 
 
 def start_worker(configuration: Configuration) -> None:
@@ -180,7 +182,7 @@ async def _show(
             write_json(msgspec.json.encode({"cursor": cursor, **members}).decode())
         elif (translated := await replay.read(event)) is not None:
             display(translated)
-        if isinstance(event, ApprovalRequested) and not await attend(event):
+        if isinstance(event, ApprovalRequested | AnswerRequested) and not await attend(event):
             return False
     display.finish()
     return True

@@ -6,7 +6,7 @@ import asyncio
 import functools
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -39,17 +39,20 @@ from vibe_llms.cli.terminal import (
     write_json,
 )
 from vibe_llms.cli.text import cut, pad
-from vibe_llms.cli.tool_questions import decide_call
+from vibe_llms.cli.tool_questions import TerminalElicitor, decide_call
 from vibe_llms.exceptions import DecisionRefused, RequestError, RunFailed
 from vibe_llms.invocation.approval import Decision
+from vibe_llms.invocation.questions import ElicitationAnswer, ElicitationRequest
+from vibe_llms.invocation.questions import decline as decline_
 from vibe_llms.runs.descriptions import (
+    AskedQuestion,
     RunDescription,
     read_calls,
     read_title,
     view_run,
 )
-from vibe_llms.runs.events import ApprovalRequested
-from vibe_llms.runs.interfaces import CallApproval, RunRecord, RunStatus
+from vibe_llms.runs.events import AnswerRequested, ApprovalRequested
+from vibe_llms.runs.interfaces import CallApproval, RunQuestion, RunRecord, RunStatus
 from vibe_llms.runs.run import Run
 from vibe_llms.session import Session, open_session
 
@@ -140,11 +143,14 @@ async def show(session: Session, identity: str, as_json: bool) -> None:
     for name, value in rows.items():
         if value:
             write(sys.stdout, shown(f"{pad(name, 12)} {one_line(str(value))}") + "\n")
+    for asked in view.questions:
+        text = f"{pad('question', 12)} {one_line(asked.message)}: {asked.answered or 'waits'}"
+        write(sys.stdout, shown(text) + "\n")
     for one in view.approvals:
         decided = {None: "waits for a decision", True: "allowed", False: "denied"}[one.allowed]
         text = f"{pad('call', 12)} {one.name} {one_line(one.arguments)}: {decided}"
         write(sys.stdout, shown(text) + "\n")
-    _note_next(run.record)
+    _note_next(run.record, asks=any(one.answered is None for one in view.questions))
 
 
 @runs.command("follow")
@@ -258,11 +264,63 @@ async def deny(
     return _report(session, run, made, as_json=as_json)
 
 
+@runs.command("answer")
+@_run_argument
+@click.argument("values", nargs=-1, metavar="[VALUE|NAME=VALUE]...")
+@click.option("--question", metavar="QUESTION", help="Answer this question, if there are several.")
+@click.option("--decline", is_flag=True, help="Decline to answer; the model is told.")
+@json_option
+@with_session
+async def answer(
+    session: Session,
+    identity: str,
+    values: tuple[str, ...],
+    question: str | None,
+    decline: bool,
+    as_json: bool,
+) -> int:
+    """Answer the question that a run waits for.
+
+    Without values, asks at the terminal. A form of several fields takes NAME=VALUE for each.
+    """
+    if decline and values:
+        raise click.UsageError("--decline and values exclude each other.")
+    run = await session.access_run(identity)
+    waiting = await _find_questions(run, question)
+    if values or decline:
+        if len(waiting) > 1:
+            names = ", ".join(one.identity for one in waiting)
+            raise RequestError(f"there are {len(waiting)} questions; choose --question: {names}")
+        given = ElicitationAnswer("decline")
+        if not decline:
+            given = ElicitationAnswer("accept", _read_values(waiting[0].request, values))
+        made = [await run.answer(waiting[0].identity, given)]
+        left = False
+    else:
+        if not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
+            raise RequestError("not a terminal; give the values, or --decline")
+        asked = [await _ask_question(Questions(), run, one) for one in waiting]
+        made = [one for one in asked if one is not None]
+        left = len(made) < len(asked)
+    if made:
+        start_worker(session.configuration)
+    if as_json:
+        write_json(_encode([asdict(AskedQuestion.of(one)) for one in made]))
+    for one in () if as_json else made:
+        assert one.answer is not None
+        note("declined" if one.answer.action == "decline" else "answered")
+    if made and not as_json:
+        note(f"follow the run: vibe-llms runs follow {run.identity}", dim=True)
+    return INTERRUPTED if left else 0
+
+
 @runs.command("work", hidden=True)
 @asynchronous
 async def work() -> None:
     """Work on runs until none is left; other commands start this in the background."""
-    async with open_session(event_handler=print_notices(), import_guard=bound_import) as session:
+    async with open_session(
+        event_handler=print_notices(), import_guard=bound_import, elicitor=decline_
+    ) as session:
         task = asyncio.ensure_future(session.access_runs().finish())
         ended = signals(dict.fromkeys((signal.SIGINT, *ENDINGS), task.cancel))
         with ended, suppress(asyncio.CancelledError):
@@ -326,7 +384,9 @@ async def watch(
         note(f"note: only a program that has its tools works on it: {', '.join(missing)}", dim=True)
     asks = asks and is_terminal(sys.stdin) and is_terminal(sys.stderr)
 
-    async def attend(event: ApprovalRequested) -> bool:
+    async def attend(event: ApprovalRequested | AnswerRequested) -> bool:
+        if isinstance(event, AnswerRequested):
+            return await attend_question(event)
         open_ = {one.invocation: one for one in await _survey_waiting(run)}
         if event.invocation not in open_:
             return True
@@ -335,6 +395,18 @@ async def watch(
             note(f"{event.name} waits for a decision: vibe-llms runs approve {run.identity}")
             return True
         return await _ask(questions, run, open_[event.invocation], whole=False) is not None
+
+    async def attend_question(event: AnswerRequested) -> bool:
+        open_ = {one.identity: one for one in await _survey_questions(run)}
+        if event.question not in open_:
+            return True
+        question = open_[event.question]
+        if not asks:
+            display.settle()
+            text = f"{event.name} asks: {question.request.message}"
+            note(f"{text}; answer: vibe-llms runs answer {run.identity}")
+            return True
+        return await _ask_question(questions, run, question) is not None
 
     async with attended(session.access_runs(), session.configuration):
         ended = await follow(run, display, attend, after=after, lines=lines)
@@ -346,6 +418,54 @@ async def _survey_waiting(run: Run) -> Sequence[CallApproval]:
     if (await run.access()).status.ended:
         return ()
     return [one for one in await run.survey_approvals() if one.allowed is None]
+
+
+async def _survey_questions(run: Run) -> Sequence[RunQuestion]:
+    if (await run.access()).status.ended:
+        return ()
+    return [one for one in await run.survey_questions() if one.answer is None]
+
+
+async def _find_questions(run: Run, question: str | None) -> Sequence[RunQuestion]:
+    """The questions to answer; `DecisionRefused` if there are none."""
+    found = await _survey_questions(run)
+    waiting = [one for one in found if question is None or one.identity.startswith(question)]
+    if not waiting:
+        what = "no answer" if question is None else f"no answer to {question!r}"
+        raise DecisionRefused(f"the run {run.identity} waits for {what}; it is {run.record.status}")
+    return waiting
+
+
+async def _ask_question(
+    questions: Questions, run: Run, question: RunQuestion
+) -> RunQuestion | None:
+    """Ask the user what a run asks, and record the answer; `None` if it is left open."""
+    given = await TerminalElicitor(questions)(question.request)
+    if given.action == "cancel":
+        return None
+    try:
+        return await run.answer(question.identity, given)
+    except DecisionRefused as error:
+        # Somebody else was faster, or the call waits no more.
+        note(f"vibe-llms: {error}")
+        return msgspec.structs.replace(question, answer=given)
+
+
+def _read_values(request: ElicitationRequest, values: Sequence[str]) -> Mapping[str, Any]:
+    """The values of a form as they are typed; the only field of one needs no name."""
+    fields = {field.name: field for field in request.fields}
+    if len(fields) == 1:
+        (field,) = fields.values()
+        if not values[0].startswith(f"{field.name}="):
+            return {field.name: field.parse(" ".join(values))}
+    read: dict[str, Any] = {}
+    for text in values:
+        name, separator, value = text.partition("=")
+        if not separator or name not in fields:
+            known = ", ".join(fields) or "none"
+            raise RequestError(f"{text!r} is not NAME=VALUE; the fields are {known}")
+        read[name] = fields[name].parse(value)
+    return read
 
 
 async def _find_waiting(run: Run, call: str | None) -> Sequence[CallApproval]:
@@ -433,9 +553,10 @@ def _detached(run: Run) -> str:
     return f"{start}the run is {run.record.status}; follow it again: {again}"
 
 
-def _note_next(record: RunRecord) -> None:
+def _note_next(record: RunRecord, *, asks: bool) -> None:
+    waits = f"answer: vibe-llms runs answer {record.identity}"
     command = {
-        RunStatus.WAITING: f"decide: vibe-llms runs approve {record.identity}",
+        RunStatus.WAITING: waits if asks else f"decide: vibe-llms runs approve {record.identity}",
         RunStatus.QUEUED: f"follow it: vibe-llms runs follow {record.identity}",
         RunStatus.RUNNING: f"follow it: vibe-llms runs follow {record.identity}",
     }.get(record.status)

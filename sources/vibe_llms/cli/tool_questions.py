@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 from vibe_llms.cli.questions import Line, Question, Questions, bind
 from vibe_llms.cli.terminal import BOLD, DIM, is_terminal, note, one_line, visible
 from vibe_llms.cli.text import cut
-from vibe_llms.ensembles.questions import (
+from vibe_llms.exceptions import AnswerInvalid
+from vibe_llms.invocation.approval import ApprovalRequest, Approver, Decision
+from vibe_llms.invocation.questions import (
     ElicitationAnswer,
     ElicitationField,
     ElicitationRequest,
     Elicitor,
 )
-from vibe_llms.exceptions import AnswerInvalid
-from vibe_llms.invocation.approval import ApprovalRequest, Approver, Decision
 from vibe_llms.messages.canisters import InvocationCanister
 
 if TYPE_CHECKING:

@@ -19,6 +19,7 @@ from vibe_llms.events import EventHandler
 from vibe_llms.hooks import HookRunner, TurnHook
 from vibe_llms.invocation.approval import ApprovalRequest, Decision, Gatekeeper
 from vibe_llms.invocation.invokers import Invoker
+from vibe_llms.invocation.questions import ElicitationAnswer, ElicitationRequest, Elicitor
 from vibe_llms.messages.canisters import Canister, InvocationCanister, SupervisorCanister
 from vibe_llms.providers.contract.selection import settle_tools
 from vibe_llms.providers.interfaces import Model
@@ -36,7 +37,8 @@ class Services(Struct, frozen=True, kw_only=True):
 
     `access_controls` returns the configured controls of a model, and `open_ensembles` opens rows by
     their names and sends notices to a handler. Without `access_documents`, files that a model
-    cannot take are refused. `access_spending` is given the budgets of agents.
+    cannot take are refused. `access_spending` is given the budgets of agents. `elicitor` answers
+    what tools ask the user.
     """
 
     event_handler: EventHandler
@@ -51,6 +53,7 @@ class Services(Struct, frozen=True, kw_only=True):
     )
     hook_runner: HookRunner = msgspec.field(default_factory=HookRunner)
     access_documents: Callable[[], DocumentService] | None = None
+    elicitor: Elicitor | None = None
 
 
 class ConversationSettings(Struct, frozen=True, kw_only=True):
@@ -122,6 +125,16 @@ class TurnRecord(Protocol):
 
     async def decide(self, request: ApprovalRequest) -> Decision:
         """The decision on a call; raises `CallSuspended` if there is none yet."""
+        ...
+
+    async def ask(
+        self, invocation: InvocationCanister, request: ElicitationRequest, *, holds: bool
+    ) -> ElicitationAnswer:
+        """The answer of the user.
+
+        If the call `holds` the run, it is waited for, for some time. Otherwise raises
+        `CallSuspended` if there is none yet.
+        """
         ...
 
     async def confirm(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from itertools import groupby
 from operator import attrgetter
 
@@ -37,8 +38,10 @@ from vibe_llms.exceptions import (
     RequestError,
 )
 from vibe_llms.hooks import HookRequest
+from vibe_llms.invocation.asking import ask
 from vibe_llms.invocation.execution import Execution, execute
 from vibe_llms.invocation.invokers import Invoker, find_invoker, gather_invokers, name_tools
+from vibe_llms.invocation.questions import answer_call, decline
 from vibe_llms.invocation.reuse import reuse_result
 from vibe_llms.messages.canisters import (
     AssistantCanister,
@@ -105,6 +108,8 @@ class TurnRun:
         self._spending = settings.services.access_spending(settings.budgets)
         self._output: object = None
         self._vouched: set[str] = set()
+        #: The results of calls that asked the user.
+        self._answers: dict[str, ResultCanister] = {}
         self._counts = True
         self._record = request.record
         if self._record is not None and self._record.resumed:
@@ -464,21 +469,36 @@ class TurnRun:
             kept_bytes=tools.kept_bytes,
             tracer=self._settings.tracer,
         )
-        if self._record is not None:
-            execution = replace(execution, begin=self._record.begin_call)
+        if (record := self._record) is not None:
+            ask = partial(record.ask, holds=True)
+            execution = replace(execution, begin=record.begin_call, ask=ask)
         with self._offered_documents():
             return await execute(calls, execution)
 
     async def _admit(self, invocation: InvocationCanister, invoker: Invoker) -> str:
-        return await self._settings.services.gatekeeper.admit(
+        refusal = await self._settings.services.gatekeeper.admit(
             invocation,
             invoker,
             tainted=self._is_tainted(),
             conversation=self._history.identity,
             approver=None if self._record is None else self._record.decide,
         )
+        if refusal or invoker.question is None:
+            return refusal
+        request = invoker.question(invocation.parsed or {})
+        elicitor = self._settings.services.elicitor
+        if self._record is not None:
+            answer = await self._record.ask(invocation, request, holds=False)
+        elif elicitor is not None and elicitor is not decline:
+            answer = await ask(elicitor, request)
+        else:
+            return "No user can be asked now."
+        self._answers[invocation.identity] = answer_call(invocation, answer)
+        return ""
 
     def _reuse(self, invocation: InvocationCanister, invoker: Invoker) -> ResultCanister | None:
+        if invoker.question is not None:
+            return self._answers[invocation.identity]
         return reuse_result(invocation, invoker, self._history.canisters, self._invokers)
 
     def _is_tainted(self) -> bool:

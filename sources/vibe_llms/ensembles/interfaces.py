@@ -14,10 +14,10 @@ from msgspec import Struct
 
 from vibe_llms.configuration import Budget, Configuration, Positive, Seconds
 from vibe_llms.controls import Controls
-from vibe_llms.ensembles.questions import Elicitor
 from vibe_llms.events import EventHandler, Notice
 from vibe_llms.invocation.approval import Gatekeeper
 from vibe_llms.invocation.invokers import Approval, Invoker
+from vibe_llms.invocation.questions import Elicitor
 from vibe_llms.messages.canisters import Canister, InvocationCanister, Turn
 from vibe_llms.providers.interfaces import Model
 

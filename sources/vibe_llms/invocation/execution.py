@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
+from functools import partial
 
 from msgspec import Struct
 
@@ -21,6 +22,7 @@ from vibe_llms.exceptions import ArgumentsInvalid
 from vibe_llms.invocation.approval import Gatekeeper, canonical_arguments
 from vibe_llms.invocation.invokers import InvocationContext, Invoker, find_invoker
 from vibe_llms.invocation.limits import Limit
+from vibe_llms.invocation.questions import ElicitationAnswer, ElicitationRequest
 from vibe_llms.invocation.results import ResultTooLarge, bound_contents
 from vibe_llms.messages.canisters import InvocationCanister, ResultCanister
 from vibe_llms.messages.codecs import repair_canister
@@ -48,7 +50,8 @@ class Execution(Struct, frozen=True, kw_only=True):
     missing. `admit` is awaited before a call runs and returns why it may not, as a message for the
     model; it raises `CallSuspended` for one that nothing is decided on yet. `reuse` returns the
     result of a call that need not run. `begin` is awaited right before a call runs, and returns why
-    it cannot. The limits apply to tools without limits of their own.
+    it cannot. `ask` asks the user for a call that is running. The limits apply to tools without
+    limits of their own.
     """
 
     invokers: Mapping[str, Invoker]
@@ -57,6 +60,9 @@ class Execution(Struct, frozen=True, kw_only=True):
     admit: Callable[[InvocationCanister, Invoker], Awaitable[str]] = Gatekeeper().admit
     reuse: Callable[[InvocationCanister, Invoker], ResultCanister | None] = lambda *_: None
     begin: Callable[[InvocationCanister, Invoker], Awaitable[str]] = _begin
+    ask: Callable[[InvocationCanister, ElicitationRequest], Awaitable[ElicitationAnswer]] | None = (
+        None
+    )
     conversation: str = ""
     timeout_seconds: float = 60.0
     parallel: int = 16
@@ -198,7 +204,7 @@ async def _admit(
         offered = ", ".join(sorted(execution.invokers))
         tools = f"The tools are: {offered}." if offered else "No tools."
         return None, f"There is no tool {invocation.name!r}. {tools}"
-    if invoker.approval != "allow" or invoker.sends:
+    if invoker.approval != "allow" or invoker.sends or invoker.question is not None:
         # Never ask about a call that cannot run.
         try:
             invoker.check(invocation.arguments)
@@ -213,9 +219,9 @@ async def _invoke(
 ) -> ResultCanister:
     seconds = invoker.timeout_seconds or execution.timeout_seconds
     limit = Limit(seconds)
-    context = InvocationContext(
-        execution.conversation, invocation, progress.reporter(invocation), limit.pause
-    )
+    ask = None if execution.ask is None else partial(execution.ask, invocation)
+    report = progress.reporter(invocation)
+    context = InvocationContext(execution.conversation, invocation, report, limit.pause, ask)
     try:
         with execution.tracer.call(invocation) as span:
             async with limit:

@@ -15,6 +15,7 @@ from msgspec import Struct
 from vibe_llms.exceptions import InvokerInvalid
 from vibe_llms.invocation.checks import SchemaCheck
 from vibe_llms.invocation.limits import Pause
+from vibe_llms.invocation.questions import ElicitationAnswer, ElicitationRequest
 from vibe_llms.invocation.results import InvocationOutput, Rendering, produce_output
 from vibe_llms.invocation.schemata import Schema, Signature, innermost
 from vibe_llms.invocation.threads import run_in_thread
@@ -45,13 +46,15 @@ class InvocationContext(Struct, frozen=True):
 
     `report_progress(text, done=…, total=…)` reports progress as events; it may be called from the
     tool's thread. In an async tool, the time limit pauses during a block
-    `with context.pause_limit():`, for tools that ask a person.
+    `with context.pause_limit():`, for tools that ask a person. `ask` is there in a run: it asks the
+    user of the run, who may be elsewhere.
     """
 
     conversation: str
     invocation: InvocationCanister
     report_progress: Callable[..., None]
     pause_limit: Pause = nullcontext
+    ask: Callable[[ElicitationRequest], Awaitable[ElicitationAnswer]] | None = None
 
 
 class Invoker(Struct, frozen=True, kw_only=True):
@@ -80,6 +83,9 @@ class Invoker(Struct, frozen=True, kw_only=True):
     results, its call ends the turn with the stop reason `invocations`. The next prompt holds the
     result, as a `ResultCanister` of the call.
 
+    `question(arguments)` is what a call asks the user. A tool that has one is not invoked, since
+    the answer is its result.
+
     `scope_of(arguments)` names what a remembered approval of a call covers, such as a host; empty
     for these very arguments. Calls whose scope is one of `allowed_scopes` do not ask.
     """
@@ -105,6 +111,7 @@ class Invoker(Struct, frozen=True, kw_only=True):
     caution: str = ""
     blocked: str = ""
     must_ask: Callable[[Mapping[str, Any]], str] = never
+    question: Callable[[Mapping[str, Any]], ElicitationRequest] | None = None
     scope_of: Callable[[Mapping[str, Any]], str] = never
     allowed_scopes: Collection[str] = ()
 

@@ -1,6 +1,7 @@
 """Runs: turns that do not depend on the connection or the process that asked for them."""
 
 from vibe_llms.runs.events import (
+    AnswerRequested,
     ApprovalRequested,
     CallEnded,
     CallProgress,
@@ -15,10 +16,11 @@ from vibe_llms.runs.events import (
     RunEvent,
     RunNotice,
 )
-from vibe_llms.runs.interfaces import CallApproval, RunRecord, RunStatus, RunStore
+from vibe_llms.runs.interfaces import CallApproval, RunQuestion, RunRecord, RunStatus, RunStore
 from vibe_llms.runs.run import Run
 
 __all__ = [
+    "AnswerRequested",
     "ApprovalRequested",
     "CallApproval",
     "CallEnded",
@@ -34,6 +36,7 @@ __all__ = [
     "RunEnded",
     "RunEvent",
     "RunNotice",
+    "RunQuestion",
     "RunRecord",
     "RunStatus",
     "RunStore",

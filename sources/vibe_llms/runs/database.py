@@ -21,7 +21,7 @@ from vibe_llms.storage.mounts import find_network_mount
 
 T = TypeVar("T")
 
-_VERSION = 1
+_VERSION = 2
 _TABLES = """
 create table runs (
     user text not null, identity text not null, conversation text not null, status text not null,
@@ -45,6 +45,10 @@ create table calls (
 create table approvals (
     user text not null, run text not null, invocation text not null, data blob not null,
     allowed integer, explanation text not null, primary key (user, run, invocation)
+) without rowid;
+create table questions (
+    user text not null, run text not null, identity text not null, data blob not null,
+    answer blob, primary key (user, run, identity)
 ) without rowid
 """
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Self
+from typing import Literal, Self
 
 from msgspec import Struct
 from msgspec.structs import asdict
 
+from vibe_llms.invocation.questions import ElicitationField
 from vibe_llms.messages.canisters import InvocationCanister, UserCanister
 from vibe_llms.messages.contents import text_of
-from vibe_llms.runs.interfaces import RunRecord, RunStatus, read_lines
+from vibe_llms.runs.interfaces import RunQuestion, RunRecord, RunStatus, read_lines
 from vibe_llms.runs.run import Run
 
 
@@ -50,14 +51,46 @@ class RunCall(Struct, kw_only=True):
     allowed: bool | None
 
 
+class AskedQuestion(Struct, kw_only=True):
+    """A question that a run asks or asked; `answered` says how, and is null until then.
+
+    `sender` is who asks it, `url` an address to open instead of filling in `fields`.
+    """
+
+    id: str
+    invocation: str
+    name: str
+    sender: str
+    message: str
+    fields: list[ElicitationField]
+    url: str
+    answered: Literal["accept", "decline", "cancel"] | None
+
+    @classmethod
+    def of(cls, question: RunQuestion) -> Self:
+        """A question as it is shown."""
+        request, answer = question.request, question.answer
+        return cls(
+            id=question.identity,
+            invocation=question.invocation,
+            name=question.name,
+            sender=request.ensemble,
+            message=request.message,
+            fields=[*request.fields],
+            url=request.url,
+            answered=None if answer is None else answer.action,
+        )
+
+
 class RunView(RunDescription, kw_only=True):
-    """A run, with the calls that it waits or waited for."""
+    """A run, with the calls and questions that it waits or waited for."""
 
     approvals: list[RunCall]
+    questions: list[AskedQuestion]
 
 
 async def view_run(run: Run) -> RunView:
-    """A run, with the calls that it waits or waited for."""
+    """A run, with the calls and questions that it waits or waited for."""
     calls = await read_calls(run)
     approvals = [
         RunCall(
@@ -69,7 +102,9 @@ async def view_run(run: Run) -> RunView:
         )
         for one in await run.survey_approvals()
     ]
-    return RunView(**asdict(RunDescription.of(run.record)), approvals=approvals)
+    questions = [*map(AskedQuestion.of, await run.survey_questions())]
+    described = asdict(RunDescription.of(run.record))
+    return RunView(**described, approvals=approvals, questions=questions)
 
 
 async def read_calls(run: Run) -> Mapping[str, InvocationCanister]:

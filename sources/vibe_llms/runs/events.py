@@ -93,6 +93,18 @@ class ApprovalRequested(_RunEvent, frozen=True, tag="approval-requested"):
     reason: str = ""
 
 
+class AnswerRequested(_RunEvent, frozen=True, tag="answer-requested"):
+    """The run asks the user a question for a call, of the tool `name`.
+
+    If it is `held`, the call is running, and does not wait for long.
+    """
+
+    question: str
+    invocation: str
+    name: str
+    held: bool = False
+
+
 class RunContinued(_RunEvent, frozen=True, tag="continued"):
     """A worker continues the run, after a decision or because another worker stopped.
 
@@ -125,6 +137,7 @@ RunEvent: TypeAlias = (
     | CallEnded
     | RunNotice
     | ApprovalRequested
+    | AnswerRequested
     | RunContinued
     | ConversationChanged
     | RunEnded

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from vibe_llms.configuration import ToolMode
 from vibe_llms.controls import Controls
+from vibe_llms.invocation.questions import ElicitationAnswer, ElicitationRequest
 from vibe_llms.messages.canisters import Canister
 from vibe_llms.messages.codecs import decode_canister, encode_canister
 from vibe_llms.storage.interfaces import Details
@@ -25,7 +26,7 @@ class RunStatus(StrEnum):
 
     QUEUED = "queued"
     RUNNING = "running"
-    #: For a decision on a call.
+    #: For a decision on a call, or an answer.
     WAITING = "waiting"
     COMPLETED = "completed"
     FAILED = "failed"
@@ -119,6 +120,22 @@ class CallApproval(Struct, frozen=True, kw_only=True):
     definition: str = ""
     allowed: bool | None = None
     explanation: str = ""
+
+
+class RunQuestion(Struct, frozen=True, kw_only=True):
+    """A question to the user of a run, of a call of the tool `name`.
+
+    `answer` is `None` until it is answered.
+
+    If it is `held`, the call that asks is running, and does not wait for long.
+    """
+
+    identity: str
+    invocation: str
+    name: str
+    request: ElicitationRequest
+    held: bool = False
+    answer: ElicitationAnswer | None = None
 
 
 class Orders(Struct, frozen=True):
@@ -219,8 +236,12 @@ class RunStore(Protocol):
         lease: Lease,
         approvals: Sequence[CallApproval],
         events: Sequence[tuple[int, bytes]] = (),
+        *,
+        questions: Sequence[RunQuestion] = (),
     ) -> RunStatus:
-        """Give a run back until one of some calls is decided; it is queued if one is by now.
+        """Give a run back until one of some calls is decided, or one of some questions answered.
+
+        It is queued if one is by now.
 
         It is queued too if it is to be cancelled. The last events are recorded at the same time.
         """
@@ -260,6 +281,29 @@ class RunStore(Protocol):
 
     async def survey_approvals(self, user: str, run: str) -> Sequence[CallApproval]:
         """The calls that a run waits or waited for."""
+        ...
+
+    async def ask(self, lease: Lease, question: RunQuestion) -> None:
+        """Record, durably, the question of a call that is running."""
+        ...
+
+    async def settle(
+        self, lease: Lease, question: str, otherwise: ElicitationAnswer
+    ) -> ElicitationAnswer:
+        """The answer to a question; if there is none, `otherwise` becomes the answer."""
+        ...
+
+    async def answer(
+        self, user: str, run: str, question: str, answer: ElicitationAnswer
+    ) -> RunQuestion:
+        """Answer a question, and queue its run if it waits. The same answer again changes nothing.
+
+        `DecisionRefused` if it was answered otherwise, or the run does not ask this.
+        """
+        ...
+
+    async def survey_questions(self, user: str, run: str) -> Sequence[RunQuestion]:
+        """The questions that a run asks or asked, in order."""
         ...
 
     async def remove(self, user: str, conversation: str) -> None:

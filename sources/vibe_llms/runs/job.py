@@ -17,15 +17,18 @@ from vibe_llms.exceptions import LeaseLost, StorageError, VibeLlmsError
 from vibe_llms.invocation.approval import ApprovalRequest, Decision
 from vibe_llms.invocation.execution import INTERRUPTED, CallSuspended
 from vibe_llms.invocation.invokers import Invoker
+from vibe_llms.invocation.questions import ElicitationAnswer, ElicitationRequest
 from vibe_llms.messages.canisters import (
     Canister,
     InvocationCanister,
     StopReason,
     SupervisorCanister,
 )
+from vibe_llms.messages.identities import produce_identity
 from vibe_llms.providers.pieces import with_texts
 from vibe_llms.redaction import redact
 from vibe_llms.runs.events import (
+    AnswerRequested,
     ApprovalRequested,
     ConversationChanged,
     RunContinued,
@@ -36,6 +39,7 @@ from vibe_llms.runs.events import (
 from vibe_llms.runs.interfaces import (
     CallApproval,
     Lease,
+    RunQuestion,
     RunRecord,
     RunStatus,
     RunStore,
@@ -44,6 +48,8 @@ from vibe_llms.runs.interfaces import (
 from vibe_llms.runs.recorder import RunRecorder
 from vibe_llms.runs.takeover import find_end, find_missing, find_open
 
+#: How often a call that holds its run looks for an answer.
+_ANSWER_SECONDS = 0.2
 #: So many events are read at once.
 _BATCH = 1000
 #: Gives the conversation of a run, rebuilt from its recipe where this process has not got it.
@@ -60,6 +66,8 @@ class RunJob:
         record: RunRecord,
         open_conversation: ConversationOpener,
         context: Context | None = None,
+        *,
+        answer_seconds: float,
     ) -> None:
         self.lease = Lease(record.user, record.identity, record.epoch)
         self._store = store
@@ -68,6 +76,9 @@ class RunJob:
         self._conversation = record.conversation
         self._approvals: Mapping[str, CallApproval] = {}
         self._wanted: list[CallApproval] = []
+        self._questions: Mapping[str, RunQuestion] = {}
+        self._asked: list[RunQuestion] = []
+        self._answer_seconds = answer_seconds
         self._turn: RunningTurn | None = None
         self._lost = self._cancelled = False
         self._identity: Callable[[], str] = lambda: record.conversation
@@ -128,6 +139,39 @@ class RunJob:
             )
         )
         raise CallSuspended(invoker.name)
+
+    async def ask(
+        self, invocation: InvocationCanister, request: ElicitationRequest, *, holds: bool
+    ) -> ElicitationAnswer:
+        """The answer to a question of a call, which is waited for if the call `holds` the run.
+
+        Otherwise raises `CallSuspended` if there is none yet.
+        """
+        call, name = invocation.identity, invocation.name
+        if holds:
+            question = RunQuestion(
+                identity=produce_identity(), invocation=call, name=name, request=request, held=True
+            )
+            return await self._await_answer(question)
+        # A call asks one question, which is known by the identity of the call.
+        known = self._questions.get(call)
+        if known is not None and known.answer is not None:
+            return known.answer
+        self._asked.append(RunQuestion(identity=call, invocation=call, name=name, request=request))
+        raise CallSuspended(name)
+
+    async def _await_answer(self, question: RunQuestion) -> ElicitationAnswer:
+        await self._guard(self._store.ask(self.lease, question))
+        self.recorder.put(_request_answer(question))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._answer_seconds):
+                while not await self._is_answered(question):  # noqa: ASYNC110  (others answer)
+                    await asyncio.sleep(_ANSWER_SECONDS)
+        return await self._store.settle(self.lease, question.identity, ElicitationAnswer("decline"))
+
+    async def _is_answered(self, question: RunQuestion) -> bool:
+        asked = await self._store.survey_questions(self.lease.user, self.lease.run)
+        return any(one.identity == question.identity and one.answer is not None for one in asked)
 
     async def confirm(self) -> None:
         """Ask whether the run is still this process's."""
@@ -207,6 +251,13 @@ class RunJob:
             one.invocation: one
             for one in await self._store.survey_approvals(run.user, run.identity)
         }
+        self._questions = {
+            one.identity: one for one in await self._store.survey_questions(run.user, run.identity)
+        }
+        for one in self._questions.values():
+            if one.held and one.answer is None:
+                # The call that asked is gone with its process.
+                await self._store.settle(self.lease, one.identity, ElicitationAnswer("cancel"))
         if self._cancelled or run.cancelling:
             return StopReason.INTERRUPTED
         self._check()
@@ -250,8 +301,8 @@ class RunJob:
     async def _suspend(self) -> None:
         requests = [ApprovalRequested(one.invocation, one.name, one.reason) for one in self._wanted]
         with suppress(LeaseLost):
-            events = await self.recorder.close(*requests)
-            await self._store.suspend(self.lease, self._wanted, events)
+            events = await self.recorder.close(*requests, *map(_request_answer, self._asked))
+            await self._store.suspend(self.lease, self._wanted, events, questions=self._asked)
 
     async def _release(self) -> None:
         with suppress(LeaseLost):
@@ -263,6 +314,10 @@ class RunJob:
         with suppress(LeaseLost):
             events = await self.recorder.close(RunEnded(status, text))
             await self._store.finish(self.lease, status, events, error=text, kind=kind)
+
+
+def _request_answer(question: RunQuestion) -> AnswerRequested:
+    return AnswerRequested(question.identity, question.invocation, question.name, question.held)
 
 
 def hash_definition(invoker: Invoker, reason: str) -> str:

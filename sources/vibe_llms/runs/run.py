@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 from vibe_llms.exceptions import RunFailed
 from vibe_llms.invocation.approval import Decision
+from vibe_llms.invocation.questions import ElicitationAnswer
 from vibe_llms.messages.canisters import InvocationCanister, Turn
 from vibe_llms.runs.events import (
     RunEnded,
@@ -15,7 +16,13 @@ from vibe_llms.runs.events import (
     encode_event,
     first_cursor,
 )
-from vibe_llms.runs.interfaces import CallApproval, RunRecord, RunStatus, RunStore
+from vibe_llms.runs.interfaces import (
+    CallApproval,
+    RunQuestion,
+    RunRecord,
+    RunStatus,
+    RunStore,
+)
 from vibe_llms.runs.worker import RunWorker
 
 #: How often a follower in another process looks for events.
@@ -121,6 +128,23 @@ class Run:
             allowed=decision.allowed,
             explanation=decision.reason,
         )
+        self._worker.poke()
+        return made
+
+    async def survey_questions(self) -> Sequence[RunQuestion]:
+        """The questions that it asks or asked."""
+        return await self._store.survey_questions(self._record.user, self.identity)
+
+    async def answer(self, question: str, answer: ElicitationAnswer) -> RunQuestion:
+        """Answer a question of the run; it continues in any process that works on runs.
+
+        `AnswerInvalid` if the answer does not fit the form, `DecisionRefused` if the question was
+        answered otherwise before.
+        """
+        asked = {one.identity: one.request for one in await self.survey_questions()}
+        if question in asked and answer.action == "accept" and not asked[question].url:
+            answer = ElicitationAnswer("accept", asked[question].settle(answer.values))
+        made = await self._store.answer(self._record.user, self.identity, question, answer)
         self._worker.poke()
         return made
 

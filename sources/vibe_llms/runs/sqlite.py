@@ -23,6 +23,7 @@ from vibe_llms.exceptions import (
     RequestError,
     RunNotFound,
 )
+from vibe_llms.invocation.questions import ElicitationAnswer
 from vibe_llms.runs.database import RunFile
 from vibe_llms.runs.events import first_cursor
 from vibe_llms.runs.interfaces import (
@@ -30,6 +31,7 @@ from vibe_llms.runs.interfaces import (
     Lease,
     Orders,
     Recipe,
+    RunQuestion,
     RunRecord,
     RunStatus,
 )
@@ -259,8 +261,12 @@ class SqliteRunStore(RunFile):
         lease: Lease,
         approvals: Sequence[CallApproval],
         events: Sequence[tuple[int, bytes]] = (),
+        *,
+        questions: Sequence[RunQuestion] = (),
     ) -> RunStatus:
-        """Give a run back until one of some calls is decided; it is queued if one is by now.
+        """Give a run back until one of some calls is decided, or one of some questions answered.
+
+        It is queued if one is by now.
 
         It is queued too if it is to be cancelled. The last events are recorded at the same time.
         """
@@ -281,6 +287,12 @@ class SqliteRunStore(RunFile):
                     "insert or replace into approvals values (?, ?, ?, ?, null, '')",
                     (lease.user, lease.run, one.invocation, msgspec.json.encode(one)),
                 )
+            for question in questions:
+                asked = _find_question(database, lease.user, lease.run, question.identity)
+                if asked is None:
+                    _insert_question(database, lease, question)
+                elif asked.answer is not None:
+                    status = RunStatus.QUEUED
             _update(database, lease, status=status, until=0.0)
             return status
 
@@ -363,11 +375,7 @@ class SqliteRunStore(RunFile):
                 "where user = ? and run = ? and invocation = ?",
                 (allowed, explanation, *place, invocation),
             )
-            database.execute(
-                "update runs set status = 'queued', updated = ? "
-                "where user = ? and identity = ? and status = 'waiting'",
-                (time.time(), *place),
-            )
+            _queue(database, *place)
             return msgspec.structs.replace(known, allowed=allowed, explanation=explanation)
 
         return await self.write(work)
@@ -381,6 +389,68 @@ class SqliteRunStore(RunFile):
                 (user, run),
             )
             return [*map(_read_approval, rows)]
+
+        return await self.run(work)
+
+    async def ask(self, lease: Lease, question: RunQuestion) -> None:
+        """Record, durably, the question of a call that is running."""
+
+        def work(database: sqlite3.Connection) -> None:
+            _check(database, lease)
+            _insert_question(database, lease, question)
+
+        await self.write(work)
+
+    async def settle(
+        self, lease: Lease, question: str, otherwise: ElicitationAnswer
+    ) -> ElicitationAnswer:
+        """The answer to a question; if there is none, `otherwise` becomes the answer."""
+
+        def work(database: sqlite3.Connection) -> ElicitationAnswer:
+            _check(database, lease)
+            known = _find_question(database, lease.user, lease.run, question)
+            if known is not None and known.answer is not None:
+                return known.answer
+            _answer(database, lease.user, lease.run, question, otherwise)
+            return otherwise
+
+        return await self.write(work)
+
+    async def answer(
+        self, user: str, run: str, question: str, answer: ElicitationAnswer
+    ) -> RunQuestion:
+        """Answer a question, and queue its run if it waits. The same answer again changes nothing.
+
+        `DecisionRefused` if it was answered otherwise, or the run does not ask this.
+        """
+
+        def work(database: sqlite3.Connection) -> RunQuestion:
+            record = _access(database, user, run)
+            place = (user, record.identity)
+            known = _find_question(database, *place, question)
+            if known is None:
+                raise DecisionRefused(f"the run {run} does not ask the question {question!r}")
+            if known.answer is not None:
+                if known.answer == answer:
+                    return known
+                raise DecisionRefused("the question was answered before; that answer stays")
+            if record.status.ended:
+                raise DecisionRefused(f"the run {run} has ended: it is {record.status}")
+            _answer(database, *place, question, answer)
+            _queue(database, *place)
+            return msgspec.structs.replace(known, answer=answer)
+
+        return await self.write(work)
+
+    async def survey_questions(self, user: str, run: str) -> Sequence[RunQuestion]:
+        """The questions that a run asks or asked, in order."""
+
+        def work(database: sqlite3.Connection) -> Sequence[RunQuestion]:
+            rows = database.execute(
+                "select data, answer from questions where user = ? and run = ? order by identity",
+                (user, run),
+            )
+            return [*map(_read_question, rows)]
 
         return await self.run(work)
 
@@ -452,9 +522,35 @@ def _insert_call(database: sqlite3.Connection, lease: Lease, invocation: str) ->
     )
 
 
+def _insert_question(database: sqlite3.Connection, lease: Lease, question: RunQuestion) -> None:
+    database.execute(
+        "insert into questions values (?, ?, ?, ?, null)",
+        (lease.user, lease.run, question.identity, msgspec.json.encode(question)),
+    )
+
+
+def _answer(
+    database: sqlite3.Connection, user: str, run: str, question: str, answer: ElicitationAnswer
+) -> None:
+    database.execute(
+        "update questions set answer = ? where user = ? and run = ? and identity = ?",
+        (msgspec.json.encode(answer), user, run, question),
+    )
+
+
+def _queue(database: sqlite3.Connection, user: str, run: str) -> None:
+    """Queue a run that waits."""
+    database.execute(
+        "update runs set status = 'queued', updated = ? "
+        "where user = ? and identity = ? and status = 'waiting'",
+        (time.time(), user, run),
+    )
+
+
 def _remove(database: sqlite3.Connection, user: str, run: str) -> None:
     for table, column in (
-        *(("events", "run"), ("calls", "run"), ("approvals", "run"), ("runs", "identity")),
+        *(("events", "run"), ("calls", "run"), ("approvals", "run"), ("questions", "run")),
+        ("runs", "identity"),
     ):
         database.execute(
             f"delete from {table} where user = ? and {column} = ?",  # noqa: S608
@@ -499,6 +595,24 @@ def _find_approval(
         (user, run, invocation),
     ).fetchone()
     return None if row is None else _read_approval(row)
+
+
+def _find_question(
+    database: sqlite3.Connection, user: str, run: str, question: str
+) -> RunQuestion | None:
+    row = database.execute(
+        "select data, answer from questions where user = ? and run = ? and identity = ?",
+        (user, run, question),
+    ).fetchone()
+    return None if row is None else _read_question(row)
+
+
+def _read_question(row: tuple[bytes, bytes | None]) -> RunQuestion:
+    data, answer = row
+    return msgspec.structs.replace(
+        msgspec.json.decode(data, type=RunQuestion),
+        answer=None if answer is None else msgspec.json.decode(answer, type=ElicitationAnswer),
+    )
 
 
 def _read_approval(row: tuple[bytes, int | None, str]) -> CallApproval:

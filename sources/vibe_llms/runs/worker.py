@@ -44,6 +44,7 @@ class RunWorker:
         self._open = open_conversation
         self._lease_seconds = settings.lease_seconds
         self._parallel = settings.parallel
+        self._answer_seconds = settings.answer_seconds
         self._jobs: dict[str, RunJob] = {}
         self._contexts: dict[str, Context] = {}
         self._news = asyncio.Event()
@@ -170,7 +171,9 @@ class RunWorker:
             self._take(record, self._contexts.pop(record.identity, None))
 
     def _take(self, record: RunRecord, context: Context | None = None) -> None:
-        job = RunJob(self._store, record, self._open, context)
+        job = RunJob(
+            *(self._store, record, self._open, context), answer_seconds=self._answer_seconds
+        )
         self._jobs[record.identity] = job
         if (awaited := self._awaited.pop(record.identity, None)) is not None:
             awaited.set()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct
@@ -13,7 +13,8 @@ from vibe_llms.attachments import produce_attachment
 from vibe_llms.conversations.conversation import Conversation
 from vibe_llms.exceptions import RunNotFound
 from vibe_llms.invocation.approval import Decision
-from vibe_llms.runs.descriptions import RunDescription, view_run
+from vibe_llms.invocation.questions import ElicitationAnswer
+from vibe_llms.runs.descriptions import AskedQuestion, RunDescription, view_run
 from vibe_llms.runs.events import encode_event
 from vibe_llms.runs.interfaces import RunStatus
 from vibe_llms.runs.run import Run
@@ -59,6 +60,14 @@ class RunDecision(Struct, forbid_unknown_fields=True):
     reason: str = ""
 
 
+class RunAnswer(Struct, forbid_unknown_fields=True):
+    """The answer to a question: the values of its form by their names, or that it is declined."""
+
+    question: str
+    action: Literal["accept", "decline"] = "accept"
+    values: dict[str, Any] = {}
+
+
 class RunList(Struct):
     """Runs, the newest first."""
 
@@ -74,6 +83,7 @@ class RunApproval(Struct):
 
 _ORDER = msgspec.json.Decoder(RunOrder)
 _DECISION = msgspec.json.Decoder(RunDecision)
+_ANSWER = msgspec.json.Decoder(RunAnswer)
 
 
 async def list_runs(_: ServerCore, exchange: Exchange, space: UserSpace) -> None:
@@ -126,6 +136,15 @@ async def decide_call(core: ServerCore, exchange: Exchange, space: UserSpace) ->
     made = await run.decide(wanted.invocation, Decision(wanted.allowed, reason=wanted.reason))
     approval = RunApproval(made.invocation, allowed=bool(made.allowed))
     await exchange.reply(msgspec.json.encode(approval))
+
+
+async def answer_question(core: ServerCore, exchange: Exchange, space: UserSpace) -> None:
+    """Answer a question of a run; the same answer again changes nothing."""
+    run = await _access(space, exchange.argument)
+    wanted = read_body(_ANSWER, await exchange.read(core.settings))
+    answer = ElicitationAnswer(wanted.action, wanted.values)
+    made = await run.answer(wanted.question, answer)
+    await exchange.reply(msgspec.json.encode(AskedQuestion.of(made)))
 
 
 async def _open_conversation(space: UserSpace, order: RunOrder) -> Conversation:

@@ -9,7 +9,7 @@ from typing import Any
 
 from vibe_llms.attachments import UNKNOWN_TYPE
 from vibe_llms.memory.descriptions import MemoryEntry
-from vibe_llms.runs.descriptions import RunDescription, RunView
+from vibe_llms.runs.descriptions import AskedQuestion, RunDescription, RunView
 from vibe_llms.runs.events import RunEvent
 from vibe_llms.server.api_budgets import BudgetList, list_budgets
 from vibe_llms.server.api_conversations import (
@@ -48,12 +48,14 @@ from vibe_llms.server.api_memory import (
     show_entry,
 )
 from vibe_llms.server.api_runs import (
+    RunAnswer,
     RunApproval,
     RunDecision,
     RunList,
     RunListQuery,
     RunOrder,
     RunQuery,
+    answer_question,
     cancel_run,
     decide_call,
     follow_run,
@@ -161,6 +163,9 @@ ENDPOINTS: Mapping[str, Mapping[str, Endpoint]] = {
     "/api/runs/{run}/cancel": {"POST": UserEndpoint(handler=cancel_run, reply=RunDescription)},
     "/api/runs/{run}/decide": {
         "POST": UserEndpoint(handler=decide_call, body=RunDecision, reply=RunApproval)
+    },
+    "/api/runs/{run}/answer": {
+        "POST": UserEndpoint(handler=answer_question, body=RunAnswer, reply=AskedQuestion)
     },
     "/api/runs/{run}/events": {
         "GET": UserEndpoint(

@@ -22,7 +22,13 @@ from vibe_llms.messages.canisters import (
     Turn,
 )
 from vibe_llms.messages.identities import produce_identity
-from vibe_llms.runs.events import ApprovalRequested, RunEnded, first_cursor, measure
+from vibe_llms.runs.events import (
+    AnswerRequested,
+    ApprovalRequested,
+    RunEnded,
+    first_cursor,
+    measure,
+)
 from vibe_llms.runs.interfaces import RunStatus
 from vibe_llms.runs.recorder import translate
 from vibe_llms.runs.run import Run
@@ -232,7 +238,7 @@ def _read_origin(run: Run) -> _Origin:
 async def _wait(run: Run) -> None:
     """Wait until a run has ended, or waits for a decision."""
     async for _, event in run.events():
-        if isinstance(event, ApprovalRequested):
+        if isinstance(event, ApprovalRequested | AnswerRequested):
             return
 
 
@@ -249,6 +255,7 @@ async def _describe(run: Run) -> Item:
         turn=turn,
         approvals=await run.survey_approvals() if waiting else (),
         hidden=record.recipe.unshown,
+        questions=await run.survey_questions() if waiting else (),
         error=record.error,
         kind=record.kind,
     )

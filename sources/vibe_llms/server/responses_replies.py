@@ -23,6 +23,7 @@ from vibe_llms.messages.canisters import (
 )
 from vibe_llms.messages.contents import ReasoningContent, TextualContent, text_of
 from vibe_llms.runs.events import (
+    AnswerRequested,
     ApprovalRequested,
     CallEnded,
     CallProgress,
@@ -33,7 +34,7 @@ from vibe_llms.runs.events import (
     RunContinued,
     RunEvent,
 )
-from vibe_llms.runs.interfaces import CallApproval, RunStatus
+from vibe_llms.runs.interfaces import CallApproval, RunQuestion, RunStatus
 from vibe_llms.server.chat_replies import name_call
 from vibe_llms.server.failures import describe_kind
 from vibe_llms.server.responses_requests import ResponseRequest
@@ -71,6 +72,7 @@ class ResponseState(Struct, frozen=True, kw_only=True):
     turn: Turn[None] | None = None
     approvals: Sequence[CallApproval] = ()
     hidden: Collection[str] = ()
+    questions: Sequence[RunQuestion] = ()
     error: str = ""
     kind: str = ""
 
@@ -201,6 +203,9 @@ def _describe_output(
     for approval in state.approvals:
         if approval.allowed is None:
             yield describe_approval(approval.invocation, approval.name, approval.reason)
+    for question in state.questions:
+        if question.answer is None:
+            yield describe_question(question.identity, question.invocation, question.name)
 
 
 def _describe_said(canister: AssistantCanister) -> Iterator[Item]:
@@ -274,6 +279,17 @@ def describe_stage(
         "arguments": call.arguments if shown else None,
         "status": status,
         "output": text_of(result.contents) if result is not None and shown else None,
+    }
+
+
+def describe_question(question: str, call: str, name: str) -> Item:
+    """The item of a question to the user, which is answered at `/api/runs/ID/answer`."""
+    return {
+        "type": "x:question",
+        "id": f"xq_{question}",
+        "question": question,
+        "invocation": call,
+        "name": name,
     }
 
 
@@ -373,6 +389,9 @@ class StreamWriter:
             case ApprovalRequested(invocation=call, name=name, reason=reason):
                 item = describe_approval(call, name, reason)
                 return self._write("x:response.approval_requested", item=item)
+            case AnswerRequested(question=question, invocation=call, name=name):
+                item = describe_question(question, call, name)
+                return self._write("x:response.answer_requested", item=item)
         return b""
 
     def _write_delta(self, cursor: int, event: MessageDelta) -> bytes:

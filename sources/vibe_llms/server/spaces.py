@@ -15,6 +15,7 @@ from vibe_llms.configuration import Configuration
 from vibe_llms.conversations.conversation import Conversation
 from vibe_llms.credentials import read_keys
 from vibe_llms.exceptions import ModelNotFound, StorageError, VibeLlmsError
+from vibe_llms.invocation.questions import decline
 from vibe_llms.keys import KeyVault
 from vibe_llms.memory.hook import MemoryHook
 from vibe_llms.runs.accounts import BudgetStore
@@ -59,6 +60,8 @@ class UserSpace:
             archive,
             keys=keys,
             vault=vault,
+            # Served turns have no one to ask; the users of runs answer.
+            elicitor=decline,
             user=user,
             budget_store=budgets,
             produce_runs=produce_runs,

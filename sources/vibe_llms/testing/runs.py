@@ -20,11 +20,17 @@ from vibe_llms.exceptions import (
     StorageError,
     VibeLlmsError,
 )
+from vibe_llms.invocation.questions import (
+    ElicitationAnswer,
+    ElicitationField,
+    ElicitationRequest,
+)
 from vibe_llms.runs.events import first_cursor
 from vibe_llms.runs.interfaces import (
     CallApproval,
     Lease,
     Recipe,
+    RunQuestion,
     RunRecord,
     RunStatus,
     RunStore,
@@ -39,6 +45,17 @@ _LONG_SECONDS = 600.0
 #: So many tasks of two stores do the same at the same time.
 _RIVALS = 8
 _CALL = CallApproval(invocation="call", name="transfer", reason="it asks", definition="one")
+_QUESTION = RunQuestion(
+    identity="q",
+    invocation="call",
+    name="user/ask",
+    request=ElicitationRequest(
+        ensemble="the model",
+        message="Which?",
+        fields=(ElicitationField(name="answer", choices=(("a", "A"), ("b", "B")), default="a"),),
+    ),
+)
+_YES, _NO = ElicitationAnswer("accept", {"answer": "b"}), ElicitationAnswer("decline")
 _EVENT = b'{"event":"completed","message":"m"}'
 _ENDED = b'{"event":"ended","status":"cancelled"}'
 
@@ -239,7 +256,11 @@ _WRITES: dict[str, Callable[[RunStore, Lease], Awaitable[object]]] = {
     "begin_call": lambda store, lease: store.begin_call(lease, "call"),
     "begin_again": lambda store, lease: store.begin_again(lease, "call"),
     "append_events": lambda store, lease: store.append_events(lease, [(7, _EVENT)]),
-    "suspend": lambda store, lease: store.suspend(lease, [_CALL], [(7, _EVENT)]),
+    "suspend": lambda store, lease: store.suspend(
+        lease, [_CALL], [(7, _EVENT)], questions=[_QUESTION]
+    ),
+    "ask": lambda store, lease: store.ask(lease, _QUESTION),
+    "settle": lambda store, lease: store.settle(lease, "q", _NO),
     "release": lambda store, lease: store.release(lease),
     "finish": lambda store, lease: store.finish(lease, RunStatus.FAILED, [(7, _EVENT)]),
 }
@@ -256,6 +277,7 @@ async def _check_only_the_last_worker_writes(stores: _Stores) -> None:
         require(not found.vouched, f"{name} of an earlier epoch is kept")
         require(not await stores.other.read_events(stores.user, run), "its events are kept")
         require(not await stores.other.survey_approvals(stores.user, run), "its calls are kept")
+        require(not await stores.other.survey_questions(stores.user, run), "it asks")
         if name.startswith("begin"):
             require(
                 await stores.other.begin_call(later, "call") == 0,
@@ -368,6 +390,46 @@ async def _check_decisions_are_made_once(stores: _Stores) -> None:
     await _refuses(late, DecisionRefused, "a decision after the end")
 
 
+async def _check_questions_are_answered_once(stores: _Stores) -> None:
+    run, user, one = (await stores.create()).identity, stores.user, stores.one
+    status = await stores.other.suspend(await stores.claim(), (), questions=[_QUESTION])
+    require(status is RunStatus.WAITING, f"a run that waits for an answer is {status}")
+    require([*await one.survey_questions(user, run)] == [_QUESTION], "the question is not kept")
+    require(not await one.survey_questions(f"not-{user}", run), "another user sees the question")
+    await _refuses(
+        one.answer(user, run, "another", _YES), DecisionRefused, "an answer to another question"
+    )
+    answers = iter([_YES, _NO] * _RIVALS)
+    made, refused = await stores.race(lambda store: store.answer(user, run, "q", next(answers)))
+    kept = {one.answer.action for one in made if isinstance(one, RunQuestion) and one.answer}
+    require(len(kept) == 1, f"several answers to a question are accepted: {made}")
+    require(all(isinstance(one, DecisionRefused) for one in refused), f"it fails: {refused}")
+    (found,) = await stores.other.survey_questions(user, run)
+    require(found in made, f"{found} is kept, and not the first answer")
+    require(await stores.status(run) is RunStatus.QUEUED, "an answer does not queue the run")
+    lease = await stores.claim()
+    status = await stores.other.suspend(lease, (), questions=[_QUESTION])
+    require(status is RunStatus.QUEUED, f"a run that was answered meanwhile is {status}")
+
+
+async def _check_running_calls_ask(stores: _Stores) -> None:
+    run, user, one = (await stores.create()).identity, stores.user, stores.one
+    lease = await stores.claim()
+    first = msgspec.structs.replace(_QUESTION, held=True)
+    await stores.other.ask(lease, first)
+    answered = await one.answer(user, run, "q", _YES)
+    require(answered.answer == _YES, f"{answered.answer} is the answer, and not {_YES}")
+    require(await stores.status(run) is RunStatus.RUNNING, "an answer stops a call that runs")
+    require(await stores.other.settle(lease, "q", _NO) == _YES, "the answer is replaced")
+    await stores.other.ask(lease, msgspec.structs.replace(first, identity="q2"))
+    require(await stores.other.settle(lease, "q2", _NO) == _NO, "what is settled is not returned")
+    late = one.answer(user, run, "q2", _YES)
+    await _refuses(late, DecisionRefused, "an answer after the call has stopped waiting")
+    await stores.other.finish(lease, RunStatus.COMPLETED)
+    for write in (stores.other.ask(lease, first), stores.other.settle(lease, "q", _NO)):
+        await _refuses(write, LeaseLost, "a question after the end")
+
+
 async def _check_runs_are_cancelled(stores: _Stores) -> None:
     one, user = stores.one, stores.user
     run = (await stores.create("queued")).identity
@@ -408,12 +470,13 @@ async def _check_runs_are_removed(stores: _Stores) -> None:
     lease = await stores.claim()
     await stores.other.append_events(lease, [(first_cursor(1) + 1, _EVENT)])
     await stores.other.begin_call(lease, "call")
-    await stores.other.suspend(lease, [_CALL])
+    await stores.other.suspend(lease, [_CALL], questions=[_QUESTION])
     kept = (await stores.create("kept")).identity
     await stores.one.remove(user, "c")
     await _refuses(stores.other.access(user, run), RunNotFound, "a run that was removed")
     require(not await stores.other.read_events(user, run), "its events are left")
     require(not await stores.other.survey_approvals(user, run), "its calls are left")
+    require(not await stores.other.survey_questions(user, run), "its questions are left")
     require(await stores.status(kept) is RunStatus.QUEUED, "another one is removed with it")
     await stores.one.remove_run(user, kept)
     require(not await stores.other.survey(user), "a run is left")
@@ -432,6 +495,8 @@ _CHECKS: Sequence[_Check] = (
     _check_calls_are_marked,
     _check_events_are_kept_once,
     _check_decisions_are_made_once,
+    _check_questions_are_answered_once,
+    _check_running_calls_ask,
     _check_runs_are_cancelled,
     _check_runs_are_removed,
 )

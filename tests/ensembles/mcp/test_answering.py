@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +16,18 @@ from vibe_llms.controls import Controls
 from vibe_llms.ensembles.interfaces import EnsembleHost
 from vibe_llms.ensembles.mcp.answering import Answerer
 from vibe_llms.ensembles.mcp.settings import McpSettings
-from vibe_llms.ensembles.questions import (
+from vibe_llms.exceptions import AnswerInvalid, EnsembleFailed, ModelNotFound
+from vibe_llms.invocation.approval import ApprovalRequest, Decision, Gatekeeper
+from vibe_llms.invocation.invokers import InvocationContext
+from vibe_llms.invocation.limits import Patience
+from vibe_llms.invocation.questions import (
     ElicitationAnswer,
     ElicitationRequest,
     Elicitor,
+    decline,
 )
-from vibe_llms.exceptions import EnsembleFailed, ModelNotFound
-from vibe_llms.invocation.approval import ApprovalRequest, Decision, Gatekeeper
-from vibe_llms.invocation.limits import Patience
-from vibe_llms.messages.canisters import Canister, StopReason, Turn, Usage
+from vibe_llms.messages.canisters import Canister, InvocationCanister, StopReason, Turn, Usage
+from vibe_llms.runs import AnswerRequested
 
 ACCEPTS = {"name": "Ada", "seats": 3}
 
@@ -248,6 +251,65 @@ async def test_pictures_are_described_for_approval() -> None:
     )
     parsed: Any = asked[0].invocation.parsed
     assert parsed["messages"] == [{"user": ["[image/png, 3 bytes]"]}]
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_in_a_run_the_user_of_the_run_answers(era: str, home: Path) -> None:
+    home.mkdir()
+    script = home / "book.toml"
+    script.write_text(
+        '[[replies]]\nparts = [ { invocation = "fake/book" } ]\n'
+        '[[replies]]\nparts = [ { text = "Booked." } ]\n'
+    )
+    row = {
+        "module": "vibe_llms.ensembles.mcp",
+        "command": ASKING,
+        "protocol": era,
+        "open-seconds": 60,
+        "approval": "allow",
+    }
+    scripts = {"scripted": {"scripts": {"book": str(script)}}}
+    async with open_session(
+        configuration={"ensembles": {"fake": row}, "providers": scripts}, elicitor=decline
+    ) as session:
+        conversation = await session.begin("scripted/book", ensembles=["fake"])
+        run = await session.start(conversation, "Book.")
+        async for _, event in run.events():
+            if isinstance(event, AnswerRequested):
+                assert (event.name, event.held) == ("fake/book", True)
+                await run.answer(event.question, ElicitationAnswer("accept", ACCEPTS))
+        turn = await run.result()
+    assert turn.text == "Booked."
+    assert any("Ada 3" in getattr(one, "text", "") for one in turn.canisters)
+
+
+async def test_a_question_of_one_of_several_runs_is_not_shown_in_another() -> None:
+    seen: list[ElicitationRequest] = []
+    answerer = Answerer("fake", McpSettings(), EnsembleHost(elicitor=decline), Patience())
+    first, second = (
+        InvocationContext(
+            name, InvocationCanister(name="book"), lambda: None, ask=elicitor_of(seen)
+        )
+        for name in ("one", "other")
+    )
+    request = ElicitationRequest(ensemble="fake", message="Which?")
+    with answerer.serve(first):
+        assert (await answerer.ask(request)).action == "accept"
+        with answerer.serve(second), pytest.raises(AnswerInvalid, match="several conversations"):
+            await answerer.ask(request)
+        assert (await answerer.ask(request)).action == "accept"
+    assert (await answerer.ask(request)).action == "decline"
+    assert len(seen) == 2
+
+
+def elicitor_of(
+    seen: list[ElicitationRequest],
+) -> Callable[[ElicitationRequest], Awaitable[ElicitationAnswer]]:
+    async def elicit(request: ElicitationRequest) -> ElicitationAnswer:
+        seen.append(request)
+        return ElicitationAnswer("accept")
+
+    return elicit
 
 
 async def test_a_conversation_goes_on_where_a_server_asked() -> None:

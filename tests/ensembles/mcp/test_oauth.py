@@ -22,8 +22,8 @@ from tests.fakes.mcp_http import FakeMcp, encode
 from vibe_llms.ensembles.interfaces import EnsembleHost
 from vibe_llms.ensembles.mcp import oauth
 from vibe_llms.ensembles.mcp.ensemble import McpEnsemble
-from vibe_llms.ensembles.questions import ElicitationAnswer, ElicitationRequest
 from vibe_llms.exceptions import ConfigurationError, EnsembleFailed, SignInNeeded
+from vibe_llms.invocation.questions import ElicitationAnswer, ElicitationRequest
 from vibe_llms.keys import KeyVault
 from vibe_llms.testing.listening import Answer, Request
 

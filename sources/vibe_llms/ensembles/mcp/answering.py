@@ -7,7 +7,8 @@ states what it needs, and the package calls again with the answers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -18,15 +19,16 @@ from vibe_llms.credentials import get_logger
 from vibe_llms.ensembles.interfaces import EnsembleHost
 from vibe_llms.ensembles.mcp.contents import assimilate_block
 from vibe_llms.ensembles.mcp.settings import McpSettings
-from vibe_llms.ensembles.questions import (
-    ElicitationAnswer,
-    ElicitationRequest,
-    read_fields,
-)
 from vibe_llms.exceptions import AnswerInvalid, ContentUnsupported, VibeLlmsError
 from vibe_llms.invocation.asking import ask
 from vibe_llms.invocation.invokers import InvocationContext, Invoker
 from vibe_llms.invocation.limits import Patience
+from vibe_llms.invocation.questions import (
+    ElicitationAnswer,
+    ElicitationRequest,
+    Elicitor,
+    read_fields,
+)
 from vibe_llms.invocation.results import InvocationOutput
 from vibe_llms.messages.canisters import (
     AssistantCanister,
@@ -63,6 +65,19 @@ class Answerer:
         self._settings = settings
         self._host = host
         self._patience = patience
+        #: Who can be asked for each call that is running, by its conversation; `None` if that is
+        #: the user of the session.
+        self._callers: dict[object, tuple[str, Elicitor | None]] = {}
+
+    @contextmanager
+    def serve(self, context: InvocationContext) -> Iterator[None]:
+        """Ask the user of this call during the block."""
+        mark = object()
+        self._callers[mark] = (context.conversation, context.ask)
+        try:
+            yield
+        finally:
+            del self._callers[mark]
 
     def callbacks(self) -> dict[str, Any]:
         """The callbacks of the official client, for the requests that are allowed here."""
@@ -77,12 +92,22 @@ class Answerer:
 
     async def ask(self, request: ElicitationRequest) -> ElicitationAnswer:
         """The user's answer, with the values of a form checked; or `AnswerInvalid`."""
-        assert self._host.elicitor is not None
+        elicitor = self._find_elicitor()
         with self._patience.ask():
-            answer = await ask(self._host.elicitor, request)
+            answer = await ask(elicitor, request)
         if answer.action != "accept" or request.url:
             return ElicitationAnswer(answer.action)
         return ElicitationAnswer("accept", request.settle(answer.values))
+
+    def _find_elicitor(self) -> Elicitor:
+        """Who is asked: a server does not say which of its calls a question belongs to."""
+        callers = [*self._callers.values()]
+        asking = [one for _, one in callers if one is not None]
+        if asking and len({conversation for conversation, _ in callers}) > 1:
+            raise AnswerInvalid("several conversations call this server, and one of them is a run")
+        elicitor = asking[-1] if asking else self._host.elicitor
+        assert elicitor is not None
+        return elicitor
 
     async def elicit(self, _: Any, params: ElicitRequestParams) -> ElicitResult | ErrorData:
         """Let the user fill in a form, or open a URL."""

@@ -36,6 +36,7 @@ from vibe_llms.exceptions import EnsembleFailed, InvokerInvalid, SessionLost
 from vibe_llms.invocation.checks import SchemaCheck
 from vibe_llms.invocation.invokers import InvocationContext, Invoker
 from vibe_llms.invocation.limits import Patience, Pause
+from vibe_llms.invocation.questions import decline
 from vibe_llms.invocation.results import InvocationOutput
 from vibe_llms.messages.canisters import Canister, InvocationCanister
 from vibe_llms.messages.contents import Content, repair_text
@@ -81,7 +82,8 @@ class McpEnsemble:
         self._vault = configuration.host.vault
         self._notify = configuration.host.notify
         self._left_out: set[str] = set()
-        self._asks = configuration.host.elicitor is not None
+        # Nobody can sign in where a run alone may be answered.
+        self._asks = configuration.host.elicitor not in (None, decline)
         self._connection = self._produce_connection(settings)
         self._tools: dict[str, Tool] = {}
         self._invokers: tuple[Invoker, ...] = ()
@@ -369,7 +371,8 @@ class McpEnsemble:
             )
             return answer
 
-        result = await self._request(seconds, f"calling {tool.name}", call, context.pause_limit)
+        with self._answerer.serve(context):
+            result = await self._request(seconds, f"calling {tool.name}", call, context.pause_limit)
         return assimilate_result(result)
 
     def _describe_conversation(self, context: InvocationContext) -> Any:

@@ -22,10 +22,10 @@ from msgspec import Struct
 from vibe_llms.credentials import Credential, get_logger
 from vibe_llms.ensembles.mcp.settings import McpSettings, OAuthSettings
 from vibe_llms.ensembles.mcp.tokens import TokenStore
-from vibe_llms.ensembles.questions import ElicitationAnswer, ElicitationField, ElicitationRequest
 from vibe_llms.exceptions import ConfigurationError, SignInNeeded
 from vibe_llms.files import read_trusted
 from vibe_llms.invocation.limits import Patience
+from vibe_llms.invocation.questions import ElicitationAnswer, ElicitationField, ElicitationRequest
 from vibe_llms.network.connections import origin_of
 from vibe_llms.network.guard import Admit
 from vibe_llms.redaction import remember

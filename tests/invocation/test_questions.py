@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from vibe_llms.ensembles.questions import (
+from vibe_llms.exceptions import AnswerInvalid
+from vibe_llms.invocation.questions import (
     ElicitationField,
     ElicitationRequest,
     read_fields,
 )
-from vibe_llms.exceptions import AnswerInvalid
 
 COLOURS = (("r", "Red"), ("g", "Green"))
 

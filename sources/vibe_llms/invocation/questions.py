@@ -1,4 +1,4 @@
-"""Questions of an ensemble to the user: a form to fill in, or a URL to open.
+"""Questions to the user, of an ensemble or the model: a form to fill in, or a URL to open.
 
 An `Elicitor`, passed to `open_session`, answers them. An answer is checked against the form before
 it is used.
@@ -15,6 +15,8 @@ import msgspec
 from msgspec import Struct
 
 from vibe_llms.exceptions import AnswerInvalid
+from vibe_llms.messages.canisters import InvocationCanister, ResultCanister
+from vibe_llms.messages.contents import TextualContent, repair_text
 
 FieldKind: TypeAlias = Literal["text", "number", "integer", "boolean", "choice", "choices"]
 _KINDS: dict[Any, FieldKind] = {
@@ -161,6 +163,28 @@ class ElicitationAnswer(Struct, frozen=True):
 Elicitor: TypeAlias = Callable[
     [ElicitationRequest], Awaitable[ElicitationAnswer] | ElicitationAnswer
 ]
+
+
+def answer_call(invocation: InvocationCanister, answer: ElicitationAnswer) -> ResultCanister:
+    """The result of a call that asked the user."""
+    match answer:
+        case ElicitationAnswer("accept", values) if len(values) == 1:
+            (value,) = values.values()
+            text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+        case ElicitationAnswer("accept", values):
+            text = msgspec.json.encode(values).decode()
+        case ElicitationAnswer("decline"):
+            text = "The user declined to answer."
+        case _:
+            text = "The user did not answer."
+    failed = answer.action != "accept"
+    contents = (TextualContent(repair_text(text)),)
+    return ResultCanister(contents, invocation=invocation.identity, failed=failed)
+
+
+async def decline(_: ElicitationRequest) -> ElicitationAnswer:
+    """Declines every question; in runs, users may still answer."""
+    return ElicitationAnswer("decline")
 
 
 def read_fields(schema: Mapping[str, Any]) -> tuple[ElicitationField, ...]:
