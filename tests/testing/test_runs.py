@@ -132,9 +132,9 @@ class Endless(SqliteRunStore):
 class Waiting(SqliteRunStore):
     """A run that is cancelled just before it would wait does wait."""
 
-    async def suspend(self, lease: Lease, *given: Any) -> RunStatus:
+    async def suspend(self, lease: Lease, *given: Any, **questions: Any) -> RunStatus:
         await self.write(lambda database: database.execute("update runs set cancelling = 0"))
-        return await super().suspend(lease, *given)
+        return await super().suspend(lease, *given, **questions)
 
 
 BROKEN: dict[Callable[..., SqliteRunStore], str] = {
