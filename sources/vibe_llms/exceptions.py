@@ -33,6 +33,8 @@ The branches say what to do next::
     │   ├── MemoryNotFound
     │   ├── RunNotFound
     │   ├── DecisionRefused
+    │   ├── RequestRepeated
+    │   ├── RequestKeyReused
     │   ├── SessionClosed
     │   └── TurnInterrupted
     ├── ProviderError                   a provider refused or failed
@@ -248,6 +250,18 @@ class RunNotFound(RequestError):
 
 class DecisionRefused(RequestError):
     """The call was decided before, or is not waiting for a decision."""
+
+
+class RequestRepeated(RequestError):
+    """A request with the same key has begun a run already; `run` is its identity."""
+
+    def __init__(self, message: str, *, run: str) -> None:
+        super().__init__(message)
+        self.run = run
+
+
+class RequestKeyReused(RequestError):
+    """The key of a request belongs to another request; give each request its own."""
 
 
 class BudgetExceeded(VibeLlmsError):

@@ -63,6 +63,15 @@ class Impartial(SqliteRunStore):
         await super().create(queued)
 
 
+class Forgetful(SqliteRunStore):
+    """It looks for the key of a request before it keeps the run, in another transaction."""
+
+    async def create(self, record: RunRecord, seconds: float = 0.0) -> None:
+        if record.request is not None:
+            await self.find_request(record.user, record.request)
+        await super().create(msgspec.structs.replace(record, request=None), seconds)
+
+
 class Fickle(SqliteRunStore):
     """The last decision on a call counts."""
 
@@ -142,6 +151,7 @@ BROKEN: dict[Callable[..., SqliteRunStore], str] = {
     Repeating: "it is read again",
     Hasty: "were claimed",
     Impartial: "although its creator works on it",
+    Forgetful: "have the same request",
     Fickle: "decision",
     Credulous: "the decision holds for a tool that has changed",
     Partial: "a write that was refused is kept in part",

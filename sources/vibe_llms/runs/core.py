@@ -17,7 +17,7 @@ from vibe_llms.conversations.conversation import Conversation
 from vibe_llms.conversations.history import History, finish
 from vibe_llms.ensembles.agents import AgentsEnsemble
 from vibe_llms.ensembles.interfaces import Ensemble
-from vibe_llms.exceptions import ConversationNotFound, RequestError
+from vibe_llms.exceptions import ConversationNotFound, RequestError, RequestRepeated
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
@@ -36,6 +36,7 @@ from vibe_llms.runs.interfaces import (
     LOCAL,
     DeclaredTool,
     Recipe,
+    RequestKey,
     RunRecord,
     RunStatus,
     RunStore,
@@ -108,12 +109,14 @@ class Runs:
         instructions: Sequence[str] = (),
         controls: Controls | None = None,
         origin: bytes = b"",
+        request: RequestKey | None = None,
     ) -> Run:
         """Record a turn and begin it; returns as soon as it is durable.
 
         `ConversationBusy` if the conversation has a run that has not ended, `RequestError` if
         another process could not rebuild it. The model reads `instructions` in this turn only, and
-        `controls` are merged over those of the conversation. `origin` is kept in the record.
+        `controls` are merged over those of the conversation. `origin` is kept in the record. If a
+        run has the `request` already, it is returned.
         """
         history = conversation.history
         if history.archive is None:
@@ -135,10 +138,14 @@ class Runs:
             created=now,
             updated=now,
             origin=origin,
+            request=request,
         )
         self._begun[record.identity] = conversation
         # A run that is kept is worked on, even if who started it is gone by then.
-        created = await finish(self.worker.create(record))
+        try:
+            created = await finish(self.worker.create(record))
+        except RequestRepeated as error:
+            return await self.access(error.run)
         return self._produce_run(created, conversation)
 
     async def open(self, record: RunRecord) -> Conversation:
@@ -151,6 +158,16 @@ class Runs:
         if record.epoch == 1:
             self._opened[record.identity] = conversation
         return conversation
+
+    async def find(self, request: RequestKey) -> Run | None:
+        """The run that has a request; `RequestKeyReused` if another request has its key."""
+        if not self.store.exists():
+            return None
+        try:
+            await self.store.find_request(self.user, request)
+        except RequestRepeated as error:
+            return await self.access(error.run)
+        return None
 
     async def access(self, run: str) -> Run:
         """A run, by its identity or at least the first 4 characters of it."""

@@ -72,13 +72,21 @@ class Recipe(Struct, frozen=True, omit_defaults=True, kw_only=True):
         return msgspec.convert(self.controls, Controls)
 
 
+class RequestKey(Struct, frozen=True):
+    """What a client calls its request, to be able to repeat it, and a hash of all of it."""
+
+    key: str
+    digest: bytes
+
+
 class RunRecord(Struct, frozen=True, kw_only=True):
     """A run as it is stored.
 
     `prompt` are the lines of its first messages, `opening` those of messages before them that its
     conversation has not stored yet, and `details` the conversation's. `vouched` are the documents
     that hooks added and trust. `origin` is what its starter wants to find with it, in a form of its
-    own. `error` says why it failed, and `kind` is the class of the error.
+    own. `request` is kept when the run is created, and not read with it again. `error` says why it
+    failed, and `kind` is the class of the error.
     """
 
     identity: str
@@ -95,6 +103,7 @@ class RunRecord(Struct, frozen=True, kw_only=True):
     vouched: tuple[str, ...] = ()
     cancelling: bool = False
     origin: bytes = b""
+    request: RequestKey | None = None
     error: str = ""
     kind: str = ""
 
@@ -159,7 +168,16 @@ class RunStore(Protocol):
     async def create(self, record: RunRecord, seconds: float = 0.0) -> None:
         """Keep a new run; `ConversationBusy` if its conversation has a run that has not ended.
 
-        One that is running already, in its epoch, is its creator's for so many seconds.
+        One that is running already, in its epoch, is its creator's for so many seconds. If it has a
+        request whose key is known, nothing is kept; see `find_request`.
+        """
+        ...
+
+    async def find_request(self, user: str, request: RequestKey) -> None:
+        """Raise `RequestRepeated` if a run has the request.
+
+        `RequestKeyReused` if another request has its key, which is known for 24 hours, as long as
+        there is its run.
         """
         ...
 

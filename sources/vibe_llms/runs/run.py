@@ -108,6 +108,15 @@ class Run:
             return ()
         return [(end, RunEnded(record.status, record.error))]
 
+    async def survey_events(self) -> Sequence[RunEvent]:
+        """The events that are recorded by now."""
+        found: list[RunEvent] = []
+        after = 0
+        while events := await self._read(after):
+            found += [event for _, event in events]
+            after = events[-1][0]
+        return found
+
     async def survey_approvals(self) -> Sequence[CallApproval]:
         """The calls that it waits or waited for."""
         return await self._store.survey_approvals(self._record.user, self.identity)

@@ -21,6 +21,8 @@ from vibe_llms.exceptions import (
     DecisionRefused,
     LeaseLost,
     RequestError,
+    RequestKeyReused,
+    RequestRepeated,
     RunNotFound,
 )
 from vibe_llms.invocation.questions import ElicitationAnswer
@@ -31,6 +33,7 @@ from vibe_llms.runs.interfaces import (
     Lease,
     Orders,
     Recipe,
+    RequestKey,
     RunQuestion,
     RunRecord,
     RunStatus,
@@ -45,22 +48,35 @@ _PREFIX = 4
 _PURGE_SECONDS = 3600.0
 
 
+#: How long the key of a request is known.
+_REQUEST_SECONDS = 86400.0
+_ADDED = """
+create table if not exists requests (
+    user text not null, key text not null, digest blob not null, run text not null,
+    created real not null, primary key (user, key)
+) without rowid
+"""
+
+
 class SqliteRunStore(RunFile):
     """A `RunStore` in a file, opened on first use."""
 
     def __init__(self, path: Path, *, lock_seconds: float = 10.0, events_days: float = 7.0) -> None:
-        super().__init__(path, lock_seconds=lock_seconds)
+        super().__init__(path, lock_seconds=lock_seconds, added=(_ADDED,))
         self._events_seconds = events_days * 86400
         self._purged = 0.0
 
     async def create(self, record: RunRecord, seconds: float = 0.0) -> None:
         """Keep a new run; `ConversationBusy` if its conversation has a run that has not ended.
 
-        One that is running already, in its epoch, is its creator's for so many seconds.
+        One that is running already, in its epoch, is its creator's for so many seconds. If it has a
+        request whose key is known, nothing is kept; see `find_request`.
         """
 
         def work(database: sqlite3.Connection) -> None:
             user, conversation = record.user, record.conversation
+            if record.request is not None:
+                _find_request(database, user, record.request)
             row = database.execute(
                 "select identity, status from runs where user = ? and conversation = ? "
                 "and status in ('queued', 'running', 'waiting')",
@@ -73,6 +89,11 @@ class SqliteRunStore(RunFile):
                 )
             now = time.time()
             self._purge(database, now)
+            if (request := record.request) is not None:
+                database.execute(
+                    "insert or replace into requests values (?, ?, ?, ?, ?)",
+                    (user, request.key, request.digest, record.identity, now),
+                )
             details = None if record.details is None else msgspec.json.encode(record.details)
             database.execute(
                 f"insert into runs ({_COLUMNS}, until) values ({', '.join('?' * 17)})",  # noqa: S608
@@ -85,6 +106,10 @@ class SqliteRunStore(RunFile):
             )
 
         await self.write(work)
+
+    async def find_request(self, user: str, request: RequestKey) -> None:
+        """Raise if the key of a request is known; see `RunStore.find_request`."""
+        await self.run(lambda database: _find_request(database, user, request))
 
     async def access(self, user: str, run: str) -> RunRecord:
         """A run, by its identity or a prefix of it that only one has."""
@@ -479,6 +504,7 @@ class SqliteRunStore(RunFile):
             "status in ('completed', 'failed', 'cancelled') and updated < ?)",
             (now - self._events_seconds,),
         )
+        database.execute("delete from requests where created < ?", (now - _REQUEST_SECONDS,))
 
 
 #: Whether a worker still has a run.
@@ -545,9 +571,22 @@ def _queue(database: sqlite3.Connection, user: str, run: str) -> None:
     )
 
 
+def _find_request(database: sqlite3.Connection, user: str, request: RequestKey) -> None:
+    row = database.execute(
+        "select digest, run from requests where user = ? and key = ? and created > ?",
+        (user, request.key, time.time() - _REQUEST_SECONDS),
+    ).fetchone()
+    if row is None:
+        return
+    if row[0] != request.digest:
+        raise RequestKeyReused("this key belongs to another request; give each its own")
+    raise RequestRepeated(f"the run {row[1]} has this request", run=row[1])
+
+
 def _remove(database: sqlite3.Connection, user: str, run: str) -> None:
     for table, column in (
         *(("events", "run"), ("calls", "run"), ("approvals", "run"), ("questions", "run")),
+        ("requests", "run"),
         ("runs", "identity"),
     ):
         database.execute(

@@ -4,31 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from typing import Protocol
 
-from vibe_llms.events import Event
 from vibe_llms.exceptions import VibeLlmsError
 from vibe_llms.server.core import ServerCore
 from vibe_llms.server.exchanges import Exchange
 from vibe_llms.server.failures import describe_failure
+from vibe_llms.server.recorded import answer_once
 from vibe_llms.server.spaces import UserSpace
-from vibe_llms.server.turns import Outcome, ServedTurn, TurnOrder
-
-
-class ReplyWriter(Protocol):
-    """Writes the reply to one request in a dialect: whole, or as events."""
-
-    def encode(self, outcome: Outcome) -> bytes:
-        """The whole reply."""
-        ...
-
-    def write(self, event: Event) -> bytes:
-        """What an event becomes; nothing before there is something to show."""
-        ...
-
-    def finish(self, outcome: Outcome) -> bytes:
-        """What follows the last event."""
-        ...
+from vibe_llms.server.turns import RecordedTurn, ReplyWriter, ServedTurn, TurnOrder
 
 
 async def answer(
@@ -36,11 +19,16 @@ async def answer(
     exchange: Exchange,
     space: UserSpace,
     order: TurnOrder,
-    produce_writer: Callable[[ServedTurn], ReplyWriter],
+    produce_writer: Callable[[ServedTurn | RecordedTurn], ReplyWriter],
     *,
     stream: bool,
 ) -> None:
-    """Answer a request with a turn; a disconnect cancels the turn."""
+    """Answer a request with a turn; a disconnect cancels the turn, unless it may be repeated."""
+    if exchange.request_key is not None:
+        async with exchange.until_disconnect(), core.turn_limit():
+            given = (exchange, space, order, produce_writer, exchange.request_key)
+            await answer_once(*given, stream=stream)
+        return
     async with exchange.until_disconnect(), core.turn_limit():
         with space.turn():
             served = await ServedTurn.begin(space, order)

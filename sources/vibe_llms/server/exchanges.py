@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, MutableMapping
 from contextlib import asynccontextmanager
 from typing import Any, TypeAlias
 from urllib.parse import parse_qsl
 
 from vibe_llms.messages.identities import produce_identity
+from vibe_llms.runs.interfaces import RequestKey
 from vibe_llms.server.dialects import find_dialect
 from vibe_llms.server.failures import Failure, Rejected
 from vibe_llms.server.settings import ServerSettings
 
 JSON = b"application/json"
+_KEY = re.compile(rb"[\x21-\x7e]{1,255}")
 EVENTS = b"text/event-stream; charset=utf-8"
 Headers: TypeAlias = Iterable[tuple[bytes, bytes]]
 #: The three parts of ASGI.
@@ -39,6 +43,8 @@ class Exchange:
         #: What the endpoint's path leaves open, such as the name of a model.
         self.argument = ""
         self.user = ""
+        #: What the client calls the request, to be able to repeat it; known once it was read.
+        self.request_key: RequestKey | None = None
         #: Sent with the response, whatever it is.
         self.headers_sent: Headers = ((self.dialect.request_id, self.request_id.encode()),)
         #: The status that was sent; 0 before.
@@ -95,11 +101,22 @@ class Exchange:
                         raise _too_large(settings)
                     parts.append(part)
                     if not message.get("more_body", False):
-                        return b"".join(parts)
+                        body = b"".join(parts)
+                        self.request_key = self._read_key(body)
+                        return body
         except TimeoutError as error:
             raise Rejected(
                 f"the body did not arrive within {settings.receive_seconds:g} s", status=408
             ) from error
+
+    def _read_key(self, body: bytes) -> RequestKey | None:
+        key = self.headers.get(b"idempotency-key")
+        if key is None:
+            return None
+        if not _KEY.fullmatch(key):
+            raise Rejected("Idempotency-Key has from 1 to 255 visible characters")
+        digest = hashlib.sha256(b"\0".join([self.method.encode(), self.path.encode(), body]))
+        return RequestKey(key.decode("ascii"), digest.digest())
 
     async def reply(
         self, body: bytes, *, status: int = 200, media_type: bytes = JSON, headers: Headers = ()

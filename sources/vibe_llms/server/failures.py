@@ -68,6 +68,7 @@ _FAILURES: tuple[tuple[type[VibeLlmsError], int, str, str | None], ...] = (
     (exceptions.SecretRefused, 400, INVALID, "secret_refused"),
     (exceptions.DecisionRefused, 409, INVALID, "decision_refused"),
     (exceptions.ConversationBusy, 409, INVALID, "conversation_busy"),
+    (exceptions.RequestKeyReused, 422, INVALID, "idempotency_key_reused"),
     (exceptions.SessionClosed, 503, _SERVER, "shutting_down"),
     (exceptions.RequestError, 400, INVALID, None),
     (exceptions.ContextOverflow, 400, INVALID, "context_length_exceeded"),

@@ -29,7 +29,7 @@ from vibe_llms.runs.events import (
     first_cursor,
     measure,
 )
-from vibe_llms.runs.interfaces import RunStatus
+from vibe_llms.runs.interfaces import RequestKey, RunStatus
 from vibe_llms.runs.recorder import translate
 from vibe_llms.runs.run import Run
 from vibe_llms.server.answers import answer
@@ -95,7 +95,11 @@ async def create_response(core: ServerCore, exchange: Exchange, space: UserSpace
             stream=bool(request.stream),
         )
         return
-    served, run = await _start(space, request, model)
+    found = exchange.request_key and await space.session.access_runs().find(exchange.request_key)
+    if found:
+        served, run = None, found
+    else:
+        served, run = await _start(space, request, model, exchange.request_key)
     if request.stream:
         await _stream(exchange, run)
         return
@@ -105,7 +109,8 @@ async def create_response(core: ServerCore, exchange: Exchange, space: UserSpace
                 await _wait(run)
         record = await run.access()
         if record.status is RunStatus.FAILED:
-            await served.withdraw()
+            if served is not None:
+                await served.withdraw()
             await space.session.access_runs().store.remove_run(space.user, run.identity)
             raise Rejected.from_failure(describe_kind(record.kind, record.error))
     await _reply(exchange, await _describe(run))
@@ -167,14 +172,16 @@ async def list_input_items(_: ServerCore, exchange: Exchange, space: UserSpace) 
     )
 
 
-async def _start(space: UserSpace, request: ResponseRequest, model: str) -> tuple[ServedTurn, Run]:
+async def _start(
+    space: UserSpace, request: ResponseRequest, model: str, key: RequestKey | None
+) -> tuple[ServedTurn, Run]:
     """The run of a new response, which continues an earlier one, or is the first of its kind."""
     await space.require_room()
     instructions = [request.instructions] if request.instructions else []
     if request.previous_response_id is None:
         served = await ServedTurn.begin(space, read_order(request, model))
         origin = msgspec.json.encode(_Origin(model, request))
-        return served, await served.start(instructions, origin)
+        return served, await served.start(instructions, origin, key)
     earlier = await _access(space, request.previous_response_id, "previous_response_id")
     record = await earlier.access()
     if not record.status.ended:
@@ -208,11 +215,11 @@ async def _start(space: UserSpace, request: ResponseRequest, model: str) -> tupl
     origin = msgspec.json.encode(_Origin(model, request))
     served = await ServedTurn.follow(space, order, record.conversation, last)
     try:
-        return served, await served.start(instructions, origin)
+        return served, await served.start(instructions, origin, key)
     except ConversationBusy:
         # Another response has continued it first.
         served = await served.fork(last)
-        return served, await served.start(instructions, origin)
+        return served, await served.start(instructions, origin, key)
 
 
 async def _access(space: UserSpace, identity: str, param: str | None = None) -> Run:

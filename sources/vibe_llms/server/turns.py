@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -13,6 +13,7 @@ from vibe_llms.controls import Controls
 from vibe_llms.conversations.conversation import Conversation
 from vibe_llms.conversations.outputs import produce_form
 from vibe_llms.conversations.streams import EventStream
+from vibe_llms.events import Event
 from vibe_llms.exceptions import (
     ArchiveDamaged,
     ConversationMoved,
@@ -33,11 +34,13 @@ from vibe_llms.messages.canisters import (
 )
 from vibe_llms.messages.contents import MediaContent, ReasoningContent, Reference, text_of
 from vibe_llms.providers.interfaces import TokenCount
+from vibe_llms.runs.interfaces import RequestKey, read_lines
 from vibe_llms.runs.run import Run
 from vibe_llms.server.addresses import check_addresses
 from vibe_llms.server.continuations import Chain, Place, hash_system
 from vibe_llms.server.failures import Rejected
 from vibe_llms.server.spaces import UserSpace
+from vibe_llms.storage.interfaces import Archive
 
 #: What stands between the texts of several messages, which clients see as one.
 BETWEEN = "\n\n"
@@ -75,6 +78,22 @@ class Outcome(Struct, frozen=True, kw_only=True):
     calls: Sequence[InvocationCanister]
     visible: bytes
     media: Sequence[MediaContent] = ()
+
+
+class ReplyWriter(Protocol):
+    """Writes the reply to one request in a dialect: whole, or as events."""
+
+    def encode(self, outcome: Outcome) -> bytes:
+        """The whole reply."""
+        ...
+
+    def write(self, event: Event) -> bytes:
+        """What an event becomes; nothing before there is something to show."""
+        ...
+
+    def finish(self, outcome: Outcome) -> bytes:
+        """What follows the last event."""
+        ...
 
 
 class ServedTurn:
@@ -171,7 +190,9 @@ class ServedTurn:
         fork = await self._conversation.fork(last, open_calls=True)
         return ServedTurn(self._space, self._order, fork, self._prompt, self._chain, begun=True)
 
-    async def start(self, instructions: Sequence[str], origin: bytes) -> Run:
+    async def start(
+        self, instructions: Sequence[str], origin: bytes, request: RequestKey | None = None
+    ) -> Run:
         """The turn as a run, which does not end with the connection."""
         return await self._space.session.access_runs().start(
             self._conversation,
@@ -179,6 +200,7 @@ class ServedTurn:
             instructions=instructions,
             controls=self._order.controls,
             origin=origin,
+            request=request,
         )
 
     @property
@@ -186,64 +208,119 @@ class ServedTurn:
         """The names of tools whose arguments and results are not shown."""
         return {one.name for one in self._conversation.invokers.values() if not one.show_in_stage}
 
-    def _read(self, turn: Turn[None]) -> tuple[str, Sequence[InvocationCanister]]:
-        names = {tool.name for tool in self._order.tools}
-        texts: list[str] = []
-        calls: list[InvocationCanister] = []
-        for canister in turn.canisters:
-            match canister:
-                case AssistantCanister(contents=contents) if text := text_of(contents):
-                    texts.append(text)
-                case InvocationCanister(name=name) if name in names:
-                    calls.append(canister)
-        return BETWEEN.join(texts), calls
-
     async def conclude(self, turn: Turn[None]) -> Outcome:
         """The outcome; what the client will send if it goes on from here is remembered."""
-        text, calls = self._read(turn)
-        self._chain.add_text(text)
-        for call in calls:
-            self._chain.add_call(call)
-        visible, conversation = self._chain.value, self._conversation
-        if self._order.store:
-            last = conversation.canisters[-1].identity
-            place = Place(conversation.identity, last, hash_system(self._order.said))
-            self._space.continuations.put(visible, place)
-        media = await self._load_media(turn) if self._order.media else ()
-        return Outcome(turn=turn, text=text, calls=calls, visible=visible, media=media)
-
-    async def _load_media(self, turn: Turn[None]) -> Sequence[MediaContent]:
-        """The images and files that the model and the tools have made in a turn."""
-        media = [
-            content
-            for canister in turn.canisters
-            if isinstance(canister, AssistantCanister | ResultCanister)
-            for content in canister.contents
-            if isinstance(content, MediaContent)
-        ]
-        references = [one.data for one in media if isinstance(one.data, Reference)]
-        loaded = await self._conversation.history.load(references) if references else {}
-        return [
-            replace(one, data=loaded[one.data.hash]) if isinstance(one.data, Reference) else one
-            for one in media
-        ]
+        conversation = self._conversation
+        place = Place(conversation.identity, conversation.canisters[-1].identity, b"")
+        return await _conclude(self._space, self._order, self._chain, turn, place)
 
     async def withdraw(self) -> None:
         """Delete what the client said in a turn that failed before the model said anything."""
-        if not self._order.store:
+        if self._order.store:
+            archive, identity = self._space.session.archive, self._conversation.identity
+            await withdraw(archive, identity, "" if self._begun else self._before, self._before)
+
+
+def _read(order: TurnOrder, turn: Turn[None]) -> tuple[str, Sequence[InvocationCanister]]:
+    names = {tool.name for tool in order.tools}
+    texts: list[str] = []
+    calls: list[InvocationCanister] = []
+    for canister in turn.canisters:
+        match canister:
+            case AssistantCanister(contents=contents) if text := text_of(contents):
+                texts.append(text)
+            case InvocationCanister(name=name) if name in names:
+                calls.append(canister)
+    return BETWEEN.join(texts), calls
+
+
+async def _conclude(
+    space: UserSpace, order: TurnOrder, chain: Chain, turn: Turn[None], place: Place
+) -> Outcome:
+    """The outcome of a turn; the chain of the history before it grows by what it says."""
+    text, calls = _read(order, turn)
+    chain.add_text(text)
+    for call in calls:
+        chain.add_call(call)
+    if order.store:
+        space.continuations.put(chain.value, replace(place, system=hash_system(order.said)))
+    media = await _load_media(space, turn) if order.media else ()
+    return Outcome(turn=turn, text=text, calls=calls, visible=chain.value, media=media)
+
+
+async def _load_media(space: UserSpace, turn: Turn[None]) -> Sequence[MediaContent]:
+    """The images and files that the model and the tools have made in a turn."""
+    media = [
+        content
+        for canister in turn.canisters
+        if isinstance(canister, AssistantCanister | ResultCanister)
+        for content in canister.contents
+        if isinstance(content, MediaContent)
+    ]
+    references = [one.data for one in media if isinstance(one.data, Reference)]
+    loaded = await space.session.archive.load_all(references) if references else {}
+    return [
+        replace(one, data=loaded[one.data.hash]) if isinstance(one.data, Reference) else one
+        for one in media
+    ]
+
+
+class RecordedTurn:
+    """A turn that is a run: of this request, or of an earlier one with the same key."""
+
+    def __init__(self, space: UserSpace, order: TurnOrder, run: Run) -> None:
+        self._space = space
+        self._order = order
+        self.run = run
+
+    @property
+    def hidden(self) -> Collection[str]:
+        """The names of tools whose arguments and results are not shown."""
+        return self.run.record.recipe.unshown
+
+    async def conclude(self) -> Outcome:
+        """The outcome; see `ServedTurn.conclude`."""
+        space, order = self._space, self._order
+        agent, _ = await space.resolve_model(order.model)
+        chain = Chain(agent or "")
+        chain.extend(order.said)
+        turn = await self.run.read()
+        conversation = self.run.record.conversation
+        last = turn.canisters[-1].identity if turn.canisters else ""
+        return await _conclude(space, order, chain, turn, Place(conversation, last, b""))
+
+    async def withdraw(self) -> None:
+        """Delete the run, and what the client said in it, unless the model has said something."""
+        runs, record = self._space.session.access_runs(), self.run.record
+        if any(isinstance(one, ReplyCanister) for one in (await self.run.read()).canisters):
             return
-        archive, identity = self._space.session.archive, self._conversation.identity
-        # Whatever another process has added since stays.
-        with suppress(ConversationNotFound, ConversationMoved):
-            stored = (await archive.restore(identity)).canisters
-            places = [i for i, one in enumerate(stored) if one.identity == self._before]
-            added = stored[places[-1] + 1 :] if places else stored
-            if not added or any(isinstance(one, ReplyCanister) for one in added):
-                return
-            if self._begun or not places:
-                await archive.remove(identity)
-            else:
-                await archive.retract(identity, after=self._before, last=added[-1].identity)
+        archive = self._space.session.archive
+        prompt = {one.identity for one in read_lines(record.prompt)}
+        with suppress(ConversationNotFound):
+            stored = (await archive.restore(record.conversation)).canisters
+            places = [place for place, one in enumerate(stored) if one.identity in prompt]
+            if places:
+                before = stored[places[0] - 1].identity if places[0] else ""
+                await withdraw(archive, record.conversation, before, before)
+        await runs.store.remove_run(record.user, record.identity)
+
+
+async def withdraw(archive: Archive, conversation: str, kept: str, before: str) -> None:
+    """Delete what follows the message `before`, unless the model has said something there.
+
+    Without a message that is `kept`, the whole conversation is deleted.
+    """
+    # Whatever another process has added since stays.
+    with suppress(ConversationNotFound, ConversationMoved):
+        stored = (await archive.restore(conversation)).canisters
+        places = [place for place, one in enumerate(stored) if one.identity == before]
+        added = stored[places[-1] + 1 :] if places else stored
+        if not added or any(isinstance(one, ReplyCanister) for one in added):
+            return
+        if kept and places:
+            await archive.retract(conversation, after=kept, last=added[-1].identity)
+        else:
+            await archive.remove(conversation)
 
 
 async def count_tokens(space: UserSpace, order: TurnOrder) -> TokenCount:

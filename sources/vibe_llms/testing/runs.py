@@ -16,6 +16,8 @@ from vibe_llms.exceptions import (
     DecisionRefused,
     LeaseLost,
     RequestError,
+    RequestKeyReused,
+    RequestRepeated,
     RunNotFound,
     StorageError,
     VibeLlmsError,
@@ -30,6 +32,7 @@ from vibe_llms.runs.interfaces import (
     CallApproval,
     Lease,
     Recipe,
+    RequestKey,
     RunQuestion,
     RunRecord,
     RunStatus,
@@ -85,6 +88,8 @@ class _Stores:
         self.one, self.other = one, other
         self.user = ""
         self._numbers = count(1)
+        #: Numbers for conversations that no other run has.
+        self.conversations = count(1)
 
     def begin(self, user: str) -> None:
         """Go on with another user."""
@@ -483,7 +488,39 @@ async def _check_runs_are_removed(stores: _Stores) -> None:
 
 
 #: The first one also asks for the runs of all users, while there are no others.
+async def _check_a_request_has_one_run(stores: _Stores) -> None:
+    request, changed = RequestKey("key", b"one"), RequestKey("key", b"other")
+    await stores.one.find_request(stores.user, request)
+
+    async def create(store: RunStore) -> RunRecord:
+        record = stores.record(f"c{next(stores.conversations)}", request=request)
+        await store.create(record)
+        return record
+
+    results, errors = await stores.race(create)
+    require(len(results) == 1, f"{len(results)} runs have the same request")
+    (record,) = results
+    assert isinstance(record, RunRecord)
+    for error in errors:
+        require(
+            isinstance(error, RequestRepeated) and error.run == record.identity,
+            f"the request that is repeated gives {error!r}, not the run that it has",
+        )
+    runs = await stores.one.survey(stores.user)
+    require(len(runs) == 1, "a run is kept although its request has one already")
+    for work in (
+        stores.other.find_request(stores.user, changed),
+        stores.other.create(stores.record("new", request=changed)),
+    ):
+        await _refuses(work, RequestKeyReused, "another request with the same key")
+    await stores.other.find_request(f"not-{stores.user}", request)
+    await stores.one.cancel(stores.user, record.identity, _ENDED)
+    await stores.one.remove_run(stores.user, record.identity)
+    await stores.other.find_request(stores.user, request)
+
+
 _CHECKS: Sequence[_Check] = (
+    _check_a_request_has_one_run,
     _check_tools_are_needed,
     _check_runs_are_found,
     _check_users_are_apart,

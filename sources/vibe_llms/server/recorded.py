@@ -1,0 +1,147 @@
+"""Turns that a client may repeat: each is a run, which a request with the same key finds again."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import aclosing, suppress
+
+from vibe_llms.events import (
+    Chunk,
+    Event,
+    InvocationChunk,
+    InvocationCompletedEvent,
+    InvocationFailedEvent,
+    InvocationProgressEvent,
+    InvocationStartedEvent,
+    MessageProgressEvent,
+    MessageStartedEvent,
+    ReasoningChunk,
+    TextChunk,
+)
+from vibe_llms.exceptions import DecisionRefused
+from vibe_llms.invocation.approval import Decision
+from vibe_llms.messages.canisters import InvocationCanister, ResultCanister
+from vibe_llms.runs.events import (
+    ApprovalRequested,
+    CallEnded,
+    CallProgress,
+    CallStarted,
+    DeltaKind,
+    MessageDelta,
+    MessageStarted,
+    RunContinued,
+)
+from vibe_llms.runs.interfaces import RequestKey, RunStatus
+from vibe_llms.runs.run import Run
+from vibe_llms.server.exchanges import Exchange
+from vibe_llms.server.failures import Rejected, describe_kind
+from vibe_llms.server.spaces import UserSpace
+from vibe_llms.server.turns import RecordedTurn, ReplyWriter, ServedTurn, TurnOrder
+
+_CHUNKS: Mapping[DeltaKind, Callable[[str], Chunk]] = {
+    "text": TextChunk,
+    "reasoning": ReasoningChunk,
+    "arguments": InvocationChunk,
+}
+_NO_USER = Decision(False, reason="no user can be asked now")
+
+
+async def answer_once(
+    exchange: Exchange,
+    space: UserSpace,
+    order: TurnOrder,
+    produce_writer: Callable[[ServedTurn | RecordedTurn], ReplyWriter],
+    request: RequestKey,
+    *,
+    stream: bool,
+) -> None:
+    """Answer a request with the turn that has its key; a disconnect does not end the turn."""
+    if not order.store:
+        raise Rejected("a turn that is not stored cannot be repeated: leave Idempotency-Key out")
+    run = await space.session.access_runs().find(request)
+    if run is None:
+        await space.require_room()
+        run = await (await ServedTurn.begin(space, order)).start([], b"", request)
+    turn = RecordedTurn(space, order, run)
+    writer = produce_writer(turn)
+    if stream:
+        parts = _write_events(exchange, turn, writer)
+        async with aclosing(parts):
+            await exchange.stream(parts)
+        return
+    async for _ in follow(run):
+        pass
+    await _require_success(turn)
+    await exchange.reply(writer.encode(await turn.conclude()))
+
+
+async def _write_events(
+    exchange: Exchange, turn: RecordedTurn, writer: ReplyWriter
+) -> AsyncGenerator[bytes, None]:
+    shown = False
+    try:
+        async for event in follow(turn.run):
+            if chunk := writer.write(event):
+                shown = True
+                yield chunk
+        await _require_success(turn)
+        yield writer.finish(await turn.conclude())
+    except Rejected as error:
+        if not shown:
+            raise
+        yield exchange.write_failure(error.failure)
+
+
+async def _require_success(turn: RecordedTurn) -> None:
+    """Raise the failure of a turn; if the model has said nothing, the request may be repeated."""
+    record = await turn.run.access()
+    if record.status is RunStatus.FAILED:
+        await turn.withdraw()
+        raise Rejected.from_failure(describe_kind(record.kind, record.error))
+
+
+async def follow(run: Run) -> AsyncIterator[Event]:
+    """The events of a turn from those of its run; calls that ask are denied.
+
+    A message that was begun and begins again, because a worker died, is left out if that is known;
+    otherwise `Rejected` says to repeat the request.
+    """
+    known = await run.survey_events() if run.record.epoch > 1 else ()
+    replaced = {one.message for one in known if isinstance(one, RunContinued)}
+    calls: dict[str, InvocationCanister] = {}
+    shown: set[str] = set()
+    async for _, event in run.events():
+        match event:
+            case MessageStarted(message=message, role=role, reply=reply, name=name):
+                calls[message] = InvocationCanister(name=name, arguments="", identity=message)
+                if message not in replaced:
+                    yield MessageStartedEvent(message=message, reply=reply, role=role, name=name)
+            case MessageDelta(message=message, text=text, kind=kind) if message not in replaced:
+                shown.add(message)
+                call = calls[message]
+                arguments = call.arguments + text if kind == "arguments" else ""
+                calls[message] = InvocationCanister(
+                    name=call.name, arguments=arguments, identity=message
+                )
+                yield MessageProgressEvent(message=message, chunk=_CHUNKS[kind](text))
+            case RunContinued(message=message) if message in shown:
+                raise Rejected(
+                    "the reply begins again: repeat the request with the same key",
+                    status=503,
+                    code="reply_restarted",
+                )
+            case ApprovalRequested(invocation=invocation):
+                # Another client may have decided on it.
+                with suppress(DecisionRefused):
+                    await run.decide(invocation, _NO_USER)
+            case CallStarted(invocation=invocation):
+                yield InvocationStartedEvent(invocation=calls[invocation])
+            case CallProgress(invocation=invocation, text=text, done=done, total=total):
+                call = calls[invocation]
+                yield InvocationProgressEvent(invocation=call, text=text, done=done, total=total)
+            case CallEnded(invocation=invocation, result=identity, failed=failed):
+                results = [one for one in (await run.read()).canisters if one.identity == identity]
+                kind_of = InvocationFailedEvent if failed else InvocationCompletedEvent
+                for result in results:
+                    assert isinstance(result, ResultCanister)
+                    yield kind_of(invocation=calls[invocation], result=result)
