@@ -7,12 +7,17 @@ Every error of the library passes through here when it is created; for log recor
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 
 REDACTED = "[secret]"
 #: Shorter keys are not secrets, and removing them would garble text.
 _SHORTEST = 6
 _KNOWN: dict[str, tuple[str, ...]] = {}
+#: How many blocks know a key that is forgotten after the last of them.
+_PASSING: Counter[str] = Counter()
 
 #: Text that is a key anywhere, even if the library never saw it: in a URL's query, before its host,
 #: in a header, or in the format of several providers' keys.
@@ -28,6 +33,23 @@ def remember(key: str) -> None:
     """Remove this key from now on."""
     if len(key) >= _SHORTEST and key not in _KNOWN:
         _KNOWN[key] = _forms(key)
+
+
+@contextmanager
+def remembered(key: str) -> Iterator[None]:
+    """Remove this key within the block, and forget it then unless it was known before."""
+    passing = key not in _KNOWN or key in _PASSING
+    if passing:
+        _PASSING[key] += 1
+        remember(key)
+    try:
+        yield
+    finally:
+        if passing:
+            _PASSING[key] -= 1
+            if not _PASSING[key]:
+                del _PASSING[key]
+                _KNOWN.pop(key, None)
 
 
 def redact(text: str) -> str:

@@ -305,6 +305,10 @@ class Session:
         """The row of an address, and the model's own name."""
         return self._providers.locate(name)
 
+    def is_of_callers(self, provider: str) -> bool:
+        """Whether a row is used with the keys that callers of a server bring."""
+        return self._providers.is_of_callers(provider)
+
     def choose_model(self) -> tuple[str, str]:
         """The address of the default model, and a note for the user.
 

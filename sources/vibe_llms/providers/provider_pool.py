@@ -12,11 +12,12 @@ from msgspec import Struct
 
 from vibe_llms.configuration import Configuration, Positive, Seconds, StreamSettings
 from vibe_llms.controls import Controls, read_controls
-from vibe_llms.credentials import Credential, check_key
+from vibe_llms.credentials import Credential, Secret, check_key
 from vibe_llms.events import EventHandler
 from vibe_llms.exceptions import ModelNotFound, ProviderError, VibeLlmsError
 from vibe_llms.plugins.loading import open_plugin
 from vibe_llms.plugins.pins import InstallSettings, Plugin, read_plugin
+from vibe_llms.providers.caller_keys import CALLER, access_caller_key
 from vibe_llms.providers.interfaces import Client, Model, Provider, ProviderConfiguration
 from vibe_llms.providers.limits import Limiter
 from vibe_llms.providers.matching import list_some, match_model, suggest_models
@@ -41,7 +42,7 @@ def unguarded(_: float) -> AbstractContextManager[object]:
 class _RowSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
     """The keys that every row of a provider may have, whatever its module."""
 
-    credential: Literal["key", "none", "package"] = "key"
+    credential: Literal["key", "none", "package", "caller"] = "key"
     api_key_environment: str = ""
     api_key_command: tuple[str, ...] = ()
     default_model: str = ""
@@ -113,12 +114,23 @@ class Providers:
             return await client.access_model(model)
 
     def access_client(self, row: Row) -> Client:
-        """The client of a row, which is kept and closed here."""
+        """The client of a row, which is kept and closed here, or with the request of its caller."""
+        if self.is_of_callers(row.name):
+
+            def produce(secret: Secret) -> Client:
+                with guard_row(row), self._import_guard(self._read_row(row).import_seconds):
+                    return self._produce_provider(row, secret).produce_client()
+
+            return access_caller_key(row.name).access_client(row.name, produce)
         if row.name not in self._clients:
             provider = self._access_provider(row)
             with guard_row(row), self._import_guard(self._read_row(row).import_seconds):
                 self._clients[row.name] = provider.produce_client()
         return self._clients[row.name]
+
+    def is_of_callers(self, row: str) -> bool:
+        """Whether a row is used with the keys of a server's callers."""
+        return row in self._rows and self._rows[row].settings.get("credential") == CALLER
 
     def locate(self, name: str) -> tuple[Row, str]:
         """The row of an address `provider/model`, and the model's own name; an alias serves too.
@@ -262,7 +274,9 @@ class Providers:
         return self.access_row_limiter(model.provider)
 
     def access_row_limiter(self, name: str) -> Limiter | None:
-        """The limiter of a row by its name, if it has limits."""
+        """The limiter of a row by its name, if it has limits; the keys of callers have their own."""
+        if self.is_of_callers(name):
+            return None
         if name not in self._limiters:
             if name not in self._rows:
                 return None
@@ -291,25 +305,31 @@ class Providers:
 
     def _access_provider(self, row: Row) -> Provider:
         if row.name not in self._providers:
-            settings = self._read_row(row)
-            stream = {**_kebab(self._configuration.stream), **_pick(row.settings, StreamSettings)}
-            configuration = ProviderConfiguration(
-                configuration=self._configuration,
-                settings={
-                    key: value
-                    for key, value in row.settings.items()
-                    if key not in _COMMON and key not in stream
-                },
-                stream=self._configuration.read(StreamSettings, stream, PROVIDERS, row.name),
-                credential=self._produce_credential(row, settings),
-                interactive=self._interactive,
-            )
-            if settings.install is not None:
-                open_plugin(read_plugin(self._configuration, row, settings.install))
-            with guard_row(row), self._import_guard(settings.import_seconds):
-                provider = access_provider(row, configuration, self._event_handler)
-            self._providers[row.name] = provider
+            self._providers[row.name] = self._produce_provider(row)
         return self._providers[row.name]
+
+    def _produce_provider(self, row: Row, secret: Secret | None = None) -> Provider:
+        """The provider of a row, with the key of a caller if there is one."""
+        settings = self._read_row(row)
+        stream = {**_kebab(self._configuration.stream), **_pick(row.settings, StreamSettings)}
+        credential = self._produce_credential(row, settings)
+        if secret is not None:
+            credential = Credential(row.name, given=secret)
+        configuration = ProviderConfiguration(
+            configuration=self._configuration,
+            settings={
+                key: value
+                for key, value in row.settings.items()
+                if key not in _COMMON and key not in stream
+            },
+            stream=self._configuration.read(StreamSettings, stream, PROVIDERS, row.name),
+            credential=credential,
+            interactive=self._interactive,
+        )
+        if settings.install is not None:
+            open_plugin(read_plugin(self._configuration, row, settings.install))
+        with guard_row(row), self._import_guard(settings.import_seconds):
+            return access_provider(row, configuration, self._event_handler)
 
     def _read_row(self, row: Row) -> _RowSettings:
         return _read_row(self._configuration, row)

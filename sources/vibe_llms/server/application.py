@@ -8,8 +8,9 @@ import time
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
-from vibe_llms.credentials import get_logger
-from vibe_llms.exceptions import VibeLlmsError
+from vibe_llms.credentials import check_key, get_logger
+from vibe_llms.exceptions import ConfigurationError, VibeLlmsError
+from vibe_llms.providers.caller_keys import calling_with
 from vibe_llms.server.core import ServerCore
 from vibe_llms.server.endpoints import find_endpoint, match_path
 from vibe_llms.server.exchanges import Disconnected, Exchange, Receive, Scope, Send
@@ -45,6 +46,10 @@ class Application:
             await send({"type": "websocket.close"})
             return
         exchange, begun = Exchange(scope, receive, send), time.perf_counter()
+        async with calling_with(exchange.provider_key):
+            await self._serve(exchange, begun)
+
+    async def _serve(self, exchange: Exchange, begun: float) -> None:
         path, _ = match_path(exchange.path)
         with self._core.tracer.serve(exchange.method, path, exchange.headers) as span:
             try:
@@ -76,6 +81,8 @@ class Application:
             case ServerEndpoint():
                 await endpoint.handler(self._core, exchange)
             case UserEndpoint():
+                if exchange.provider_key:
+                    _check_provider_key(exchange.provider_key)
                 with self._core.spaces.enter(exchange.user) as space:
                     await endpoint.handler(self._core, exchange, space)
 
@@ -150,6 +157,13 @@ def _produce_ending() -> Rejected:
         code="shutting_down",
         retry_after=1.0,
     )
+
+
+def _check_provider_key(key: str) -> None:
+    try:
+        check_key(key, "X-Provider-Key")
+    except ConfigurationError as error:
+        raise Rejected(str(error), code="caller_key") from error
 
 
 def _is_address(name: str) -> bool:

@@ -18,6 +18,8 @@ from vibe_llms.exceptions import ModelNotFound, StorageError, VibeLlmsError
 from vibe_llms.invocation.questions import decline
 from vibe_llms.keys import KeyVault
 from vibe_llms.memory.hook import MemoryHook
+from vibe_llms.providers.caller_keys import CALLER
+from vibe_llms.providers.provider_pool import PROVIDERS
 from vibe_llms.runs.accounts import BudgetStore
 from vibe_llms.runs.budgets import produce_budget_store
 from vibe_llms.runs.core import RunHost, Runs, produce_store
@@ -69,6 +71,8 @@ class UserSpace:
         )
         self.continuations = Continuations(places.data / "server")
         self.running = 0
+        rows = configuration.rows(PROVIDERS)
+        self._for_callers = any(self.session.is_of_callers(row.name) for row in rows)
         self._agents = survey_names(configuration)
         self.settings = settings
         self._listed: tuple[str, ...] = ()
@@ -138,8 +142,13 @@ class UserSpace:
         """The agent of this name, if there is one now."""
         return name if name in self._agents else None
 
-    def uses_memory(self, agent: str | None) -> bool | None:
-        """Whether a turn recalls and remembers: as the agent says, or as chats do."""
+    def uses_memory(self, agent: str | None, model: str | None) -> bool | None:
+        """Whether a turn recalls and remembers: as the agent says, or as chats do.
+
+        Not with the key of a caller, which is gone when the turn is to be remembered.
+        """
+        if self.needs_caller_key(agent, model):
+            return False
         if agent is not None and self.session.access_agent(agent).memory is not None:
             return None
         return self.session.configuration.memory_enabled
@@ -164,6 +173,14 @@ class UserSpace:
             with suppress(StorageError):
                 await self.archive.collect()
 
+    def needs_caller_key(self, agent: str | None, model: str | None) -> bool:
+        """Whether the model is used with the key that the request brings."""
+        if not self._for_callers:
+            return False
+        address = model or (self.session.access_agent(agent).model if agent else "")
+        row, _ = self.session.locate_model(address or self.session.choose_model()[0])
+        return self.session.is_of_callers(row.name)
+
     async def close(self) -> None:
         """Cancel running turns and close everything."""
         if self._collecting is not None:
@@ -174,7 +191,11 @@ class UserSpace:
             self.continuations.close()
 
     def _survey_known(self) -> Sequence[str]:
-        present = {status.name for status in self.session.survey_providers() if status.present}
+        present = {
+            status.name
+            for status in self.session.survey_providers()
+            if status.present or status.credential == CALLER
+        }
         aliases = self.session.configuration.aliases
         return [
             address

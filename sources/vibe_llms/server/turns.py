@@ -33,6 +33,7 @@ from vibe_llms.messages.canisters import (
     UserCanister,
 )
 from vibe_llms.messages.contents import MediaContent, ReasoningContent, Reference, text_of
+from vibe_llms.providers.caller_keys import find_caller_key
 from vibe_llms.providers.interfaces import TokenCount
 from vibe_llms.runs.interfaces import RequestKey, read_lines
 from vibe_llms.runs.run import Run
@@ -123,7 +124,7 @@ class ServedTurn:
         """The turn that an order asks for; raises for an order that is not valid."""
         check_calls(order.said)
         await check_addresses(order.said, space.settings.media_hosts)
-        agent, model = await space.resolve_model(order.model)
+        agent, model = await _resolve(space, order.model)
         split = _count_past(order.said)
         past, prompt = order.said[:split], order.said[split:]
         # Models may change within a conversation; an agent has histories of its own.
@@ -140,13 +141,13 @@ class ServedTurn:
                 history=[*restore_states(past, order.states)] or None,
                 invokers=order.tools,
                 controls=order.controls,
-                memory=space.uses_memory(agent),
+                memory=space.uses_memory(agent, model),
                 save=order.store,
             )
         else:
             conversation, prompt, made = found
         chain.extend(order.said[split:])
-        extra = instruct(order, conversation)
+        extra = instruct(space, order, conversation)
         return cls(
             *(space, replace(order, controls=extra[1]), conversation, [*extra[0], *prompt], chain),
             begun=made,
@@ -171,16 +172,16 @@ class ServedTurn:
         All of `said` is the prompt.
         """
         await check_addresses(order.said, space.settings.media_hosts)
-        agent, model = await space.resolve_model(order.model)
+        agent, model = await _resolve(space, order.model)
         found = await space.session.resume(
             conversation,
             agent=agent,
             model=model,
             invokers=order.tools,
             controls=order.controls,
-            memory=space.uses_memory(agent),
+            memory=space.uses_memory(agent, model),
         )
-        extra, controls = instruct(order, found)
+        extra, controls = instruct(space, order, found)
         order = replace(order, controls=controls)
         served = cls(space, order, found, [*extra, *order.said], Chain(agent or ""), begun=False)
         return served if found.canisters[-1].identity == last else await served.fork(last)
@@ -194,6 +195,13 @@ class ServedTurn:
         self, instructions: Sequence[str], origin: bytes, request: RequestKey | None = None
     ) -> Run:
         """The turn as a run, which does not end with the connection."""
+        if self._space.session.is_of_callers(self._conversation.model.provider):
+            raise Rejected(
+                "a turn that outlives its request cannot use a key that comes with it: send "
+                "store: false, and no Idempotency-Key",
+                param="store",
+                code="caller_key",
+            )
         return await self._space.session.access_runs().start(
             self._conversation,
             self._conversation.read_prompt(self._prompt),
@@ -327,7 +335,7 @@ async def count_tokens(space: UserSpace, order: TurnOrder) -> TokenCount:
     """How many tokens the model would read for a turn; nothing of it is stored."""
     check_calls(order.said)
     await check_addresses(order.said, space.settings.media_hosts)
-    agent, model = await space.resolve_model(order.model)
+    agent, model = await _resolve(space, order.model)
     conversation = await space.session.begin(
         model,
         agent=agent,
@@ -391,6 +399,17 @@ def _count_past(said: Sequence[Canister]) -> int:
     return 0
 
 
+async def _resolve(space: UserSpace, name: str) -> tuple[str | None, str | None]:
+    """The agent or the model of a name; `Rejected` if it needs a key that is not there."""
+    agent, model = await space.resolve_model(name)
+    if space.needs_caller_key(agent, model) and find_caller_key() is None:
+        raise Rejected(
+            f"{name} needs the key of your own provider, in the header X-Provider-Key",
+            code="caller_key",
+        )
+    return agent, model
+
+
 async def _find(
     space: UserSpace,
     order: TurnOrder,
@@ -413,7 +432,7 @@ async def _find(
             model=named[1],
             invokers=order.tools,
             controls=order.controls,
-            memory=space.uses_memory(named[0]),
+            memory=space.uses_memory(*named),
         )
         forked = conversation.canisters[-1].identity != place.canister
         if forked:
@@ -453,11 +472,21 @@ def _pair(
     ]
 
 
-def instruct(order: TurnOrder, conversation: Conversation) -> tuple[Sequence[Canister], Controls]:
+def instruct(
+    space: UserSpace, order: TurnOrder, conversation: Conversation
+) -> tuple[Sequence[Canister], Controls]:
     """How the reply is made to have its form: by a control, or in words.
 
-    `Rejected` if the client has a tool whose name is one of the agent's.
+    `Rejected` if the client has a tool whose name is one of the agent's, or if a tool may ask while
+    the key is the caller's.
     """
+    if space.session.is_of_callers(conversation.model.provider):
+        asks = [one.name for one in conversation.invokers.values() if one.approval == "ask"]
+        if asks:
+            raise Rejected(
+                f"the tool {asks[0]} asks before it runs, and no key of a caller waits for that",
+                code="caller_key",
+            )
     if order.tools:
         own = replace(conversation.settings.toolbox, own=()).every
         if clash := [tool.name for tool in order.tools if find_invoker(own, tool.name)]:
