@@ -316,7 +316,7 @@ BROAD = {
     "documents.worker._serve": "a reader's own code, on a hostile file: the caller gets an error",
     "hooks._guard": "a hook's own code: a turn is not lost with it",
     "cli.commands.run_command": "the terminal",
-    "server.application.Application.__call__": "a request: the server goes on with others",
+    "server.application.Application._serve": "a request: the server goes on with others",
     "cli.repl.Repl.hold": "the terminal, line by line",
     "invocation.execution._invoke": "a tool's call",
     "invocation.threads._Work.carry_out": "raised again where a tool's call is awaited",

@@ -273,6 +273,7 @@ class Session:
             host = core.RunHost(
                 registered=self._registered.keys(),
                 hooks=(MEMORY.name,),
+                is_of_callers=self.is_of_callers,
                 is_row=self._ensembles.is_row,
                 rebuild=self._rebuild,
                 restore=self._restore_anew,

@@ -64,9 +64,8 @@ async def test_the_key_of_the_request_is_used_and_nothing_keeps_it(
     caplog.set_level(logging.DEBUG)
     upstream.key = CANARY
     async with serving(home, **configure(upstream)) as served, served.http() as client:
-        body = speech.write("theirs/gpt", [HELLO], stream=stream, store=speech.path[4] == "m")
-        if speech is SPEECHES["chat"]:
-            body["store"] = True
+        store = speech is not SPEECHES["responses"]
+        body = speech.write("theirs/gpt", [HELLO], stream=stream, store=store)
         good = await client.post(speech.path, json=body, headers={"x-provider-key": CANARY})
         assert good.status_code == 200, good.text
         assert "well." in good.text
@@ -126,7 +125,9 @@ async def test_what_outlives_the_request_is_refused(home: Path, upstream: FakeSe
             body = speech.write("theirs/gpt", [HELLO], **options)
             refused = await client.post(speech.path, json=body, headers=headers)
             assert refused.status_code == 400, refused.text
-            assert "comes with it" in speech.read_error(refused.json())
+            assert "comes with one request" in speech.read_error(refused.json())
+        refused = await client.post("/api/runs", json={"prompt": "Hi", "model": "theirs/gpt"})
+        assert refused.status_code == 400, refused.text
         # One of its tools asks before it runs.
         refused = await client.post(chat.path, json=chat.write("clerk", [HELLO], tool="mine"))
         assert refused.status_code == 400

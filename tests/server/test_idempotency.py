@@ -159,6 +159,18 @@ async def test_stages_and_denials_are_those_of_the_first_time(home: Path, stream
         await count_one(served)
 
 
+async def test_a_run_is_started_once(home: Path) -> None:
+    async with serving(home, **configure(home)) as served, served.http() as client:
+        body = {"model": "scripted/call", "prompt": "Hi"}
+        posts = [client.post("/api/runs", json=body, headers=KEY) for _ in range(4)]
+        replies = await asyncio.gather(*posts)
+        assert {one.status_code for one in replies} == {201}
+        assert len({one.json()["id"] for one in replies}) == 1
+        body["prompt"] = "Ho"
+        assert (await client.post("/api/runs", json=body, headers=KEY)).status_code == 422
+        assert len((await client.get("/api/runs")).json()["runs"]) == 1
+
+
 async def count_one(served: Served) -> None:
     async with served.session() as session:
         assert len(await session.survey_conversations()) == 1

@@ -274,7 +274,7 @@ class Providers:
         return self.access_row_limiter(model.provider)
 
     def access_row_limiter(self, name: str) -> Limiter | None:
-        """The limiter of a row by its name, if it has limits; the keys of callers have their own."""
+        """The limiter of a row by its name, if it has limits; those of callers' keys are theirs."""
         if self.is_of_callers(name):
             return None
         if name not in self._limiters:

@@ -61,6 +61,7 @@ class RunHost(Struct, frozen=True, kw_only=True):
     """What runs ask of a session.
 
     `registered` are the names of tools, and `hooks` those of hooks, that every process finds.
+    `is_of_callers` says whether the keys of a provider come with requests to a server.
     `is_row` says whether an ensemble is the one of its row, `rebuild` gives the conversation of a
     run from its recipe, `restore` the messages of a conversation that another process may have
     continued, and `load` their texts.
@@ -68,6 +69,7 @@ class RunHost(Struct, frozen=True, kw_only=True):
 
     registered: Collection[str]
     hooks: Collection[str]
+    is_of_callers: Callable[[str], bool]
     is_row: Callable[[Ensemble], bool]
     rebuild: Callable[[RunRecord], Awaitable[Conversation]]
     restore: Callable[[str], Awaitable[Sequence[Canister]]]
@@ -247,6 +249,11 @@ class Runs:
         settings = conversation.settings
         toolbox = settings.toolbox
         problems = [
+            *(
+                [f"the key of {settings.model.provider!r} comes with one request only"]
+                if self._host.is_of_callers(settings.model.provider)
+                else ()
+            ),
             *(
                 f"the tool {one.name!r} is known to this conversation only; give it to "
                 "open_session(invokers=...)"

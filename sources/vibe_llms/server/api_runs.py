@@ -96,11 +96,18 @@ async def list_runs(_: ServerCore, exchange: Exchange, space: UserSpace) -> None
 async def start_run(core: ServerCore, exchange: Exchange, space: UserSpace) -> None:
     """Begin a turn, and answer at once; it does not end with the connection."""
     order = read_body(_ORDER, await exchange.read(core.settings))
+    if exchange.request_key is not None:
+        found = await space.session.access_runs().find(exchange.request_key)
+        if found is not None:
+            await exchange.reply(msgspec.json.encode(RunDescription.of(found.record)), status=201)
+            return
     files = [await access_file(space, one, "files") for one in order.files]
     await space.require_room()
     conversation = await _open_conversation(space, order)
     attached = [produce_attachment(data, file.name, file.mimetype) for file, data in files]
-    run = await space.session.start(conversation, [order.prompt, *attached])
+    prompt = conversation.read_prompt([order.prompt, *attached])
+    runs = space.session.access_runs()
+    run = await runs.start(conversation, prompt, request=exchange.request_key)
     await exchange.reply(msgspec.json.encode(RunDescription.of(run.record)), status=201)
 
 
@@ -152,14 +159,16 @@ async def _open_conversation(space: UserSpace, order: RunOrder) -> Conversation:
     if order.conversation is None:
         name = order.model or session.choose_model()[0]
         agent, model = await space.resolve_model(name)
-        return await session.begin(model, agent=agent, memory=space.uses_memory(agent))
+        memory = space.uses_memory(agent, model)
+        return await session.begin(model, agent=agent, memory=memory)
     identity = await access_conversation(space, order.conversation)
     if order.model is not None:
         agent, model = await space.resolve_model(order.model)
     else:
         begun_with = (await space.archive.restore(identity)).details.agent
         agent, model = space.find_agent(begun_with), None
-    return await session.resume(identity, agent=agent, model=model, memory=space.uses_memory(agent))
+    memory = space.uses_memory(agent, model)
+    return await session.resume(identity, agent=agent, model=model, memory=memory)
 
 
 async def _access(space: UserSpace, identity: str) -> Run:

@@ -195,13 +195,6 @@ class ServedTurn:
         self, instructions: Sequence[str], origin: bytes, request: RequestKey | None = None
     ) -> Run:
         """The turn as a run, which does not end with the connection."""
-        if self._space.session.is_of_callers(self._conversation.model.provider):
-            raise Rejected(
-                "a turn that outlives its request cannot use a key that comes with it: send "
-                "store: false, and no Idempotency-Key",
-                param="store",
-                code="caller_key",
-            )
         return await self._space.session.access_runs().start(
             self._conversation,
             self._conversation.read_prompt(self._prompt),
