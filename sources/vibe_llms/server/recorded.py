@@ -20,8 +20,10 @@ from vibe_llms.events import (
 )
 from vibe_llms.exceptions import DecisionRefused
 from vibe_llms.invocation.approval import Decision
+from vibe_llms.invocation.questions import ElicitationAnswer
 from vibe_llms.messages.canisters import InvocationCanister, ResultCanister
 from vibe_llms.runs.events import (
+    AnswerRequested,
     ApprovalRequested,
     CallEnded,
     CallProgress,
@@ -101,7 +103,7 @@ async def _require_success(turn: RecordedTurn) -> None:
 
 
 async def follow(run: Run) -> AsyncIterator[Event]:
-    """The events of a turn from those of its run; calls that ask are denied.
+    """The events of a turn from those of its run; approvals are denied, and questions declined.
 
     A message that was begun and begins again, because a worker died, is left out if that is known;
     otherwise `Rejected` says to repeat the request.
@@ -134,6 +136,9 @@ async def follow(run: Run) -> AsyncIterator[Event]:
                 # Another client may have decided on it.
                 with suppress(DecisionRefused):
                     await run.decide(invocation, _NO_USER)
+            case AnswerRequested(question=question):
+                with suppress(DecisionRefused):
+                    await run.answer(question, ElicitationAnswer("decline"))
             case CallStarted(invocation=invocation):
                 yield InvocationStartedEvent(invocation=calls[invocation])
             case CallProgress(invocation=invocation, text=text, done=done, total=total):
