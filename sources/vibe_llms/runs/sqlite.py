@@ -291,7 +291,8 @@ class SqliteRunStore(RunFile):
     ) -> RunStatus:
         """Give a run back until one of some calls is decided, or one of some questions answered.
 
-        It is queued if one is by now, and if it is to be cancelled. The last events are recorded at the same time.
+        It is queued if one is by now, and if it is to be cancelled. The last events are recorded at
+        the same time.
         """
 
         def work(database: sqlite3.Connection) -> RunStatus:
