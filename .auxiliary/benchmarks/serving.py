@@ -1,6 +1,6 @@
 """The server under load, in one run beside LiteLLM's proxy in front of the same provider.
 
-    python .auxiliary/benchmarks/serving.py                    about five minutes
+    python .auxiliary/benchmarks/serving.py                    about seven minutes
     python .auxiliary/benchmarks/serving.py --quick            shorter rounds
     python .auxiliary/benchmarks/serving.py rates start        parts of those below
     python .auxiliary/benchmarks/serving.py --page             also write the table of the page
@@ -39,7 +39,7 @@ STREAMS = 500
 _TICKS = os.sysconf("SC_CLK_TCK")
 _START_SECONDS = 120.0
 _TEXT = "".join(f"word{number} " for number in range(CHUNKS))
-_FIGURES = "server"
+_FIGURES = "figures of the server"
 
 
 @dataclass(frozen=True)
@@ -68,10 +68,6 @@ class Kind:
 
 
 _MESSAGES = '"messages":[{"role":"user","content":"hello #"}]'
-_CONTINUED = (
-    '"messages":[{"role":"user","content":"hello"},{"role":"assistant","content":"word0 "},'
-    '{"role":"user","content":"go on #"}]'
-)
 _CHAT = "/v1/chat/completions"
 KINDS = (
     Kind("Chat, not stored", _CHAT, _MESSAGES, False, "content", "content"),
@@ -80,7 +76,7 @@ KINDS = (
     Kind("Responses, not stored", "/v1/responses", '"input":"hello #"', False, "text", "delta"),
     Kind("Responses, stored", "/v1/responses", '"input":"hello #"', True, "text", "delta"),
 )
-UNSTORED, STORED = KINDS[0], KINDS[1]
+UNSTORED, STORED, RESPONSES = KINDS[0], KINDS[1], KINDS[-1]
 
 
 @dataclass(frozen=True)
@@ -155,90 +151,82 @@ def measure_start(bench: Bench) -> Iterator[Row]:
     figures = {"ours": sorted(seconds)[len(seconds) // 2]}
     if bench.litellm is not None:
         figures["LiteLLM"] = bench.litellm.started
-    figures["bar"] = 1.0
-    yield _compare("start of the process until it is ready", figures, "s", {"bar": 1.0})
+    figures["1 s"] = 1.0
+    yield _compare("start of the process until it is ready", figures, "s", {"1 s": 1.0})
 
 
 def measure_rates(bench: Bench) -> Iterator[Row]:
     for stream in (False, True):
         what = f"streams of {CHUNKS} chunks" if stream else "replies of one word"
+        direct = _measure(bench, bench.upstream, UNSTORED, stream=stream)
         theirs = None
         if bench.litellm is not None:
             theirs = _measure(bench, bench.litellm, UNSTORED, stream=stream)
-        direct = _measure(bench, bench.upstream, UNSTORED, stream=stream)
         for kind in KINDS:
             ours = _measure(bench, bench.ours, kind, stream=stream)
-            rates = {"ours": ours.load.rate}
-            cpu = {"ours": ours.cpu * 1e3}
+            rates, cpu = {"ours": ours.load.rate}, {"ours": ours.cpu}
+            ratios: dict[str, float] = {}
             if theirs is not None:
-                rates["LiteLLM"], cpu["LiteLLM"] = theirs.load.rate, theirs.cpu * 1e3
+                rates["LiteLLM"], cpu["LiteLLM"] = theirs.load.rate, theirs.cpu
+                # More is better, so it is theirs of ours.
+                ratios["10 x LiteLLM"] = 10 * theirs.load.rate / ours.load.rate
             rates["direct"] = direct.load.rate
-            # More is better, so the bar is on the turned ratio.
-            turned = {"a tenth": 10 * rates["LiteLLM"] / rates["ours"]} if theirs else {}
-            yield Row(
-                f"{kind.name}: {what} a second", rates, "/s", turned, dict.fromkeys(turned, 1.0)
-            )
-            yield _compare(f"{kind.name}: CPU of one of the {what}", cpu, "ms")
+            # A proxy that keeps nothing is compared with what keeps nothing.
+            bars = {} if kind.stored else dict.fromkeys(ratios, 1.0)
+            yield Row(f"{kind.name}: {what}", rates, "/s", ratios, bars)
+            cpu = {name: 1e3 * value for name, value in cpu.items()}
+            yield _compare(f"{kind.name}: CPU of each of the {what}", cpu, "ms")
 
 
 def measure_latency(bench: Bench) -> Iterator[Row]:
-    """Latency with 50 clients that each wait for a provider, which takes its time."""
+    """50 clients that each wait for a provider, which takes its time."""
     servers = [(bench.ours, UNSTORED), (bench.ours, STORED)]
     if bench.litellm is not None:
         servers.append((bench.litellm, UNSTORED))
     for server, kind in servers:
-        measured = _measure(bench, server, kind, model="late", seconds=2 * bench.seconds)
-        added = [(taken - LATE_SECONDS) * 1e3 for taken in measured.load.taken]
-        name = kind.name if server is bench.ours else server.name
+        ours = server is bench.ours
+        load = _measure(bench, server, kind, model="late", seconds=2 * bench.seconds).load
         for share, bar in ((0.5, 3.0), (0.99, 13.0)):
+            added = (quantile(load.taken, share) - LATE_SECONDS) * 1e3
             yield _compare(
-                f"latency that {name} adds, {CONNECTIONS} at once, p{share * 100:g}",
-                {name: quantile(added, share), "bar": bar},
+                f"{_name(server, kind)}: added latency of {CONNECTIONS} at once, p{share * 100:g}",
+                {"ours" if ours else server.name: added, f"{bar:g} ms": bar},
                 "ms",
-                {"bar": 1.0} if server is bench.ours else {},
+                {f"{bar:g} ms": 1.0} if ours else {},
             )
 
 
 def measure_streams(bench: Bench) -> Iterator[Row]:
-    """500 streams at once, each with a chunk every tenth of a second."""
-    servers = [(bench.ours, UNSTORED), (bench.ours, STORED), (bench.ours, KINDS[4])]
-    if bench.litellm is not None:
-        servers.append((bench.litellm, UNSTORED))
-    for server, kind in servers:
-        order = kind.order(server.url, stream=True, model="paced")
+    """500 clients that begin at the same time, each with a chunk every tenth of a second."""
+    for kind in (UNSTORED, STORED, RESPONSES):
+        order = kind.order(bench.ours.url, stream=True, model="paced")
         order = msgspec.structs.replace(order, connections=STREAMS, requests=STREAMS)
-        measured = _run_load(server, order)
-        load = measured.load
-        name = server.name if server is not bench.ours else kind.name
-        yield _compare(
-            f"{STREAMS} streams at once, {name}: first text, p99",
-            {"ours": quantile(load.firsts, 0.99), "bar": 1.0},
-            "s",
-            {"bar": 1.0} if server is bench.ours else {},
-        )
-        paced = PACE_SECONDS * CHUNKS
-        yield _compare(
-            f"{STREAMS} streams at once, {name}: whole reply, p99",
-            {"ours": quantile(load.taken, 0.99), "the provider": paced},
-            "s",
-        )
+        load = _run_load(bench.ours, order).load
+        first, whole = quantile(load.firsts, 0.99), quantile(load.taken, 0.99)
+        what = f"{kind.name}: {STREAMS} streams at once"
+        yield _compare(f"{what}, first text, p99", {"ours": first, "1 s": 1.0}, "s", {"1 s": 1.0})
+        paced = {"ours": whole, "the provider": PACE_SECONDS * CHUNKS}
+        yield _compare(f"{what}, whole reply, p99", paced, "s")
 
 
 def measure_memory(bench: Bench) -> Iterator[Row]:
-    """What the process has resident after many requests, half of them stored."""
-    tenth = int(1_000 * bench.seconds)
+    """What is resident after many requests of several kinds."""
+    tenth = int(2_000 * bench.seconds)
+    shares = {UNSTORED: 0.7, STORED: 0.2, RESPONSES: 0.1}
     with bench.produce_ours() as server:
         resident = []
         for requests in (tenth, 9 * tenth):
-            for kind in (UNSTORED, STORED):
+            for kind, share in shares.items():
                 order = kind.order(server.url)
-                _run_load(server, msgspec.structs.replace(order, requests=requests))
+                number = int(requests * share)
+                _run_load(server, msgspec.structs.replace(order, requests=number))
             resident.append(server.resident_bytes / 2**20)
+        before = f"after {tenth:,}"
         yield _compare(
-            f"resident after {20 * tenth:,} requests",
-            {"ours": resident[1], f"after {2 * tenth:,}": resident[0]},
+            f"resident after {10 * tenth:,} requests",
+            {"ours": resident[1], before: resident[0]},
             "MiB",
-            {f"after {2 * tenth:,}": 1.1},
+            {before: 1.1},
         )
 
 
@@ -249,6 +237,10 @@ PARTS: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "streams": measure_streams,
     "memory": measure_memory,
 }
+
+
+def _name(server: Server, kind: Kind) -> str:
+    return kind.name if server.name == "ours" else server.name
 
 
 def _compare(
