@@ -157,6 +157,8 @@ def check_agent(
 
 def survey_optional(configuration: Configuration, agent: Agent) -> Sequence[str]:
     """The names of an agent's optional ensembles, with the user's own rows for `*`."""
+    if not agent.optional_ensembles:
+        return ()
     own = [
         row.name
         for row in configuration.rows(ENSEMBLES)

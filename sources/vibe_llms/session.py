@@ -685,8 +685,10 @@ def _produce_notifier(handler: EventHandler, conversation: str) -> Callable[[str
 
 def _is_instructed(canisters: Iterable[Canister], supervisor: str) -> bool:
     """Whether a history contains some instructions, if there are any; the archive may hold them."""
+    if not supervisor:
+        return True
     stored = TextualContent(Reference.from_bytes(supervisor.encode()))
-    return not supervisor or any(
+    return any(
         isinstance(canister, SupervisorCanister)
         and canister.contents in ((TextualContent(supervisor),), (stored,))
         for canister in canisters

@@ -90,6 +90,8 @@ class TurnRun:
         given = request.invokers
         self._invokers = settings.invokers if given is None else gather_invokers(given)
         self._model: Model = settings.model
+        # Python compares every member of a protocol, so this is found out once.
+        self._inquiring = settings.model if isinstance(settings.model, InquiringModel) else None
         self._offered: Sequence[Invoker] = ()
         self._check()
         self._instructions = memo.instruct(settings.toolbox.instruct(self._invokers.values()))
@@ -199,7 +201,7 @@ class TurnRun:
             self._controls, {} if settings.mode == "off" else self._invokers, settings.model
         )
         # A model whose abilities only its server knows is checked again once it was asked.
-        known = not isinstance(settings.model, InquiringModel)
+        known = self._inquiring is None
         model = settings.settle(self._invokers)[0] if known else settings.model
         reads = settings.services.access_documents is not None
         prompt = without_documents(self._prompt) if reads else self._prompt
@@ -252,12 +254,12 @@ class TurnRun:
 
     async def _settle(self) -> None:
         """Choose how tools are offered, once it is known what the model can do."""
-        model = self._settings.model
-        if inquired := isinstance(model, InquiringModel):
+        if self._inquiring is not None:
             # Which choices of tools it can be given depends on how they are offered.
-            await model.inquire(self._give(self._prompt), leave_choice(self._controls))
+            said = self._give(self._prompt)
+            await self._inquiring.inquire(said, leave_choice(self._controls))
         self._model, self._offered = self._settings.settle(self._invokers)
-        if inquired:
+        if self._inquiring is not None:
             self._model.check(self._give(self._prompt), self._controls)
 
     async def _add_context(self) -> Sequence[Canister]:

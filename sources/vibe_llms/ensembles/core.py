@@ -147,6 +147,8 @@ class Ensembles:
 
     async def _open_all(self, wanted: Collection[Ensemble]) -> Sequence[VibeLlmsError | None]:
         """Open ensembles at the same time; returns why each cannot be opened, or nothing."""
+        if not wanted:
+            return ()
         # An ensemble that failed may still have something to close.
         self._opened += [one for one in wanted if one not in self._opened]
         return await asyncio.gather(*map(_open, wanted))
