@@ -41,6 +41,23 @@ async def test_a_turn_can_be_looped_over(session: Session) -> None:
     assert [event async for event in stream] == []
 
 
+async def test_what_has_arrived_is_taken_together(session: Session) -> None:
+    conversation = await session.begin(model_of(says("It ", "is ", "blue.")))
+    taken = []
+    async with conversation.stream("Why?") as stream:
+        async for first in stream:
+            taken.append([first])
+            break
+        while events := await stream.take():
+            taken.append([*events])
+    events = [event for some in taken for event in some]
+    check_events(events)
+    assert len(taken) < len(events)
+    assert stream.turn is not None
+    assert stream.turn.text == "It is blue."
+    assert await stream.take() == ()
+
+
 async def test_a_stream_as_a_context_is_read_to_its_end(session: Session) -> None:
     conversation = await session.begin(model_of(says("It ", "is.")))
     async with conversation.stream("Why?", streaming=False) as stream:

@@ -113,6 +113,21 @@ class EventStream(Generic[T]):
                     case MessageProgressEvent(chunk=TextChunk(text)):
                         yield text
 
+    async def take(self) -> Sequence[Event]:
+        """The events that have arrived and that no loop has seen; waits for one.
+
+        Empty once the turn has ended. `partial` is about events of loops alone.
+        """
+        if self._running is None:
+            return ()
+        while not (events := [*self._pending, *self.channel.take()]):
+            if self._running.task.done():
+                self.turn = self._running.task.result()
+                return ()
+            await self.channel.news.wait()
+        self._pending.clear()
+        return events
+
     @property
     def partial(self) -> Any:
         """What has arrived of the JSON of the current message, as plain values."""
@@ -140,15 +155,10 @@ class EventStream(Generic[T]):
         return self
 
     async def __anext__(self) -> Event:
-        if self._running is None:
+        if not self._pending:
+            self._pending.extend(await self.take())
+        if not self._pending:
             raise StopAsyncIteration
-        while not self._pending:
-            self._pending.extend(self.channel.take())
-            if not self._pending:
-                if self._running.task.done():
-                    self.turn = self._running.task.result()
-                    raise StopAsyncIteration
-                await self.channel.news.wait()
         event = self._pending.popleft()
         match event:
             case MessageStartedEvent():

@@ -54,8 +54,8 @@ async def _write_events(
     begun = False
     try:
         async with served.stream() as events:
-            async for event in events:
-                if chunk := writer.write(event):
+            while arrived := await events.take():
+                if chunk := b"".join(map(writer.write, arrived)):
                     begun = True
                     yield chunk
             assert events.turn is not None
