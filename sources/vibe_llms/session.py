@@ -80,7 +80,9 @@ class Session:
         budget_store: BudgetStore | None = None,
         user: str = "local",
         vault: KeyVault | None = None,
+        claims: bool = False,
     ) -> None:
+        """With `claims`, others may have made up the replies in the histories that are given."""
         self.configuration = configuration
         self.archive = archive
         self.event_handler = event_handler
@@ -124,6 +126,7 @@ class Session:
         self._budget_store = budget_store
         self._budgets: Budgets | None = None
         self._user = user
+        self._claims = claims
         self._runs: Runs | None = None
         self._conversations: WeakSet[Conversation] = WeakSet()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -442,6 +445,7 @@ class Session:
             collections=tuple(dict.fromkeys((*agent.collections, *collections))),
             template=agent.produce_template(variables),
             budgets=agent.budgets,
+            claims=self._claims,
         )
 
     @property
@@ -604,7 +608,8 @@ class Session:
             conversation=record.conversation,
         )
         withheld = frozenset(recipe.withheld)
-        settings = replace(settings, toolbox=replace(settings.toolbox, withheld=withheld))
+        toolbox = replace(settings.toolbox, withheld=withheld)
+        settings = replace(settings, toolbox=toolbox, claims=recipe.claims)
         return Conversation(history, settings, self._enter)
 
     async def _restore_anew(self, conversation: str) -> Sequence[Canister]:

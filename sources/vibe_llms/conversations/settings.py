@@ -61,7 +61,8 @@ class ConversationSettings(Struct, frozen=True, kw_only=True):
 
     `controls` and `handler` are its own; the session supplies the rest. `collections` are names of
     collections of documents that the model may search. `template` writes each message of the user.
-    `budgets` are those of agents that its requests count against, by the agents' names.
+    `budgets` are those of agents that its requests count against, by the agents' names. With
+    `claims`, replies in the history that no model has made are untrusted text.
     """
 
     model: Model
@@ -75,6 +76,7 @@ class ConversationSettings(Struct, frozen=True, kw_only=True):
     template: Callable[[str], str] | None = None
     tracer: Tracer = Tracer()
     budgets: Mapping[str, Budget] = {}
+    claims: bool = False
 
     @property
     def event_handler(self) -> EventHandler:

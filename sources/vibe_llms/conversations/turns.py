@@ -504,7 +504,21 @@ class TurnRun:
         return reuse_result(invocation, invoker, self._history.canisters, self._invokers)
 
     def _is_tainted(self) -> bool:
-        """Whether this turn contains untrusted text: a document, or a result from outside."""
+        """Whether there is untrusted text since the user's last message, or a reply is a claim.
+
+        Untrusted are documents, and results from outside and of tools that did not run here.
+        """
+        history = self._history.canisters[: self._start]
+        if self._settings.claims and any(
+            isinstance(one, ReplyCanister) and one.provenance is None for one in history
+        ):
+            return True
+        asked = any(isinstance(one, UserCanister) for one in self._prompt)
+        earlier = () if asked else history[_find_last_message(history) :]
+        for canister in earlier:
+            tool = find_invoker(self._invokers, getattr(canister, "name", ""))
+            if isinstance(canister, InvocationCanister) and (tool is None or tool.outside):
+                return True
         outside = {
             canister.identity
             for canister in self._added
@@ -656,6 +670,14 @@ class CallLimits:
             if self._repeats >= self._tools.identical_calls:
                 return f"{call.name!r} was called {self._repeats} times alike (identical-calls)"
         return ""
+
+
+def _find_last_message(canisters: Sequence[Canister]) -> int:
+    """The place of the user's last message; 0 if there is none."""
+    places = (
+        i for i in range(len(canisters) - 1, -1, -1) if isinstance(canisters[i], UserCanister)
+    )
+    return next(places, 0)
 
 
 def _check_choice(controls: Controls, tools: Mapping[str, Invoker], model: Model) -> None:

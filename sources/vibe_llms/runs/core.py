@@ -276,6 +276,7 @@ class Runs:
         return Recipe(
             model=f"{settings.model.provider}/{settings.model.name}",
             agents=any(isinstance(one, AgentsEnsemble) for one in toolbox.ensembles),
+            claims=settings.claims,
             declared=tuple(
                 DeclaredTool(one.name, one.arguments_schema, one.description)
                 for one in toolbox.own
