@@ -64,4 +64,5 @@ async def _write_events(
     except VibeLlmsError as error:
         if not begun:
             raise
-        yield exchange.write_failure(describe_failure(error))
+        failure = describe_failure(error)
+        yield writer.fail(failure) or exchange.write_failure(failure)

@@ -33,6 +33,7 @@ from vibe_llms.providers.openai.chat_completions.chunks import (
     NativeUsage,
     PromptDetails,
 )
+from vibe_llms.server.failures import Failure
 from vibe_llms.server.stages import Stage, StageWriter, describe_stages
 from vibe_llms.server.states import ReplyState, StateSigner
 from vibe_llms.server.turns import BETWEEN, Outcome, read_thoughts
@@ -184,6 +185,10 @@ class ChunkWriter:
                 return self._start(event)
         if self._stages is not None and (stages := self._stages.write(event)):
             return self._begin() + self._write_custom(CustomContent(stages=stages))
+        return b""
+
+    def fail(self, _: Failure) -> bytes:
+        """Nothing: an error follows."""
         return b""
 
     def finish(self, outcome: Outcome) -> bytes:

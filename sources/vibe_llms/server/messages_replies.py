@@ -37,6 +37,7 @@ from vibe_llms.providers.anthropic.events import (
     TextStep,
     ThinkingStep,
 )
+from vibe_llms.server.failures import Failure
 from vibe_llms.server.turns import BETWEEN, Outcome, read_thoughts
 
 
@@ -117,6 +118,10 @@ class EventWriter:
                 started = self._start("tool_use", _use(message, name, Raw(b"{}")))
                 self._call = message
                 return started
+        return b""
+
+    def fail(self, _: Failure) -> bytes:
+        """Nothing: an error follows."""
         return b""
 
     def finish(self, outcome: Outcome) -> bytes:

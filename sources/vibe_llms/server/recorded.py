@@ -91,7 +91,7 @@ async def _write_events(
     except Rejected as error:
         if not shown:
             raise
-        yield exchange.write_failure(error.failure)
+        yield writer.fail(error.failure) or exchange.write_failure(error.failure)
 
 
 async def _require_success(turn: RecordedTurn) -> None:

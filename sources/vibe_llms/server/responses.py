@@ -36,7 +36,7 @@ from vibe_llms.server.answers import answer
 from vibe_llms.server.chat_replies import DONE, name_call
 from vibe_llms.server.core import ServerCore
 from vibe_llms.server.exchanges import Exchange
-from vibe_llms.server.failures import Rejected, describe_kind
+from vibe_llms.server.failures import Failure, Rejected, describe_kind
 from vibe_llms.server.reading import read_query
 from vibe_llms.server.responses_replies import (
     PREFIX,
@@ -321,11 +321,24 @@ class _UnstoredWriter:
         end = self._writer.end(self._cursor + 1, self._conclude(outcome.turn))
         return self._begin(end) + DONE
 
+    def fail(self, failure: Failure) -> bytes:
+        """What follows the last event of a turn that has failed."""
+        state = replace(
+            self._state,
+            status=RunStatus.FAILED,
+            ended=datetime.now(UTC),
+            error=failure.message,
+            kind=failure.code or failure.type,
+        )
+        end = self._writer.end(self._cursor + 1, describe_response(self._request, state))
+        return self._begin(end) + DONE
+
     def _begin(self, written: bytes) -> bytes:
         if not written or self._begun:
             return written
         self._begun = True
-        return self._writer.begin(describe_response(self._request, self._state)) + written
+        # Numbered before all others, although it is written only once something follows.
+        return StreamWriter(()).begin(describe_response(self._request, self._state)) + written
 
     def _conclude(self, turn: Turn[None]) -> Item:
         state = replace(self._state, turn=turn, status=RunStatus.COMPLETED, ended=datetime.now(UTC))

@@ -167,7 +167,8 @@ def _describe_format(request: ResponseRequest) -> Item:
         "type": "json_schema",
         "name": form.name,
         "description": None,
-        "schema": form.schema,
+        # The specification's types have it so.
+        "schema": None,
         "strict": False,
     }
 
@@ -426,7 +427,7 @@ class StreamWriter:
                 )
             case "reasoning":
                 return written + self._write(
-                    "response.reasoning_text.delta", **place, content_index=0, delta=delta
+                    "response.reasoning.delta", **place, content_index=0, delta=delta
                 )
         return written + self._write("response.function_call_arguments.delta", **place, delta=delta)
 
@@ -466,7 +467,7 @@ class StreamWriter:
                 )
             case "reasoning":
                 written = self._write(
-                    "response.reasoning_text.done", **place, content_index=0, text=text
+                    "response.reasoning.done", **place, content_index=0, text=text
                 )
             case _:
                 written = self._write(

@@ -39,7 +39,7 @@ from vibe_llms.runs.interfaces import RequestKey, read_lines
 from vibe_llms.runs.run import Run
 from vibe_llms.server.addresses import check_addresses
 from vibe_llms.server.continuations import Chain, Place, hash_system
-from vibe_llms.server.failures import Rejected
+from vibe_llms.server.failures import Failure, Rejected
 from vibe_llms.server.spaces import UserSpace
 from vibe_llms.storage.interfaces import Archive
 
@@ -94,6 +94,10 @@ class ReplyWriter(Protocol):
 
     def finish(self, outcome: Outcome) -> bytes:
         """What follows the last event."""
+        ...
+
+    def fail(self, failure: Failure) -> bytes:
+        """What follows the last event of a turn that has failed; nothing if that is an error."""
         ...
 
 
