@@ -105,6 +105,7 @@ def test_every_public_method_has_its_twin() -> None:
                     "access_documents",
                     "close",
                     "choose_model",
+                    "is_of_callers",
                     "locate_model",
                     "open_ensemble",
                 ),

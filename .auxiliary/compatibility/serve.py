@@ -89,8 +89,16 @@ def _check_response(response: dict[str, Any]) -> None:
 
 
 def _leave_ours_out(response: dict[str, Any]) -> dict[str, Any]:
-    """A response without the items that extend the specification, whose types begin with `x:`."""
-    return {**response, "output": [item for item in response["output"] if not _is_ours(item)]}
+    """A response without the items that extend the specification, whose types begin with `x:`.
+
+    The schema of a reply goes too: the specification says that it is null, and OpenAI's clients
+    require it.
+    """
+    form = {**response["text"]["format"]}
+    if "schema" in form:
+        form["schema"] = None
+    output = [item for item in response["output"] if not _is_ours(item)]
+    return {**response, "output": output, "text": {**response["text"], "format": form}}
 
 
 def _is_ours(item: Mapping[str, Any]) -> bool:

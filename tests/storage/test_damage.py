@@ -6,9 +6,7 @@ import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-import msgspec
 import pytest
-from msgspec import Raw
 
 from tests.fakes.canisters import produce_canisters
 from tests.faults.archives import FAST, FAST_INLINE, begin, identities_of, lines_of, say
@@ -65,7 +63,7 @@ class Damaged:
         assert len(readable) == len(lenient.canisters)
         for line, canister in zip(readable, lenient.canisters, strict=True):
             # Without an identity or a time of its own a message gets a new one at every reading.
-            own = {"identity", "created"} <= msgspec.json.decode(line, type=dict[str, Raw]).keys()
+            own = b'"identity"' in line and b'"created"' in line
             assert decode_canister(line) == canister or not own
         assert self.good & set(lines[:whole]) <= set(readable), "a good message has vanished"
         if lenient.gaps:

@@ -78,5 +78,5 @@ def _find_param(message: str) -> str | None:
     >>> _find_param("Object missing required field `b` - at `$.a[0]`")
     'a[0].b'
     """
-    found = [re.search(pattern, message) for pattern in (_PLACE, _MISSING)]
+    found = [pattern.search(message) for pattern in (_PLACE, _MISSING)]
     return ".".join(one[1] for one in found if one and one[1]) or None

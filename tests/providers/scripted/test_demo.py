@@ -9,8 +9,10 @@ from enum import Enum
 from typing import Any, Literal
 
 import pytest
+from pydantic import BaseModel
 
 from vibe_llms.configuration import shipped_folder
+from vibe_llms.controls import Controls
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import (
     AssistantCanister,
@@ -96,13 +98,14 @@ def paint(what: str, colour: Colour, coat: float, wet: bool) -> str:
     [
         ("Please add 2 and 3.", [("add", {"a": 2, "b": 3})]),
         ("Add -4", [("add", {"a": -4})]),
-        ("add", [("add", {})]),
+        ("add", [("add", {"a": 1})]),
         ("What is the weather in Paris?", [("weather_in", {"city": "Paris", "unit": "C"})]),
         ('weather-in "New York", please', [("weather_in", {"city": "New York", "unit": "C"})]),
         ("WEATHER_IN", [("weather_in", {"city": "WEATHER_IN", "unit": "C"})]),
-        ("paint the wall 1.5", [("paint", {"what": "the wall 1.5", "coat": 1.5, "wet": True})]),
+        ("paint the wall 1.5", [
+            ("paint", {"what": "the wall 1.5", "colour": "red", "coat": 1.5, "wet": True})]),
         ("add 1 and paint it", [
-            ("add", {"a": 1}), ("paint", {"what": "it", "coat": 1, "wet": True})]),
+            ("add", {"a": 1}), ("paint", {"what": "it", "colour": "red", "coat": 1, "wet": True})]),
         ("nothing to do with them", []),
     ],
 )  # fmt: skip
@@ -110,6 +113,41 @@ def test_tools_are_called_by_their_names_with_arguments_from_the_words(
     words: str, calls: list[Any]
 ) -> None:
     assert answer(words, [add, weather_in, paint])[1] == calls
+
+
+@pytest.mark.parametrize(
+    ("words", "choice", "calls"),
+    [
+        ("hello", "any", [("add", {"a": 1})]),
+        ("hello", "paint", [("paint", {"what": "hello", "colour": "red", "coat": 1, "wet": True})]),
+        ("paint it", "any", [("paint", {"what": "it", "colour": "red", "coat": 1, "wet": True})]),
+        ("add 1", "none", []),
+        ("add 1", "paint", [("paint", {"what": "add 1", "colour": "red", "coat": 1, "wet": True})]),
+        ("add 1", "auto", [("add", {"a": 1})]),
+    ],
+)
+def test_a_control_chooses_the_tool(words: str, choice: str, calls: list[Any]) -> None:
+    tools = [Invoker.from_function(add), Invoker.from_function(paint)]
+    controls = Controls(tool_choice=choice)
+    reply = improvise([UserCanister.from_text(words)], tools, controls)
+    assert [(one.invocation, one.arguments) for one in reply.parts if one.invocation] == calls
+
+
+def test_a_tool_that_gets_something_is_called_by_what_it_gets() -> None:
+    tool = Invoker.from_function(weather_in, name="get_weather")
+    reply = improvise([UserCanister.from_text("The weather in Paris?")], [tool])
+    assert reply.parts[-1].arguments == {"city": "Paris", "unit": "C"}
+
+
+async def test_a_reply_has_the_form_that_is_asked_for() -> None:
+    class Place(BaseModel):
+        city: str
+        degrees: int
+
+    async with open_session() as session:
+        conversation = await session.begin("scripted/demo")
+        turn = await conversation.converse('It is 21 degrees in "Rome".', output=Place)
+    assert turn.output == Place(city="Rome", degrees=21)
 
 
 def test_an_ensembles_tool_is_called_by_its_own_name() -> None:

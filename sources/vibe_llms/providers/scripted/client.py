@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from vibe_llms.configuration import StreamSettings
-from vibe_llms.controls import Controls
+from vibe_llms.controls import ControlRange, Controls
 from vibe_llms.events import EventHandler
 from vibe_llms.exceptions import ModelNotFound, ModelUnavailable
 from vibe_llms.invocation.invokers import Invoker, describe
@@ -140,7 +140,7 @@ class ScriptedClient:
         continued from elsewhere.
         """
         if name == DEMO:
-            return ScriptedModel(self, name, improvise, accepts=_MEDIA)
+            return DemoModel(self, name, improvise, accepts=_MEDIA)
         if name not in self._scripts and name.endswith(".toml"):
             name = os.path.abspath(os.path.expanduser(name))  # noqa: ASYNC240  (it reads no file)
             path = Path(name)
@@ -231,7 +231,7 @@ class ScriptedModel(RowModel[ScriptedClient]):
             await reserve_output(spending, self, tokens, controls, context)
 
         async def play(watch: Watch, accumulator: Accumulator) -> None:
-            reply = self._choose(canisters, invokers)
+            reply = self._choose(canisters, invokers, controls.over(context.default_controls))
             watch.expect("first-byte-seconds", self.client.stream.first_byte_seconds)
             async for delta in self._play(reply, context.streaming):
                 watch.rest()
@@ -278,7 +278,9 @@ class ScriptedModel(RowModel[ScriptedClient]):
             "streaming": context.streaming,
         }
 
-    def _choose(self, canisters: Sequence[Canister], invokers: Sequence[Invoker]) -> ScriptedReply:
+    def _choose(
+        self, canisters: Sequence[Canister], invokers: Sequence[Invoker], controls: Controls
+    ) -> ScriptedReply:
         if not isinstance(self._script, Script):
             return self._script(canisters, invokers)
         # Each attempt takes the next reply; a conversation that is continued in another process
@@ -343,3 +345,18 @@ class ScriptedModel(RowModel[ScriptedClient]):
             if self.client.pace_seconds:
                 await asyncio.sleep(self.client.pace_seconds)
             yield chunk
+
+
+class DemoModel(ScriptedModel):
+    """The model `demo`, which also keeps to the controls that choose a tool or form the reply."""
+
+    def __init__(self, *given: Any, **options: Any) -> None:
+        super().__init__(*given, **options)
+        names = Controls.__struct_encode_fields__
+        taken = {name: ControlRange() for name in names if name != "extras"}
+        self.attributes = msgspec.structs.replace(self.attributes, controls=taken)
+
+    def _choose(
+        self, canisters: Sequence[Canister], invokers: Sequence[Invoker], controls: Controls
+    ) -> ScriptedReply:
+        return improvise(canisters, invokers, controls)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
-from typing import Any
+
+import msgspec
 
 from vibe_llms.configuration import shipped_folder
+from vibe_llms.controls import Controls
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import (
     Canister,
@@ -17,6 +19,7 @@ from vibe_llms.messages.canisters import (
     UserCanister,
 )
 from vibe_llms.messages.contents import Reference, TextualContent
+from vibe_llms.providers.scripted.examples import Examples
 from vibe_llms.providers.scripted.scripts import Part, Script, ScriptedReply, read_script
 
 
@@ -25,13 +28,26 @@ def _topics() -> Script:
     return read_script(shipped_folder() / "scripts" / "demo.toml")
 
 
-def improvise(canisters: Sequence[Canister], invokers: Sequence[Invoker]) -> ScriptedReply:
-    """The demo's answer: what tools returned, a call of a tool that was named, or a topic."""
-    if canisters and isinstance(canisters[-1], ResultCanister):
-        return ScriptedReply(parts=(Part(text=_report(canisters)),))
+def improvise(
+    canisters: Sequence[Canister], invokers: Sequence[Invoker], controls: Controls = Controls()
+) -> ScriptedReply:
+    """The demo's answer: what tools returned, a call of a tool that was named, or a topic.
+
+    Controls can choose a tool that was not named, and give the answer a form.
+    """
     words = last_words(canisters)
-    if calls := [part for invoker in invokers if (part := _call(invoker, words)) is not None]:
-        return ScriptedReply(parts=(Part(text="Let me use what I was given. "), *calls))
+    ended = bool(canisters) and isinstance(canisters[-1], ResultCanister)
+    if not ended and (chosen := _choose(invokers, words, controls.tool_choice)):
+        calls = [_call(invoker, words) for invoker in chosen]
+        # A model that has to call a tool says nothing before.
+        forced = controls.tool_choice not in (None, "auto")
+        said = () if forced else (Part(text="Let me use what I was given. "),)
+        return ScriptedReply(parts=(*said, *calls))
+    if controls.response_schema is not None:
+        value = Examples(controls.response_schema, words, words).produce()
+        return ScriptedReply(parts=(Part(text=msgspec.json.encode(value).decode()),))
+    if ended:
+        return ScriptedReply(parts=(Part(text=_report(canisters)),))
     reply = _topics().choose(words, 0)
     documents = sum(isinstance(canister, DocumentCanister) for canister in canisters)
     if documents and reply is _topics().replies[-1]:
@@ -69,35 +85,29 @@ def _report(canisters: Sequence[Canister]) -> str:
     return "\n\n".join(reversed(lines))
 
 
-def _call(invoker: Invoker, words: str) -> Part | None:
-    """A call of a tool whose name is in the words, its arguments taken from them."""
+def _choose(invokers: Sequence[Invoker], words: str, choice: str | None) -> Sequence[Invoker]:
+    """The tools to call: those that the words name, as far as the choice allows it."""
+    if choice not in (None, "auto", "any"):
+        return [invoker for invoker in invokers if invoker.name == choice]
+    return [one for one in invokers if _names(words, _spoken(one))] or invokers[: choice == "any"]
+
+
+def _call(invoker: Invoker, words: str) -> Part:
+    """A call of a tool, its arguments taken from the words."""
+    examples = Examples(invoker.arguments_schema, words, _after(words, _spoken(invoker)))
+    return Part(invocation=invoker.name, arguments=examples.produce())
+
+
+def _spoken(invoker: Invoker) -> str:
+    """The name of a tool as a pattern: `get_weather` is called weather too."""
     bare = invoker.name.rpartition("/")[2]
-    spoken = re.escape(bare).replace("_", "[ _-]?")
-    if not re.search(rf"\b{spoken}\b", words, re.IGNORECASE):
-        return None
-    properties: Mapping[str, Any] = invoker.arguments_schema.get("properties", {})
-    required = invoker.arguments_schema.get("required", ())
-    numbers = iter(re.findall(r"-?\d+(?:\.\d+)?", words))
-    quoted = iter(re.findall(r"[\"'“]([^\"'”]+)[\"'”]", words))
-    arguments: dict[str, Any] = {}
-    for name, schema in properties.items():
-        kind = schema.get("type")
-        value: Any = None
-        if kind in ("integer", "number"):
-            text = next(numbers, None)
-            value = None if text is None else float(text) if "." in text else int(text)
-        elif kind == "string":
-            value = schema.get("enum", [None])[0] or next(quoted, None)
-            if value is None and name in required:
-                value = _after(words, bare)
-        elif kind == "boolean" and name in required:
-            value = True
-        if value is not None:
-            arguments[name] = value
-    return Part(invocation=invoker.name, arguments=arguments)
+    return re.escape(bare.removeprefix("get_")).replace("_", "[ _-]?")
 
 
-def _after(words: str, name: str) -> str:
-    spoken = re.escape(name).replace("_", "[ _-]?")
+def _names(words: str, spoken: str) -> bool:
+    return re.search(rf"\b{spoken}\b", words, re.IGNORECASE) is not None
+
+
+def _after(words: str, spoken: str) -> str:
     rest = re.split(rf"\b{spoken}\b", words, maxsplit=1, flags=re.IGNORECASE)[-1]
     return re.sub(r"^\W*(?:in|of|for|with|on|about)?\W+|[\s?.!]+$", "", rest) or words.strip()
