@@ -33,14 +33,17 @@ async def served(home: Path) -> AsyncIterator[Served]:
     home.mkdir()
     (home / "keeper.toml").write_text(SCRIPT)
     (home / "asker.toml").write_text(ASKING)
+    (home / "twice.toml").write_text(SCRIPT.partition("\n\n")[0] * 2)
     (home / "slow.toml").write_text("[[replies]]\nparts = [{ stall = true }]\n")
-    scripts = {name: str(home / f"{name}.toml") for name in ("keeper", "asker", "slow")}
+    names = ("keeper", "asker", "twice", "slow")
+    scripts = {name: str(home / f"{name}.toml") for name in names}
     async with serving(
         home,
         server={"user-turns": 2},
         providers={"scripted": {"scripts": scripts}},
         agents={
             "keeper": {"model": "scripted/keeper", "ensembles": ["memory"]},
+            "twice": {"model": "scripted/twice", "ensembles": ["memory"]},
             "asker": {"model": "scripted/asker", "ensembles": ["user"]},
         },
     ) as server:
@@ -209,7 +212,7 @@ async def test_a_run_is_begun_and_continues_its_conversation(served: Served) -> 
 
 async def test_a_conversation_goes_on_with_its_agent(served: Served) -> None:
     async with served.http() as http:
-        run = (await http.post("/api/runs", json={"model": "keeper", "prompt": "x"})).json()
+        run = (await http.post("/api/runs", json={"model": "twice", "prompt": "x"})).json()
         await wait_for(http, run["id"], "waiting")
         await http.post(f"/api/runs/{run['id']}/cancel")
         await read_events(served, run["id"])
