@@ -155,14 +155,19 @@ def check_agent(
             raise configuration.error(str(error), AGENTS, agent.name, "model") from error
 
 
-def survey_optional(configuration: Configuration, agent: Agent) -> Sequence[str]:
-    """The names of an agent's optional ensembles, with the user's own rows for `*`."""
+def survey_optional(
+    configuration: Configuration, agent: Agent, *, own_rows: bool = True
+) -> Sequence[str]:
+    """The names of an agent's optional ensembles, with the user's own rows for `*`.
+
+    Without `own_rows`, only those that are named.
+    """
     if not agent.optional_ensembles:
         return ()
     own = [
         row.name
         for row in configuration.rows(ENSEMBLES)
-        if configuration.is_of_the_user(ENSEMBLES, row.name)
+        if own_rows and configuration.is_of_the_user(ENSEMBLES, row.name)
     ]
     named = [name for one in agent.optional_ensembles for name in (own if one == ALL else [one])]
     return [name for name in dict.fromkeys(named) if name not in agent.ensembles]

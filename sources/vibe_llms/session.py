@@ -81,12 +81,17 @@ class Session:
         user: str = "local",
         vault: KeyVault | None = None,
         claims: bool = False,
+        own_rows: bool = True,
     ) -> None:
-        """With `claims`, others may have made up the replies in the histories that are given."""
+        """With `claims`, others may have made up the replies in the histories that are given.
+
+        Without `own_rows`, `*` among an agent's optional ensembles stands for none.
+        """
         self.configuration = configuration
         self.archive = archive
         self.event_handler = event_handler
         self.gatekeeper = Gatekeeper(approver)
+        self._own_rows = own_rows
         self._tracer, self._owns_tracer = tracer, tracer is None
         self._providers = Providers(
             configuration,
@@ -641,7 +646,7 @@ class Session:
     async def _open_optional(
         self, agent: Agent, handler: EventHandler, conversation: str
     ) -> Sequence[Ensemble]:
-        names = survey_optional(self.configuration, agent)
+        names = survey_optional(self.configuration, agent, own_rows=self._own_rows)
         notify = _produce_notifier(handler, conversation)
         return await self._ensembles.open_available(names, notify)
 

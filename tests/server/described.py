@@ -30,7 +30,7 @@ class Recorded:
         self.path = path
         self.status = 0
         self.media = ""
-        self.body = b""
+        self.body = bytearray()
         self.whole = False
 
     def take(self, message: MutableMapping[str, Any]) -> None:
@@ -55,11 +55,14 @@ class Recorded:
         elif media == "application/json":
             yield from complain(said, json.loads(self.body), known[media]["schema"])
         elif media == EVENTS:
-            allowed = {"anyOf": [known[media]["x-event-data"], FAILURE]}
-            for line in self.body.decode().splitlines():
-                data = line.removeprefix("data: ")
-                if data != line and data != "[DONE]":
-                    yield from complain(said, json.loads(data), allowed)
+            data = known[media]["schema"]["properties"]["data"]
+            kinds = data.get("anyOf", [data])
+            allowed = {"anyOf": [kinds[0]["contentSchema"], FAILURE]}
+            last = {one["const"] for one in kinds[1:]}
+            for line in bytes(self.body).decode().splitlines():
+                text = line.removeprefix("data: ")
+                if text != line and text not in last:
+                    yield from complain(said, json.loads(text), allowed)
 
 
 def find_content(method: str, path: str, status: int) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
 from vibe_llms.exceptions import RunFailed
 from vibe_llms.invocation.approval import Decision
@@ -62,7 +62,7 @@ class Run:
         self._record = await self._store.access(self._record.user, self._record.identity)
         return self._record
 
-    async def events(self, *, after: int = 0) -> AsyncIterator[tuple[int, RunEvent]]:
+    async def events(self, *, after: int = 0) -> AsyncGenerator[tuple[int, RunEvent], None]:
         """The events after a cursor, each with its own cursor, until the run ends.
 
         It can be called at any time, also after the end. A follower that continues with the cursor

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -24,6 +25,9 @@ from vibe_llms.server.core import ServerCore
 from vibe_llms.server.exchanges import Exchange
 from vibe_llms.server.reading import read_body, read_query
 from vibe_llms.server.spaces import UserSpace
+
+#: How long a stream of events says nothing.
+_SILENT_SECONDS = 15.0
 
 
 class RunListQuery(Struct):
@@ -125,8 +129,9 @@ async def follow_run(_: ServerCore, exchange: Exchange, space: UserSpace) -> Non
     run = await _access(space, exchange.argument)
     last = exchange.headers.get(b"last-event-id", b"").decode("latin-1")
     query = read_query(RunQuery, {"after": last} if last else exchange.query)
-    async with exchange.until_disconnect(), aclosing(_write_events(run, query.after)) as parts:
-        await exchange.stream(parts)
+    with space.following():
+        async with exchange.until_disconnect(), aclosing(_write_events(run, query.after)) as parts:
+            await exchange.stream(parts)
 
 
 async def cancel_run(_: ServerCore, exchange: Exchange, space: UserSpace) -> None:
@@ -181,5 +186,20 @@ async def _access(space: UserSpace, identity: str) -> Run:
 async def _write_events(run: Run, after: int) -> AsyncGenerator[bytes, None]:
     # The head is sent at once, also if the run has nothing to say for long.
     yield b": events\n\n"
-    async for cursor, event in run.events(after=after):
-        yield b"id: %d\ndata: %b\n\n" % (cursor, encode_event(event))
+    async with aclosing(run.events(after=after)) as events:
+        following = asyncio.ensure_future(anext(events, None))
+        try:
+            while True:
+                done, _ = await asyncio.wait((following,), timeout=_SILENT_SECONDS)
+                if not done:
+                    # Programs between here and the client close connections that are silent.
+                    yield b": waiting\n\n"
+                    continue
+                if (found := following.result()) is None:
+                    return
+                following = asyncio.ensure_future(anext(events, None))
+                yield b"id: %d\ndata: %b\n\n" % (found[0], encode_event(found[1]))
+        finally:
+            following.cancel()
+            with suppress(asyncio.CancelledError):
+                await following

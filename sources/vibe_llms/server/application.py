@@ -22,6 +22,8 @@ _LOGGER = get_logger("vibe_llms.server")
 #: Logged for a request whose client closed the connection.
 _CLOSED = 499
 _BEARER = b"bearer "
+#: What pages of allowed origins may send.
+_READ_HEADERS = b"authorization, x-api-key, api-key, content-type, last-event-id, anthropic-version"
 
 
 class Application:
@@ -89,7 +91,7 @@ class Application:
     def _check_sender(self, exchange: Exchange) -> None:
         """Refuse requests that another site's page, or a rebound name, sends in a browser."""
         host = exchange.headers.get(b"host", b"").decode("latin-1")
-        name = urlsplit(f"//{host}").hostname or ""
+        name = _read_name(host)
         if name not in self._hosts and not _is_address(name):
             raise Rejected(
                 f"the server is not called {name!r}; it can be told so: allowed-hosts in [server]",
@@ -97,7 +99,8 @@ class Application:
                 code="host_not_allowed",
             )
         origin = exchange.headers.get(b"origin", b"").decode("latin-1")
-        if origin and origin not in self._origins and urlsplit(origin).netloc != host:
+        same = origin.partition("://")[2] == host
+        if origin and origin not in self._origins and not same:
             raise Rejected(
                 f"pages of {origin} may not call this server; see allowed-origins in [server]",
                 status=403,
@@ -107,7 +110,8 @@ class Application:
             exchange.headers_sent = (
                 *exchange.headers_sent,
                 (b"access-control-allow-origin", origin.encode("latin-1")),
-                (b"access-control-allow-headers", b"authorization, content-type, x-api-key"),
+                (b"access-control-allow-headers", _READ_HEADERS),
+                (b"access-control-allow-methods", b"GET, POST, PATCH, DELETE"),
                 (b"vary", b"origin"),
             )
 
@@ -164,6 +168,14 @@ def _check_provider_key(key: str) -> None:
         check_key(key, "X-Provider-Key")
     except ConfigurationError as error:
         raise Rejected(str(error), code="caller_key") from error
+
+
+def _read_name(host: str) -> str:
+    """The name in a `Host` header; empty if it is not one."""
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return ""
 
 
 def _is_address(name: str) -> bool:

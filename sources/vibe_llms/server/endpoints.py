@@ -98,6 +98,8 @@ from vibe_llms.storage.uploads import UploadedFile
 
 #: A member of another interface's reply, whose documentation is there.
 _Foreign = dict[str, Any]
+#: The data of the last event of OpenAI's streams.
+_DONE = "[DONE]"
 
 
 async def show_document(_: ServerCore, exchange: Exchange) -> None:
@@ -182,11 +184,12 @@ ENDPOINTS: Mapping[str, Mapping[str, Endpoint]] = {
             body=DeploymentRequest,
             reply=SentReply,
             events=SentReply,
+            last=_DONE,
         )
     },
     "/v1/chat/completions": {
         "POST": UserEndpoint(
-            handler=complete_chat, body=ChatRequest, reply=SentReply, events=SentReply
+            handler=complete_chat, body=ChatRequest, reply=SentReply, events=SentReply, last=_DONE
         )
     },
     "/v1/embeddings": {
@@ -204,12 +207,16 @@ ENDPOINTS: Mapping[str, Mapping[str, Endpoint]] = {
     "/v1/models/{model...}": {"GET": UserEndpoint(handler=show_model, reply=_Foreign)},
     "/v1/responses": {
         "POST": UserEndpoint(
-            handler=create_response, body=ResponseRequest, reply=_Foreign, events=_Foreign
+            handler=create_response,
+            body=ResponseRequest,
+            reply=_Foreign,
+            events=_Foreign,
+            last=_DONE,
         )
     },
     "/v1/responses/{response}": {
         "GET": UserEndpoint(
-            handler=show_response, query=ResponseQuery, reply=_Foreign, events=_Foreign
+            handler=show_response, query=ResponseQuery, reply=_Foreign, events=_Foreign, last=_DONE
         ),
         "DELETE": UserEndpoint(handler=delete_response, reply=_Foreign),
     },

@@ -26,6 +26,12 @@ Receive: TypeAlias = Callable[[], Awaitable[Mapping[str, Any]]]
 Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
+#: What may be there once only: programs before the server may read the other one.
+_SINGLE = frozenset(
+    (b"host", b"origin", b"authorization", b"x-api-key", b"api-key", b"content-type")
+)
+
+
 class Disconnected(Exception):
     """The client closed the connection; there is nothing to answer."""
 
@@ -60,7 +66,7 @@ class Exchange:
         return dict(parse_qsl(self.scope["query_string"].decode("latin-1")))
 
     def check_headers(self, settings: ServerSettings) -> None:
-        """`Rejected` if the headers are too long."""
+        """`Rejected` if the headers are too long, or contradict each other."""
         size = sum(len(name) + len(value) for name, value in self.scope["headers"])
         if size > settings.header_bytes:
             raise Rejected(
@@ -68,6 +74,9 @@ class Exchange:
                 status=431,
                 code="headers_too_large",
             )
+        names = [name for name, _ in self.scope["headers"] if name in _SINGLE]
+        if len(names) > len({*names}):
+            raise Rejected("a header is there twice", code="duplicate_header")
 
     @property
     def media_type(self) -> str:

@@ -114,10 +114,17 @@ def _describe_reply(endpoint: Endpoint, schemas: Mapping[Any, Json]) -> Json:
     elif endpoint.events is None:
         content |= _write_content(endpoint.media, {})
     if endpoint.events is not None:
-        # OpenAPI 3.1 has no word for the data of an event.
-        stream = {"type": "string", "description": "Server-sent events."}
-        content |= _write_content(_EVENTS, stream)
-        content[_EVENTS]["x-event-data"] = schemas[endpoint.events]
+        # Before OpenAPI 3.2, programs take the schema of a stream for that of each event.
+        data: Json = {
+            "type": "string",
+            "contentMediaType": JSON,
+            "contentSchema": schemas[endpoint.events],
+        }
+        if endpoint.last:
+            data = {"anyOf": [data, {"const": endpoint.last}]}
+        members = {"id": {"type": "string"}, "event": {"type": "string"}, "data": data}
+        event = {"type": "object", "properties": members, "required": ["data"]}
+        content |= _write_content(_EVENTS, event)
     return content
 
 

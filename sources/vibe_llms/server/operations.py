@@ -22,7 +22,8 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     `query` is a type with the members of the query, `headers` describes headers that it reads, and
     `body` is the type of the JSON in the request, or `bytes`. With `status` it answers JSON of the
     type `reply`, or without one something else of a `media` type. Where `events` is the type of
-    their data, it answers with a stream of events instead, or may do so.
+    their data, it answers with a stream of events instead, or may do so; `last` is the data of the
+    last event where that is not JSON.
     """
 
     query: type[Struct] | None = None
@@ -32,6 +33,7 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     status: int = 200
     media: str = JSON
     events: Any = None
+    last: str = ""
 
 
 class UserEndpoint(Endpoint, frozen=True, kw_only=True):

@@ -101,7 +101,7 @@ async def create_response(core: ServerCore, exchange: Exchange, space: UserSpace
     else:
         served, run = await _start(space, request, model, exchange.request_key)
     if request.stream:
-        await _stream(exchange, run)
+        await _stream(exchange, space, run)
         return
     if not request.background:
         with suppress(TimeoutError):
@@ -121,7 +121,7 @@ async def show_response(_: ServerCore, exchange: Exchange, space: UserSpace) -> 
     run = await _access(space, exchange.argument)
     query = read_query(ResponseQuery, exchange.query)
     if query.stream:
-        await _stream(exchange, run, after=query.starting_after)
+        await _stream(exchange, space, run, after=query.starting_after)
         return
     await _reply(exchange, await _describe(run))
 
@@ -273,10 +273,11 @@ async def _reply(exchange: Exchange, body: Item) -> None:
     await exchange.reply(msgspec.json.encode(body))
 
 
-async def _stream(exchange: Exchange, run: Run, *, after: int = -1) -> None:
+async def _stream(exchange: Exchange, space: UserSpace, run: Run, *, after: int = -1) -> None:
     """The events of a response; the connection may end, and the response goes on."""
-    async with exchange.until_disconnect(), aclosing(_write_events(run, after)) as parts:
-        await exchange.stream(parts)
+    with space.following():
+        async with exchange.until_disconnect(), aclosing(_write_events(run, after)) as parts:
+            await exchange.stream(parts)
 
 
 async def _write_events(run: Run, after: int) -> AsyncGenerator[bytes, None]:

@@ -12,6 +12,7 @@ import uvicorn
 from vibe_llms.configuration import Configuration
 from vibe_llms.exceptions import RequestError
 from vibe_llms.server.application import Application
+from vibe_llms.server.connections import Connection
 from vibe_llms.server.core import ServerCore
 from vibe_llms.server.settings import ServerSettings
 from vibe_llms.server.sockets import bind, is_loopback
@@ -19,6 +20,8 @@ from vibe_llms.server.users import UserStore
 
 _BACKLOG = 2048
 _KEEP_ALIVE_SECONDS = 75
+#: What a request may have before its headers.
+_FIRST_LINE_BYTES = 64 * 1024
 #: The part of `shutdown-seconds` that requests have; the rest is for closing what they used.
 _FOR_REQUESTS = 0.8
 #: How long a cancelled request may take to say so to its client.
@@ -68,7 +71,8 @@ class RunningServer:
         self._socket = bind(settings.host, settings.port)
         config = uvicorn.Config(
             Application(self._core, users, log),
-            http="httptools",
+            http=Connection,
+            h11_max_incomplete_event_size=settings.header_bytes + _FIRST_LINE_BYTES,
             ws="none",
             lifespan="off",
             interface="asgi3",

@@ -34,6 +34,7 @@ class ServerSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=
     turn_seconds: Seconds = 900.0
     user_turns: Positive = 64
     user_files: Positive = 1000
+    user_streams: Positive = 1000
     parallel_runs: Positive = 512
     allowed_hosts: tuple[str, ...] = ()
     allowed_origins: tuple[str, ...] = ()

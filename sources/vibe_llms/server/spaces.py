@@ -70,11 +70,14 @@ class UserSpace:
             tracer=tracer,
             # Clients send whole histories, in which they may say anything.
             claims=True,
+            # The rows of a server are not its users' own.
+            own_rows=False,
         )
         self.continuations = Continuations(places.data / "server")
         self.running = 0
         rows = configuration.rows(PROVIDERS)
         self._for_callers = any(self.session.is_of_callers(row.name) for row in rows)
+        self._following = 0
         self._agents = survey_names(configuration)
         self.settings = settings
         self._listed: tuple[str, ...] = ()
@@ -91,6 +94,23 @@ class UserSpace:
             yield
         finally:
             self.running -= 1
+
+    @contextmanager
+    def following(self) -> Iterator[None]:
+        """Count a client that follows events; refused if the user has too many."""
+        if self._following >= self.settings.user_streams:
+            raise Rejected(
+                f"{self._following} clients of this user follow events; wait until one ends",
+                status=429,
+                type="rate_limit_error",
+                code="too_many_streams",
+                retry_after=_RETRY_SECONDS,
+            )
+        self._following += 1
+        try:
+            yield
+        finally:
+            self._following -= 1
 
     async def require_room(self) -> None:
         """Refuse another run if the user has too many that are queued or worked on."""

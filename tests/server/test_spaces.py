@@ -1,0 +1,71 @@
+"""What a served user is offered: the tools that an agent's row names, and no others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vibe_llms.configuration import load_configuration
+from vibe_llms.ensembles.core import ENSEMBLES
+from vibe_llms.server.settings import read_server_settings
+from vibe_llms.server.spaces import UserSpaces
+from vibe_llms.session import open_session
+
+#: Rows of the operator, which may be anything that runs code or reads files.
+ROWS = f"""
+[{ENSEMBLES}.shell]
+module = "vibe_llms.ensembles.documents"
+
+[{ENSEMBLES}.documents-of-mine]
+module = "vibe_llms.ensembles.documents"
+
+[agents.named]
+model = "scripted/demo"
+optional-ensembles = ["shell"]
+
+[agents.starred]
+model = "scripted/demo"
+optional-ensembles = ["*"]
+
+[agents.bare]
+model = "scripted/demo"
+"""
+
+
+@pytest.fixture
+def configured(home: Path) -> None:
+    """A server's configuration with rows of its operator."""
+    home.mkdir()
+    (home / "config.toml").write_text(ROWS)
+
+
+async def survey_offered(session: Any, **chosen: str) -> Sequence[str]:
+    """The ensembles that a conversation has."""
+    conversation = await session.begin(**chosen)
+    return [one.name for one in conversation.settings.toolbox.ensembles]
+
+
+@pytest.mark.usefixtures("configured")
+@pytest.mark.parametrize("user", ["local", "ada"])
+async def test_served_users_get_the_tools_that_the_agent_names(user: str) -> None:
+    configuration = load_configuration()
+    spaces = UserSpaces(configuration, read_server_settings(configuration))
+    with spaces.enter(user) as space:
+        offered = [
+            await survey_offered(space.session, **chosen)
+            for chosen in ({"agent": "named"}, {"agent": "starred"}, {"agent": "bare"}, {})
+        ]
+        general = await survey_offered(space.session, agent="general", model="scripted/demo")
+    await spaces.close()
+    assert offered == [["shell"], [], [], []]
+    assert not {"shell", "documents-of-mine"} & {*general}
+
+
+@pytest.mark.usefixtures("configured")
+async def test_a_star_stands_for_all_rows_of_a_user_at_the_command_line() -> None:
+    async with open_session() as session:
+        offered = await survey_offered(session, agent="starred")
+    assert {*offered} == {"shell", "documents-of-mine"}
