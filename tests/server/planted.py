@@ -16,13 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tests.server.storms import MOMENT
 from vibe_llms.cli.main import main
 from vibe_llms.conversations.history import History
 from vibe_llms.invocation import execution
 from vibe_llms.messages.canisters import AssistantCanister
-from vibe_llms.runs import job, sqlite
+from vibe_llms.runs import job, sqlite, sqlite_budgets
+from vibe_llms.runs.accounts import Amount
 from vibe_llms.runs.events import RunEvent, cut
 from vibe_llms.runs.recorder import RunRecorder, translate
 from vibe_llms.runs.run import Run
@@ -218,6 +220,18 @@ def decide_again() -> None:
 _UNDECIDED = "update approvals set allowed = null where user = ? and run = ? and invocation = ?"
 
 
+def reserve_nothing() -> None:
+    """What other requests have reserved is not counted."""
+
+    def wrap(decide: Any) -> Any:
+        def wrapped(claim: Any, balances: Any) -> Any:
+            return decide(claim, [replace(one, reserved=Amount()) for one in balances])
+
+        return wrapped
+
+    patch(sqlite_budgets, "decide", wrap)
+
+
 class Planted(Struct, frozen=True):
     """A bug, the moment at which it matters, how many servers it needs, and what is found.
 
@@ -257,8 +271,11 @@ BUGS = {
     "decided-twice": Planted(decide_again, no_moment, "a decision was changed"),
 }
 
+#: Of budgets; a storm of runs does not find it.
+SPENDING = {"not-reserved": Planted(reserve_nothing, no_moment, "too much was spent", servers=2)}
+
 if __name__ == "__main__":
-    planted = BUGS[sys.argv[1].removesuffix("-moment")]
+    planted = {**BUGS, **SPENDING}[sys.argv[1].removesuffix("-moment")]
     planted.moment()
     if not sys.argv[1].endswith("-moment"):
         planted.bug()

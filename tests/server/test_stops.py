@@ -37,7 +37,6 @@ DISCONNECTED: Mapping[str, tuple[str, dict[str, Any]]] = {
 }
 CANCELLED = {"stored": "/v1/responses/resp_{}/cancel", "run": "/api/runs/{}/cancel"}
 DIALECTS = (*DISCONNECTED, *CANCELLED)
-CASES = [*itertools.product(SERVERS, DIALECTS, MOMENTS)]
 
 
 class Patient:
@@ -174,7 +173,7 @@ async def test_what_is_stopped_ends_upstream(
     record_property: Callable[[str, float], None],
 ) -> None:
     chance = random.Random(row)
-    cases = [*itertools.product(DIALECTS, MOMENTS)] * 2
+    cases: list[tuple[str, Moment]] = [*itertools.product(DIALECTS, MOMENTS)] * 2
     if (number := rounds(5, len(cases))) < len(cases):
         # Each dialect and each moment at least once.
         moments = [*MOMENTS, chance.choice(MOMENTS)]
