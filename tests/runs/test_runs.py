@@ -21,6 +21,7 @@ from vibe_llms.exceptions import (
     RequestError,
     RunFailed,
     RunNotFound,
+    StorageError,
 )
 from vibe_llms.invocation.execution import INTERRUPTED
 from vibe_llms.invocation.invokers import Approval
@@ -34,6 +35,7 @@ from vibe_llms.messages.canisters import (
 from vibe_llms.providers.scripted.client import ScriptedModel
 from vibe_llms.runs import (
     ApprovalRequested,
+    CallEnded,
     MessageCompleted,
     MessageDelta,
     MessageStarted,
@@ -379,6 +381,32 @@ async def test_events_that_died_with_their_worker_are_written_from_the_history(
     replies = (AssistantCanister, InvocationCanister)
     assert ended == [one.identity for one in turn.canisters if isinstance(one, replies)]
     assert text_of(await follow(found)) == '{"sum":3}It is done.'
+
+
+@pytest.mark.parametrize("name", ["append_events", "begin_call", "survey_approvals"])
+async def test_a_disk_that_is_full_for_a_moment_only_delays_a_run(
+    rig: Rig, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = await rig.open()
+    work, failures = getattr(SqliteRunStore, name), 1
+
+    async def fail_once(*given: Any, **options: Any) -> Any:
+        nonlocal failures
+        failures -= 1
+        if failures >= 0:
+            raise StorageError("runs: database or disk is full")
+        return await work(*given, **options)
+
+    monkeypatch.setattr(SqliteRunStore, name, fail_once)
+    run = await rig.start(session, "call")
+    events = await follow(run)
+    assert failures < 0
+    assert events[-1][1] == RunEnded(RunStatus.COMPLETED)
+    assert rig.bank.transfers == sum(isinstance(one, CallEnded) for _, one in events)
+    begun = [one.message for _, one in events if isinstance(one, MessageStarted)]
+    ended = [one.message for _, one in events if isinstance(one, MessageCompleted)]
+    again = [one.message for _, one in events if isinstance(one, RunContinued) and one.message]
+    assert sorted(begun) == sorted([*ended, *again])
 
 
 async def follow_some(run: Run, number: int) -> list[tuple[int, RunEvent]]:

@@ -328,6 +328,9 @@ def check_response(follower: ResponseFollower) -> None:
         (one["type"], one["item"]["id"]) for one in seen if "output_item" in one["type"]
     )
     assert {*places.values()} == {1}, "an item came twice"
+    begun = [one for one in seen if one["type"] == "response.output_item.added"]
+    indices = [one["output_index"] for one in begun]
+    assert indices == [*range(len(indices))], "two items have one place"
     texts: dict[str, str] = {}
     for one in seen:
         if one["type"].endswith("_text.delta"):
@@ -341,6 +344,8 @@ def check_response(follower: ResponseFollower) -> None:
     final = {
         one["id"]: one["content"] for one in seen[-1]["response"]["output"] if "content" in one
     }
+    texts_begun = {one["item"]["id"] for one in begun if "content" in one["item"]}
+    assert texts_begun == shown.keys(), "an item was lost"
     for identity, content in final.items():
         assert shown.get(identity) == content, "an item was lost"
         said = "".join(part["text"] for part in content)

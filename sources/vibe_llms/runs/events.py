@@ -167,12 +167,19 @@ def measure(event: RunEvent) -> int:
     return len(event.text) if isinstance(event, MessageDelta) else 1
 
 
+def is_more(first: RunEvent | None, second: RunEvent) -> bool:
+    """Whether the second is a delta that continues the first."""
+    match first, second:
+        case MessageDelta(message=one, kind=kind), MessageDelta(message=other, kind=same):
+            return one == other and kind == same
+    return False
+
+
 def join(first: RunEvent, second: RunEvent) -> RunEvent | None:
     """Two deltas as one, if they continue each other."""
     match first, second:
-        case MessageDelta(message=one, kind=kind), MessageDelta(message=other, kind=same):
-            if one == other and kind == same:
-                return MessageDelta(one, first.text + second.text, kind)
+        case MessageDelta(), MessageDelta() if is_more(first, second):
+            return MessageDelta(first.message, first.text + second.text, first.kind)
     return None
 
 

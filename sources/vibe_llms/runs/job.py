@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from contextvars import Context
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import msgspec
 
@@ -47,6 +47,8 @@ from vibe_llms.runs.interfaces import (
 )
 from vibe_llms.runs.recorder import RunRecorder
 from vibe_llms.runs.takeover import find_end, find_missing, find_open
+
+T = TypeVar("T")
 
 #: How often a call that holds its run looks for an answer.
 _ANSWER_SECONDS = 0.2
@@ -109,7 +111,7 @@ class RunJob:
 
     async def vouch(self, documents: Collection[str]) -> None:
         """Record which documents are trusted, before the prompt is kept."""
-        await self._store.vouch(self.lease, documents)
+        await self._guard(self._store.vouch(self.lease, documents))
 
     async def begin_call(self, invocation: InvocationCanister, invoker: Invoker) -> str:
         """Record that a call runs now; returns why it cannot, if it may have run before."""
@@ -205,14 +207,16 @@ class RunJob:
                 self.lease, RunStatus.FAILED, error=text, kind=type(error).__name__
             )
 
-    async def _guard(self, work: Awaitable[object]) -> int:
-        """The result of work of the store; where the lease is lost, nothing more is kept."""
+    async def _guard(self, work: Awaitable[T]) -> T:
+        """The result of work of the store; where it fails, nothing more is kept.
+
+        The store may be back in a moment, and the run is then continued from what is durable.
+        """
         try:
-            result = await work
-        except LeaseLost:
+            return await work
+        except StorageError:
             self._lost = True
             raise
-        return result if isinstance(result, int) else 0
 
     async def _hold(self) -> None:
         status, error = RunStatus.COMPLETED, None
@@ -231,6 +235,9 @@ class RunJob:
             raise
         except VibeLlmsError as failure:
             if self._lost:
+                self.lose()
+                if isinstance(failure, StorageError):
+                    raise
                 return
             status, error = RunStatus.FAILED, failure
         await self._finish(status, error)
@@ -249,7 +256,7 @@ class RunJob:
         self._report_moved()
         self._approvals = {
             one.invocation: one
-            for one in await self._store.survey_approvals(run.user, run.identity)
+            for one in await self._guard(self._store.survey_approvals(run.user, run.identity))
         }
         self._questions = {
             one.identity: one for one in await self._store.survey_questions(run.user, run.identity)
@@ -283,8 +290,9 @@ class RunJob:
         """Say where the run continues, and record what the history has beyond the events."""
         events: list[RunEvent] = []
         after = 0
-        while batch := await self._store.read_events(
-            self._run.user, self._run.identity, after=after, limit=_BATCH
+        user, run = self._run.user, self._run.identity
+        while batch := await self._guard(
+            self._store.read_events(user, run, after=after, limit=_BATCH)
         ):
             events += [decode_event(data) for _, data in batch]
             after = batch[-1][0]

@@ -38,6 +38,7 @@ from vibe_llms.runs.events import (
     cut,
     encode_event,
     first_cursor,
+    is_more,
     join,
     measure,
 )
@@ -51,10 +52,10 @@ _FLUSH_CHARACTERS = 4096
 class RunRecorder:
     """The event handler of a recorded turn.
 
-    Followers see text at once; it is recorded within 50 ms. They see all other events once these
-    are recorded, so that the next worker knows what they have seen if this process is killed. That
-    a message is complete is seen only once `report_kept` has named it, so a follower that sees it
-    finds it in the history.
+    Followers see more of a text at once; it is recorded within 50 ms. They see that a text begins,
+    and all other events, once this is recorded, so that the next worker knows what they have seen
+    if this process is killed. That a message is complete is seen only once `report_kept` has named
+    it, so a follower that sees it finds it in the history.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class RunRecorder:
         self._position = first_cursor(lease.epoch)
         #: What is recorded.
         self.recorded = self._position
+        self._last: RunEvent | None = None
         #: What is not recorded yet; the first `_writing` are being written.
         self._pending: list[tuple[int, RunEvent]] = []
         self._writing = 0
@@ -107,19 +109,21 @@ class RunRecorder:
         size = measure(event)
         self._position += size
         last = len(self._pending) - 1
+        before = self._pending[-1][1] if self._pending else self._last
         joined = join(self._pending[-1][1], event) if last >= self._writing else None
         if joined is None:
             self._pending.append((self._position, event))
         else:
             self._pending[-1] = (self._position, joined)
         self._characters += size
-        if not isinstance(event, MessageDelta) or self._characters >= _FLUSH_CHARACTERS:
+        if not is_more(before, event) or self._characters >= _FLUSH_CHARACTERS:
             self._wanted.set()
         self._news.set()
 
     def read(self, after: int) -> Sequence[tuple[int, RunEvent]]:
-        """The text after a cursor that is not recorded yet."""
-        return [*cut(takewhile(_is_text, self._pending), after)]
+        """The text after a cursor that is not recorded yet, and continues what is."""
+        last = self._last
+        return [*cut(takewhile(lambda one: is_more(last, one[1]), self._pending), after)]
 
     async def wait(self, after: int) -> None:
         """Wait until there is something after a cursor, or this process has left the run."""
@@ -148,7 +152,7 @@ class RunRecorder:
                 self._writing = 0
             if not self._dropped:
                 del self._pending[: len(batch)]
-                self.recorded = batch[-1][0]
+                self.recorded, self._last = batch[-1]
                 self._news.set()
             self._characters = sum(measure(event) for _, event in self._pending)
 
@@ -184,10 +188,6 @@ class RunRecorder:
                     await self._wanted.wait()
             self._wanted.clear()
             await self.flush()
-
-
-def _is_text(one: tuple[int, RunEvent]) -> bool:
-    return isinstance(one[1], MessageDelta)
 
 
 def _encode(events: Sequence[tuple[int, RunEvent]]) -> Sequence[tuple[int, bytes]]:

@@ -373,7 +373,8 @@ class StreamWriter:
             case MessageFailed():
                 return self._close("incomplete")
             case RunContinued(message=message):
-                closed = self._close("incomplete")
+                # Otherwise the open message was complete, and the next events say so.
+                closed = self._close("incomplete") if message else b""
                 return closed + self._write("x:response.continued", message=message or None)
             case CallProgress(invocation=call, text=text, done=done, total=total) if (
                 call in self._stages
