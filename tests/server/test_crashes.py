@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,12 +17,12 @@ from tests.server.storms import storming
 
 @pytest.mark.storm
 async def test_killed_servers_lose_nothing_and_do_nothing_twice(
-    home: Path, rounds: Callable[[int, int], int], record_property: Callable[[str, str], None]
+    home: Path, rounds: Callable[[int, int], int]
 ) -> None:
     prepare(home)
     async with storming(home) as storm:
         figures = await storm.hold(rounds(2, 300))
-    record_property("figures", msgspec.json.encode(figures).decode())
+    sys.stdout.write(msgspec.json.encode(figures).decode())
 
 
 async def judge(home: Path, planted: Planted, bug: str) -> str:

@@ -285,7 +285,7 @@ class RunStore(Protocol):
     async def cancel(self, user: str, run: str, ended: bytes) -> RunStatus:
         """Ask for the end of a run; returns its status.
 
-        A run that no worker has ends at once, with the event `ended`.
+        A run that no worker has, or whose worker has gone, ends at once, with the event `ended`.
         """
         ...
 

@@ -216,6 +216,7 @@ class RunJob:
             return await work
         except StorageError:
             self._lost = True
+            self.recorder.drop()
             raise
 
     async def _hold(self) -> None:

@@ -349,7 +349,7 @@ class SqliteRunStore(RunFile):
     async def cancel(self, user: str, run: str, ended: bytes) -> RunStatus:
         """Ask for the end of a run; returns its status.
 
-        A run that no worker has ends at once, with the event `ended`.
+        A run that no worker has, or whose worker has gone, ends at once, with the event `ended`.
         """
 
         def work(database: sqlite3.Connection) -> RunStatus:
@@ -357,11 +357,12 @@ class SqliteRunStore(RunFile):
             if record.status.ended:
                 return record.status
             place, now = (user, record.identity), time.time()
-            if record.status is RunStatus.RUNNING:
-                database.execute(
-                    "update runs set cancelling = 1, updated = ? where user = ? and identity = ?",
-                    (now, *place),
-                )
+            worked = database.execute(
+                "update runs set cancelling = 1, updated = ? "
+                "where user = ? and identity = ? and status = 'running' and until >= ?",
+                (now, *place, now),
+            )
+            if worked.rowcount:
                 return RunStatus.RUNNING
             database.execute(
                 "update runs set status = 'cancelled', epoch = epoch + 1, updated = ? "

@@ -460,6 +460,12 @@ async def _check_runs_are_cancelled(stores: _Stores) -> None:
     await stores.other.suspend(await stores.claim(), [_CALL])
     status = await one.cancel(user, run, _ENDED)
     require(status is RunStatus.CANCELLED, f"a waiting run that is cancelled is {status}")
+    run = (await stores.create("left")).identity
+    await stores.claim(seconds=0)
+    status = await one.cancel(user, run, _ENDED)
+    require(status is RunStatus.CANCELLED, f"a run whose worker has gone is {status}")
+    ((cursor, data),) = await stores.other.read_events(user, run)
+    require((cursor > first_cursor(2), bytes(data)) == (True, _ENDED), "its end is not recorded")
     run = (await stores.create("ended")).identity
     await stores.other.finish(
         await stores.claim(), RunStatus.FAILED, [(first_cursor(1) + 1, _EVENT)], error="e", kind="k"
