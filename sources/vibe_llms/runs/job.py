@@ -259,13 +259,13 @@ class RunJob:
             one.invocation: one
             for one in await self._guard(self._store.survey_approvals(run.user, run.identity))
         }
-        self._questions = {
-            one.identity: one for one in await self._store.survey_questions(run.user, run.identity)
-        }
+        asked = await self._guard(self._store.survey_questions(run.user, run.identity))
+        self._questions = {one.identity: one for one in asked}
         for one in self._questions.values():
             if one.held and one.answer is None:
                 # The call that asked is gone with its process.
-                await self._store.settle(self.lease, one.identity, ElicitationAnswer("cancel"))
+                gone = ElicitationAnswer("cancel")
+                await self._guard(self._store.settle(self.lease, one.identity, gone))
         if self._cancelled or run.cancelling:
             return StopReason.INTERRUPTED
         self._check()
