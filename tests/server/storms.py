@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from statistics import median
 
 from msgspec import Struct
 
@@ -41,6 +42,8 @@ from vibe_llms.storage.archive import DirectoryArchive
 
 #: How many calls a run has.
 CALLS = 3
+#: So many takeovers have a median that a busy machine does not change much.
+_MANY = 20
 #: A file that says that a server was stopped or killed by itself.
 MOMENT = "moment"
 
@@ -224,6 +227,8 @@ class Storm:
         if not (figures.kills or figures.stops or (self._home / MOMENT).exists()):
             assert not figures.takeovers, "a run was taken from a worker that lived"
         assert known >= set(done), "a call had an effect that no history has"
+        if len(figures.takeovers) > _MANY:
+            assert median(figures.takeovers) < LEASE + 1, "takeovers take too long"
         for server in self.servers:
             assert "Traceback" not in server.log.read_text(), server.log.read_text()
 
