@@ -7,10 +7,10 @@ import itertools
 import random
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import httpx2
 import pytest
@@ -24,9 +24,7 @@ from vibe_llms.ensembles.interfaces import EnsembleConfiguration
 from vibe_llms.server.exchanges import Exchange
 
 Moment: TypeAlias = Literal["before the first token", "in mid-stream", "in a tool", "not streaming"]
-MOMENTS: tuple[Moment, ...] = (
-    *("before the first token", "in mid-stream", "in a tool", "not streaming"),
-)
+MOMENTS: Sequence[Moment] = get_args(Moment)
 SAID = [{"role": "user", "content": "Hi"}]
 TALK = "/v1/chat/completions"
 RESPONSES = "/v1/responses"
@@ -173,10 +171,10 @@ async def test_what_is_stopped_ends_upstream(
     rounds: Callable[[int, int], int],
 ) -> None:
     chance = random.Random(row)
-    cases: list[tuple[str, Moment]] = [*itertools.product(DIALECTS, MOMENTS)] * 2
+    cases: Sequence[tuple[str, Moment]] = 2 * [*itertools.product(DIALECTS, MOMENTS)]
     if (number := rounds(5, len(cases))) < len(cases):
         # Each dialect and each moment at least once.
-        moments = [*MOMENTS, chance.choice(MOMENTS)]
+        moments: list[Moment] = [*MOMENTS, chance.choice(MOMENTS)]
         chance.shuffle(moments)
         cases = [*zip(DIALECTS, moments, strict=True)]
     slowest = 0.0
