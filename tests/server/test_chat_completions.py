@@ -194,3 +194,48 @@ async def test_an_upstream_that_fails_is_an_error_and_leaves_no_conversation(
         assert caught.value.status_code == 502
         async with served.session() as session:
             assert await session.survey_conversations() == []
+
+
+SHAPED = """
+[[replies]]
+when = "shape|JSON"
+parts = [{ reasoning = "Let me see." }, { text = '{"city": "Rome"}' }]
+"""
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+async def test_reasoning_usage_and_the_form_of_a_reply_are_as_asked(
+    home: Path, streaming: bool
+) -> None:
+    home.mkdir(exist_ok=True)
+    (home / "shaped.toml").write_text(SHAPED)
+    rows = {"scripted": {"scripts": {"shaped": "shaped.toml"}}}
+    schema = {"type": "object", "properties": {"city": {"type": "string"}}}
+    form = {"type": "json_schema", "json_schema": {"name": "place", "schema": schema}}
+    body: Any = {
+        "model": "scripted/shaped",
+        "messages": [{"role": "user", "content": "Which shape?"}],
+        "response_format": form,
+        "stream": streaming,
+        "stream_options": {"include_usage": True} if streaming else None,
+    }
+    async with serving(home, providers=rows) as served, served.http() as client:
+        reply = await client.post("/v1/chat/completions", json=body)
+        assert reply.status_code == 200, reply.text
+        assert "reasoning_content" in reply.text
+        assert "Let " in reply.text
+        assert '"usage":{"prompt_tokens"' in reply.text
+        async with served.session() as session:
+            (summary,) = await session.survey_conversations()
+            stored = (await session.archive.restore(summary.identity)).canisters
+            told: Any = stored[0].contents[0]
+            text = (await session.load(told.data)).decode()
+        # A script takes no schema, so the model is told of it.
+        assert [role_of(one) for one in stored] == ["supervisor", "user", "assistant"]
+        assert "city" in text
+        body["response_format"] = {"type": "json_schema", "json_schema": {"name": "place"}}
+        refused = await client.post("/v1/chat/completions", json=body)
+        assert (refused.status_code, refused.json()["error"]["param"]) == (
+            400,
+            "response_format.json_schema",
+        )
