@@ -256,6 +256,15 @@ class Session:
             conversation, conversation.read_prompt(prompt), controls=controls
         )
 
+    async def detach(self, conversation: Conversation) -> Run:
+        """Let the turn of a conversation that is running go on as a run, which any process follows.
+
+        Its `converse` returns with the stop reason `suspended`. Calls that are running are waited
+        for; a reply that has not arrived whole is asked for again. `RequestError` if no other
+        process could continue it; then it goes on here.
+        """
+        return await self.access_runs().detach(conversation)
+
     async def access_run(self, run: str) -> Run:
         """A run, by its identity or at least the first 4 characters of it."""
         return await self.access_runs().access(run)

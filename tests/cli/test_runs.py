@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.cli.command import invoke, run
-from tests.cli.terminal import Terminal
+from tests.cli.terminal import PROMPT, Terminal
 from vibe_llms.cli import runs
 
 #: An ensemble with an effect, as a plugin has it.
@@ -329,3 +329,56 @@ def test_a_list_of_no_runs_creates_nothing(home: Path) -> None:
     assert (outcome.status, outcome.output) == (0, "")
     assert outcome.errors == "no runs; start one: vibe-llms chat --detach PROMPT\n"
     assert not (home / "server").exists()
+
+
+def test_the_repl_leaves_an_answer_and_comes_back_to_it(bank: Bank, home: Path) -> None:
+    script = home / "slow.toml"
+    with Terminal("chat", "-m", "scripted/slow") as terminal:
+        terminal.expect(PROMPT)
+        terminal.enter("/follow")
+        terminal.expect("nothing goes on in the background here")
+        terminal.expect(PROMPT)
+        terminal.enter("Count.")
+        terminal.expect("first")
+        terminal.send("/detach\n")
+        terminal.expect("it goes on in the background as")
+        terminal.expect(PROMPT)
+        terminal.enter("More.")
+        terminal.expect("still works on this conversation")
+        terminal.expect(PROMPT)
+        terminal.enter("/follow")
+        terminal.expect("first")
+        terminal.press("c-c")
+        terminal.expect("/follow shows it again")
+        terminal.expect(PROMPT)
+        terminal.enter("/runs")
+        terminal.expect("running")
+        terminal.expect(PROMPT)
+        (listed,) = invoke("runs", "list", "--json").json
+        invoke("runs", "cancel", listed["id"])
+        script.write_text(SCRIPTS["talk"])
+        terminal.enter("/new scripted/talk")
+        terminal.expect("new conversation")
+        terminal.expect(PROMPT)
+        terminal.enter("Count.")
+        terminal.expect("one two three")
+        terminal.expect(PROMPT)
+        terminal.enter("/detach")
+        terminal.expect("type /detach while an answer is written")
+        terminal.expect(PROMPT)
+        terminal.press("c-d")
+        assert terminal.wait() == 0
+
+
+def test_what_is_typed_while_an_answer_is_written_is_the_next_draft(bank: Bank) -> None:
+    with Terminal("chat", "-m", "scripted/slow") as terminal:
+        terminal.expect(PROMPT)
+        terminal.enter("Count.")
+        terminal.expect("first")
+        terminal.send("my draft\n")
+        terminal.expect("my draft")
+        terminal.press("c-c")
+        terminal.expect("what arrived is kept")
+        terminal.expect(r"> .*my draft")
+        terminal.press("c-c", "c-d")
+        assert terminal.wait() == 0

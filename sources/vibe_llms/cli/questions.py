@@ -76,10 +76,18 @@ class Line(NamedTuple):
 
 
 class Questions:
-    """Asks one question at a time; `settle` is called to finish the current drawing."""
+    """Asks one question at a time.
 
-    def __init__(self, settle: Callable[[], None] = lambda: None) -> None:
+    `settle` is called to finish the current drawing, and `resume` when the question is over.
+    """
+
+    def __init__(
+        self,
+        settle: Callable[[], None] = lambda: None,
+        resume: Callable[[], None] = lambda: None,
+    ) -> None:
         self._settle = settle
+        self._resume = resume
         self._turn = asyncio.Lock()
 
     @contextlib.asynccontextmanager
@@ -90,12 +98,15 @@ class Questions:
         # An open prompt is suspended.
         async with self._turn, in_terminal():
             self._settle()
-            with hold_output():
-                question = Question()
-                try:
-                    yield question
-                finally:
-                    question.close()
+            try:
+                with hold_output():
+                    question = Question()
+                    try:
+                        yield question
+                    finally:
+                        question.close()
+            finally:
+                self._resume()
 
 
 class Question:

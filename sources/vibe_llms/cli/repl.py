@@ -5,6 +5,7 @@ Each command of `repl_commands`, such as `/model`, is a method such as `_model`.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import re
@@ -13,6 +14,7 @@ import time
 import traceback
 from collections.abc import Sequence
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -47,9 +49,10 @@ from vibe_llms.cli.running import SECOND_PRESS_SECONDS, bound_import, hold_turn,
 from vibe_llms.cli.terminal import aside, columns, is_terminal, note, obeys, one_line, write
 from vibe_llms.cli.text import cut
 from vibe_llms.cli.tool_questions import produce_approver, produce_elicitor
+from vibe_llms.cli.typed_lines import TypedLines
 from vibe_llms.controls import Controls
 from vibe_llms.conversations.conversation import Conversation
-from vibe_llms.exceptions import ProviderError, RequestError
+from vibe_llms.exceptions import ProviderError, RequestError, RunFailed
 from vibe_llms.invocation.invokers import find_invoker
 from vibe_llms.messages.canisters import (
     AssistantCanister,
@@ -62,11 +65,18 @@ from vibe_llms.messages.canisters import (
 from vibe_llms.messages.contents import Content, TextualContent, repair_text, text_of
 from vibe_llms.session import Session, open_session
 
+if TYPE_CHECKING:
+    from vibe_llms.runs.run import Run
+
 # Commands that need no slash.
 _BARE = LEAVING | {"help"}
 
 #: Other names of commands, some of them known from llm.
 _ALIASES = {"/quit": "/exit", "!edit": "/edit", "!fragment": "/file"}
+#: These change the conversation, which a run that works on it does not expect.
+_CHANGING = frozenset(
+    ("/continue", "/regenerate", "/undo", "/fork", "/system", "/model", "/edit", "/rename")
+)
 _CONTINUE = "Continue exactly where you stopped."
 _LISTED = 10
 _SHOWN_CELLS = 50
@@ -95,11 +105,20 @@ class Repl:
         #: The last message if it has no answer: its id, and what was sent with it.
         self._unanswered: tuple[str, tuple[Canister, ...], tuple[Content, ...]] = ("", (), ())
         self._interrupted = -math.inf
+        #: What goes on with this conversation in the background; and a turn that begins to.
+        self._run: Run | None = None
+        self._detaching: asyncio.Task[Run] | None = None
+        self._typed: TypedLines | None = None
 
     def settle(self) -> None:
         """Finish the current drawing."""
         if self._display is not None:
             self._display.settle()
+
+    def resume(self) -> None:
+        """Read what is typed again, after a question."""
+        if self._typed is not None:
+            self._typed.open()
 
     async def hold(self) -> int:
         """Read and answer until the person leaves; returns the exit status."""
@@ -132,18 +151,23 @@ class Repl:
 
     async def _answer(self, line: str) -> int:
         if isinstance(line, Block):
+            await self._require_free()
             return await self._say(str(line))
         if line.startswith("//"):
+            await self._require_free()
             return await self._say(line[1:])
         if (word := line.strip().lower()) in _BARE:
             line = f"/{word}"
         name, _, rest = line.partition(" ")
         name = _ALIASES.get(name, name)
         if not name.startswith("/"):
+            await self._require_free()
             return await self._say(line)
         command = getattr(self, f"_{name[1:]}", None) if name in COMMANDS else None
         if command is None:
             raise RequestError(f"no command {name}; see /help; // sends a slash")
+        if name in _CHANGING:
+            await self._require_free()
         return await command(rest.strip()) or 0
 
     async def _say(self, text: str) -> int:
@@ -179,11 +203,16 @@ class Repl:
             streaming=self._options.stream,
         )
         display.begin(address_of(self.conversation))
+        self._typed = TypedLines(self._take)
         try:
-            turn, leave = await hold_turn(self.conversation, running)
+            with self._typed:
+                turn, leave = await hold_turn(self.conversation, running)
             display.finish()
         finally:
+            self._typed = None
             display.close()
+        if turn.stop_reason == StopReason.SUSPENDED:
+            return await self._leave_turn()
         await report_turn(self._session, self.conversation, turn, self._options)
         if turn.stop_reason == StopReason.INTERRUPTED:
             self._interrupted = time.monotonic()
@@ -192,6 +221,77 @@ class Repl:
         if is_terminal(sys.stderr):
             note("")
         return INTERRUPTED if leave else 0
+
+    def _take(self, line: str) -> None:
+        """Take a line that was typed while an answer is written."""
+        if line.strip() != "/detach":
+            self._draft = f"{self._draft}\n{line}" if self._draft else line
+        elif self._detaching is None:
+            runs = self._session.access_runs()
+            # A process in the background works on it, also when this one has ended.
+            runs.worker.pause()
+            self._detaching = asyncio.ensure_future(runs.detach(self.conversation))
+            self._detaching.add_done_callback(self._report_detached)
+
+    def _report_detached(self, task: asyncio.Task[Run]) -> None:
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        self._detaching = None
+        self.settle()
+        note(f"vibe-llms: {explain(error)}")
+
+    async def _leave_turn(self) -> int:
+        assert self._detaching is not None
+        task, self._detaching = self._detaching, None
+        self._run = await task
+        import_module("vibe_llms.cli.following").start_worker(self._session.configuration)
+        self._print(f"(it goes on in the background as {self._run.identity}; /follow shows it)")
+        return 0
+
+    async def _require_free(self) -> None:
+        """Go on where a run has ended; `RequestError` while it works on this conversation."""
+        if self._run is None:
+            return
+        record = await self._run.access()
+        if not record.status.ended:
+            raise RequestError(
+                f"{record.identity} still works on this conversation and is {record.status}; "
+                "/follow shows it, /new starts another conversation"
+            )
+        self._run = None
+        if record.conversation == self.conversation.identity:
+            await self.conversation.refresh()
+        else:
+            await self._start(None, record.conversation)
+
+    async def _detach(self, _: str) -> None:
+        raise RequestError("type /detach while an answer is written")
+
+    async def _follow(self, identity: str) -> None:
+        run = self._run
+        if identity:
+            run = await self._session.access_run(identity)
+        if run is None:
+            raise RequestError("nothing goes on in the background here; /follow ID, see /runs")
+        runs = import_module("vibe_llms.cli.runs")
+        self._session.access_runs().worker.pause()
+        display = produce_text_display(self._options)
+        if not await runs.watch(self._session, run, display):
+            self._print(f"\n(the run is {run.record.status}; /follow shows it again)")
+        elif run.record.error:
+            raise RunFailed(run.record.error, error=run.record.kind)
+        elif run is self._run:
+            await self._require_free()
+
+    async def _runs(self, count: str) -> None:
+        if count and not re.fullmatch(r"[1-9]\d{0,5}", count):
+            raise RequestError(f"/runs needs a number of runs, not {count!r}")
+        runs = import_module("vibe_llms.cli.runs")
+        found = await runs.survey_runs(self._session, limit=int(count or _LISTED))
+        for record in found:
+            write(sys.stdout, runs.draw_run(record))
+        if not found:
+            self._print("(nothing in the background yet; type /detach while an answer is written)")
 
     async def _help(self, _: str) -> None:
         note(draw_help(columns(sys.stderr)))
@@ -285,6 +385,7 @@ class Repl:
             # The instructions of the agent would be added to a conversation of another kind.
             options = msgspec.structs.replace(options, agent=None, variables=())
         self.conversation = await open_conversation(self._session, options)
+        self._run = None
 
     async def _export(self, file: str) -> None:
         if not file:
@@ -434,7 +535,12 @@ async def hold_repl(options: Options, said: Said = Said()) -> int:
 
     repl: Repl | None = None
     overrides = await overrides_of(options)
-    questions = Questions(settle)
+
+    def resume() -> None:
+        if repl is not None:
+            repl.resume()
+
+    questions = Questions(settle, resume)
     async with open_session(
         event_handler=print_notices(quiet=options.quiet),
         configuration=overrides.settings,

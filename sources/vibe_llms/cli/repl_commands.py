@@ -33,6 +33,11 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "/undo": ("[N]", "undo the last N turns"),
         "/copy": ("[code]", "copy the last answer, or its last code block, to the clipboard"),
     },
+    "Background": {
+        "/detach": ("", "while an answer is written: let it go on in the background"),
+        "/follow": ("[ID]", "show the answer that goes on in the background"),
+        "/runs": ("[N]", "list the last N answers in the background"),
+    },
     "Model": {
         "/model": ("[NAME]", "show the current model, or change it"),
         "/system": ("[TEXT]", "show the system prompts, or add one"),

@@ -329,6 +329,11 @@ class Conversation:
         history = await finish(self._history.fork(end, name=name))
         return self._twin(history)
 
+    @property
+    def running(self) -> RunningTurn | None:
+        """The turn that is running."""
+        return self._running if self.busy else None
+
     async def undo(self, turns: int = 1) -> Conversation:
         """A fork without the last turns. It takes over the name and the place in lists.
 

@@ -10,14 +10,14 @@ from typing import Any, Generic, Self
 
 from vibe_llms.conversations.history import finish
 from vibe_llms.conversations.outputs import read_partial
-from vibe_llms.conversations.turns import TurnRun
+from vibe_llms.conversations.turns import Handover, TurnRun
 from vibe_llms.events import (
     Event,
     MessageProgressEvent,
     MessageStartedEvent,
     TextChunk,
 )
-from vibe_llms.exceptions import StorageError
+from vibe_llms.exceptions import RequestError, StorageError
 from vibe_llms.messages.canisters import StopReason, T, Turn
 
 _QUEUED_EVENTS = 256
@@ -40,6 +40,25 @@ class RunningTurn:
         # A task that has not begun would never begin.
         if self._begun:
             self.task.cancel()
+
+    @property
+    def handover(self) -> Handover:
+        """What a run needs to continue the turn."""
+        return self._run.handover
+
+    async def suspend(self) -> Handover:
+        """End the turn so that a run continues it; waits for calls that are running.
+
+        `RequestError` if it has ended by then.
+        """
+        if self._run.suspend():
+            self.interrupt()
+        await asyncio.wait([self.task])
+        if self.task.cancelled() or self.task.exception() is not None:
+            raise RequestError("the turn has failed")
+        if self.task.result().stop_reason != StopReason.SUSPENDED:
+            raise RequestError("the turn has ended")
+        return self._run.handover
 
     async def end(self) -> None:
         """Cancel the turn if it runs, and wait for its end, however often that is cancelled.

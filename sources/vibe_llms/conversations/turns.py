@@ -9,6 +9,7 @@ from functools import partial
 from itertools import groupby
 from operator import attrgetter
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from vibe_llms.configuration import ToolSettings
@@ -113,6 +114,7 @@ class TurnRun:
         #: The results of calls that asked the user.
         self._answers: dict[str, ResultCanister] = {}
         self._counts = True
+        self._invoking = self._suspending = False
         self._record = request.record
         if self._record is not None and self._record.resumed:
             self._rejoin(self._record)
@@ -145,11 +147,12 @@ class TurnRun:
                     await self._record.vouch(self._vouched)
                 await self._begin_keeping(said)
             reason = await self._hold()
-            if self._request.form is not None:
+            if self._request.form is not None and reason != StopReason.SUSPENDED:
                 reason = await self._require(self._request.form, reason)
         except asyncio.CancelledError:
-            reason = StopReason.INTERRUPTED
-            raise
+            reason = StopReason.SUSPENDED if self._suspending else StopReason.INTERRUPTED
+            if not self._suspending:
+                raise
         except ContextOverflow:
             withdrawn = True
             if len(self._history.canisters) > self._start:
@@ -161,6 +164,20 @@ class TurnRun:
             if reason != StopReason.SUSPENDED:
                 self._conclude(reason, withdrawn=withdrawn)
         return self.result(reason)
+
+    def suspend(self) -> bool:
+        """Have a run continue the turn; returns whether its task is to be cancelled now.
+
+        Otherwise calls are running, and the turn ends with them. A reply that has not arrived whole
+        is not kept: the run asks for it again.
+        """
+        self._suspending = True
+        return not self._invoking
+
+    @property
+    def handover(self) -> Handover:
+        """What a run needs to continue the turn."""
+        return Handover(self._request, self._prompt, frozenset(self._vouched))
 
     def _conclude(self, reason: str, *, withdrawn: bool) -> None:
         try:
@@ -302,6 +319,8 @@ class TurnRun:
         """Ask and run calls until the model is done; returns why it ended."""
         reply, answered = self._find_open_reply()
         while True:
+            if self._suspending:
+                return StopReason.SUSPENDED
             reply = reply or await self._ask()
             ending = reply[-1].ending
             reason = ending.reason if ending is not None else StopReason.FINISHED
@@ -391,6 +410,7 @@ class TurnRun:
         received.clear()
         messages = self._messages
         traced = self._settings.tracer.request(self._describe_request(messages))
+        whole = False
         try:
             with self._limited(), traced as span:
                 context = self._produce_context(span)
@@ -407,10 +427,12 @@ class TurnRun:
                 )
             reply = tuple(map(self._dispatcher.settle, reply))
             received[:] = reply
+            whole = True
         finally:
             await self._finish_keeping()
             # However it ended: what had arrived is kept, before any of its calls runs.
-            if any(_is_worth_keeping(canister) for canister in received):
+            kept = whole or not self._suspending
+            if kept and any(_is_worth_keeping(canister) for canister in received):
                 await self._keep(tuple(received))
         return reply
 
@@ -474,8 +496,12 @@ class TurnRun:
         if (record := self._record) is not None:
             ask = partial(record.ask, holds=True)
             execution = replace(execution, begin=record.begin_call, ask=ask)
-        with self._offered_documents():
-            return await execute(calls, execution)
+        self._invoking = True
+        try:
+            with self._offered_documents():
+                return await execute(calls, execution)
+        finally:
+            self._invoking = False
 
     async def _admit(self, invocation: InvocationCanister, invoker: Invoker) -> str:
         refusal = await self._settings.services.gatekeeper.admit(
@@ -643,6 +669,14 @@ class TurnRun:
     def _give(self, canisters: Sequence[Canister]) -> Sequence[Canister]:
         """Messages as the model is given them: some documents as text."""
         return self._memo.documents.apply(self._settings.model, canisters)
+
+
+class Handover(Struct, frozen=True):
+    """A turn that a run continues: what was asked for, and which documents are trusted."""
+
+    request: TurnRequest
+    prompt: Sequence[Canister]
+    vouched: frozenset[str]
 
 
 class CallLimits:

@@ -120,12 +120,42 @@ class Runs:
         `controls` are merged over those of the conversation. `origin` is kept in the record. If a
         run has the `request` already, it is returned.
         """
-        history = conversation.history
-        if history.archive is None:
-            raise RequestError("a run is stored, and this conversation is not: begin it with save")
         if not prompt:
             raise RequestError("a run needs a prompt")
-        now = datetime.now(UTC)
+        recipe = self._write_recipe(conversation, instructions, controls or Controls())
+        return await self._create(conversation, prompt, recipe, origin=origin, request=request)
+
+    async def detach(self, conversation: Conversation) -> Run:
+        """Continue the turn of a conversation that is running as a run.
+
+        Calls that are running are waited for. A reply that has not arrived whole is asked for
+        again. `RequestError` if no other process could continue it, and then it goes on here.
+        """
+        running = conversation.running
+        if running is None:
+            raise RequestError("no turn of this conversation is running")
+        request = running.handover.request
+        if not request.said:
+            raise RequestError("only a turn with a prompt goes on as a run")
+        if request.form is not None or request.invokers is not None or request.record is not None:
+            raise RequestError("a turn with typed output or its own tools does not go on as a run")
+        recipe = self._write_recipe(conversation, (), request.controls or Controls())
+        handover = await running.suspend()
+        return await self._create(
+            conversation, handover.prompt, recipe, vouched=tuple(handover.vouched)
+        )
+
+    async def _create(
+        self,
+        conversation: Conversation,
+        prompt: Sequence[Canister],
+        recipe: Recipe,
+        *,
+        origin: bytes = b"",
+        request: RequestKey | None = None,
+        vouched: tuple[str, ...] = (),
+    ) -> Run:
+        history, now = conversation.history, datetime.now(UTC)
         opening = () if history.stored else history.canisters
         record = RunRecord(
             # As short as those of conversations, because people type it.
@@ -133,7 +163,7 @@ class Runs:
             user=self.user,
             conversation=conversation.identity,
             status=RunStatus.QUEUED,
-            recipe=self._write_recipe(conversation, instructions, controls or Controls()),
+            recipe=recipe,
             prompt=write_lines(prompt),
             opening=write_lines(opening),
             details=None if history.stored else history.details,
@@ -141,6 +171,7 @@ class Runs:
             updated=now,
             origin=origin,
             request=request,
+            vouched=vouched,
         )
         self._begun[record.identity] = conversation
         # A run that is kept is worked on, even if who started it is gone by then.
@@ -246,6 +277,8 @@ class Runs:
     def _write_recipe(
         self, conversation: Conversation, instructions: Sequence[str], controls: Controls
     ) -> Recipe:
+        if conversation.history.archive is None:
+            raise RequestError("a run is stored, and this conversation is not: begin it with save")
         settings = conversation.settings
         toolbox = settings.toolbox
         problems = [

@@ -252,7 +252,7 @@ class RunJob:
         self._identity = lambda: conversation.identity
         history = conversation.canisters
         self.resumed = any(one.identity == prompt[0].identity for one in history)
-        if run.epoch > 1:
+        if run.epoch > 1 or self.resumed:
             await self._continue(conversation, {one.identity for one in prompt})
         self._report_moved()
         self._approvals = {
