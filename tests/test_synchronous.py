@@ -31,12 +31,13 @@ from vibe_llms.exceptions import (
     StorageError,
 )
 from vibe_llms.messages.canisters import AssistantCanister, StopReason
+from vibe_llms.runs import MessageDelta, Run, RunEnded, RunStatus
 from vibe_llms.storage.archive import DirectoryArchive
 from vibe_llms.synchronous import Errand, Portal, Session, open_session
 from vibe_llms.testing import Part, Script, ScriptedReply, check_events, scripted_model
 
 #: What runs need of a conversation.
-OF_RUNS = ("begin_recorded", "history", "read_prompt", "refresh", "settings")
+OF_RUNS = ("begin_recorded", "history", "read_prompt", "refresh", "running", "settings")
 LONG = Part(delay_seconds=3600)
 SLOW = ScriptedReply(parts=(Part(text=("It ", "is ")), LONG), when="wait")
 WORKS = ScriptedReply(parts=(Part(text="Works."),), when=".")
@@ -110,10 +111,10 @@ def test_every_public_method_has_its_twin() -> None:
                     "open_ensemble",
                 ),
                 *("survey_addresses", "survey_providers"),
-                # A program that does not await has no loop in which others go on.
-                *("access_run", "access_runs", "registered_invokers", "start", "survey_runs"),
+                *("access_runs", "registered_invokers"),
             },
         ),
+        (synchronous.Run, Run, set()),
         (synchronous.Background, hooks.Background, {"add", "postpone", "tasks"}),
     ):
         names = {name for name in vars(inner) if not name.startswith("_")}
@@ -493,3 +494,15 @@ def test_the_text_of_a_turn_can_be_looped_over(session: synchronous.Session) -> 
     for _ in conversation.stream("wait").text():
         break
     assert not conversation._inner.busy
+
+
+def test_a_run_is_followed_and_cancelled_without_awaiting(session: synchronous.Session) -> None:
+    run = session.start(session.begin("scripted/demo"), "Hello!")
+    events = [event for _, event in run.events()]
+    text = "".join(one.text for one in events if isinstance(one, MessageDelta))
+    assert text == run.result().text == run.read().text
+    assert isinstance(events[-1], RunEnded)
+    assert run.access() == run.record
+    assert [one.identity for one in session.survey_runs()] == [run.identity]
+    assert session.access_run(run.identity).cancel() is RunStatus.COMPLETED
+    assert (run.survey_approvals(), run.survey_questions()) == ([], [])

@@ -20,7 +20,7 @@ import threading
 from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager, contextmanager, suppress
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from vibe_llms import hooks
 from vibe_llms import session as sessions
@@ -35,6 +35,16 @@ from vibe_llms.hooks import TurnHook
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import Canister, T, Turn
 from vibe_llms.providers.interfaces import Model
+
+if TYPE_CHECKING:
+    from vibe_llms.controls import Controls
+    from vibe_llms.conversations.prompts import Prompt
+    from vibe_llms.invocation.approval import Decision
+    from vibe_llms.invocation.questions import ElicitationAnswer
+    from vibe_llms.messages.canisters import InvocationCanister
+    from vibe_llms.runs.events import RunEvent
+    from vibe_llms.runs.interfaces import CallApproval, RunQuestion, RunRecord, RunStatus
+    from vibe_llms.runs.run import Run as RecordedRun
 
 P = ParamSpec("P")
 I = TypeVar("I")  # noqa: E741  (the asynchronous thing within)
@@ -331,6 +341,79 @@ class Conversation(_Face[asynchronous.Conversation]):
     count_tokens = _through(asynchronous.Conversation.count_tokens)
 
 
+class Run(_Face[Any]):
+    """A run, as `vibe_llms.runs.Run`, for callers that do not `await`."""
+
+    _inner: RecordedRun
+
+    @property
+    def identity(self) -> str:
+        """Its identity; any process finds the run by it."""
+        return self._inner.identity
+
+    @property
+    def record(self) -> RunRecord:
+        """What was known of it when it was last looked at."""
+        return self._inner.record
+
+    def access(self) -> RunRecord:
+        """What is known of it now."""
+        return self._portal.call(self._inner.access())
+
+    def events(self, *, after: int = 0) -> Iterator[tuple[int, RunEvent]]:
+        """The events after a cursor, each with its own cursor, until the run ends.
+
+        It can be called at any time, also after the end. A follower that continues with the cursor
+        of the last event that arrived gets every later one once.
+        """
+        events = self._inner.events(after=after)
+
+        async def step() -> tuple[int, RunEvent] | None:
+            return await anext(events, None)
+
+        while (event := self._portal.call(step())) is not None:
+            yield event
+
+    def survey_approvals(self) -> Sequence[CallApproval]:
+        """The calls that it waits or waited for."""
+        return self._portal.call(self._inner.survey_approvals())
+
+    def decide(self, invocation: str | InvocationCanister, decision: Decision) -> CallApproval:
+        """Decide on a call that the run waits for; it continues in any process that works on runs.
+
+        `DecisionRefused` if it was decided otherwise before. What a decision remembers is not used:
+        it holds for this call.
+        """
+        return self._portal.call(self._inner.decide(invocation, decision))
+
+    def survey_questions(self) -> Sequence[RunQuestion]:
+        """The questions that it asks or asked."""
+        return self._portal.call(self._inner.survey_questions())
+
+    def answer(self, question: str, answer: ElicitationAnswer) -> RunQuestion:
+        """Answer a question of the run; it continues in any process that works on runs.
+
+        `AnswerInvalid` if the answer does not fit the form, `DecisionRefused` if the question was
+        answered otherwise before.
+        """
+        return self._portal.call(self._inner.answer(question, answer))
+
+    def cancel(self) -> RunStatus:
+        """Ask for its end; the worker that has it ends the request within a second.
+
+        Returns its status. What arrived is kept.
+        """
+        return self._portal.call(self._inner.cancel())
+
+    def result(self) -> Turn:
+        """The finished turn; waits for its end. `RunFailed` says why there is none."""
+        return self._portal.call(self._inner.result())
+
+    def read(self) -> Turn:
+        """What is durable of its turn by now."""
+        return self._portal.call(self._inner.read())
+
+
 class Background(_Face[hooks.Background]):
     """The background work of a session, for callers that do not `await`."""
 
@@ -361,6 +444,36 @@ class Session(_Face[sessions.Session]):
     search = _through(sessions.Session.search)
     load = _through(sessions.Session.load)
     remove = _through(sessions.Session.remove)
+
+    survey_runs = _through(sessions.Session.survey_runs)
+
+    def start(
+        self, conversation: Conversation, prompt: Prompt, *, controls: Controls | None = None
+    ) -> Run:
+        """Begin a turn that does not depend on this process, and return at once.
+
+        The turn is recorded: any process follows, cancels or approves it by its identity, and if
+        this process dies, another one that works on runs continues it. `ConversationBusy` if the
+        conversation has such a turn already; `RequestError` if no other process could rebuild it,
+        for example because a tool was not given to `open_session(invokers=...)`. `controls` are
+        merged over those of the conversation.
+        """
+        begun = self._inner.start(conversation._inner, prompt, controls=controls)
+        return Run(self._portal, self._portal.call(begun))
+
+    def detach(self, conversation: Conversation) -> Run:
+        """Let the turn of a conversation that is running go on as a run, which any process follows.
+
+        Its `converse` returns with the stop reason `suspended`. Calls that are running are waited
+        for; a reply that has not arrived whole is asked for again. `RequestError` if no other
+        process could continue it; then it goes on here.
+        """
+        left = self._inner.detach(conversation._inner)
+        return Run(self._portal, self._portal.call(left))
+
+    def access_run(self, run: str) -> Run:
+        """A run, by its identity or at least the first 4 characters of it."""
+        return Run(self._portal, self._portal.call(self._inner.access_run(run)))
 
     @property
     def background(self) -> Background:
