@@ -163,7 +163,7 @@ def test_an_unknown_ensemble_is_an_error(row: Path) -> None:
     outcome = invoke("-T", "nonesuch", "Go.")
     assert outcome.status == 78
     assert (
-        "there is no 'nonesuch'; there are python, images, documents, web, memory, fake"
+        "there is no 'nonesuch'; there are python, images, documents, web, memory, user, fake"
         in outcome.errors
     )
 

@@ -640,7 +640,7 @@ def test_tools_are_listed_offered_and_withheld(home: Path, tmp_path: Path) -> No
     assert lines[1:4] == [
         "one/look  allow  Look.",
         "one/push  ask    Push.",
-        "(not opened: python, images, documents, web, memory, two; /tools on NAME opens one)",
+        "(not opened: python, images, documents, web, memory, user, two; /tools on NAME opens one)",
     ]
     assert "(two is offered now)" in lines
     assert lines[7:11] == [
@@ -656,14 +656,14 @@ def test_tools_are_listed_offered_and_withheld(home: Path, tmp_path: Path) -> No
 
 def test_without_tools_a_hint_is_printed(home: Path) -> None:
     assert (
-        "(not opened: python, images, documents, web, memory; /tools on NAME opens one)"
+        "(not opened: python, images, documents, web, memory, user; /tools on NAME opens one)"
         in hold("/tools")[2]
     )
     home.mkdir(parents=True, exist_ok=True)
     (home / "config.toml").write_text(
         "".join(
             f"[ensembles.{name}]\nenabled = false\n"
-            for name in ("python", "images", "documents", "web", "memory")
+            for name in ("python", "images", "documents", "web", "memory", "user")
         )
     )
     assert "(no tools; vibe-llms mcp add" in hold("/tools")[2]

@@ -79,7 +79,7 @@ def test_without_ensembles_a_hint_is_printed() -> None:
     outcome = invoke("tools", "list")
     assert (outcome.status, outcome.output) == (0, "")
     assert "vibe-llms mcp add" in outcome.errors
-    assert "(not opened: python, images, documents, web, memory;" in outcome.errors
+    assert "(not opened: python, images, documents, web, memory, user;" in outcome.errors
     assert invoke("tools", "list", "--json") == (0, "[]\n", "")
 
 

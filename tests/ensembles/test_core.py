@@ -130,7 +130,7 @@ async def test_an_ensemble_that_is_required_is_an_error() -> None:
         (
             {"b": {"module": "probing"}},
             ConfigurationError,
-            "there is no 'a'; there are python, images, documents, web, memory, b",
+            "there is no 'a'; there are python, images, documents, web, memory, user, b",
         ),
         ({"a": {"module": "nonesuch"}}, RegistrationError, "there is no module 'nonesuch'"),
         ({"a": {"module": "probing", "fial": 1}}, ConfigurationError, "fial"),
