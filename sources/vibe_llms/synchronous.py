@@ -374,6 +374,10 @@ class Run(_Face[Any]):
         while (event := self._portal.call(step())) is not None:
             yield event
 
+    def survey_events(self) -> Sequence[RunEvent]:
+        """The events that are recorded by now."""
+        return self._portal.call(self._inner.survey_events())
+
     def survey_approvals(self) -> Sequence[CallApproval]:
         """The calls that it waits or waited for."""
         return self._portal.call(self._inner.survey_approvals())
