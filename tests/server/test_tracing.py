@@ -78,10 +78,15 @@ async def test_a_stored_response_lies_within_the_request_that_began_it(
 ) -> None:
     async with traced.http() as client:
         body = {"model": "scripted/demo", "input": "Hello", "background": True}
-        identity = (await client.post("/v1/responses", json=body)).json()["id"]
-        async with asyncio.timeout(30):
-            while (await client.get(f"/v1/responses/{identity}")).json()["status"] != "completed":
-                await asyncio.sleep(0.01)
+        for _ in range(2):
+            identity = (await client.post("/v1/responses", json=body)).json()["id"]
+            path = f"/v1/responses/{identity}"
+            async with asyncio.timeout(30):
+                while (await client.get(path)).json()["status"] != "completed":
+                    await asyncio.sleep(0.01)
+    spans = zip(recording.spans, recording.tree, strict=True)
+    turns = [one for one, path in spans if path == "POST /v1/responses > invoke_agent"]
+    assert len({one.context.trace_id for one in turns if one.context}) == 2
     assert "POST /v1/responses > invoke_agent > chat demo > attempt" in recording.tree
     assert "GET /v1/responses/{response}" in recording.tree
     assert not any("GET /v1/responses/{response} > invoke_agent" in one for one in recording.tree)

@@ -124,7 +124,8 @@ class RunWorker:
 
     def _start(self) -> None:
         if self._task is None:
-            self._task = asyncio.create_task(self._work(), name="worker of runs")
+            # In no context: a run of another process has nothing to do with who asked first.
+            self._task = asyncio.create_task(self._work(), name="worker of runs", context=Context())
             self._beating = asyncio.create_task(self._beat(), name="leases of runs")
 
     async def close(self) -> None:
