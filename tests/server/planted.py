@@ -247,15 +247,13 @@ class Planted(Struct, frozen=True):
 
 BUGS = {
     "shown-before-durable": Planted(
-        show_before_durable, kill_before_a_reply_is_durable, "a message was lost"
+        show_before_durable, kill_before_a_reply_is_durable, "was lost"
     ),
     "not-marked": Planted(mark_no_call, kill_after_an_effect, "an effect was repeated"),
-    "not-durable": Planted(
-        acknowledge_before_durable, kill_before_a_reply_is_durable, "a message was lost"
-    ),
-    "cursor-early": Planted(follow_from(-1), no_moment, "a cursor came twice"),
-    "cursor-late": Planted(follow_from(1), no_moment, "lost"),
-    "repeated": Planted(repeat_after_a_takeover, kill_after_an_effect, "an event came twice"),
+    "not-durable": Planted(acknowledge_before_durable, kill_before_a_reply_is_durable, "was lost"),
+    "cursor-early": Planted(follow_from(-1), no_moment, "came twice"),
+    "cursor-late": Planted(follow_from(1), no_moment, "was lost"),
+    "repeated": Planted(repeat_after_a_takeover, kill_after_an_effect, "came twice"),
     "not-announced": Planted(
         announce_nothing, kill_before_a_reply_is_durable, "that was not announced"
     ),

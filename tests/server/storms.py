@@ -338,7 +338,7 @@ def check_response(follower: ResponseFollower) -> None:
     assert indices == [*range(len(indices))], "two items have one place"
     texts: dict[str, str] = {}
     for one in seen:
-        if one["type"].endswith("_text.delta"):
+        if one["type"].endswith(".delta"):
             texts[one["item_id"]] = texts.get(one["item_id"], "") + one["delta"]
     again = {one["message"] for one in seen if one["type"] == "x:response.continued"}
     shown = {
