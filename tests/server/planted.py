@@ -233,7 +233,7 @@ def reserve_nothing() -> None:
 
 
 class Planted(Struct, frozen=True):
-    """A bug, the moment at which it matters, how many servers it needs, and what is found.
+    """A bug, the moment at which it matters, how many servers it needs, and what is complained of.
 
     A slow reply takes nearly as long as a lease.
     """
@@ -251,9 +251,9 @@ BUGS = {
     ),
     "not-marked": Planted(mark_no_call, kill_after_an_effect, "an effect was repeated"),
     "not-durable": Planted(acknowledge_before_durable, kill_before_a_reply_is_durable, "was lost"),
-    "cursor-early": Planted(follow_from(-1), no_moment, "came twice"),
+    "cursor-early": Planted(follow_from(-1), no_moment, "came twice|was lost"),
     "cursor-late": Planted(follow_from(1), no_moment, "was lost"),
-    "repeated": Planted(repeat_after_a_takeover, kill_after_an_effect, "came twice"),
+    "repeated": Planted(repeat_after_a_takeover, kill_after_an_effect, "came twice|was lost"),
     "not-announced": Planted(
         announce_nothing, kill_before_a_reply_is_durable, "that was not announced"
     ),

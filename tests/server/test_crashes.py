@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -43,7 +44,8 @@ async def test_each_promise_is_broken_by_a_bug_and_kept_without_it(
 ) -> None:
     for name in [*BUGS][: rounds(1, len(BUGS))]:
         planted = BUGS[name]
-        assert planted.found in await judge(tmp_path / name, planted, name), name
+        found = await judge(tmp_path / name, planted, name)
+        assert re.search(planted.found, found), f"{name}: {found}"
         if rounds(0, 1):
             without = f"{name}-moment"
             assert not await judge(tmp_path / without, planted, without), name
