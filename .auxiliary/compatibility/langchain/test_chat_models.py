@@ -14,11 +14,15 @@ from langchain_core.language_models import BaseChatModel
 from langchain_openai import ChatOpenAI
 from langchain_tests.integration_tests import ChatModelIntegrationTests
 
+#: Another name of the same model.
+OTHER = "gpt-6-astra"
 URL, KEY = os.environ["TEST_API_BASE_URL"], "My API Key"
 
 
 class TestChatCompletions(ChatModelIntegrationTests):
     """`ChatOpenAI` by Chat Completions."""
+
+    model_override_value = OTHER
 
     @property
     def chat_model_class(self) -> type[BaseChatModel]:
@@ -47,6 +51,8 @@ class TestResponses(TestChatCompletions):
 
 class TestMessages(ChatModelIntegrationTests):
     """`ChatAnthropic` by Messages."""
+
+    model_override_value = OTHER
 
     @property
     def chat_model_class(self) -> type[BaseChatModel]:
