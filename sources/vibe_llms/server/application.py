@@ -23,7 +23,10 @@ _LOGGER = get_logger("vibe_llms.server")
 _CLOSED = 499
 _BEARER = b"bearer "
 #: What pages of allowed origins may send.
-_READ_HEADERS = b"authorization, x-api-key, api-key, content-type, last-event-id, anthropic-version"
+_READ_HEADERS = (
+    b"authorization, x-api-key, api-key, x-provider-key, content-type, idempotency-key, "
+    b"last-event-id, anthropic-version"
+)
 
 
 class Application:
