@@ -261,7 +261,7 @@ BUGS = {
         show_before_recorded, kill_before_events_are_recorded, "that was not announced"
     ),
     "not-renewed": Planted(
-        renew_nothing, no_moment, "from a worker that lived", servers=2, slow=True
+        renew_nothing, no_moment, "a worker that lived|was lost", servers=2, slow=True
     ),
     "not-fenced": Planted(
         check_no_epoch, stop_before_a_reply_is_durable, "that no history has", servers=2
