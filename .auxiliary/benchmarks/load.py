@@ -36,7 +36,8 @@ class Order(Struct, kw_only=True, omit_defaults=True):
     connections: int
     requests: int = 10**9
     seconds: float = 10**9
-    read_seconds: float = 0
+    #: The connections begin one after the other within so many seconds.
+    spread_seconds: float = 0
 
 
 class Load(Struct, kw_only=True):
@@ -131,7 +132,10 @@ class Loading:
         ]
         begun = time.perf_counter()
         until = begun + self._order.seconds
-        await asyncio.gather(*(self._ask(connection, until) for _, connection in connections))
+        apart = self._order.spread_seconds / len(connections)
+        await asyncio.gather(
+            *(self._ask(one, until, number * apart) for number, (_, one) in enumerate(connections))
+        )
         seconds = time.perf_counter() - begun
         for transport, _ in connections:
             transport.close()
@@ -143,7 +147,8 @@ class Loading:
             firsts=sorted(self._firsts),
         )
 
-    async def _ask(self, connection: Connection, until: float) -> None:
+    async def _ask(self, connection: Connection, until: float, wait: float) -> None:
+        await asyncio.sleep(wait)
         while self._number < self._order.requests and time.perf_counter() < until:
             self._number += 1
             await connection.ask(b"%b%09d%b" % (self._head, self._number, self._tail))

@@ -262,6 +262,9 @@ def _measure(
     seconds: float | None = None,
 ) -> Measured:
     order = kind.order(server.url, stream=stream, model=model)
+    if model == "late":
+        # All at the same instant would measure a queue of 50.
+        order = msgspec.structs.replace(order, spread_seconds=LATE_SECONDS)
     # The first ones open connections and make what is made once.
     _run_load(server, msgspec.structs.replace(order, requests=2 * CONNECTIONS))
     return _run_load(server, msgspec.structs.replace(order, seconds=seconds or bench.seconds))
