@@ -183,11 +183,12 @@ def measure_latency(bench: Bench) -> Iterator[Row]:
     servers = [(bench.ours, UNSTORED), (bench.ours, STORED)]
     if bench.litellm is not None:
         servers.append((bench.litellm, UNSTORED))
+    direct = _measure(bench, bench.upstream, UNSTORED, model="late").load
     for server, kind in servers:
         ours = server is bench.ours
         load = _measure(bench, server, kind, model="late", seconds=2 * bench.seconds).load
         for share, bar in ((0.5, 3.0), (0.99, 13.0)):
-            added = (quantile(load.taken, share) - LATE_SECONDS) * 1e3
+            added = (quantile(load.taken, share) - quantile(direct.taken, share)) * 1e3
             yield _compare(
                 f"{_name(server, kind)}: added latency of {CONNECTIONS} at once, p{share * 100:g}",
                 {"ours" if ours else server.name: added, f"{bar:g} ms": bar},
