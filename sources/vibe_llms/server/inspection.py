@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import sqlite3
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 
 from vibe_llms.configuration import Configuration
-from vibe_llms.exceptions import ConfigurationError
+from vibe_llms.exceptions import ConfigurationError, RequestError
 from vibe_llms.runs.database import inspect_runs
 from vibe_llms.server.settings import ServerSettings, read_server_settings
-from vibe_llms.server.sockets import AddressUnusable, bind, is_loopback
+from vibe_llms.server.sockets import bind, is_loopback
 from vibe_llms.server.users import LOCAL, User, find_users
 from vibe_llms.storage.inspection import inspect_mode
 from vibe_llms.storage.interfaces import Diagnosis
@@ -65,9 +66,9 @@ def _inspect_packages() -> Iterator[Diagnosis]:
 def _inspect_address(settings: ServerSettings, users: Mapping[str, User]) -> Iterator[Diagnosis]:
     try:
         bind(settings.host, settings.port).close()
-    except AddressUnusable as error:
-        # The port of a server that runs.
-        if not error.in_use:
+    except RequestError as error:
+        # A port that is in use is that of a server that runs.
+        if getattr(error.__cause__, "errno", None) != errno.EADDRINUSE:
             yield Diagnosis("server", "server", str(error), "set host and port in [server]")
     if not users and not is_loopback(settings.host):
         text = f"it listens on {settings.host}, and its first start would print a key into its log"

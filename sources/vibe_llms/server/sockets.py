@@ -15,16 +15,8 @@ _REASONS = {
 }
 
 
-class AddressUnusable(RequestError):
-    """The server cannot listen at an address; `in_use` if another program does."""
-
-    def __init__(self, message: str, *, in_use: bool) -> None:
-        super().__init__(message)
-        self.in_use = in_use
-
-
 def bind(host: str, port: int) -> socket.socket:
-    """A socket that is bound to an address; `AddressUnusable` says why there can be none."""
+    """A socket that is bound to an address; `RequestError` says why there can be none."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # Only sockets that say TCP are set by asyncio to send small packets at once.
     bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -37,9 +29,8 @@ def bind(host: str, port: int) -> socket.socket:
         why = _REASONS.get(error.errno or 0)
         if isinstance(error, socket.gaierror):
             why = "it is no address of this machine; choose another: --host"
-        raise AddressUnusable(
-            f"cannot listen on {host}, port {port}: {why or error.strerror}",
-            in_use=error.errno == errno.EADDRINUSE,
+        raise RequestError(
+            f"cannot listen on {host}, port {port}: {why or error.strerror}"
         ) from error
     return bound
 

@@ -57,7 +57,7 @@ from vibe_llms.providers.contract.filter import Hearing
 from vibe_llms.providers.contract.model import ContractModel
 from vibe_llms.providers.contract.selection import settle_tools
 from vibe_llms.providers.interfaces import Loader, TokenCount, TurnContext, refuse_loading
-from vibe_llms.providers.scripted.client import ScriptedProvider
+from vibe_llms.providers.scripted.client import ScriptedModel, ScriptedProvider
 from vibe_llms.testing import Part, ScriptedReply, check_provider, scripted_model
 
 REASONED = ScriptedReply(parts=(Part(reasoning=("Let ", "me see.")), Part(text=(CALL,))))
@@ -523,9 +523,7 @@ class WrappingClient:
         self.inner, self.event_handler = inner, event_handler
 
     async def access_model(self, name: str) -> ContractModel:
-        model = await self.inner.access_model(name)
-        model._script = improvise
-        return Contracted(model, self.event_handler)
+        return Contracted(ScriptedModel(self.inner, name, improvise), self.event_handler)
 
     async def survey_models(self) -> Sequence[ContractModel]:
         return [await self.access_model("demo")]

@@ -14,7 +14,7 @@ def embed_text(text: str, dimensions: int = DIMENSIONS) -> Sequence[float]:
     """The vector of a text: each word adds to one of the numbers.
 
     >>> embed_text("Red, red and blue", 6)
-    (1.0, 0.0, 2.0, 1.0)
+    (0.0, 3.0, 0.0, 0.0, 0.0, 1.0)
     """
     vector = [0.0] * dimensions
     for word in _WORD.findall(text.lower()) or [text]:
