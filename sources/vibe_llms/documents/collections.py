@@ -171,6 +171,10 @@ class _Definition(Struct, frozen=True):
     paths: tuple[str, ...] = ()
 
 
+# msgspec 0.22 crashes where two threads are the first to use a type, so it is used here first.
+msgspec.json.Decoder(_Definition)
+
+
 def survey_files(paths: Iterable[str]) -> Iterator[tuple[str, os.stat_result | OSError]]:
     """The regular files at and below some paths, each once, with their status.
 

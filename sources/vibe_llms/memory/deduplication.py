@@ -114,6 +114,9 @@ class _State(Struct):
     last: datetime
 
 
+_DECODER = msgspec.json.Decoder(_State)
+
+
 class _Found(Struct, frozen=True):
     group: Group
     known: Sequence[IndexRecord]
@@ -276,7 +279,7 @@ def read_last(folder: Path, scope: Scope) -> datetime | None:
     """When the facts of a scope were deduplicated last, in the memory in a folder."""
     try:
         data = read_file(folder / UPKEEP / str(scope) / _LAST, LARGEST_SETTINGS)
-        last = msgspec.json.decode(data, type=_State).last
+        last = _DECODER.decode(data).last
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return None
     return last if last.tzinfo is not None else last.replace(tzinfo=UTC)

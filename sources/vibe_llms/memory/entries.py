@@ -115,6 +115,10 @@ class Entry(Struct, frozen=True, kw_only=True):
     lines: str = ""
 
 
+# msgspec 0.22 crashes where two threads are the first to use a type, so it is used here first.
+msgspec.json.Decoder(Entry)
+
+
 _NAMES = {
     "id": "identity",
     "role": "role",

@@ -69,6 +69,10 @@ class Worker(Struct, frozen=True):
     since: datetime
 
 
+_TICKETS = msgspec.json.Decoder(Ticket)
+_WORKERS = msgspec.json.Decoder(Worker)
+
+
 class Journal:
     """The tickets of this process; nothing is written before the first one.
 
@@ -121,9 +125,7 @@ class Journal:
         """The worker in the background, if one is running."""
         with suppress(OSError, ValueError):
             if _is_held(self._folder):
-                return msgspec.json.decode(
-                    read_file(self._folder / _WORKER, LARGEST_SETTINGS), type=Worker
-                )
+                return _WORKERS.decode(read_file(self._folder / _WORKER, LARGEST_SETTINGS))
         return None
 
     def take_over(
@@ -190,7 +192,7 @@ class Journal:
 
 
 def _read_ticket(path: Path) -> Ticket:
-    return msgspec.json.decode(read_file(path, LARGEST_SETTINGS), type=Ticket)
+    return _TICKETS.decode(read_file(path, LARGEST_SETTINGS))
 
 
 def _take_from(

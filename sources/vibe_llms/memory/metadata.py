@@ -54,6 +54,10 @@ class Coverage(Struct, frozen=True):
         return self.covers_from <= when <= self.covers_until
 
 
+# msgspec 0.22 crashes where two threads are the first to use a type, so it is used here first.
+msgspec.json.Decoder(Coverage)
+
+
 class Metadata(Struct, frozen=True, array_like=True):
     """How long an entry is, whether a turn is `pending`, and of a summary its level and coverage.
 

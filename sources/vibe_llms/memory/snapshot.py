@@ -30,12 +30,15 @@ class _Manifest(Struct):
     checksums: dict[str, str]
 
 
+_DECODER = msgspec.json.Decoder(_Manifest)
+
+
 def read_snapshot(folder: Path, wanted: Collection[str]) -> tuple[str, dict[str, bytes]]:
     """The embedder of a snapshot's vectors, and those of its parts that are wanted.
 
     `ValueError`, `OSError` or `StorageError` if there is no such snapshot or it is damaged.
     """
-    manifest = msgspec.json.decode(read_file(folder / _MANIFEST, LARGEST_SETTINGS), type=_Manifest)
+    manifest = _DECODER.decode(read_file(folder / _MANIFEST, LARGEST_SETTINGS))
     if manifest.format != _FORMAT:
         raise ValueError("another version made it")
     parts = {

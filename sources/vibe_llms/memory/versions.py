@@ -51,6 +51,9 @@ class _State(Struct, frozen=True):
     slow: bool = False
 
 
+_DECODER = msgspec.json.Decoder(_State)
+
+
 class Versions:
     """Commits for the memory in a folder; safe to use from several threads and processes.
 
@@ -185,9 +188,7 @@ class Versions:
 
     def _load_state(self) -> _State:
         try:
-            return msgspec.json.decode(
-                read_file(self.folder / _STATE, LARGEST_SETTINGS), type=_State
-            )
+            return _DECODER.decode(read_file(self.folder / _STATE, LARGEST_SETTINGS))
         except (OSError, msgspec.DecodeError):
             return _State()
 

@@ -35,6 +35,9 @@ class Record(Struct, frozen=True):
         return ", ".join(self.requirements)
 
 
+_DECODER = msgspec.json.Decoder(Record)
+
+
 def write_record(folder: Path, record: Record) -> None:
     """Store the record of what was installed in a folder."""
     write_new(folder / _RECORD, msgspec.json.encode(record), durable=True)
@@ -44,7 +47,7 @@ def read_record(folder: Path) -> Record | None:
     """The record of a folder; nothing if no installation was completed there."""
     try:
         data = read_trusted(folder / _RECORD, _LARGEST_RECORD)
-        return msgspec.json.decode(data, type=Record)
+        return _DECODER.decode(data)
     except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
         return None
 

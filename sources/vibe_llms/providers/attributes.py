@@ -53,6 +53,10 @@ class ModelAttributes(Struct, frozen=True, rename="kebab", forbid_unknown_fields
         )
 
 
+# msgspec 0.22 crashes where two threads are the first to use a type, so it is used here first.
+msgspec.json.Decoder(ModelAttributes)
+
+
 class ModelsIntegrator:
     """Attributes by model name.
 

@@ -44,6 +44,11 @@ _COLUMNS = (
     "user, identity, conversation, status, epoch, cancelling, created, updated, recipe, prompt, "
     "opening, details, vouched, origin, error, kind"
 )
+_RECIPE = msgspec.json.Decoder(Recipe)
+_DETAILS = msgspec.json.Decoder(Details)
+_APPROVAL = msgspec.json.Decoder(CallApproval)
+_QUESTION = msgspec.json.Decoder(RunQuestion)
+_ANSWER = msgspec.json.Decoder(ElicitationAnswer)
 _PREFIX = 4
 _PURGE_SECONDS = 3600.0
 
@@ -608,7 +613,7 @@ def _find_claimable(
         (user, user, now),
     )
     for owner, run, recipe in rows:
-        if {*msgspec.json.decode(recipe, type=Recipe).invokers} <= {*known}:
+        if {*_RECIPE.decode(recipe).invokers} <= {*known}:
             return owner, run
     return None
 
@@ -650,15 +655,15 @@ def _find_question(
 def _read_question(row: tuple[bytes, bytes | None]) -> RunQuestion:
     data, answer = row
     return msgspec.structs.replace(
-        msgspec.json.decode(data, type=RunQuestion),
-        answer=None if answer is None else msgspec.json.decode(answer, type=ElicitationAnswer),
+        _QUESTION.decode(data),
+        answer=None if answer is None else _ANSWER.decode(answer),
     )
 
 
 def _read_approval(row: tuple[bytes, int | None, str]) -> CallApproval:
     data, allowed, explanation = row
     return msgspec.structs.replace(
-        msgspec.json.decode(data, type=CallApproval),
+        _APPROVAL.decode(data),
         allowed=None if allowed is None else bool(allowed),
         explanation=explanation,
     )
@@ -672,13 +677,13 @@ def _read_record(row: Sequence[Any]) -> RunRecord:
         user=user,
         conversation=conversation,
         status=RunStatus(status),
-        recipe=msgspec.json.decode(recipe, type=Recipe),
+        recipe=_RECIPE.decode(recipe),
         prompt=prompt,
         created=datetime.fromtimestamp(created, UTC),
         updated=datetime.fromtimestamp(updated, UTC),
         epoch=epoch,
         opening=opening,
-        details=None if details is None else msgspec.json.decode(details, type=Details),
+        details=None if details is None else _DETAILS.decode(details),
         vouched=msgspec.json.decode(vouched, type=tuple[str, ...]),
         cancelling=bool(cancelling),
         origin=origin,

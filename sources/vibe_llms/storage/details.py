@@ -38,6 +38,10 @@ def encode_details(details: Details) -> bytes:
     return encode_tree(tree)
 
 
+# msgspec 0.22 crashes where two threads are the first to use a type, so it is used here first.
+msgspec.json.Decoder(Details)
+
+
 def decode_details(tree: Mapping[str, Any], path: str) -> Details:
     """The details in parsed TOML; `FormatNewer` if a newer version wrote it."""
     version = tree.get("format", FORMAT)

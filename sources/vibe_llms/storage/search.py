@@ -68,6 +68,7 @@ if TYPE_CHECKING:
 
 #: Increased when the tables change; an index of another version is rebuilt.
 _VERSION = 6
+_ORIGIN = msgspec.json.Decoder(Origin)
 _EXCERPT_LENGTH = 60
 #: When to look at all files again, because other programs may have changed some.
 LOOK_SECONDS = 10.0
@@ -443,7 +444,7 @@ class Index:
                 datetime.fromtimestamp(updated / 1e9, UTC),
                 model,
                 msgspec.json.decode(tags, type=tuple[str, ...]),
-                msgspec.json.decode(origin, type=Origin) if origin else None,
+                _ORIGIN.decode(origin) if origin else None,
                 *rest,
             )
             for identity, name, title, created, updated, model, tags, origin, *rest, _ in rows

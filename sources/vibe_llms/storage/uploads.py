@@ -32,6 +32,9 @@ class UploadedFile(Struct, frozen=True, kw_only=True):
     created: Time
 
 
+_DECODER = msgspec.json.Decoder(UploadedFile)
+
+
 class UploadFolder:
     """The records of a user's files."""
 
@@ -81,7 +84,7 @@ class UploadFolder:
             except FileNotFoundError:
                 return None
         try:
-            return msgspec.json.decode(data, type=UploadedFile)
+            return _DECODER.decode(data)
         except ValueError as error:
             raise StorageError(f"this is no record of a file: {error}", path=str(path)) from error
 

@@ -129,6 +129,9 @@ class Script(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
         )
 
 
+# msgspec 0.22 crashes where two threads are the first to use a type, so it is used here first.
+msgspec.json.Decoder(Script)
+
 #: A script in Python: it is given the conversation and the tools, and returns the reply.
 Improvisation: TypeAlias = Callable[[Sequence[Canister], Sequence[Invoker]], ScriptedReply]
 
