@@ -66,6 +66,7 @@ LATE = {
     ("session", "runs.core.produce_history"),
     ("session", "runs.core.forget_runs"),
     ("cli.conversations", "runs.core.forget_runs"),
+    ("cli.serving", "runs.core.cancel_runs"),
     ("session", "telemetry.produce_tracer"),
     ("cli.serving", "server.running.RunningServer"),
 }

@@ -31,7 +31,7 @@ def speech(request: pytest.FixtureRequest) -> Speech:
 
 @pytest.fixture
 def upstream() -> Iterator[FakeServer]:
-    """A provider that answers whoever has a key."""
+    """A provider that answers everyone who has a key."""
     with fake_server(["Well, ", "well."]) as server:
         yield server
 

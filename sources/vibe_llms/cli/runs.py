@@ -446,7 +446,7 @@ async def _ask_question(
     try:
         return await run.answer(question.identity, given)
     except DecisionRefused as error:
-        # Somebody else was faster, or the call waits no more.
+        # Another client was faster, or the call no longer waits.
         note(f"vibe-llms: {error}")
         return msgspec.structs.replace(question, answer=given)
 
@@ -495,7 +495,7 @@ async def _ask(
     try:
         return await run.decide(approval.invocation, decision)
     except DecisionRefused as error:
-        # Somebody else was faster.
+        # Another client was faster.
         note(f"vibe-llms: {error}")
         return approval
 

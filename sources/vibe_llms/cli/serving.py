@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import signal
@@ -111,7 +112,12 @@ def list_users(as_json: bool) -> None:
 @click.argument("name")
 @yes_option
 def remove(name: str, yes: bool) -> int:
-    """Remove a user, whose key is then refused; conversations, memory and files stay."""
+    """Remove a user, whose key is then refused and whose runs are cancelled.
+
+    Conversations, memory and files stay.
+    """
+    from vibe_llms.runs.core import cancel_runs
+
     configuration = load_configuration()
     users = find_users(configuration)
     users.require(name)
@@ -121,7 +127,11 @@ def remove(name: str, yes: bool) -> int:
     home = find_user_places(configuration.places, name).data
     if name == LOCAL:
         note("removed local; the conversations of this command stay")
-    elif home.exists():
+        return 0
+    cancelled = asyncio.run(cancel_runs(configuration, name))
+    if cancelled:
+        note(f"cancelled {cancelled} {'run' if cancelled == 1 else 'runs'}")
+    if home.exists():
         note(f"removed {name}; to delete the conversations, memory and files too: rm -r {home}")
     else:
         note(f"removed {name}")

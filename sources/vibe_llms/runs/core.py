@@ -32,6 +32,7 @@ from vibe_llms.messages.canisters import (
 from vibe_llms.messages.contents import text_of
 from vibe_llms.providers.interfaces import Loader
 from vibe_llms.providers.pieces import with_texts
+from vibe_llms.runs.events import RunEnded, encode_event
 from vibe_llms.runs.interfaces import (
     LOCAL,
     DeclaredTool,
@@ -381,6 +382,21 @@ async def forget_runs(
                 await store.remove(user, conversation)
         finally:
             await store.close()
+
+
+async def cancel_runs(configuration: Configuration, user: str) -> int:
+    """Cancel the runs of a user that have not ended; returns how many they were."""
+    store = produce_store(configuration)
+    if not store.exists():
+        return 0
+    try:
+        going = [one for one in await store.survey(user) if not one.status.ended]
+        ended = encode_event(RunEnded(RunStatus.CANCELLED))
+        for record in going:
+            await store.cancel(user, record.identity, ended)
+        return len(going)
+    finally:
+        await store.close()
 
 
 def produce_store(configuration: Configuration) -> SqliteRunStore:

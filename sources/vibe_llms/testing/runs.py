@@ -383,7 +383,7 @@ async def _check_decisions_are_made_once(stores: _Stores) -> None:
     await _refuses(opposite, DecisionRefused, "another decision on a call")
     again = await stores.claim()
     status = await stores.other.suspend(again, [_CALL])
-    require(status is RunStatus.QUEUED, f"a run whose call was decided meanwhile is {status}")
+    require(status is RunStatus.QUEUED, f"a run whose call has been decided is {status}")
     third = await stores.claim()
     changed = msgspec.structs.replace(_CALL, definition="two")
     status = await stores.other.suspend(third, [changed])
@@ -414,7 +414,7 @@ async def _check_questions_are_answered_once(stores: _Stores) -> None:
     require(await stores.status(run) is RunStatus.QUEUED, "an answer does not queue the run")
     lease = await stores.claim()
     status = await stores.other.suspend(lease, (), questions=[_QUESTION])
-    require(status is RunStatus.QUEUED, f"a run that was answered meanwhile is {status}")
+    require(status is RunStatus.QUEUED, f"a run that has been answered is {status}")
 
 
 async def _check_running_calls_ask(stores: _Stores) -> None:

@@ -82,7 +82,7 @@ class McpEnsemble:
         self._vault = configuration.host.vault
         self._notify = configuration.host.notify
         self._left_out: set[str] = set()
-        # Nobody can sign in where a run alone may be answered.
+        # No one can sign in where only a run may be answered.
         self._asks = configuration.host.elicitor not in (None, decline)
         self._connection = self._produce_connection(settings)
         self._tools: dict[str, Tool] = {}
