@@ -126,7 +126,7 @@ async def test_stages_are_items_with_progress_and_hide_what_is_hidden(scripted: 
 @pytest.mark.parametrize("background", [True, False])
 async def test_a_response_that_is_cancelled_is_valid(scripted: Served, background: bool) -> None:
     async with scripted.http() as http:
-        body = write("stall", stream=True, background=background)
+        body, identity = write("stall", stream=True, background=background), ""
         async with http.stream("POST", RESPONSES, json=body) as response:
             async for line in response.aiter_lines():
                 if "response.created" in line and line.startswith("data"):

@@ -96,7 +96,7 @@ class ReplyWriter(Protocol):
         """What follows the last event."""
         ...
 
-    def fail(self, failure: Failure) -> bytes:
+    def fail(self, failure: Failure, /) -> bytes:
         """What follows the last event of a turn that has failed; nothing if that is an error."""
         ...
 
