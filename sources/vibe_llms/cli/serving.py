@@ -53,9 +53,9 @@ async def serve(host: str | None, port: int | None, no_key: bool, quiet: bool) -
 
     def announce() -> None:
         note(f"serving on {server.url}; Ctrl-C ends it")
-        if users is not None and LOCAL not in users.survey():
+        if users is not None and (key := users.add_first()):
             note("a client needs these two; the key is not shown again:")
-            write(sys.stdout, _export(server.url, users.add(LOCAL)))
+            write(sys.stdout, _export(server.url, key))
 
     # Asyncio warns of every write to a connection that the client has just closed.
     logging.getLogger("asyncio").setLevel(logging.ERROR)

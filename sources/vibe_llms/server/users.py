@@ -86,6 +86,13 @@ class UserStore:
                 )
             return _give_key(users, name, datetime.now(UTC))
 
+    def add_first(self) -> str:
+        """The key of the user `local` if there is none yet; of several servers, one gets it."""
+        if LOCAL in self.survey():
+            return ""
+        with self._changing() as users:
+            return "" if LOCAL in users else _give_key(users, LOCAL, datetime.now(UTC))
+
     def rotate(self, name: str) -> str:
         """A new key for a user; the old one is not valid any more."""
         with self._changing() as users:
