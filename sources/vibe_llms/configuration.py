@@ -28,6 +28,10 @@ Positive: TypeAlias = Annotated[int, Meta(ge=1)]
 
 ENVIRONMENT_PREFIX = "VIBE_LLMS_"
 _HOME_VARIABLE = "VIBE_LLMS_HOME"
+#: The user of the command line and of programs, whose home is the home itself.
+LOCAL = "local"
+#: The table of the backend, which is a row of its own.
+ARCHIVE = "archive"
 
 
 class Places(Struct, frozen=True):
@@ -191,6 +195,7 @@ class Configuration(Struct, frozen=True):
     default_model: str
     aliases: Mapping[str, str]
     controls: Mapping[str, Any]
+    archive: Mapping[str, Any] = {}
     memory: Mapping[str, Any] = {}
     documents: Mapping[str, Any] = {}
     server: Mapping[str, Any] = {}
@@ -229,14 +234,14 @@ class Configuration(Struct, frozen=True):
         for name, entry in self._table(table).items():
             enabled = entry.get("enabled", True)
             if not isinstance(enabled, bool):
-                raise self.error("it must be true or false", *table.split("."), name, "enabled")
+                raise self.error("it must be true or false", *_split(table), name, "enabled")
             if enabled:
                 yield self.row(table, name)
 
     def row(self, table: str, name: str) -> Row:
-        """One row, enabled or not."""
+        """One row, enabled or not; without a table, the one of `[name]` itself."""
         entry = dict(self._table(table)[name])
-        path = (*table.split("."), name)
+        path = (*_split(table), name)
         entry.pop("enabled", None)
         module, factory = entry.pop("module", ""), entry.pop("factory", "")
         if not isinstance(module, str) or not module:
@@ -248,7 +253,7 @@ class Configuration(Struct, frozen=True):
     def _table(self, table: str) -> Tree:
         """A table by its keys with dots between them; empty if there is none."""
         tree = self.tree
-        for key in table.split("."):
+        for key in _split(table):
             tree = tree.get(key, {})
         return tree
 
@@ -312,6 +317,7 @@ class _Settings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True)
     ensembles: dict[str, dict[str, Any]] = {}
     agents: dict[str, dict[str, Any]] = {}
     embedders: dict[str, dict[str, Any]] = {}
+    archive: dict[str, Any] = {}
     memory: dict[str, Any] = {}
     documents: dict[str, Any] = {}
     server: dict[str, Any] = {}
@@ -432,6 +438,7 @@ def assemble(places: Places, layers: tuple[Layer, ...]) -> Configuration:
         default_model=settings.default_model,
         aliases=settings.aliases,
         controls=settings.controls,
+        archive=settings.archive,
         memory=settings.memory,
         documents=settings.documents,
         server=settings.server,
@@ -441,6 +448,11 @@ def assemble(places: Places, layers: tuple[Layer, ...]) -> Configuration:
         telemetry=settings.telemetry,
         offline=bool(settings.offline),
     )
+
+
+def _split(table: str) -> Sequence[str]:
+    """The keys of a table's name."""
+    return table.split(".") if table else ()
 
 
 def _merge_all(layers: list[Layer] | tuple[Layer, ...]) -> Tree:

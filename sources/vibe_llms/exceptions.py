@@ -428,6 +428,13 @@ class ArchiveLocked(StorageError):
     """Another process held the lock for longer than `lock-seconds`."""
 
 
+class StorageUnavailable(StorageError):
+    """The database or the object store cannot be used now; nothing was done. Try again later."""
+
+    #: How many seconds to wait.
+    retry_after = 1.0
+
+
 class ArchiveDamaged(StorageError):
     """A stored file cannot be read; `line` counts from 1, `offset` in bytes from 0."""
 

@@ -53,7 +53,7 @@ class Registry(Generic[T]):
 
     def access(self, row: Row) -> T:
         """The factory that a row names; imports its module. `RegistrationError` says why not."""
-        place = {"file": row.file, "table": f"{self.table}.{row.name}"}
+        place = {"file": row.file, "table": f"{self.table}.{row.name}".lstrip(".")}
         try:
             importlib.import_module(row.module)
         except KeyboardInterrupt:

@@ -23,7 +23,14 @@ from vibe_llms.agents import (
     survey_optional,
 )
 from vibe_llms.asking import ModelAsker
-from vibe_llms.configuration import Budget, Configuration, Places, ToolMode, load_configuration
+from vibe_llms.configuration import (
+    LOCAL,
+    Budget,
+    Configuration,
+    Places,
+    ToolMode,
+    load_configuration,
+)
 from vibe_llms.controls import Controls
 from vibe_llms.conversations.conversation import Conversation
 from vibe_llms.conversations.history import History
@@ -47,7 +54,7 @@ from vibe_llms.providers.interfaces import Model
 from vibe_llms.providers.provider_pool import ImportGuard, Providers, ProviderStatus, unguarded
 from vibe_llms.providers.spending import Spending
 from vibe_llms.registries import Row
-from vibe_llms.storage.archive import DirectoryArchive
+from vibe_llms.storage.backends import Backend, open_backend
 from vibe_llms.storage.interfaces import Archive, Finding, Summary
 from vibe_llms.tracing import Tracer
 
@@ -78,12 +85,15 @@ class Session:
         invokers: Iterable[Tool] = (),
         produce_runs: Callable[[RunHost], Runs] | None = None,
         budget_store: BudgetStore | None = None,
-        user: str = "local",
+        backend: Backend | None = None,
+        user: str = LOCAL,
         vault: KeyVault | None = None,
         claims: bool = False,
         own_rows: bool = True,
     ) -> None:
-        """With `claims`, others may have made up the replies in the histories that are given.
+        """`backend` keeps its runs and budgets; without one, it is that of the configuration.
+
+        With `claims`, others may have made up the replies in the histories that are given.
 
         Without `own_rows`, `*` among an agent's optional ensembles stands for none.
         """
@@ -129,6 +139,7 @@ class Session:
         self._registered = gather_invokers(invokers)
         self._produce_runs = produce_runs
         self._budget_store = budget_store
+        self._backend = backend or open_backend(configuration)
         self._budgets: Budgets | None = None
         self._user = user
         self._claims = claims
@@ -296,7 +307,7 @@ class Session:
                 restore=self._restore_anew,
                 load=self.archive.load_all,
             )
-            produce = self._produce_runs or partial(core.produce_runs, self.configuration)
+            produce = self._produce_runs or partial(core.produce_runs, self._backend)
             self._runs = produce(host)
         return self._runs
 
@@ -382,7 +393,7 @@ class Session:
         else:
             from vibe_llms.runs.core import forget_runs
 
-            await forget_runs(self.configuration, [identity])
+            await forget_runs(self._backend, [identity])
         await self.archive.remove(identity)
 
     async def close(self) -> None:
@@ -497,7 +508,7 @@ class Session:
             from vibe_llms.runs.budgets import produce_budgets
 
             self._budgets = produce_budgets(
-                self.configuration,
+                self._backend,
                 self._providers.access_prices,
                 store=self._budget_store,
                 user=self._user,
@@ -749,9 +760,10 @@ async def open_session(
     if not isinstance(configuration, Configuration):
         places = None if home is None else Places.under(Path(home))
         configuration = load_configuration(places, overrides=configuration)
+    backend = open_backend(configuration)
     session = Session(
         configuration,
-        archive or DirectoryArchive(configuration.places.data, configuration.storage),
+        archive or backend.open_archive(LOCAL, configuration.places),
         event_handler=event_handler,
         keys=keys,
         interactive=interactive,
@@ -760,8 +772,12 @@ async def open_session(
         elicitor=elicitor,
         tracer=tracer,
         invokers=invokers,
+        backend=backend,
     )
     try:
         yield session
     finally:
-        await session.close()
+        try:
+            await session.close()
+        finally:
+            await backend.close()

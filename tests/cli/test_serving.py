@@ -24,6 +24,7 @@ from tests.cli.terminal import COMMAND, LONGEST_SECONDS
 from vibe_llms.configuration import load_configuration
 from vibe_llms.runs.core import produce_store
 from vibe_llms.runs.interfaces import Recipe, RunRecord, RunStatus
+from vibe_llms.storage.backends import open_backend
 
 CHAT = "/v1/chat/completions"
 CANARY = "the-horse-of-Troy"
@@ -212,7 +213,7 @@ def test_the_runs_of_a_removed_user_are_cancelled(home: Path) -> None:
     )
 
     async def survey(*records: RunRecord) -> list[RunStatus]:
-        store = produce_store(load_configuration())
+        store = produce_store(open_backend(load_configuration()))
         for record in records:
             await store.create(record)
         found = [one.status for user in ("ada", "eve") for one in await store.survey(user)]

@@ -39,6 +39,7 @@ from vibe_llms.runs.core import produce_store
 from vibe_llms.runs.interfaces import RunRecord, read_lines
 from vibe_llms.server.users import find_user_places, find_users
 from vibe_llms.storage.archive import DirectoryArchive
+from vibe_llms.storage.backends import open_backend
 
 #: How many calls a run has.
 CALLS = 3
@@ -110,7 +111,7 @@ class Storm:
 
     async def _settle(self) -> None:
         """Wait until all runs have ended, those too that no client has learned of."""
-        store = produce_store(self.configuration)
+        store = produce_store(open_backend(self.configuration))
         try:
             while any([await store.count(user) for user in self._clients]) or any(
                 [await store.survey(u, status=RunStatus.WAITING, limit=1) for u in self._clients]
@@ -208,7 +209,7 @@ class Storm:
         figures.effects = len(done)
         followed = {one.run: (one, other) for _, one, other in self._runs}
         known: set[str] = set()
-        store = produce_store(self.configuration)
+        store = produce_store(open_backend(self.configuration))
         try:
             for user in self._clients:
                 archive = access_archive(self.configuration, user)

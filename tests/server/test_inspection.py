@@ -17,6 +17,7 @@ from vibe_llms.runs.core import produce_store
 from vibe_llms.server import inspection
 from vibe_llms.server.settings import read_server_settings
 from vibe_llms.server.users import find_users
+from vibe_llms.storage.backends import open_backend
 
 
 @pytest.fixture
@@ -43,7 +44,7 @@ def examine() -> list[tuple[str, str, str]]:
 
 async def count_runs() -> None:
     """Use the file of runs, which makes it."""
-    store = produce_store(load_configuration())
+    store = produce_store(open_backend(load_configuration()))
     try:
         await store.count("local")
     finally:

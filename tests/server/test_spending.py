@@ -17,7 +17,9 @@ from tests.server.processes import ServerProcess, prepare, serving_processes
 from vibe_llms.configuration import Budget, Places, load_configuration
 from vibe_llms.runs.accounts import Account, Amount, Balance
 from vibe_llms.runs.budgets import produce_budget_store
+from vibe_llms.runs.sqlite_budgets import SqliteBudgetStore
 from vibe_llms.server.users import find_users
+from vibe_llms.storage.backends import open_backend
 
 STALLED = {"replies": [{"when": ".", "parts": [{"text": ["Yes ", "no "]}, {"stall": True}]}]}
 
@@ -35,9 +37,12 @@ def begin(home: Path, script: Any, budget: Budget) -> str:
 
 async def read_balance(home: Path, budget: Budget, *, later: bool = False) -> Balance:
     """What is spent and reserved, perhaps once all reservations of dead processes are over."""
-    store = produce_budget_store(load_configuration(Places.under(home), environment={}))
+    store = produce_budget_store(
+        open_backend(load_configuration(Places.under(home), environment={}))
+    )
     try:
         if later:
+            assert isinstance(store, SqliteBudgetStore)
             await store.run(lambda database: database.execute("update reservations set until = 0"))
         (balance,) = await store.read([Account("ada", budget)])
     finally:

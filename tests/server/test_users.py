@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
 
-from vibe_llms.configuration import load_configuration
-from vibe_llms.server.users import LOCAL, find_users
+from vibe_llms.configuration import LOCAL, load_configuration
+from vibe_llms.server.users import find_users
 
 
 def test_of_servers_that_start_at_once_one_makes_the_first_key(home: Path) -> None:

@@ -12,11 +12,11 @@ from vibe_llms.cli.commands import json_option
 from vibe_llms.cli.running import asynchronous
 from vibe_llms.cli.terminal import note, shown, write, write_json
 from vibe_llms.cli.text import pad
-from vibe_llms.configuration import load_configuration
+from vibe_llms.configuration import LOCAL, load_configuration
 from vibe_llms.runs.accounts import Balance
 from vibe_llms.runs.budget_states import describe_budgets, survey_accounts
 from vibe_llms.runs.budgets import produce_budget_store
-from vibe_llms.runs.interfaces import LOCAL
+from vibe_llms.storage.backends import open_backend
 
 _CELLS = 16
 _PERIODS = {"hour": "an hour", "total": "in total"}
@@ -28,7 +28,7 @@ _PERIODS = {"hour": "an hour", "total": "in total"}
 async def list_budgets(as_json: bool) -> None:
     """Show each budget: what was spent, is reserved and is left, and when the period ends."""
     configuration = load_configuration()
-    store = produce_budget_store(configuration)
+    store = produce_budget_store(open_backend(configuration))
     try:
         known = await store.survey_users() if store.exists() else ()
         users = dict.fromkeys((LOCAL, *configuration.budgets.users, *known))

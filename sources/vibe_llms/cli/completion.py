@@ -18,7 +18,7 @@ from click.shell_completion import CompletionItem, get_completion_class
 from vibe_llms.agents import AGENTS, survey_names
 from vibe_llms.cli.commands import COMPLETION_VARIABLE, PROGRAM
 from vibe_llms.cli.terminal import one_line, visible, write
-from vibe_llms.configuration import find_places, load_configuration
+from vibe_llms.configuration import LOCAL, find_places, load_configuration
 from vibe_llms.controls import Controls
 from vibe_llms.credentials import read_keys
 from vibe_llms.ensembles.core import ENSEMBLES
@@ -26,7 +26,7 @@ from vibe_llms.exceptions import VibeLlmsError
 from vibe_llms.providers.attributes import ModelAttributes
 from vibe_llms.providers.provider_pool import PROVIDERS
 from vibe_llms.session import open_session
-from vibe_llms.storage.archive import DirectoryArchive
+from vibe_llms.storage.backends import open_backend
 from vibe_llms.storage.files import make_folder, read_within, replace_file, storage_errors
 
 #: A value and its description.
@@ -112,9 +112,13 @@ def _survey_models() -> Sequence[Offer]:
 def _survey_conversations() -> Sequence[Offer]:
     async def work() -> Sequence[Offer]:
         configuration = load_configuration()
-        archive = DirectoryArchive(configuration.places.data, configuration.storage)
-        summaries = await archive.survey(limit=OFFERED)
-        return [(summary.identity, summary.title) for summary in summaries]
+        backend = open_backend(configuration)
+        try:
+            archive = backend.open_archive(LOCAL, configuration.places)
+            summaries = await archive.survey(limit=OFFERED)
+            return [(summary.identity, summary.title) for summary in summaries]
+        finally:
+            await backend.close()
 
     return asyncio.run(work())
 

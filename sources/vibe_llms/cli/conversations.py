@@ -37,7 +37,7 @@ from vibe_llms.cli.terminal import (
     write_json,
 )
 from vibe_llms.cli.text import cut, wrap
-from vibe_llms.configuration import load_configuration
+from vibe_llms.configuration import LOCAL, load_configuration
 from vibe_llms.conversations.history import History, locate
 from vibe_llms.exceptions import ConversationNotFound, ForkPointInvalid, RequestError, StorageError
 from vibe_llms.messages.canisters import (
@@ -56,7 +56,7 @@ from vibe_llms.messages.contents import (
     Reference,
     TextualContent,
 )
-from vibe_llms.storage.archive import DirectoryArchive
+from vibe_llms.storage.backends import open_backend
 from vibe_llms.storage.descriptions import (
     ConversationSummary,
     Fork,
@@ -85,22 +85,22 @@ class HandleCommand(click.Command):
 
 
 @asynccontextmanager
-async def open_archive() -> AsyncIterator[DirectoryArchive]:
+async def open_archive() -> AsyncIterator[Archive]:
     """The archive of the user's configuration."""
     configuration = load_configuration()
     progress = IndexProgress()
-    archive = DirectoryArchive(
-        configuration.places.data, configuration.storage, report=progress.report
-    )
+    backend = open_backend(configuration)
+    archive = backend.open_archive(LOCAL, configuration.places, report=progress.report)
     try:
         yield archive
     finally:
         await archive.close()
+        await backend.close()
         progress.clear()
 
 
 def with_archive(
-    work: Callable[Concatenate[DirectoryArchive, P], Coroutine[Any, Any, T]],
+    work: Callable[Concatenate[Archive, P], Coroutine[Any, Any, T]],
 ) -> Callable[P, T]:
     """A command that runs with the archive of the user's configuration."""
 
@@ -139,7 +139,7 @@ def list_conversations(limit: int, tag: str, reverse: bool, every: bool, as_json
 
 @with_archive
 async def _list(
-    archive: DirectoryArchive, limit: int, tag: str, every: bool, reverse: bool, as_json: bool
+    archive: Archive, limit: int, tag: str, every: bool, reverse: bool, as_json: bool
 ) -> tuple[Sequence[str], int]:
     """Print the list, or return its lines for a pager, and the number of the rest."""
     summaries = await archive.survey(limit=limit or None, tag=tag, superseded=every)
@@ -181,7 +181,7 @@ def is_pageable(lines: int) -> bool:
 @json_option
 @with_archive
 async def show(
-    archive: DirectoryArchive, conversation: str, as_json: bool, lenient: bool, render: bool | None
+    archive: Archive, conversation: str, as_json: bool, lenient: bool, render: bool | None
 ) -> None:
     """Show a conversation, by its id, 4 or more characters of it, or its name.
 
@@ -222,7 +222,7 @@ async def show(
 @json_option
 @with_archive
 async def search(
-    archive: DirectoryArchive, text: tuple[str, ...], limit: int, every: bool, as_json: bool
+    archive: Archive, text: tuple[str, ...], limit: int, every: bool, as_json: bool
 ) -> None:
     """Find messages that contain all of the words."""
     findings = await archive.search(" ".join(text), limit=limit, superseded=every)
@@ -250,7 +250,7 @@ async def search(
 @json_option
 @with_archive
 async def fork(
-    archive: DirectoryArchive, conversation: str, at: str | None, name: str, as_json: bool
+    archive: Archive, conversation: str, at: str | None, name: str, as_json: bool
 ) -> None:
     """Fork a conversation, whole or up to a message.
 
@@ -272,7 +272,7 @@ async def fork(
 @click.argument("conversation", metavar="ID", shell_complete=complete_conversations)
 @click.argument("name")
 @with_archive
-async def rename(archive: DirectoryArchive, conversation: str, name: str) -> None:
+async def rename(archive: Archive, conversation: str, name: str) -> None:
     """Rename a conversation; an empty NAME removes its name."""
     await archive.revise(await archive.resolve(conversation), name=name)
 
@@ -282,9 +282,7 @@ async def rename(archive: DirectoryArchive, conversation: str, name: str) -> Non
 @click.argument("tags", nargs=-1, required=True)
 @click.option("--remove", is_flag=True, help="Remove the tags.")
 @with_archive
-async def tag(
-    archive: DirectoryArchive, conversation: str, tags: tuple[str, ...], remove: bool
-) -> None:
+async def tag(archive: Archive, conversation: str, tags: tuple[str, ...], remove: bool) -> None:
     """Add tags to a conversation, or remove them."""
     identity = await archive.resolve(conversation)
     kept = await archive.revise(
@@ -321,7 +319,7 @@ def remove(conversations: tuple[str, ...], yes: bool) -> int:
 
 @with_archive
 async def _resolve(
-    archive: DirectoryArchive, conversations: Sequence[str], *, whole: bool
+    archive: Archive, conversations: Sequence[str], *, whole: bool
 ) -> Mapping[str, str]:
     """The conversations that are meant, each with its line in a list."""
     wanted = {one: await archive.resolve(one) for one in conversations}
@@ -338,11 +336,11 @@ async def _resolve(
 
 
 @with_archive
-async def _remove(archive: DirectoryArchive, identities: Iterable[str]) -> None:
+async def _remove(archive: Archive, identities: Iterable[str]) -> None:
     from vibe_llms.runs.core import forget_runs
 
     names = [*identities]
-    await forget_runs(load_configuration(), names)
+    await forget_runs(open_backend(load_configuration()), names)
     await archive.remove(*names)
     try:
         await archive.collect()

@@ -44,7 +44,6 @@ from vibe_llms.messages.contents import (
     TextualContent,
     text_of,
 )
-from vibe_llms.storage.archive import DirectoryArchive
 from vibe_llms.storage.files import replace_file, storage_errors
 from vibe_llms.storage.interfaces import Archive
 
@@ -141,7 +140,7 @@ def write_export(file: str, text: str) -> None:
 )
 @with_archive
 async def export_conversation(
-    archive: DirectoryArchive, conversation: str, form: Form | None, file: str
+    archive: Archive, conversation: str, form: Form | None, file: str
 ) -> None:
     """Export a conversation to one file to read or to send.
 

@@ -112,8 +112,9 @@ async def _report_images(session: Session, turn: Turn, options: Options) -> None
             path = save_image(Path(options.save), loaded, image.mimetype)
         else:
             archive = session.archive
-            assert isinstance(archive, DirectoryArchive)
-            path = archive.contents.locate(_reference(image))
+            path = None
+            if isinstance(archive, DirectoryArchive):
+                path = archive.contents.locate(_reference(image))
         if options.quiet:
             continue
         if path is None:

@@ -15,10 +15,11 @@ from vibe_llms.cli.commands import json_option, yes_option
 from vibe_llms.cli.questions import confirm
 from vibe_llms.cli.running import ENDINGS, asynchronous, signals
 from vibe_llms.cli.terminal import note, shown, write, write_json
-from vibe_llms.configuration import load_configuration
+from vibe_llms.configuration import LOCAL, load_configuration
 from vibe_llms.exceptions import PackageMissing
 from vibe_llms.server.settings import read_server_settings
-from vibe_llms.server.users import LOCAL, UserStore, find_user_places, find_users
+from vibe_llms.server.users import UserStore, find_user_places, find_users
+from vibe_llms.storage.backends import open_backend
 
 
 @click.command("serve")
@@ -128,7 +129,7 @@ def remove(name: str, yes: bool) -> int:
     if name == LOCAL:
         note("removed local; the conversations of this command stay")
         return 0
-    cancelled = asyncio.run(cancel_runs(configuration, name))
+    cancelled = asyncio.run(cancel_runs(open_backend(configuration), name))
     if cancelled:
         note(f"cancelled {cancelled} {'run' if cancelled == 1 else 'runs'}")
     if home.exists():

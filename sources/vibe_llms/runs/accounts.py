@@ -90,6 +90,10 @@ class BudgetStore(Protocol):
     and charged in full if it was sent. Times are the store's own.
     """
 
+    def exists(self) -> bool:
+        """Whether anything may have been spent; nothing is created to find that out."""
+        ...
+
     async def reserve(self, claim: Claim, seconds: float) -> Grant:
         """Reserve a claim for so many seconds, if it fits: see `decide`.
 

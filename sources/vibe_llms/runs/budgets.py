@@ -10,7 +10,7 @@ from decimal import ROUND_CEILING
 
 from msgspec.structs import replace
 
-from vibe_llms.configuration import Budget, BudgetSettings, Configuration
+from vibe_llms.configuration import LOCAL, Budget, BudgetSettings
 from vibe_llms.conversations.history import finish
 from vibe_llms.costs import find_price
 from vibe_llms.exceptions import BudgetExceeded, RequestError, StorageError
@@ -28,8 +28,7 @@ from vibe_llms.runs.accounts import (
     decide,
     to_nano,
 )
-from vibe_llms.runs.interfaces import LOCAL
-from vibe_llms.runs.sqlite_budgets import SqliteBudgetStore
+from vibe_llms.storage.backends import Backend, produce_part
 
 #: How long a reservation is held for a process that does not renew it.
 LEASE_SECONDS = 60.0
@@ -233,28 +232,26 @@ class RequestSpending:
 
 
 def produce_budgets(
-    configuration: Configuration,
+    backend: Backend,
     access_prices: Callable[[str], str],
     *,
     store: BudgetStore | None,
     user: str,
 ) -> Budgets:
-    """The budgets of a user; without a store, they are in the file of the home folder."""
+    """The budgets of a user; without a store, it is that of the backend."""
     return Budgets(
-        store or produce_budget_store(configuration),
-        configuration.budgets,
+        store or produce_budget_store(backend),
+        backend.configuration.budgets,
         access_prices,
         user=user,
         owns_store=store is None,
     )
 
 
-def produce_budget_store(configuration: Configuration) -> SqliteBudgetStore:
-    """The budgets of all users, in the home folder."""
-    return SqliteBudgetStore(
-        configuration.places.data / "server" / "runs.sqlite",
-        lock_seconds=configuration.storage.lock_seconds,
-    )
+def produce_budget_store(backend: Backend) -> BudgetStore:
+    """The budgets of all users of a home."""
+    store: BudgetStore = produce_part(backend, "budgets")
+    return store
 
 
 def _describe(kind: str, need: int, spent: int, limit: int) -> str:

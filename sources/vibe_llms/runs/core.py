@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 import msgspec
 from msgspec import Struct
 
-from vibe_llms.configuration import Configuration, RunSettings
+from vibe_llms.configuration import LOCAL, RunSettings
 from vibe_llms.controls import Controls
 from vibe_llms.conversations.conversation import Conversation
 from vibe_llms.conversations.history import History, finish
@@ -34,7 +34,6 @@ from vibe_llms.providers.interfaces import Loader
 from vibe_llms.providers.pieces import with_texts
 from vibe_llms.runs.events import RunEnded, encode_event
 from vibe_llms.runs.interfaces import (
-    LOCAL,
     DeclaredTool,
     Recipe,
     RequestKey,
@@ -45,8 +44,8 @@ from vibe_llms.runs.interfaces import (
     write_lines,
 )
 from vibe_llms.runs.run import Run
-from vibe_llms.runs.sqlite import SqliteRunStore
 from vibe_llms.runs.worker import RunWorker
+from vibe_llms.storage.backends import Backend, produce_part
 from vibe_llms.storage.conversations import produce_conversation_identity
 from vibe_llms.storage.interfaces import Archive
 
@@ -366,16 +365,16 @@ async def produce_history(archive: Archive, record: RunRecord) -> History:
     return History(archive, record.details, identity=record.conversation, canisters=opening)
 
 
-def produce_runs(configuration: Configuration, host: RunHost) -> Runs:
-    """The runs of the user of a home, in a file of it."""
-    return Runs(produce_store(configuration), host, configuration.runs)
+def produce_runs(backend: Backend, host: RunHost) -> Runs:
+    """The runs of the user of a home."""
+    return Runs(produce_store(backend), host, backend.configuration.runs)
 
 
 async def forget_runs(
-    configuration: Configuration, conversations: Collection[str], *, user: str = LOCAL
+    backend: Backend, conversations: Collection[str], *, user: str = LOCAL
 ) -> None:
     """Delete the runs of conversations that are being removed, with their events."""
-    store = produce_store(configuration)
+    store = produce_store(backend)
     if store.exists():
         try:
             for conversation in conversations:
@@ -384,9 +383,9 @@ async def forget_runs(
             await store.close()
 
 
-async def cancel_runs(configuration: Configuration, user: str) -> int:
+async def cancel_runs(backend: Backend, user: str) -> int:
     """Cancel the runs of a user that have not ended; returns how many they were."""
-    store = produce_store(configuration)
+    store = produce_store(backend)
     if not store.exists():
         return 0
     try:
@@ -399,10 +398,7 @@ async def cancel_runs(configuration: Configuration, user: str) -> int:
         await store.close()
 
 
-def produce_store(configuration: Configuration) -> SqliteRunStore:
+def produce_store(backend: Backend) -> RunStore:
     """The runs of all users of a home."""
-    return SqliteRunStore(
-        configuration.places.data / "server" / "runs.sqlite",
-        lock_seconds=configuration.storage.lock_seconds,
-        events_days=configuration.runs.events_days,
-    )
+    store: RunStore = produce_part(backend, "runs")
+    return store

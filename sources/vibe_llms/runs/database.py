@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 from msgspec import Struct
 
+from vibe_llms.configuration import Configuration
 from vibe_llms.exceptions import StorageError, VibeLlmsError
 from vibe_llms.storage.databases import open_database
 from vibe_llms.storage.files import make_folder
@@ -188,6 +189,11 @@ class RunFile:
             for statement in self._added:
                 self._database.execute(statement)
         return self._database
+
+
+def find_file(configuration: Configuration) -> Path:
+    """The file of the runs and budgets of all users of a home."""
+    return configuration.places.data / "server" / "runs.sqlite"
 
 
 def inspect_runs(path: Path, seconds: float) -> Sequence[str]:

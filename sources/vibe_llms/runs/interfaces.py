@@ -17,9 +17,6 @@ from vibe_llms.messages.canisters import Canister
 from vibe_llms.messages.codecs import decode_canister, encode_canister
 from vibe_llms.storage.interfaces import Details
 
-#: The user of the command line and of programs.
-LOCAL = "local"
-
 
 class RunStatus(StrEnum):
     """What a run is doing."""
@@ -195,6 +192,10 @@ class RunStore(Protocol):
 
     async def count(self, user: str) -> int:
         """How many runs of a user are queued or worked on."""
+        ...
+
+    async def count_all(self) -> Mapping[RunStatus, int]:
+        """How many runs of all users there are, by their status."""
         ...
 
     async def claim(

@@ -26,7 +26,7 @@ from vibe_llms.exceptions import (
     RunNotFound,
 )
 from vibe_llms.invocation.questions import ElicitationAnswer
-from vibe_llms.runs.database import RunFile
+from vibe_llms.runs.database import RunFile, find_file
 from vibe_llms.runs.events import first_cursor
 from vibe_llms.runs.interfaces import (
     CallApproval,
@@ -38,6 +38,7 @@ from vibe_llms.runs.interfaces import (
     RunRecord,
     RunStatus,
 )
+from vibe_llms.storage.backends import Backend
 from vibe_llms.storage.interfaces import Details
 
 _COLUMNS = (
@@ -576,6 +577,15 @@ def _queue(database: sqlite3.Connection, user: str, run: str) -> None:
         "update runs set status = 'queued', updated = ? "
         "where user = ? and identity = ? and status = 'waiting'",
         (time.time(), user, run),
+    )
+
+
+def produce_store(backend: Backend) -> SqliteRunStore:
+    """The runs of all users of a home."""
+    return SqliteRunStore(
+        find_file(backend.configuration),
+        lock_seconds=backend.configuration.storage.lock_seconds,
+        events_days=backend.configuration.runs.events_days,
     )
 
 

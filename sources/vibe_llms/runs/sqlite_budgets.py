@@ -12,7 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from vibe_llms.runs.accounts import Account, Amount, Balance, Claim, Grant, decide, end_of, start_of
-from vibe_llms.runs.database import RunFile
+from vibe_llms.runs.database import RunFile, find_file
+from vibe_llms.storage.backends import Backend
 
 #: A file of an earlier version has no such tables.
 _TABLES = (
@@ -117,6 +118,14 @@ class SqliteBudgetStore(RunFile):
             return [row[0] for row in rows]
 
         return await self.run(work)
+
+
+def produce_store(backend: Backend) -> SqliteBudgetStore:
+    """The budgets of all users of a home."""
+    configuration = backend.configuration
+    return SqliteBudgetStore(
+        find_file(configuration), lock_seconds=configuration.storage.lock_seconds
+    )
 
 
 def _expire(database: sqlite3.Connection, user: str, now: float) -> None:

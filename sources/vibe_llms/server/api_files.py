@@ -18,7 +18,7 @@ from vibe_llms.server.failures import Rejected
 from vibe_llms.server.pages import PageQuery, take_page
 from vibe_llms.server.reading import read_query
 from vibe_llms.server.spaces import UserSpace
-from vibe_llms.storage.uploads import UploadedFile
+from vibe_llms.storage.interfaces import UploadedFile
 
 T = TypeVar("T")
 

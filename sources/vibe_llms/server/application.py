@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
+from vibe_llms.configuration import LOCAL
 from vibe_llms.credentials import check_key, get_logger
 from vibe_llms.exceptions import ConfigurationError, VibeLlmsError
 from vibe_llms.providers.caller_keys import calling_with
@@ -16,7 +17,7 @@ from vibe_llms.server.endpoints import find_endpoint, match_path
 from vibe_llms.server.exchanges import Disconnected, Exchange, Receive, Scope, Send
 from vibe_llms.server.failures import Rejected, describe_failure
 from vibe_llms.server.operations import ServerEndpoint, UserEndpoint
-from vibe_llms.server.users import LOCAL, UserStore
+from vibe_llms.server.users import UserStore
 
 _LOGGER = get_logger("vibe_llms.server")
 #: Logged for a request whose client closed the connection.

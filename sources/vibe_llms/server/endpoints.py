@@ -94,7 +94,7 @@ from vibe_llms.server.responses import (
 )
 from vibe_llms.server.responses_requests import ResponseRequest
 from vibe_llms.storage.descriptions import ConversationHead, ConversationView, Fork
-from vibe_llms.storage.uploads import UploadedFile
+from vibe_llms.storage.interfaces import UploadedFile
 
 #: A member of another interface's reply, whose documentation is there.
 _Foreign = dict[str, Any]

@@ -5,7 +5,13 @@ from __future__ import annotations
 from msgspec import Struct
 
 from vibe_llms import exceptions
-from vibe_llms.exceptions import BudgetExceeded, ControlInvalid, ProviderError, VibeLlmsError
+from vibe_llms.exceptions import (
+    BudgetExceeded,
+    ControlInvalid,
+    ProviderError,
+    StorageUnavailable,
+    VibeLlmsError,
+)
 
 INVALID = "invalid_request_error"
 _UPSTREAM = "upstream_error"
@@ -70,6 +76,7 @@ _FAILURES: tuple[tuple[type[VibeLlmsError], int, str, str | None], ...] = (
     (exceptions.ConversationBusy, 409, INVALID, "conversation_busy"),
     (exceptions.RequestKeyReused, 422, INVALID, "idempotency_key_reused"),
     (exceptions.SessionClosed, 503, _SERVER, "shutting_down"),
+    (exceptions.StorageUnavailable, 503, _SERVER, "storage_unavailable"),
     (exceptions.RequestError, 400, INVALID, None),
     (exceptions.ContextOverflow, 400, INVALID, "context_length_exceeded"),
     (exceptions.RequestRefused, 400, INVALID, None),
@@ -115,6 +122,6 @@ def describe_kind(kind: str, message: str) -> Failure:
 
 
 def _wait_of(error: VibeLlmsError) -> float | None:
-    waits = isinstance(error, ProviderError | BudgetExceeded)
+    waits = isinstance(error, ProviderError | BudgetExceeded | StorageUnavailable)
     wait = getattr(error, "retry_after", None) if waits else None
     return wait if isinstance(wait, int | float) else None

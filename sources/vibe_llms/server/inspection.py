@@ -7,12 +7,12 @@ import sqlite3
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 
-from vibe_llms.configuration import Configuration
+from vibe_llms.configuration import LOCAL, Configuration
 from vibe_llms.exceptions import ConfigurationError, RequestError
 from vibe_llms.runs.database import inspect_runs
 from vibe_llms.server.settings import ServerSettings, read_server_settings
 from vibe_llms.server.sockets import bind, is_loopback
-from vibe_llms.server.users import LOCAL, User, find_users
+from vibe_llms.server.users import User, find_users
 from vibe_llms.storage.inspection import inspect_mode
 from vibe_llms.storage.interfaces import Diagnosis
 from vibe_llms.storage.mounts import find_network_mount

@@ -11,7 +11,7 @@ from functools import partial
 import msgspec
 
 from vibe_llms.agents import survey_names
-from vibe_llms.configuration import Configuration
+from vibe_llms.configuration import LOCAL, Configuration
 from vibe_llms.conversations.conversation import Conversation
 from vibe_llms.credentials import read_keys
 from vibe_llms.exceptions import ModelNotFound, StorageError, VibeLlmsError
@@ -28,9 +28,9 @@ from vibe_llms.runs.worker import RunWorker
 from vibe_llms.server.continuations import Continuations
 from vibe_llms.server.failures import Rejected
 from vibe_llms.server.settings import ServerSettings
-from vibe_llms.server.users import LOCAL, find_user_places
+from vibe_llms.server.users import find_user_places
 from vibe_llms.session import Session
-from vibe_llms.storage.archive import DirectoryArchive
+from vibe_llms.storage.backends import Backend, open_backend
 from vibe_llms.tracing import Tracer
 
 _RETRY_SECONDS = 1.0
@@ -43,16 +43,17 @@ class UserSpace:
 
     def __init__(
         self,
-        configuration: Configuration,
+        backend: Backend,
         user: str,
         settings: ServerSettings,
         budgets: BudgetStore,
         produce_runs: Callable[[RunHost], Runs],
         tracer: Tracer,
     ) -> None:
+        configuration = backend.configuration
         places = find_user_places(configuration.places, user)
         own = msgspec.structs.replace(configuration, places=places)
-        self.archive = archive = DirectoryArchive(places.data, configuration.storage)
+        self.archive = archive = backend.open_archive(user, places)
         self.user = user
         keys = read_keys(configuration.places.keys_file)
         # What one user signs in to is not open to the others.
@@ -66,6 +67,7 @@ class UserSpace:
             elicitor=decline,
             user=user,
             budget_store=budgets,
+            backend=backend,
             produce_runs=produce_runs,
             tracer=tracer,
             # Clients send whole histories, in which they may say anything.
@@ -232,13 +234,13 @@ class UserSpaces:
     def __init__(
         self, configuration: Configuration, settings: ServerSettings, tracer: Tracer = Tracer()
     ) -> None:
-        self._configuration = configuration
         self._settings = settings
         self._tracer = tracer
         self._spaces: dict[str, UserSpace] = {}
         # Opened with the first request under a budget.
-        self._budgets = produce_budget_store(configuration)
-        self._runs = produce_store(configuration)
+        self._backend = backend = open_backend(configuration)
+        self._budgets = produce_budget_store(backend)
+        self._runs = produce_store(backend)
         parallel = settings.parallel_runs
         limits = msgspec.structs.replace(configuration.runs, parallel=parallel)
         self._limits = limits
@@ -260,7 +262,7 @@ class UserSpaces:
         if user not in self._spaces:
             produce = partial(self._produce_runs, user)
             self._spaces[user] = UserSpace(
-                self._configuration, user, self._settings, self._budgets, produce, self._tracer
+                self._backend, user, self._settings, self._budgets, produce, self._tracer
             )
         self._entered[user] = self._entered.get(user, 0) + 1
         try:
@@ -289,6 +291,7 @@ class UserSpaces:
         finally:
             await self._budgets.close()
             await self._runs.close()
+            await self._backend.close()
 
     def _produce_runs(self, user: str, host: RunHost) -> Runs:
         return Runs(self._runs, host, self._limits, user=user, worker=self.worker)

@@ -18,13 +18,11 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct, ValidationError
 
-from vibe_llms.configuration import Configuration, Places, read_toml
+from vibe_llms.configuration import LOCAL, Configuration, Places, read_toml
 from vibe_llms.exceptions import ConfigurationError, RequestError
 from vibe_llms.storage.files import make_folder, replace_file, storage_errors
 from vibe_llms.storage.locks import locked
 
-#: The user whose home is that of the command.
-LOCAL = "local"
 _PREFIX = "vl-"
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _LOCK_SECONDS = 10.0

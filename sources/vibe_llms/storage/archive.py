@@ -48,10 +48,18 @@ from vibe_llms.storage.files import (
     storage_errors,
     synchronise_folder,
 )
-from vibe_llms.storage.interfaces import Details, Finding, Restored, Summary
+from vibe_llms.storage.interfaces import (
+    Details,
+    Finding,
+    Report,
+    Restored,
+    Summary,
+    UploadedFile,
+    ignore,
+)
 from vibe_llms.storage.locks import locked
-from vibe_llms.storage.search import DOOMED, Index, Report, ignore
-from vibe_llms.storage.uploads import UploadedFile, UploadFolder
+from vibe_llms.storage.search import DOOMED, Index
+from vibe_llms.storage.uploads import UploadFolder
 
 T = TypeVar("T")
 

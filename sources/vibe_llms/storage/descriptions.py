@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
-from msgspec import Meta, Raw, Struct
+from msgspec import Raw, Struct
 from msgspec.structs import asdict
 
 from vibe_llms.messages.codecs import encode_canister
-from vibe_llms.storage.interfaces import Details, Finding, Gap, Origin, Restored, Summary
-
-Time = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
+from vibe_llms.storage.interfaces import Details, Finding, Gap, Origin, Restored, Summary, Time
 
 
 class ConversationSummary(Struct, kw_only=True):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Protocol
+from typing import Annotated, Protocol, TypeAlias
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from vibe_llms.events import Notice
 from vibe_llms.messages.canisters import Canister
@@ -14,6 +14,17 @@ from vibe_llms.messages.contents import Reference
 
 #: The version of the files that this library writes, and the newest that it reads.
 FORMAT = 1
+
+
+#: A time in ISO 8601, in UTC.
+Time = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
+#: Called with the number of conversations that are indexed, and of those to be indexed.
+Report: TypeAlias = Callable[[int, int], None]
+
+
+def ignore(done: int, total: int) -> None:
+    """Report nothing."""
+    del done, total
 
 
 class Origin(Struct, frozen=True):
@@ -97,6 +108,16 @@ class Finding(Struct, frozen=True):
     created: datetime
     excerpt: str
     name: str = ""
+
+
+class UploadedFile(Struct, frozen=True, kw_only=True):
+    """A file; `id` is the SHA-256 of its bytes in hexadecimal, `size` their number."""
+
+    id: str
+    name: str
+    mimetype: str
+    size: int
+    created: Time
 
 
 class Diagnosis(Struct, frozen=True):
@@ -183,6 +204,10 @@ class Archive(Protocol):
         """The conversations, most recent first; with `superseded`, all of them."""
         ...
 
+    async def count(self, *, tag: str = "", superseded: bool = False) -> int:
+        """How many conversations `survey` lists without a limit."""
+        ...
+
     async def search(
         self, text: str, *, limit: int = 20, superseded: bool = False
     ) -> Sequence[Finding]:
@@ -195,6 +220,30 @@ class Archive(Protocol):
 
     async def load_all(self, references: Sequence[Reference]) -> Mapping[str, bytes]:
         """The bytes of references, by their hashes."""
+        ...
+
+    async def put(self, data: bytes, mimetype: str = "") -> Reference:
+        """Store bytes. If no message refers to them within an hour, they may be collected."""
+        ...
+
+    async def upload(self, data: bytes, name: str, mimetype: str = "") -> UploadedFile:
+        """Store bytes as a file, which is kept until it is removed."""
+        ...
+
+    async def survey_files(self) -> Sequence[UploadedFile]:
+        """The files that were uploaded, the newest first."""
+        ...
+
+    async def access_file(self, identity: str) -> UploadedFile:
+        """An uploaded file, by the hash of its bytes; `ContentMissing` if there is none."""
+        ...
+
+    async def remove_file(self, identity: str) -> UploadedFile:
+        """Delete an uploaded file; its bytes stay while a message needs them."""
+        ...
+
+    async def collect(self) -> Sequence[str]:
+        """Delete the contents that no conversation or file refers to; returns their hashes."""
         ...
 
     async def close(self) -> None:

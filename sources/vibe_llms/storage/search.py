@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -60,7 +60,7 @@ from vibe_llms.storage.indexing import (
     spread,
     text_of_all,
 )
-from vibe_llms.storage.interfaces import Finding, Origin, Summary
+from vibe_llms.storage.interfaces import Finding, Origin, Report, Summary, ignore
 from vibe_llms.storage.lines import LineReader
 
 if TYPE_CHECKING:
@@ -88,8 +88,6 @@ _MARK_BYTES = 16
 _UNCLEAN = "words of deleted conversations stay in it until the next `vibe-llms list`"
 
 T = TypeVar("T")
-#: Called with the number of conversations that are indexed, and of those to be indexed.
-Report: TypeAlias = Callable[[int, int], None]
 
 _TABLES = """
 create table state (name text primary key, value blob) without rowid;
@@ -113,11 +111,6 @@ create table messages (
 create index messages_conversation on messages (conversation);
 create virtual table words using fts5 (text, content='', tokenize='unicode61 remove_diacritics 2');
 """
-
-
-def ignore(done: int, total: int) -> None:
-    """Report nothing."""
-    del done, total
 
 
 class Seen(Struct, frozen=True, array_like=True):

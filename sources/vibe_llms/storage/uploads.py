@@ -12,24 +12,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
-from msgspec import Struct
 
 from vibe_llms.exceptions import ContentMissing, StorageError
-from vibe_llms.storage.descriptions import Time
 from vibe_llms.storage.files import make_folder, read_within, replace_file, storage_errors
+from vibe_llms.storage.interfaces import UploadedFile
 
 _SUFFIX = ".json"
 _HASH = re.compile(r"[0-9a-f]{64}")
-
-
-class UploadedFile(Struct, frozen=True, kw_only=True):
-    """A file; `id` is the SHA-256 of its bytes in hexadecimal, `size` their number."""
-
-    id: str
-    name: str
-    mimetype: str
-    size: int
-    created: Time
 
 
 _DECODER = msgspec.json.Decoder(UploadedFile)

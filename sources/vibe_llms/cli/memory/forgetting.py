@@ -29,7 +29,7 @@ from vibe_llms.cli.memory.common import (
 from vibe_llms.cli.memory.editing import forget_drafts
 from vibe_llms.cli.questions import confirm
 from vibe_llms.cli.terminal import is_terminal, note, one_line, write
-from vibe_llms.configuration import Configuration, load_configuration
+from vibe_llms.configuration import LOCAL, Configuration, load_configuration
 from vibe_llms.exceptions import ConversationNotFound, StorageError
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import Entry, Role, Scope
@@ -41,7 +41,8 @@ from vibe_llms.memory.repository import Repository
 from vibe_llms.memory.settings import MemorySettings
 from vibe_llms.memory.text_search import fold
 from vibe_llms.messages.contents import text_of
-from vibe_llms.storage.archive import DirectoryArchive
+from vibe_llms.storage.backends import open_backend
+from vibe_llms.storage.interfaces import Archive
 
 #: The number of entries that are shown before the question.
 _SHOWN = 5
@@ -314,11 +315,13 @@ async def find_pending(
     ]
     if not left or words is None:
         return left
-    archive = DirectoryArchive(configuration.places.data, configuration.storage)
+    backend = open_backend(configuration)
+    archive = backend.open_archive(LOCAL, configuration.places)
     try:
         return [one for one in left if await _holds(archive, one.ticket, fold(words))]
     finally:
         await archive.close()
+        await backend.close()
 
 
 def drop_pending(configuration: Configuration, pending: Sequence[Left]) -> None:
@@ -335,7 +338,7 @@ def drop_pending(configuration: Configuration, pending: Sequence[Left]) -> None:
         note("note: a running program may still remember it; run this again after it has ended")
 
 
-async def _holds(archive: DirectoryArchive, ticket: Ticket, wanted: str) -> bool:
+async def _holds(archive: Archive, ticket: Ticket, wanted: str) -> bool:
     """Whether a turn contains folded words."""
     try:
         stored = await archive.restore(ticket.conversation)

@@ -1,0 +1,52 @@
+"""The backend: where the conversations, runs, budgets, memory and users of a home are kept.
+
+`[archive]` names it. Without a change there, everything is in files of the home folder.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, TypeAlias
+
+from vibe_llms.configuration import ARCHIVE, Configuration, Places
+from vibe_llms.registries import Registry
+from vibe_llms.storage.interfaces import Archive, Report, ignore
+
+
+class Backend(Protocol):
+    """Opens what is kept; nothing is read or connected to before it is used.
+
+    `parts` are the modules that keep the rest in the same place: `runs` and `budgets`. The function
+    `produce_store` of each makes a store for a backend.
+    """
+
+    configuration: Configuration
+    parts: Mapping[str, str]
+
+    def open_archive(self, user: str, places: Places, *, report: Report = ignore) -> Archive:
+        """The conversations and contents of a user, whose own files are at `places`."""
+        ...
+
+    async def close(self) -> None:
+        """Close what is open; safe to call twice."""
+        ...
+
+
+BackendFactory: TypeAlias = Callable[[Configuration], Backend]
+_REGISTRY: Registry[BackendFactory] = Registry("")
+
+
+def register(name: str, factory: BackendFactory) -> None:
+    """Offer a backend to an `[archive]` table that names the calling module."""
+    _REGISTRY.register(name, factory)
+
+
+def open_backend(configuration: Configuration) -> Backend:
+    """The backend that `[archive]` names; `RegistrationError` if its module cannot be used."""
+    return _REGISTRY.access(configuration.row("", ARCHIVE))(configuration)
+
+
+def produce_part(backend: Backend, part: str) -> Any:
+    """A store of the backend for one kind of things, such as runs."""
+    return importlib.import_module(backend.parts[part]).produce_store(backend)

@@ -1,0 +1,4 @@
+"""Conversations, runs, budgets and memory in PostgreSQL, for several servers.
+
+`[archive] module = "vibe_llms.storage.postgres"` with `dsn = "..."` is all that changes.
+"""

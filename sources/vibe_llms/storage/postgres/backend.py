@@ -1,0 +1,24 @@
+"""`PostgresBackend`: opens what is kept in the database; its stores share the connections."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from vibe_llms.configuration import Configuration
+from vibe_llms.storage.postgres.database import Database
+from vibe_llms.storage.postgres.settings import read_postgres_settings
+
+
+class PostgresBackend:
+    """The backend of `[archive] module = "vibe_llms.storage.postgres"`."""
+
+    parts: Mapping[str, str] = {}
+
+    def __init__(self, configuration: Configuration) -> None:
+        self.configuration = configuration
+        self.settings = read_postgres_settings(configuration)
+        self.database = Database(self.settings)
+
+    async def close(self) -> None:
+        """Close all connections; safe to call twice."""
+        await self.database.close()

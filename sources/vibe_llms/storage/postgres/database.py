@@ -1,0 +1,175 @@
+"""`Database`: transactions of one user each, over a few connections.
+
+Every transaction names its user first, so that the policies of the tables show the rows of no other
+one. Nothing else of a connection's state is relied on: any pooler may sit in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from vibe_llms.exceptions import PackageMissing, StorageError, StorageUnavailable, VibeLlmsError
+from vibe_llms.storage.postgres.migrations import check_level
+from vibe_llms.storage.postgres.settings import PostgresSettings
+
+if TYPE_CHECKING:
+    from psycopg import AsyncConnection
+
+#: A connection within a transaction.
+Connection: TypeAlias = "AsyncConnection[Any]"
+
+_BEGIN = "select set_config('vibe.user', %s, true), set_config('statement_timeout', %s, true)"
+#: Classes of SQLSTATE that pass: of connections, resources, the operator, the system, deadlocks.
+_PASSING = ("08", "53", "57", "58", "40")
+_READ_ONLY = "25006"
+_UNDEFINED = ("3F000", "42P01")
+
+
+class Database:
+    """The connections of one process; they are made as they are needed, up to `connections`.
+
+    Transactions raise `StorageUnavailable` while the database cannot be reached, is read-only, or
+    is full. Nothing of such a transaction is kept, unless the connection broke while it was
+    committed. The next transaction tries again, at once: a pool that connects in the background,
+    such as psycopg's, does not say why it cannot, and pauses longer each time.
+    """
+
+    def __init__(self, settings: PostgresSettings) -> None:
+        self.settings = settings
+        self._idle: list[Connection] = []
+        self._room = asyncio.Semaphore(settings.connections)
+        self._checked = False
+
+    @asynccontextmanager
+    async def transaction(self, user: str) -> AsyncIterator[Connection]:
+        """A transaction that sees and writes the rows of a user; committed after the block.
+
+        An error within the block rolls it back.
+        """
+        with database_errors():
+            async with self._admitted():
+                connection = await self._begin(user)
+                try:
+                    async with _committed(connection):
+                        yield connection
+                finally:
+                    await self._give_back(connection)
+
+    async def close(self) -> None:
+        """Close the connections that are not in use; safe to call twice."""
+        while self._idle:
+            await self._idle.pop().close()
+
+    @asynccontextmanager
+    async def _admitted(self) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(self.settings.connect_seconds):
+                await self._room.acquire()
+        except TimeoutError as error:
+            raise StorageUnavailable(
+                f"all {self.settings.connections} connections to the database are in use"
+            ) from error
+        try:
+            yield
+        finally:
+            self._room.release()
+
+    async def _begin(self, user: str) -> Connection:
+        """A connection whose transaction has begun; one that broke since it was used is dropped."""
+        from psycopg import OperationalError
+
+        milliseconds = str(int(self.settings.statement_seconds * 1000))
+        while True:
+            used = bool(self._idle)
+            connection = self._idle.pop() if used else await self._connect()
+            begun = False
+            try:
+                await connection.execute(_BEGIN, (user, milliseconds))
+                if not self._checked:
+                    await check_level(connection)
+                    self._checked = True
+                begun = True
+                return connection
+            except OperationalError:
+                if not used:
+                    raise
+            finally:
+                if not begun:
+                    await connection.close()
+
+    async def _connect(self) -> Connection:
+        try:
+            from psycopg import AsyncConnection
+        except ImportError as error:
+            raise PackageMissing(
+                "PostgreSQL",
+                package=error.name or "psycopg",
+                command='pip install "vibe-llms[postgres]"',
+            ) from error
+        return await AsyncConnection.connect(self.settings.dsn, **_options(self.settings))
+
+    async def _give_back(self, connection: Connection) -> None:
+        from psycopg.pq import TransactionStatus
+
+        if connection.info.transaction_status == TransactionStatus.IDLE:
+            self._idle.append(connection)
+        else:
+            await connection.close()
+
+
+@asynccontextmanager
+async def _committed(connection: Connection) -> AsyncIterator[None]:
+    """Commit after the block; if it fails, roll back, and close what cannot be rolled back."""
+    done = False
+    try:
+        yield
+        await connection.commit()
+        done = True
+    finally:
+        if not done:
+            await _undo(connection)
+
+
+async def _undo(connection: Connection) -> None:
+    from psycopg import Error
+
+    try:
+        await connection.rollback()
+    except Error:
+        await connection.close()
+
+
+def _options(settings: PostgresSettings) -> dict[str, Any]:
+    return {
+        "connect_timeout": max(2, round(settings.connect_seconds)),
+        # A prepared statement belongs to a connection that a pooler may give to others.
+        "prepare_threshold": None if settings.pooler else 5,
+        "application_name": "vibe-llms",
+    }
+
+
+@contextmanager
+def database_errors() -> Iterator[None]:
+    """Errors of the database within the block become our own."""
+    try:
+        from psycopg import Error, OperationalError
+    except ImportError:
+        # What needs it says so.
+        yield
+        return
+    try:
+        yield
+    except VibeLlmsError:
+        raise
+    except Error as error:
+        state = error.sqlstate or ""
+        text = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        if state in _UNDEFINED:
+            text = f"{text}; the database is not migrated: vibe-llms archive migrate"
+        passing = state[:2] in _PASSING or state == _READ_ONLY
+        if passing or (not state and isinstance(error, OperationalError)):
+            raise StorageUnavailable(f"the database cannot be used now: {text}") from error
+        raise StorageError(f"the database: {text}") from error

@@ -1,0 +1,104 @@
+"""The versions of the tables: numbered SQL files, applied in order by `vibe-llms archive migrate`.
+
+The first line of a file says which level of the code it still works with: `-- least: 3`. So a
+database can be migrated while servers of that level run, and they are replaced one by one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from vibe_llms.exceptions import FormatNewer, StorageError
+from vibe_llms.files import LARGEST_SETTINGS, read_file
+
+if TYPE_CHECKING:
+    from psycopg import AsyncConnection
+
+_FOLDER = Path(__file__).parent / "tables"
+_NAME = re.compile(r"(\d{4})_(\w+)\.sql")
+_LEAST = re.compile(r"-- least: (\d+)\n")
+#: Two migrations do not run at once: the key of an advisory lock, "vibe" in ASCII.
+_LOCK = 0x76696265
+_REMEDY = "vibe-llms archive migrate"
+_READ = "select max(number), max(least) from vibe.migrations"
+
+
+class Migration(Struct, frozen=True):
+    """One step; code below the level `least` does not work after it."""
+
+    number: int
+    name: str
+    least: int
+    text: str
+
+
+def survey_migrations() -> Sequence[Migration]:
+    """All steps, in order."""
+    return sorted(_read_all(), key=lambda one: one.number)
+
+
+def find_level() -> int:
+    """The level of this code: the number of its last migration."""
+    return max(one.number for one in _read_all())
+
+
+async def read_level(connection: AsyncConnection[Any]) -> tuple[int, int]:
+    """The level of the database, and the least level of code that works with it; 0 if it is new."""
+    cursor = await connection.execute("select to_regclass('vibe.migrations') is not null")
+    row = await cursor.fetchone()
+    if row is None or not row[0]:
+        return 0, 0
+    row = await (await connection.execute(_READ)).fetchone()
+    return (row[0] or 0, row[1] or 0) if row else (0, 0)
+
+
+async def check_level(connection: AsyncConnection[Any]) -> None:
+    """Raise if the tables are older than this code needs, or too new for it."""
+    own = find_level()
+    number, least = await read_level(connection)
+    if number < own:
+        raise StorageError(
+            f"the database has level {number}, and this version needs {own}; migrate it: {_REMEDY}"
+        )
+    if least > own:
+        raise FormatNewer(
+            f"the database has level {number}, which needs a newer version of vibe-llms "
+            f"(this one has level {own})"
+        )
+
+
+async def migrate(connection: AsyncConnection[Any], role: str) -> Sequence[Migration]:
+    """Apply what is missing, all or nothing, and let a role use the tables; returns the steps.
+
+    The connection is the owner's. The role is the one that programs connect with.
+    """
+    from psycopg.sql import SQL, Identifier
+
+    async with connection.transaction():
+        await connection.execute("select pg_advisory_xact_lock(%s)", (_LOCK,))
+        number, _ = await read_level(connection)
+        missing = [one for one in survey_migrations() if one.number > number]
+        for one in missing:
+            await connection.execute(one.text.encode())
+            await connection.execute(
+                "insert into vibe.migrations (number, name, least) values (%s, %s, %s)",
+                (one.number, one.name, one.least),
+            )
+        await connection.execute(SQL("grant vibe_llms to {}").format(Identifier(role)))
+    return missing
+
+
+def _read_all() -> Iterator[Migration]:
+    for name in os.listdir(_FOLDER):
+        if (match := _NAME.fullmatch(name)) is None:
+            continue
+        text = read_file(_FOLDER / name, LARGEST_SETTINGS).decode()
+        least = _LEAST.match(text)
+        number = int(match[1])
+        yield Migration(number, match[2], int(least[1]) if least else number, text)

@@ -1,0 +1,106 @@
+"""Transactions of one user, over connections that break."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+
+import psycopg
+import pytest
+
+from tests.fakes.postgres import TestDatabase, access_cluster, temporary_database
+from vibe_llms.exceptions import FormatNewer, StorageError, StorageUnavailable
+from vibe_llms.storage.postgres.database import Database
+from vibe_llms.storage.postgres.settings import PostgresSettings
+
+
+@pytest.fixture
+def place() -> Iterator[TestDatabase]:
+    with temporary_database() as made:
+        yield made
+
+
+@pytest.fixture
+async def database(place: TestDatabase) -> AsyncIterator[Database]:
+    database = Database(PostgresSettings(dsn=place.dsn, connect_seconds=2))
+    yield database
+    await database.close()
+
+
+async def read_user(database: Database, user: str) -> str | None:
+    async with database.transaction(user) as connection:
+        row = await (await connection.execute("select vibe.current_user_name()")).fetchone()
+    assert row is not None
+    return None if row[0] is None else str(row[0])
+
+
+async def test_a_transaction_has_its_user_and_the_next_one_its_own(database: Database) -> None:
+    assert await read_user(database, "ada") == "ada"
+    assert await read_user(database, "bob") == "bob"
+
+
+async def test_an_error_rolls_back_and_the_connection_is_used_again(
+    database: Database, place: TestDatabase
+) -> None:
+    access_cluster().execute(
+        "create table counted (n int); grant all on counted to app", place.name
+    )
+
+    async def fail() -> None:
+        async with database.transaction("ada") as connection:
+            await connection.execute("insert into counted values (1)")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await fail()
+    async with database.transaction("ada") as connection:
+        row = await (await connection.execute("select count(*) from counted")).fetchone()
+    assert row == (0,)
+
+
+async def test_connections_that_broke_are_replaced(database: Database, place: TestDatabase) -> None:
+    assert await read_user(database, "ada") == "ada"
+    access_cluster().execute(
+        f"select pg_terminate_backend(pid) from pg_stat_activity where datname = '{place.name}'"
+    )
+    assert await read_user(database, "ada") == "ada"
+
+
+async def test_a_database_that_is_away_is_named_and_comes_back(place: TestDatabase) -> None:
+    access_cluster().execute("alter role app connection limit 0")
+    database = Database(PostgresSettings(dsn=place.dsn, connect_seconds=0.5))
+    try:
+        with pytest.raises(StorageUnavailable, match="too many connections for role"):
+            await read_user(database, "ada")
+        access_cluster().execute("alter role app connection limit -1")
+        assert await read_user(database, "ada") == "ada"
+    finally:
+        access_cluster().execute("alter role app connection limit -1")
+        await database.close()
+
+
+async def test_a_database_that_is_not_migrated_says_what_to_do() -> None:
+    with temporary_database(bare=True) as place:
+        database = Database(PostgresSettings(dsn=place.dsn))
+        try:
+            with pytest.raises(StorageError, match="vibe-llms archive migrate"):
+                await read_user(database, "ada")
+        finally:
+            await database.close()
+
+
+async def test_a_database_of_a_newer_version_is_refused(place: TestDatabase) -> None:
+    with psycopg.connect(place.admin_dsn) as connection:
+        connection.execute("insert into vibe.migrations values (9999, 'later', 1)")
+    database = Database(PostgresSettings(dsn=place.dsn))
+    try:
+        assert await read_user(database, "ada") == "ada"
+    finally:
+        await database.close()
+    with psycopg.connect(place.admin_dsn) as connection:
+        connection.execute("update vibe.migrations set least = 9999 where number = 9999")
+    database = Database(PostgresSettings(dsn=place.dsn))
+    try:
+        with pytest.raises(FormatNewer, match="newer version"):
+            await read_user(database, "ada")
+    finally:
+        await database.close()
