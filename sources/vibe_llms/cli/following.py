@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TypeAlias
@@ -16,45 +16,20 @@ from vibe_llms.cli.display import Display, Silence
 from vibe_llms.cli.running import ENDINGS, signals
 from vibe_llms.cli.terminal import note, write_json
 from vibe_llms.configuration import Configuration
-from vibe_llms.events import (
-    Event,
-    InvocationChunk,
-    InvocationCompletedEvent,
-    InvocationFailedEvent,
-    InvocationProgressEvent,
-    InvocationStartedEvent,
-    MessageProgressEvent,
-    MessageStartedEvent,
-    Notice,
-    NoticeEvent,
-    ReasoningChunk,
-    TextChunk,
-)
+from vibe_llms.events import Event, Notice, NoticeEvent
 from vibe_llms.memory.detaching import detach
-from vibe_llms.messages.canisters import Canister, InvocationCanister, ResultCanister
 from vibe_llms.runs.core import Runs
 from vibe_llms.runs.events import (
     AnswerRequested,
     ApprovalRequested,
-    CallEnded,
-    CallProgress,
-    CallStarted,
     ConversationChanged,
-    DeltaKind,
-    MessageDelta,
-    MessageStarted,
     RunContinued,
     RunEvent,
-    RunNotice,
     encode_event,
 )
+from vibe_llms.runs.replay import Replay
 from vibe_llms.runs.run import Run
 
-_CHUNKS: dict[DeltaKind, type[TextChunk | ReasoningChunk | InvocationChunk]] = {
-    "text": TextChunk,
-    "reasoning": ReasoningChunk,
-    "arguments": InvocationChunk,
-}
 _LOG = "runs.log"
 #: How often a follower looks whether a process works on the run, and when it tries again.
 _LOOK_SECONDS = 1.0
@@ -101,52 +76,15 @@ async def _attend(runs: Runs, configuration: Configuration) -> None:
         await asyncio.sleep(_LOOK_SECONDS)
 
 
-class Replay:
-    """The events of a run as those of its turn, which displays know."""
-
-    def __init__(self, run: Run) -> None:
-        self._run = run
-        self._known: dict[str, Canister] = {}
-        self._shown: set[str] = set()
-
-    async def read(self, event: RunEvent) -> Event | None:
-        """An event of the turn; `None` if there is nothing to show."""
-        match event:
-            case MessageStarted(message=message, role=role, reply=reply, name=name):
-                return MessageStartedEvent(role, name, message=message, reply=reply)
-            case MessageDelta(message=message, text=text, kind=kind):
-                self._shown.add(message)
-                return MessageProgressEvent(_CHUNKS[kind](text), message=message)
-            case CallProgress(invocation=call, text=text, done=done, total=total):
-                invocation = await self._find(call)
-                if isinstance(invocation, InvocationCanister):
-                    return InvocationProgressEvent(text, done, total, invocation=invocation)
-            case CallStarted(invocation=call):
-                invocation = await self._find(call)
-                if isinstance(invocation, InvocationCanister):
-                    return InvocationStartedEvent(invocation=invocation)
-            case CallEnded(invocation=call, result=identity, failed=failed):
-                invocation, result = await self._find(call), await self._find(identity)
-                kind_ = InvocationFailedEvent if failed else InvocationCompletedEvent
-                if isinstance(invocation, InvocationCanister) and isinstance(
-                    result, ResultCanister
-                ):
-                    return kind_(result, invocation=invocation)
-            case RunNotice(subject=subject, text=text, message=message):
-                return NoticeEvent(notice=Notice(subject, text, message))
-            case RunContinued(message=message) if message in self._shown:
-                text = "the reply was cut off, and starts again"
-                return NoticeEvent(notice=Notice("run", text))
-            case ConversationChanged(conversation=conversation):
-                text = f"the run continues in the conversation {conversation}, a fork"
-                return NoticeEvent(notice=Notice("fork", text))
-        return None
-
-    async def _find(self, identity: str) -> Canister | None:
-        if identity not in self._known:
-            turn = await self._run.read()
-            self._known = {one.identity: one for one in turn.canisters}
-        return self._known.get(identity)
+def _describe_move(event: RunEvent, shown: Collection[str]) -> Event | None:
+    """What to say where a run starts again or continues elsewhere; `shown` are messages."""
+    match event:
+        case RunContinued(message=message) if message in shown:
+            return NoticeEvent(notice=Notice("run", "the reply was cut off, and starts again"))
+        case ConversationChanged(conversation=conversation):
+            text = f"the run continues in the conversation {conversation}, a fork"
+            return NoticeEvent(notice=Notice("fork", text))
+    return None
 
 
 async def follow(
@@ -180,7 +118,9 @@ async def _show(
         if lines:
             members = msgspec.json.decode(encode_event(event))
             write_json(msgspec.json.encode({"cursor": cursor, **members}).decode())
-        elif (translated := await replay.read(event)) is not None:
+        elif (
+            translated := await replay.read(event) or _describe_move(event, replay.shown)
+        ) is not None:
             display(translated)
         if isinstance(event, ApprovalRequested | AnswerRequested) and not await attend(event):
             return False

@@ -2,49 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, suppress
 
-from vibe_llms.events import (
-    Chunk,
-    Event,
-    InvocationChunk,
-    InvocationCompletedEvent,
-    InvocationFailedEvent,
-    InvocationProgressEvent,
-    InvocationStartedEvent,
-    MessageProgressEvent,
-    MessageStartedEvent,
-    ReasoningChunk,
-    TextChunk,
-)
+from vibe_llms.events import Event
 from vibe_llms.exceptions import DecisionRefused
 from vibe_llms.invocation.approval import Decision
 from vibe_llms.invocation.questions import ElicitationAnswer
-from vibe_llms.messages.canisters import InvocationCanister, ResultCanister
 from vibe_llms.runs.events import (
     AnswerRequested,
     ApprovalRequested,
-    CallEnded,
-    CallProgress,
-    CallStarted,
-    DeltaKind,
     MessageDelta,
     MessageStarted,
     RunContinued,
 )
 from vibe_llms.runs.interfaces import RequestKey, RunStatus
+from vibe_llms.runs.replay import Replay
 from vibe_llms.runs.run import Run
 from vibe_llms.server.exchanges import Exchange
 from vibe_llms.server.failures import Rejected, describe_kind
 from vibe_llms.server.spaces import UserSpace
 from vibe_llms.server.turns import RecordedTurn, ReplyWriter, ServedTurn, TurnOrder
 
-_CHUNKS: Mapping[DeltaKind, Callable[[str], Chunk]] = {
-    "text": TextChunk,
-    "reasoning": ReasoningChunk,
-    "arguments": InvocationChunk,
-}
 _NO_USER = Decision(False, reason="no user can be asked now")
 
 
@@ -110,23 +89,14 @@ async def follow(run: Run) -> AsyncIterator[Event]:
     """
     known = await run.survey_events() if run.record.epoch > 1 else ()
     replaced = {one.message for one in known if isinstance(one, RunContinued)}
-    calls: dict[str, InvocationCanister] = {}
-    shown: set[str] = set()
+    replay = Replay(run)
     async for _, event in run.events():
         match event:
-            case MessageStarted(message=message, role=role, reply=reply, name=name):
-                calls[message] = InvocationCanister(name=name, arguments="", identity=message)
-                if message not in replaced:
-                    yield MessageStartedEvent(message=message, reply=reply, role=role, name=name)
-            case MessageDelta(message=message, text=text, kind=kind) if message not in replaced:
-                shown.add(message)
-                call = calls[message]
-                arguments = call.arguments + text if kind == "arguments" else ""
-                calls[message] = InvocationCanister(
-                    name=call.name, arguments=arguments, identity=message
-                )
-                yield MessageProgressEvent(message=message, chunk=_CHUNKS[kind](text))
-            case RunContinued(message=message) if message in shown:
+            case MessageStarted(message=message) | MessageDelta(message=message) if (
+                message in replaced
+            ):
+                continue
+            case RunContinued(message=message) if message in replay.shown:
                 raise Rejected(
                     "the reply begins again: repeat the request with the same key",
                     status=503,
@@ -139,14 +109,5 @@ async def follow(run: Run) -> AsyncIterator[Event]:
             case AnswerRequested(question=question):
                 with suppress(DecisionRefused):
                     await run.answer(question, ElicitationAnswer("decline"))
-            case CallStarted(invocation=invocation):
-                yield InvocationStartedEvent(invocation=calls[invocation])
-            case CallProgress(invocation=invocation, text=text, done=done, total=total):
-                call = calls[invocation]
-                yield InvocationProgressEvent(invocation=call, text=text, done=done, total=total)
-            case CallEnded(invocation=invocation, result=identity, failed=failed):
-                results = [one for one in (await run.read()).canisters if one.identity == identity]
-                kind_of = InvocationFailedEvent if failed else InvocationCompletedEvent
-                for result in results:
-                    assert isinstance(result, ResultCanister)
-                    yield kind_of(invocation=calls[invocation], result=result)
+        if (translated := await replay.read(event)) is not None:
+            yield translated
