@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from string import Template
 from typing import Any
 
@@ -16,8 +17,15 @@ from msgspec import Struct
 
 from vibe_llms.configuration import Budget, Configuration, Positive, ToolMode
 from vibe_llms.controls import Controls, read_controls
-from vibe_llms.ensembles.core import ENSEMBLES
-from vibe_llms.exceptions import AgentNotFound, ModelNotFound, RequestError
+from vibe_llms.ensembles.core import ENSEMBLES, access_ensemble
+from vibe_llms.ensembles.interfaces import EnsembleConfiguration
+from vibe_llms.exceptions import (
+    AgentNotFound,
+    CredentialMissing,
+    ModelNotFound,
+    PackageMissing,
+    RequestError,
+)
 from vibe_llms.files import LARGEST_SETTINGS, read_file
 
 AGENTS = "agents"
@@ -155,6 +163,21 @@ def check_agent(
             raise configuration.error(str(error), AGENTS, agent.name, "model") from error
 
 
+def check_ensembles(configuration: Configuration, agent: Agent) -> None:
+    """Raise `ConfigurationError` if the row of one of its ensembles is wrong; none is opened.
+
+    A key may still be missing, and what an optional ensemble needs.
+    """
+    for name in agent.ensembles:
+        with suppress(CredentialMissing):
+            _check_ensemble(configuration, name)
+    for name in survey_optional(configuration, agent, own_rows=False):
+        # Of a row that comes with the library, nothing but packages and keys can be missing.
+        if configuration.is_of_the_user(ENSEMBLES, name):
+            with suppress(CredentialMissing, PackageMissing):
+                _check_ensemble(configuration, name)
+
+
 def survey_optional(
     configuration: Configuration, agent: Agent, *, own_rows: bool = True
 ) -> Sequence[str]:
@@ -171,6 +194,11 @@ def survey_optional(
     ]
     named = [name for one in agent.optional_ensembles for name in (own if one == ALL else [one])]
     return [name for name in dict.fromkeys(named) if name not in agent.ensembles]
+
+
+def _check_ensemble(configuration: Configuration, name: str) -> None:
+    row = configuration.row(ENSEMBLES, name)
+    access_ensemble(row, EnsembleConfiguration(configuration, row.settings))
 
 
 def _read(configuration: Configuration, name: str) -> Agent:

@@ -500,3 +500,11 @@ class VersioningFailed(StorageError):
     def __init__(self, message: str, *, path: str = "", slow: bool = False) -> None:
         super().__init__(message, path=path)
         self.slow = slow
+
+
+def find_wait(error: BaseException) -> float | None:
+    """After how many seconds the same may succeed, if the error says so."""
+    match error:
+        case RateLimited() | ProviderOverloaded() | BudgetExceeded() | StorageUnavailable():
+            return error.retry_after
+    return None

@@ -281,10 +281,10 @@ class Session:
         return await self.access_runs().access(run)
 
     async def survey_runs(
-        self, *, status: RunStatus | None = None, limit: int | None = None
+        self, *, status: RunStatus | None = None, after: str = "", limit: int | None = None
     ) -> Sequence[RunRecord]:
-        """The runs, the newest first."""
-        return await self.access_runs().survey(status=status, limit=limit)
+        """The runs, the newest first; those that are older than the run `after`."""
+        return await self.access_runs().survey(status=status, after=after, limit=limit)
 
     @property
     def registered_invokers(self) -> Mapping[str, Invoker]:

@@ -155,7 +155,8 @@ def test_an_agent_is_added_and_comments_stay(file: Path) -> None:
     assert (shown["controls"], shown["memory"]) == ({"temperature": 0.5}, False)
     assert (shown["tool_mode"], shown["budget"]["tokens"]) == ("native", 1000)
     assert agents("add", "poet").status == 2
-    assert agents("add", "poet", "-s", "Sing.", "--force").status == 0
+    added = agents("add", "poet", "-m", "scripted/demo", "-s", "Sing.", "--force", "--json").json
+    assert added == {"name": "poet", "description": "", "model": "scripted/demo"}
     assert agents("show", "poet", "--json").json["supervisor"] == "Sing."
 
 

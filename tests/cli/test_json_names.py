@@ -6,9 +6,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+import click
 import pytest
 
 from tests.cli.command import invoke
+from vibe_llms.cli.agents import agents
+from vibe_llms.cli.runs import runs
+from vibe_llms.cli.serving import users
 
 PAGE = Path(__file__).parents[2] / "documentation" / "reference" / "command.md"
 #: Other words for what the table names: none of them is ever a field.
@@ -94,3 +98,10 @@ def test_the_table_names_what_the_commands_print() -> None:
     assert set().union(*COMMANDS.values()) <= table
     assert not table & set(SYNONYMS)
     assert set(SYNONYMS.values()) <= table
+
+
+@pytest.mark.parametrize("group", [agents, runs, users], ids=lambda group: str(group.name))
+def test_every_command_about_agents_runs_and_users_prints_json(group: click.Group) -> None:
+    shown = [one for one in group.commands.values() if not one.hidden]
+    assert shown
+    assert [one.name for one in shown if "as_json" not in {each.name for each in one.params}] == []

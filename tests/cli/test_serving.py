@@ -172,6 +172,15 @@ def test_an_address_that_cannot_be_used_is_one_line(
     assert not home.exists()
 
 
+def test_a_wrong_agent_is_one_line_that_names_its_row_and_key(home: Path) -> None:
+    home.mkdir()
+    (home / "config.toml").write_text('[agents.clerk]\nensembles = ["pyton"]\n')
+    outcome = invoke("serve", "--port", "0")
+    assert (outcome.status, outcome.output) == (78, "")
+    assert f"{home}/config.toml, [agents.clerk], key 'ensembles': there is no" in outcome.error
+    assert not (home / "server").exists()
+
+
 def test_users_are_added_listed_rotated_and_removed(home: Path) -> None:
     assert invoke("users", "list").errors.startswith("no users;")
     assert invoke("users", "list", "--json").json == []
@@ -191,6 +200,14 @@ def test_what_a_removed_user_leaves_is_said_and_who_gets_it(home: Path) -> None:
     invoke("users", "add", "ada")
     folder = home / "users" / "ada"
     folder.mkdir(parents=True)
+    invoke("users", "add", "eve")
+    (home / "users" / "eve").mkdir()
+    removed = invoke("users", "rm", "eve", "-y", "--json").json
+    assert removed == {
+        "name": "eve",
+        "cancelled_runs": 0,
+        "folder": str(home / "users" / "eve"),
+    }
     assert f"rm -r {folder}" in invoke("users", "rm", "ada", "-y").errors
     assert folder.exists()
     assert "an earlier user had this name" in invoke("users", "add", "ada").errors
@@ -224,6 +241,10 @@ def test_the_runs_of_a_removed_user_are_cancelled(home: Path) -> None:
     asyncio.run(survey(kept, replace(kept, user="eve")))
     assert invoke("users", "rm", "ada", "-y").errors == "cancelled 1 run\nremoved ada\n"
     assert asyncio.run(survey()) == [RunStatus.CANCELLED, RunStatus.QUEUED]
+    invoke("users", "add", "eve")
+    removed = {"name": "eve", "cancelled_runs": 1, "folder": None}
+    assert invoke("users", "rm", "eve", "-y", "--json").json == removed
+    assert asyncio.run(survey()) == [RunStatus.CANCELLED, RunStatus.CANCELLED]
 
 
 @pytest.mark.parametrize("name", ["", "Ada", "../ada", "a b", "-a", "a" * 65, "ä"])

@@ -147,7 +147,7 @@ async def test_a_run_of_one_user_does_not_exist_for_another(served: Served) -> N
     run, call = await begin(served)
     decision = {"invocation": call, "allowed": True}
     async with served.http("eve") as eve, served.http() as http:
-        assert (await eve.get("/api/runs")).json() == {"runs": []}
+        assert (await eve.get("/api/runs")).json() == {"runs": [], "has_more": False}
         for method, url, body in (
             *(("GET", f"/api/runs/{run}", None), ("GET", f"/api/runs/{run}/events", None)),
             *(("POST", f"/api/runs/{run}/cancel", None),),
@@ -210,6 +210,26 @@ async def test_a_run_is_begun_and_continues_its_conversation(served: Served) -> 
     assert [one["id"] for one in listed] == [second["id"], run["id"]]
 
 
+async def test_runs_are_listed_in_pages(served: Served) -> None:
+    async with served.http() as http:
+        order = {"model": "scripted/demo", "prompt": "Hello"}
+        made = list[str]()
+        for _ in range(3):
+            made.insert(0, (await http.post("/api/runs", json=order)).json()["id"])
+            await read_events(served, made[0])
+        first = (await http.get("/api/runs?limit=2")).json()
+        # A run that is begun between two pages moves nothing.
+        await read_events(served, (await http.post("/api/runs", json=order)).json()["id"])
+        rest = (await http.get(f"/api/runs?limit=1&after={made[1]}&status=completed")).json()
+        end = (await http.get(f"/api/runs?after={made[2]}")).json()
+        unknown = [await http.get(f"/api/runs?after={one}") for one in ("x", made[0][:-1])]
+    assert ([one["id"] for one in first["runs"]], first["has_more"]) == (made[:2], True)
+    assert ([one["id"] for one in rest["runs"]], rest["has_more"]) == (made[2:], False)
+    assert (end["runs"], end["has_more"]) == ([], False)
+    for response in unknown:
+        assert (response.status_code, response.json()["error"]["param"]) == (404, "after")
+
+
 async def test_a_conversation_goes_on_with_its_agent(served: Served) -> None:
     async with served.http() as http:
         run = (await http.post("/api/runs", json={"model": "twice", "prompt": "x"})).json()
@@ -240,7 +260,7 @@ async def test_a_wrong_order_begins_nothing(
 ) -> None:
     async with served.http() as http:
         assert (await http.post("/api/runs", json=order)).status_code == status
-        assert (await http.get("/api/runs")).json() == {"runs": []}
+        assert (await http.get("/api/runs")).json() == {"runs": [], "has_more": False}
         assert (await http.get("/api/conversations")).json()["conversations"] == []
 
 

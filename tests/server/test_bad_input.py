@@ -23,6 +23,11 @@ SCRIPTS = {
         '[[replies]]\n[[replies.parts]]\ntext = "Well."\n'
         '[[replies]]\n[[replies.parts]]\nerror = "overloaded"\nretry-after-seconds = 7\n'
     ),
+    "limited": (
+        '[[replies]]\nwhen = ".*"\n[[replies.parts]]\nerror = "rate-limited"\n'
+        "retry-after-seconds = 7\n"
+    ),
+    "long": f'[[replies]]\nwhen = ".*"\n[[replies.parts]]\ntext = "{"word " * 1000}"\n',
     "down": '[[replies]]\nwhen = ".*"\n[[replies.parts]]\nerror = "unreachable"\n',
 }
 
@@ -248,8 +253,7 @@ async def test_a_prompt_that_fails_is_not_left_in_a_conversation_that_goes_on(
             body = speech.write("scripted/once", said)
         response = await client.post(speech.path, json=body)
         assert response.status_code == 502
-        if speech is not SPEECHES["responses"]:
-            assert response.headers["retry-after"] == "7"
+        assert response.headers["retry-after"] == "7"
         assert before == await stored(served) == [["user", "assistant"]]
         # The conversation goes on from where it was.
         body["model"] = "scripted/call"
@@ -257,10 +261,60 @@ async def test_a_prompt_that_fails_is_not_left_in_a_conversation_that_goes_on(
         assert await stored(served) == [["user", "assistant", "user", "assistant"]]
 
 
-async def test_a_budget_that_is_spent_leaves_nothing(home: Path, speech: Speech) -> None:
+async def test_a_budget_that_is_too_small_leaves_nothing(home: Path, speech: Speech) -> None:
     tables = configure(home, budgets={"tokens": 10, "period": "day"})
     async with serving(home, **tables) as served, served.http() as client:
         await refuse(client, speech, 429, speech.write("scripted/call", [HELLO]))
+        assert await stored(served) == []
+
+
+async def test_a_budget_that_is_spent_says_when_it_begins_again(home: Path, speech: Speech) -> None:
+    tables = configure(home, budgets={"tokens": 4000, "period": "day"})
+    async with serving(home, **tables) as served, served.http() as client:
+        body = speech.write("scripted/long", [HELLO])
+        while (first := await client.post(speech.path, json=body)).status_code == 200:
+            pass
+        kept = await stored(served)
+        again = await client.post(speech.path, json=body, headers={"idempotency-key": "a"})
+        for refused in (first, again):
+            assert refused.status_code == 429
+            assert 0 < int(refused.headers["retry-after"]) <= 86400
+        assert kept == await stored(served) != []
+
+
+@pytest.mark.parametrize("key", [{}, {"idempotency-key": "a"}])
+async def test_a_limit_of_the_provider_says_how_long_to_wait(
+    home: Path, speech: Speech, key: Mapping[str, str]
+) -> None:
+    async with serving(home, **configure(home)) as served, served.http() as client:
+        body = speech.write("scripted/limited", [HELLO])
+        response = await client.post(speech.path, json=body, headers=key)
+        assert (response.status_code, response.headers["retry-after"]) == (429, "7")
+        assert await stored(served) == []
+
+
+@pytest.mark.parametrize(
+    ("row", "status", "secret"),
+    [
+        ({"model": "scripted/none"}, 503, "none"),
+        ({"model": "scripted/call", "ensembles": ["tools"]}, 503, "no/such"),
+        ({"model": "anthropic/claude-x"}, 502, ""),
+        ({"model": "scripted/call", "prompt": "$input in $language"}, 400, ""),
+    ],
+)
+async def test_what_an_agent_lacks_is_said_to_the_operator_and_no_failure_of_the_server(
+    home: Path, speech: Speech, row: Any, status: int, secret: str
+) -> None:
+    tools = {"module": "vibe_llms.ensembles.mcp", "command": ["/no/such"], "required": True}
+    tables = configure(home, agents={"clerk": row}, ensembles={"tools": tools})
+    async with serving(home, **tables) as served, served.http() as client:
+        words = await refuse(client, speech, status, speech.write("clerk", [HELLO]))
+        order = {"model": "clerk", "prompt": "Hello"}
+        if status != 502:
+            assert (await client.post("/api/runs", json=order)).status_code == status
+        if secret:
+            assert secret not in words
+            assert any(secret in line for line in served.log)
         assert await stored(served) == []
 
 

@@ -61,7 +61,7 @@ CASES: dict[str, tuple[Case, ...]] = {
     "GET /api/memory/search": (Case({"text": MARK}),),
     "GET /api/memory/{entry}": (Case(),),
     "DELETE /api/memory/{entry}": (Case(),),
-    "GET /api/runs": (Case(), Case({"status": "waiting"})),
+    "GET /api/runs": (*AFTER, Case({"status": "waiting"})),
     "POST /api/runs": (
         Case(body={"prompt": "x", "conversation": ID}),
         Case(body={"prompt": "x", "files": [ID]}),

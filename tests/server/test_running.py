@@ -11,6 +11,7 @@ import httpx2
 import pytest
 
 from tests.server.conftest import Served, serving
+from vibe_llms.exceptions import ConfigurationError
 from vibe_llms.server.spaces import UserSpaces
 
 CHAT = "/v1/chat/completions"
@@ -144,3 +145,36 @@ async def test_a_client_that_does_not_read_does_not_hold_it_up(home: Path) -> No
             served.running.end()
             while served.running._server.server_state.connections:
                 await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    ("row", "table", "key", "words"),
+    [
+        ({"ensembles": ["pyton"]}, "agents.clerk", "ensembles", "there is no 'pyton'"),
+        ({"ensembles": ["lost"]}, "ensembles.lost", "module", "there is no module 'no.such'"),
+        ({"optional-ensembles": ["lost"]}, "ensembles.lost", "module", "there is no module"),
+        ({"agents": ["boss"]}, "agents.clerk", "agents", "there is no 'boss'"),
+        ({"model": "none/such"}, "agents.clerk", "model", "there is no provider 'none'"),
+        ({"budget": {"tokens": -1}}, "agents.clerk.budget", "tokens", "Expected `int` >= 1"),
+        ({"supervisor-file": "gone.md"}, "agents.clerk", "supervisor-file", "cannot be read"),
+    ],
+)
+async def test_a_server_with_a_wrong_agent_does_not_start(
+    home: Path, row: Any, table: str, key: str, words: str
+) -> None:
+    rows = {"lost": {"module": "no.such"}}
+    with pytest.raises(ConfigurationError, match=words) as caught:
+        async with serving(home, agents={"clerk": row}, ensembles=rows):
+            pass
+    assert (caught.value.table, caught.value.key) == (table, key)
+
+
+async def test_what_an_agent_lacks_only_for_now_is_no_reason_not_to_start(home: Path) -> None:
+    rows = {
+        # Nobody uses it.
+        "lost": {"module": "no.such"},
+        "tools": {"module": "vibe_llms.ensembles.mcp", "command": ["/no/such"], "required": True},
+    }
+    clerks = {"hired": {"model": "anthropic/claude-x", "ensembles": ["tools"]}}
+    async with serving(home, agents=clerks, ensembles=rows) as served, served.http() as client:
+        assert (await client.get("/health")).status_code == 200

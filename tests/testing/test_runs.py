@@ -107,6 +107,15 @@ class Partial(SqliteRunStore):
             await super().append_events(lease, [event], conversation=conversation)
 
 
+class Circular(SqliteRunStore):
+    """Every page of a list is the first one."""
+
+    async def survey(self, user: str, *, after: str = "", **which: Any) -> Sequence[RunRecord]:
+        if after:
+            await super().survey(user, after=after)
+        return await super().survey(user, **which)
+
+
 class Open(SqliteRunStore):
     """Every user reads all events."""
 
@@ -155,6 +164,7 @@ BROKEN: dict[Callable[..., SqliteRunStore], str] = {
     Fickle: "decision",
     Credulous: "the decision holds for a tool that has changed",
     Partial: "a write that was refused is kept in part",
+    Circular: "a list does not go on after a run",
     Open: "another user reads the events",
     Waiting: "a run that would wait after it is cancelled",
     Deaf: "the answer is replaced",

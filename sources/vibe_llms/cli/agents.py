@@ -50,9 +50,7 @@ async def list_agents(as_json: bool) -> None:
         for agent in found:
             check_agent(session.configuration, agent, session.locate_model)
     if as_json:
-        keys = ("name", "description", "model")
-        listed = [{key: getattr(agent, key) for key in keys} for agent in found]
-        write_json(json.dumps(listed, ensure_ascii=False))
+        write_json(json.dumps([*map(_summarize, found)], ensure_ascii=False))
     for agent in () if as_json else found:
         words = (agent.model and f"({agent.model})", agent.description)
         text = one_line(" ".join(filter(None, words)))
@@ -134,8 +132,9 @@ async def show_agent(name: str, as_json: bool) -> None:
     help="Set another key of its row, such as: --set tool-mode=contract.",
 )
 @click.option("--force", is_flag=True, help="Replace an agent with this name.")
+@json_option
 @asynchronous
-async def add_agent(name: str, force: bool, **values: Any) -> None:
+async def add_agent(name: str, force: bool, as_json: bool, **values: Any) -> None:
     """Add an agent: vibe-llms agents add poet -s 'Answer in verse.'
 
     Writes a row of [agents] to the configuration file, once it is checked.
@@ -151,8 +150,12 @@ async def add_agent(name: str, force: bool, **values: Any) -> None:
         ]
         added = Layer("the command line", {AGENTS: {name: row}})
         trial = assemble(configuration.places, (*layers, added))
-        check_agent(trial, access_agent(trial, name), session.locate_model)
+        agent = access_agent(trial, name)
+        check_agent(trial, agent, session.locate_model)
     add_rows(configuration.places.configuration_file, AGENTS, {name: row})
+    if as_json:
+        write_json(json.dumps(_summarize(agent), ensure_ascii=False))
+        return
     note(f"added; to use it: vibe-llms chat -A {name}")
 
 
@@ -193,6 +196,10 @@ async def _find_problem(session: Session, ensemble: str) -> str:
     except VibeLlmsError as error:
         return explain(error)
     return ""
+
+
+def _summarize(agent: Agent) -> dict[str, str]:
+    return {"name": agent.name, "description": agent.description, "model": agent.model}
 
 
 def _describe(agent: Agent, problems: Mapping[str, str]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import click
 
 from vibe_llms import exceptions
 from vibe_llms.cli.terminal import aside, is_terminal, note, one_line, write_json
-from vibe_llms.exceptions import VibeLlmsError
+from vibe_llms.exceptions import VibeLlmsError, find_wait
 from vibe_llms.redaction import redact
 
 INTERRUPTED = 130
@@ -86,7 +86,7 @@ def explain(error: BaseException) -> str:
     elif isinstance(error, VibeLlmsError):
         if isinstance(error, exceptions.RateLimited) and "limit" not in text.lower():
             text = text.replace(": ", ": rate limited: ", 1)
-        if (seconds := getattr(error, "retry_after", None)) is not None:
+        if (seconds := find_wait(error)) is not None:
             text = f"{text.removesuffix('; try again later')}; try again in {seconds:.0f} s"
     elif not isinstance(error, OSError | click.ClickException):
         text += " (a bug; --debug shows where)"
@@ -100,8 +100,7 @@ def describe(error: BaseException) -> dict[str, object]:
         "message": message_of(error),
         "status": status_of(error),
     }
-    retry_after = getattr(error, "retry_after", None)
-    if retry_after is not None:
+    if (retry_after := find_wait(error)) is not None:
         described["retry_after"] = retry_after
     return described
 

@@ -112,7 +112,8 @@ def list_users(as_json: bool) -> None:
 @users.command("rm")
 @click.argument("name")
 @yes_option
-def remove(name: str, yes: bool) -> int:
+@json_option
+def remove(name: str, yes: bool, as_json: bool) -> int:
     """Remove a user, whose key is then refused and whose runs are cancelled.
 
     Conversations, memory and files stay.
@@ -126,13 +127,17 @@ def remove(name: str, yes: bool) -> int:
         return 1
     users.remove(name)
     home = find_user_places(configuration.places, name).data
-    if name == LOCAL:
-        note("removed local; the conversations of this command stay")
+    # Those of local are runs of this command too.
+    cancelled = 0 if name == LOCAL else asyncio.run(cancel_runs(open_backend(configuration), name))
+    if as_json:
+        left = str(home) if home.exists() else None
+        write_json(json.dumps({"name": name, "cancelled_runs": cancelled, "folder": left}))
         return 0
-    cancelled = asyncio.run(cancel_runs(open_backend(configuration), name))
     if cancelled:
         note(f"cancelled {cancelled} {'run' if cancelled == 1 else 'runs'}")
-    if home.exists():
+    if name == LOCAL:
+        note("removed local; the conversations of this command stay")
+    elif home.exists():
         note(f"removed {name}; to delete the conversations, memory and files too: rm -r {home}")
     else:
         note(f"removed {name}")

@@ -207,10 +207,10 @@ class Runs:
         return self._produce_run(await self.store.access(self.user, run))
 
     async def survey(
-        self, *, status: RunStatus | None = None, limit: int | None = None
+        self, *, status: RunStatus | None = None, after: str = "", limit: int | None = None
     ) -> Sequence[RunRecord]:
-        """The runs, the newest first."""
-        return await self.store.survey(self.user, status=status, limit=limit)
+        """The runs, the newest first; those that are older than the run `after`."""
+        return await self.store.survey(self.user, status=status, after=after, limit=limit)
 
     def exists(self) -> bool:
         """Whether there ever was a run, of any user."""

@@ -121,10 +121,14 @@ class ConversationChanged(_RunEvent, frozen=True, tag="conversation-changed"):
 
 
 class RunEnded(_RunEvent, frozen=True, tag="ended"):
-    """The last event; `status` is a `RunStatus`, `error` says why it failed."""
+    """The last event; `status` is a `RunStatus`, `error` says why it failed.
+
+    `retry_after` is after how many seconds the same turn may succeed, if that is known.
+    """
 
     status: str
     error: str = ""
+    retry_after: float | None = None
 
 
 RunEvent: TypeAlias = (

@@ -185,9 +185,14 @@ class RunStore(Protocol):
         ...
 
     async def survey(
-        self, user: str, *, status: RunStatus | None = None, limit: int | None = None
+        self,
+        user: str,
+        *,
+        status: RunStatus | None = None,
+        after: str = "",
+        limit: int | None = None,
     ) -> Sequence[RunRecord]:
-        """The runs of a user, the newest first."""
+        """The runs of a user, the newest first; those that are older than the run `after`."""
         ...
 
     async def count(self, user: str) -> int:

@@ -13,7 +13,7 @@ import msgspec
 
 from vibe_llms.conversations.conversation import Conversation
 from vibe_llms.conversations.streams import RunningTurn
-from vibe_llms.exceptions import LeaseLost, StorageError, VibeLlmsError
+from vibe_llms.exceptions import LeaseLost, StorageError, VibeLlmsError, find_wait
 from vibe_llms.invocation.approval import ApprovalRequest, Decision
 from vibe_llms.invocation.execution import INTERRUPTED, CallSuspended
 from vibe_llms.invocation.invokers import Invoker
@@ -320,8 +320,9 @@ class RunJob:
     async def _finish(self, status: RunStatus, error: VibeLlmsError | None) -> None:
         text = "" if error is None else redact(str(error))
         kind = "" if error is None else type(error).__name__
+        wait = None if error is None else find_wait(error)
         with suppress(LeaseLost):
-            events = await self.recorder.close(RunEnded(status, text))
+            events = await self.recorder.close(RunEnded(status, text, wait))
             await self._store.finish(self.lease, status, events, error=text, kind=kind)
 
 

@@ -126,15 +126,24 @@ class SqliteRunStore(RunFile):
         return await self.run(work)
 
     async def survey(
-        self, user: str, *, status: RunStatus | None = None, limit: int | None = None
+        self,
+        user: str,
+        *,
+        status: RunStatus | None = None,
+        after: str = "",
+        limit: int | None = None,
     ) -> Sequence[RunRecord]:
-        """The runs of a user, the newest first."""
+        """The runs of a user, the newest first; those that are older than the run `after`."""
 
         def work(database: sqlite3.Connection) -> Sequence[RunRecord]:
+            place = "select created, identity from runs where user = ? and identity = ?"
+            if after and not database.execute(place, (user, after)).fetchone():
+                raise RunNotFound(f"there is no run {after!r}")
             rows = database.execute(
                 f"select {_COLUMNS} from runs where user = ? and status like ? "  # noqa: S608
-                "order by created desc limit ?",
-                (user, status or "%", -1 if limit is None else limit),
+                f"and (? = '' or (created, identity) < ({place})) "
+                "order by created desc, identity desc limit ?",
+                (user, status or "%", after, user, after, -1 if limit is None else limit),
             )
             return [*map(_read_record, rows)]
 

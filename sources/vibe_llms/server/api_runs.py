@@ -23,6 +23,7 @@ from vibe_llms.server.api_conversations import access_conversation
 from vibe_llms.server.api_files import access_file
 from vibe_llms.server.core import ServerCore
 from vibe_llms.server.exchanges import Exchange
+from vibe_llms.server.pages import PageQuery, refuse_after
 from vibe_llms.server.reading import read_body, read_query
 from vibe_llms.server.spaces import UserSpace
 
@@ -30,11 +31,10 @@ from vibe_llms.server.spaces import UserSpace
 _SILENT_SECONDS = 15.0
 
 
-class RunListQuery(Struct):
+class RunListQuery(PageQuery):
     """Which runs are listed."""
 
     status: RunStatus | None = None
-    limit: Annotated[int, Meta(ge=1, le=1000)] = 50
 
 
 class RunQuery(Struct):
@@ -76,6 +76,7 @@ class RunList(Struct):
     """Runs, the newest first."""
 
     runs: list[RunDescription]
+    has_more: bool
 
 
 class RunApproval(Struct):
@@ -93,8 +94,15 @@ _ANSWER = msgspec.json.Decoder(RunAnswer)
 async def list_runs(_: ServerCore, exchange: Exchange, space: UserSpace) -> None:
     """List runs, the newest first."""
     query = read_query(RunListQuery, exchange.query)
-    found = await space.session.survey_runs(status=query.status, limit=query.limit)
-    await exchange.reply(msgspec.json.encode(RunList([*map(RunDescription.of, found)])))
+    try:
+        # One more says whether more follow.
+        found = await space.session.survey_runs(
+            status=query.status, after=query.after, limit=query.limit + 1
+        )
+    except RunNotFound:
+        raise refuse_after(query) from None
+    page = [RunDescription.of(one) for one in found[: query.limit]]
+    await exchange.reply(msgspec.json.encode(RunList(page, len(found) > len(page))))
 
 
 async def start_run(core: ServerCore, exchange: Exchange, space: UserSpace) -> None:

@@ -140,6 +140,9 @@ class Application:
         failure = describe_failure(error)
         if not isinstance(error, VibeLlmsError | Rejected):
             _LOGGER.error("the request %s failed", exchange.request_id, exc_info=error)
+        elif isinstance(error, VibeLlmsError) and failure.message != str(error):
+            # The client is not told, so the operator is.
+            self._log(f"{exchange.request_id} failed: {error}")
         if exchange.status:
             # The response has begun; all that is left is to end the connection early.
             raise error

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from vibe_llms import exceptions
-from vibe_llms.exceptions import (
-    BudgetExceeded,
-    ControlInvalid,
-    ProviderError,
-    StorageUnavailable,
-    VibeLlmsError,
-)
+from vibe_llms.exceptions import ControlInvalid, VibeLlmsError, find_wait
 
 INVALID = "invalid_request_error"
 _UPSTREAM = "upstream_error"
@@ -85,7 +80,17 @@ _FAILURES: tuple[tuple[type[VibeLlmsError], int, str, str | None], ...] = (
     (exceptions.ReplyTimeout, 504, _UPSTREAM, "upstream_timeout"),
     (exceptions.ProviderError, 502, _UPSTREAM, "upstream_failed"),
     (exceptions.CredentialMissing, 502, _UPSTREAM, "upstream_credential"),
+    # What is wrong here is known once it is needed, and may be right again later.
+    (exceptions.EnsembleFailed, 503, _SERVER, "ensemble_failed"),
+    (exceptions.ConfigurationError, 503, _SERVER, "configuration_error"),
+    (exceptions.StorageError, 500, _SERVER, "storage_error"),
 )
+#: What is said instead of the words of an error that has paths of the server, by its code.
+_INSTEAD = {
+    "ensemble_failed": "a tool server does not work; the log of the server says why",
+    "configuration_error": "the configuration of the server is wrong; its log says where",
+    "storage_error": "the server cannot read or write its files; its log says why",
+}
 
 
 def describe_failure(error: Exception) -> Failure:
@@ -93,35 +98,26 @@ def describe_failure(error: Exception) -> Failure:
     if isinstance(error, Rejected):
         return error.failure
     if not isinstance(error, VibeLlmsError):
-        return Failure(
-            status=500, message="The server failed.", type=_SERVER, code="internal_error"
-        )
-    for kind, status, type_, code in _FAILURES:
-        if isinstance(error, kind):
+        return _describe(type(error), "")
+    failure = _describe(type(error), str(error), find_wait(error))
+    if isinstance(error, ControlInvalid):
+        return replace(failure, param=error.control)
+    return failure
+
+
+def describe_kind(kind: str, message: str, retry_after: float | None = None) -> Failure:
+    """The failure of a run, whose error is known by the name of its class and by its words."""
+    return _describe(getattr(exceptions, kind, None), message, retry_after)
+
+
+def _describe(kind: object, message: str, retry_after: float | None = None) -> Failure:
+    for known, status, type_, code in _FAILURES:
+        if isinstance(kind, type) and issubclass(kind, known):
             return Failure(
                 status=status,
-                message=str(error),
+                message=_INSTEAD.get(code or "", message),
                 type=type_,
                 code=code,
-                param=error.control if isinstance(error, ControlInvalid) else None,
-                retry_after=_wait_of(error),
+                retry_after=retry_after,
             )
-    # The configuration or the disk: paths of the server are not for clients.
-    return Failure(
-        status=500, message=f"The server failed: {error.kind}.", type=_SERVER, code=error.kind
-    )
-
-
-def describe_kind(kind: str, message: str) -> Failure:
-    """The failure of a run, whose error is known by the name of its class and by its words."""
-    error = getattr(exceptions, kind, None)
-    for known, status, type_, code in _FAILURES:
-        if isinstance(error, type) and issubclass(error, known):
-            return Failure(status=status, message=message, type=type_, code=code)
     return Failure(status=500, message="The server failed.", type=_SERVER, code="internal_error")
-
-
-def _wait_of(error: VibeLlmsError) -> float | None:
-    waits = isinstance(error, ProviderError | BudgetExceeded | StorageUnavailable)
-    wait = getattr(error, "retry_after", None) if waits else None
-    return wait if isinstance(wait, int | float) else None

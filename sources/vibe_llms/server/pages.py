@@ -27,9 +27,12 @@ def take_page(
     if query.after:
         places = [place for place, one in enumerate(items, 1) if identify(one) == query.after]
         if not places:
-            raise Rejected(
-                f"the list has no {query.after!r}", status=404, code="not_found", param="after"
-            )
+            raise refuse_after(query)
         start = places[0]
     page = items[start : start + query.limit]
     return page, len(items) > start + len(page)
+
+
+def refuse_after(query: PageQuery) -> Rejected:
+    """The refusal of a page after something that the list does not have."""
+    return Rejected(f"the list has no {query.after!r}", status=404, code="not_found", param="after")

@@ -15,12 +15,13 @@ from vibe_llms.runs.events import (
     MessageDelta,
     MessageStarted,
     RunContinued,
+    RunEnded,
 )
 from vibe_llms.runs.interfaces import RequestKey, RunStatus
 from vibe_llms.runs.replay import Replay
 from vibe_llms.runs.run import Run
 from vibe_llms.server.exchanges import Exchange
-from vibe_llms.server.failures import Rejected, describe_kind
+from vibe_llms.server.failures import Failure, Rejected, describe_kind
 from vibe_llms.server.spaces import UserSpace
 from vibe_llms.server.turns import RecordedTurn, ReplyWriter, ServedTurn, TurnOrder
 
@@ -75,10 +76,18 @@ async def _write_events(
 
 async def _require_success(turn: RecordedTurn) -> None:
     """Raise the failure of a turn; if the model has said nothing, the request may be repeated."""
-    record = await turn.run.access()
-    if record.status is RunStatus.FAILED:
+    if failure := await find_run_failure(turn.run):
         await turn.withdraw()
-        raise Rejected.from_failure(describe_kind(record.kind, record.error))
+        raise Rejected.from_failure(failure)
+
+
+async def find_run_failure(run: Run) -> Failure | None:
+    """What a run that has failed is answered with; nothing if it has not."""
+    record = await run.access()
+    if record.status is not RunStatus.FAILED:
+        return None
+    waits = [one.retry_after for one in await run.survey_events() if isinstance(one, RunEnded)]
+    return describe_kind(record.kind, record.error, *waits)
 
 
 async def follow(run: Run) -> AsyncIterator[Event]:

@@ -36,8 +36,9 @@ from vibe_llms.server.answers import answer
 from vibe_llms.server.chat_replies import DONE, name_call
 from vibe_llms.server.core import ServerCore
 from vibe_llms.server.exchanges import Exchange
-from vibe_llms.server.failures import Failure, Rejected, describe_kind
+from vibe_llms.server.failures import Failure, Rejected
 from vibe_llms.server.reading import read_query
+from vibe_llms.server.recorded import find_run_failure
 from vibe_llms.server.responses_replies import (
     PREFIX,
     Item,
@@ -107,12 +108,11 @@ async def create_response(core: ServerCore, exchange: Exchange, space: UserSpace
         with suppress(TimeoutError):
             async with exchange.until_disconnect(), asyncio.timeout(core.settings.turn_seconds):
                 await _wait(run)
-        record = await run.access()
-        if record.status is RunStatus.FAILED:
+        if failure := await find_run_failure(run):
             if served is not None:
                 await served.withdraw()
             await space.session.access_runs().store.remove_run(space.user, run.identity)
-            raise Rejected.from_failure(describe_kind(record.kind, record.error))
+            raise Rejected.from_failure(failure)
     await _reply(exchange, await _describe(run))
 
 
@@ -263,8 +263,8 @@ async def _describe(run: Run) -> Item:
         approvals=await run.survey_approvals() if waiting else (),
         hidden=record.recipe.unshown,
         questions=await run.survey_questions() if waiting else (),
-        error=record.error,
         kind=record.kind,
+        failure=await find_run_failure(run),
     )
     return describe_response(origin.request, state)
 
@@ -328,8 +328,7 @@ class _UnstoredWriter:
             self._state,
             status=RunStatus.FAILED,
             ended=datetime.now(UTC),
-            error=failure.message,
-            kind=failure.code or failure.type,
+            failure=failure,
         )
         end = self._writer.end(self._cursor + 1, describe_response(self._request, state))
         return self._begin(end) + DONE

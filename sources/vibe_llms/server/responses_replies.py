@@ -36,7 +36,7 @@ from vibe_llms.runs.events import (
 )
 from vibe_llms.runs.interfaces import CallApproval, RunQuestion, RunStatus
 from vibe_llms.server.chat_replies import name_call
-from vibe_llms.server.failures import describe_kind
+from vibe_llms.server.failures import Failure
 from vibe_llms.server.responses_requests import ResponseRequest
 
 Item: TypeAlias = Mapping[str, Any]
@@ -73,8 +73,8 @@ class ResponseState(Struct, frozen=True, kw_only=True):
     approvals: Sequence[CallApproval] = ()
     hidden: Collection[str] = ()
     questions: Sequence[RunQuestion] = ()
-    error: str = ""
     kind: str = ""
+    failure: Failure | None = None
 
 
 def describe_response(request: ResponseRequest, state: ResponseState) -> dict[str, Any]:
@@ -86,12 +86,12 @@ def describe_response(request: ResponseRequest, state: ResponseState) -> dict[st
         status = status if reason is None else "incomplete"
     names = {tool.name for tool in request.tools or ()}
     done = turn is not None and state.status.ended
-    limited = describe_kind(state.kind, "").status == 429
-    error = {
+    failure = state.failure
+    error = failure and {
         # Clients know few codes; ours is the type.
-        "code": "rate_limit_exceeded" if limited else "server_error",
-        "message": state.error,
-        "type": state.kind or None,
+        "code": "rate_limit_exceeded" if failure.status == 429 else "server_error",
+        "message": failure.message,
+        "type": state.kind or failure.code or failure.type,
     }
     effort = request.reasoning.effort if request.reasoning is not None else None
     return {
@@ -101,7 +101,7 @@ def describe_response(request: ResponseRequest, state: ResponseState) -> dict[st
         "completed_at": None if state.ended is None else int(state.ended.timestamp()),
         "status": status,
         "background": bool(request.background),
-        "error": error if state.status is RunStatus.FAILED else None,
+        "error": error,
         "incomplete_details": None if reason is None else {"reason": reason},
         "instructions": request.instructions,
         "max_output_tokens": request.max_output_tokens,

@@ -9,8 +9,11 @@ from contextlib import contextmanager, suppress
 
 import uvicorn
 
+from vibe_llms.agents import check_agent, check_ensembles, read_agents
 from vibe_llms.configuration import Configuration
+from vibe_llms.events import ignore_events
 from vibe_llms.exceptions import RequestError
+from vibe_llms.providers.provider_pool import Providers
 from vibe_llms.server.application import Application
 from vibe_llms.server.connections import Connection
 from vibe_llms.server.core import ServerCore
@@ -61,12 +64,17 @@ class RunningServer:
     ) -> None:
         """Bind the socket; `RequestError` if that is not possible, or not safe without keys.
 
+        `ConfigurationError` names the row and the key if an agent cannot work.
         `opened` is called once it listens, and `log` with a line about each request.
         """
         if users is None and not is_loopback(settings.host):
             raise RequestError(
                 f"without keys the server listens on this machine only, not on {settings.host}"
             )
+        providers = Providers(configuration, ignore_events)
+        for agent in read_agents(configuration).values():
+            check_agent(configuration, agent, providers.locate)
+            check_ensembles(configuration, agent)
         self._core = ServerCore(configuration, settings)
         self._socket = bind(settings.host, settings.port)
         config = uvicorn.Config(

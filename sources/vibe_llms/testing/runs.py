@@ -171,6 +171,18 @@ async def _check_runs_are_found(stores: _Stores) -> None:
     require(newest == [second.identity, first.identity], "runs are not listed from the newest on")
     limited = [one.identity for one in await stores.other.survey(stores.user, limit=1)]
     require(limited == [second.identity], "the limit of a list is not kept to")
+    older = await stores.other.survey(stores.user, after=second.identity)
+    require(
+        [one.identity for one in older] == [first.identity], "a list does not go on after a run"
+    )
+    require(
+        not await stores.other.survey(stores.user, after=first.identity),
+        "a list goes on after the oldest run",
+    )
+    for unknown in (first.identity + "x", first.identity[:-1]):
+        await _refuses(
+            stores.one.survey(stores.user, after=unknown), RunNotFound, "a list after no run"
+        )
     queued = await stores.other.survey(stores.user, status=RunStatus.QUEUED)
     require([one.identity for one in queued] == [second.identity], "a status is not looked for")
     require(await stores.other.count(stores.user) == 1, "runs that are not ended are not counted")
