@@ -59,6 +59,7 @@ The branches say what to do next::
     ├── RunFailed                       look at the error that it names
     └── StorageError                    nothing was lost; fix the disk or the file
         ├── ArchiveLocked
+        ├── StorageUnavailable          try again later
         ├── ArchiveDamaged
         ├── ContentDamaged
         ├── ContentMissing

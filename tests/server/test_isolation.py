@@ -76,6 +76,10 @@ CASES: dict[str, tuple[Case, ...]] = {
     "POST /v1/chat/completions": (Case(body={"model": ID, "messages": SAID}),),
     "POST /v1/embeddings": (Case(body={"model": ID, "input": "x"}),),
     "POST /v1/messages": (Case(body={"model": ID, "messages": SAID, "max_tokens": 9}),),
+    "POST /v1/responses/input_tokens": (
+        Case(body={"model": ID, "input": "Hello"}),
+        Case(body={"previous_response_id": ID}),
+    ),
     "POST /v1/messages/count_tokens": (Case(body={"model": ID, "messages": SAID}),),
     "GET /v1/models": (Case(),),
     "GET /v1/models/{model...}": (Case(),),

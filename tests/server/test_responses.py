@@ -338,3 +338,67 @@ async def test_a_long_response_is_found_by_the_next_server(home: Path) -> None:
             found = await client.responses.retrieve(begun.id)
             after = await client.responses.create(input="More.", previous_response_id=begun.id)
     assert found.output_text == begun.output_text == after.output_text == text
+
+
+async def survey(served: Served) -> list[list[str]]:
+    """The roles of the messages of all stored conversations."""
+    async with served.session() as session:
+        found = await session.survey_conversations(superseded=True)
+        return [
+            [
+                role_of(canister)
+                for canister in (await session.archive.restore(one.identity)).canisters
+            ]
+            for one in found
+        ]
+
+
+async def test_input_tokens_are_counted_without_storing_anything(scripted: Served) -> None:
+    async with scripted.openai() as client:
+        count = client.responses.input_tokens.count
+        model = "scripted/demo"
+        short = await count(model=model, input="Hello")
+        longer = [
+            await count(model=model, input="Hello " * 50),
+            await count(model=model, input="Hello", instructions="Be brief. " * 50),
+        ]
+        alone = await count(model=model, instructions="Be brief.")
+        assert short.object == "response.input_tokens"
+        assert all(one.input_tokens > short.input_tokens > 0 for one in longer)
+        assert alone.input_tokens > 0
+        assert await survey(scripted) == []
+
+        # So long that the archive keeps it on its own.
+        said = "Tell me more. " * 200
+        first = await client.responses.create(model=model, input=said)
+        kept = await survey(scripted)
+        more = await count(input="Hello", previous_response_id=first.id)
+        nothing = await count(previous_response_id=first.id)
+        said_alone = await count(model=model, input=said)
+        assert more.input_tokens > nothing.input_tokens > said_alone.input_tokens
+        await client.responses.create(model=model, input="Bye", previous_response_id=first.id)
+        later = await count(input="Hello", previous_response_id=first.id)
+        assert later.input_tokens == more.input_tokens
+        assert kept == [["user", "assistant"]]
+        assert await survey(scripted) == [["user", "assistant"] * 2]
+        with pytest.raises(openai.NotFoundError):
+            await count(input="Hello", previous_response_id="resp_none")
+        with pytest.raises(openai.NotFoundError):
+            await count(model="none", input="Hello")
+
+
+async def test_the_tokens_of_a_result_are_counted_with_its_call(scripted: Served) -> None:
+    async with scripted.openai() as client:
+        model = "scripted/call"
+        asked = await client.responses.create(model=model, input="x", tools=[TOOL])
+        (call,) = [item for item in asked.output if item.type == "function_call"]
+        result: Any = {
+            "type": "function_call_output",
+            "call_id": call.call_id,
+            "output": "20 degrees",
+        }
+        count = client.responses.input_tokens.count
+        counted = await count(input=[result], previous_response_id=asked.id, tools=[TOOL])
+        assert counted.input_tokens > 0
+        with pytest.raises(openai.BadRequestError):
+            await count(input="Well?", previous_response_id=asked.id, tools=[TOOL])

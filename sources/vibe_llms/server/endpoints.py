@@ -85,8 +85,10 @@ from vibe_llms.server.operations import Endpoint, ServerEndpoint, UserEndpoint
 from vibe_llms.server.pages import PageQuery
 from vibe_llms.server.responses import (
     InputItemsQuery,
+    InputTokensCounted,
     ResponseQuery,
     cancel_response,
+    count_input_tokens,
     create_response,
     delete_response,
     list_input_items,
@@ -212,6 +214,11 @@ ENDPOINTS: Mapping[str, Mapping[str, Endpoint]] = {
             reply=_Foreign,
             events=_Foreign,
             last=_DONE,
+        )
+    },
+    "/v1/responses/input_tokens": {
+        "POST": UserEndpoint(
+            handler=count_input_tokens, body=ResponseRequest, reply=InputTokensCounted
         )
     },
     "/v1/responses/{response}": {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Collection
+from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import aclosing, suppress
 from datetime import UTC, datetime
 from typing import Annotated, Literal
@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from vibe_llms.events import Event
 from vibe_llms.exceptions import ConversationBusy, RunNotFound
 from vibe_llms.messages.canisters import (
+    Canister,
     InvocationCanister,
     ReplyCanister,
     ResultCanister,
@@ -47,9 +48,14 @@ from vibe_llms.server.responses_replies import (
     describe_input,
     describe_response,
 )
-from vibe_llms.server.responses_requests import ResponseRequest, read_order, read_request
+from vibe_llms.server.responses_requests import (
+    ResponseRequest,
+    read_count,
+    read_order,
+    read_request,
+)
 from vibe_llms.server.spaces import UserSpace
-from vibe_llms.server.turns import Outcome, ServedTurn
+from vibe_llms.server.turns import Outcome, ServedTurn, TurnOrder, count_tokens
 
 #: How long the answer to a cancellation waits for the end of the turn.
 _CANCEL_SECONDS = 5.0
@@ -68,6 +74,12 @@ class InputItemsQuery(Struct):
     limit: Annotated[int, Meta(ge=1, le=100)] = 20
     order: Literal["asc", "desc"] = "desc"
     after: str = ""
+
+
+class InputTokensCounted(Struct, tag_field="object", tag="response.input_tokens"):
+    """How many tokens the model would read."""
+
+    input_tokens: int
 
 
 class _Origin(Struct, frozen=True):
@@ -114,6 +126,25 @@ async def create_response(core: ServerCore, exchange: Exchange, space: UserSpace
             await space.session.access_runs().store.remove_run(space.user, run.identity)
             raise Rejected.from_failure(failure)
     await _reply(exchange, await _describe(run))
+
+
+async def count_input_tokens(core: ServerCore, exchange: Exchange, space: UserSpace) -> None:
+    """How many tokens the model would read; nothing is stored or asked of it."""
+    request = read_count(await exchange.read(core.settings))
+    async with exchange.until_disconnect(), core.turn_limit():
+        before: Sequence[Canister] = ()
+        if request.previous_response_id is None:
+            order = read_order(request, request.model or space.session.choose_model()[0])
+        else:
+            conversation, last, order = await _read_continuation(space, request)
+            stored = (await space.archive.restore(conversation)).canisters
+            places = [place for place, one in enumerate(stored, 1) if one.identity == last]
+            before = stored[: places[0]]
+        if request.instructions:
+            supervisor = SupervisorCanister.from_text(request.instructions)
+            order = replace(order, said=[supervisor, *order.said])
+        counted = await count_tokens(space, order, before)
+        await exchange.reply(msgspec.json.encode(InputTokensCounted(counted.tokens)))
 
 
 async def show_response(_: ServerCore, exchange: Exchange, space: UserSpace) -> None:
@@ -182,6 +213,22 @@ async def _start(
         served = await ServedTurn.begin(space, read_order(request, model))
         origin = msgspec.json.encode(_Origin(model, request))
         return served, await served.start(instructions, origin, key)
+    conversation, last, order = await _read_continuation(space, request)
+    origin = msgspec.json.encode(_Origin(order.model, request))
+    served = await ServedTurn.follow(space, order, conversation, last)
+    try:
+        return served, await served.start(instructions, origin, key)
+    except ConversationBusy:
+        # Another response has continued it first.
+        served = await served.fork(last)
+        return served, await served.start(instructions, origin, key)
+
+
+async def _read_continuation(
+    space: UserSpace, request: ResponseRequest
+) -> tuple[str, str, TurnOrder]:
+    """What a request continues, the conversation and its message, and what it asks for."""
+    assert request.previous_response_id is not None
     earlier = await _access(space, request.previous_response_id, "previous_response_id")
     record = await earlier.access()
     if not record.status.ended:
@@ -211,15 +258,7 @@ async def _start(
             "each open call must be answered once; open are: " + (", ".join(open_calls) or "none"),
             param="input",
         )
-    last = turn.canisters[-1].identity
-    origin = msgspec.json.encode(_Origin(model, request))
-    served = await ServedTurn.follow(space, order, record.conversation, last)
-    try:
-        return served, await served.start(instructions, origin, key)
-    except ConversationBusy:
-        # Another response has continued it first.
-        served = await served.fork(last)
-        return served, await served.start(instructions, origin, key)
+    return record.conversation, turn.canisters[-1].identity, order
 
 
 async def _access(space: UserSpace, identity: str, param: str | None = None) -> Run:

@@ -155,6 +155,16 @@ _DECODER = msgspec.json.Decoder(ResponseRequest)
 
 def read_request(body: bytes) -> ResponseRequest:
     """The request in a body; `Rejected` names the member that is wrong."""
+    request = read_count(body)
+    if not request.items:
+        raise Rejected("there is nothing to answer: give an input", param="input")
+    if request.background and not request.stored:
+        raise Rejected("a response in the background is stored", param="store")
+    return request
+
+
+def read_count(body: bytes) -> ResponseRequest:
+    """The request whose tokens are counted; it may be without an input."""
     request = read_body(_DECODER, body)
     for name in ("conversation", "prompt"):
         value = getattr(request, name)
@@ -164,10 +174,6 @@ def read_request(body: bytes) -> ResponseRequest:
                 param=name,
                 code="unsupported_parameter",
             )
-    if not request.items:
-        raise Rejected("there is nothing to answer: give an input", param="input")
-    if request.background and not request.stored:
-        raise Rejected("a response in the background is stored", param="store")
     return request
 
 

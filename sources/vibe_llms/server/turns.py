@@ -328,19 +328,24 @@ async def withdraw(archive: Archive, conversation: str, kept: str, before: str) 
             await archive.remove(conversation)
 
 
-async def count_tokens(space: UserSpace, order: TurnOrder) -> TokenCount:
-    """How many tokens the model would read for a turn; nothing of it is stored."""
-    check_calls(order.said)
+async def count_tokens(
+    space: UserSpace, order: TurnOrder, before: Sequence[Canister] = ()
+) -> TokenCount:
+    """How many tokens the model would read for a turn; nothing of it is stored.
+
+    What was said `before` may be in the archive.
+    """
+    if not before:
+        check_calls(order.said)
     await check_addresses(order.said, space.settings.media_hosts)
     agent, model = await _resolve(space, order.model)
     conversation = await space.session.begin(
         model,
         agent=agent,
-        history=order.said,
+        history=[*before, *order.said] or None,
         invokers=order.tools,
         controls=order.controls,
         memory=False,
-        save=False,
     )
     return await conversation.count_tokens()
 

@@ -50,7 +50,7 @@ from vibe_llms.providers.interfaces import (
     TurnContext,
     refuse_loading,
 )
-from vibe_llms.providers.pieces import encode_json, load_texts
+from vibe_llms.providers.pieces import encode_json, load_texts, with_texts
 from vibe_llms.providers.row_models import RowModel
 from vibe_llms.providers.scripted.demo import improvise, last_words
 from vibe_llms.providers.scripted.messages import nativize
@@ -248,8 +248,8 @@ class ScriptedModel(RowModel[ScriptedClient]):
         invokers: Sequence[Invoker] = (),
         load: Loader = refuse_loading,
     ) -> TokenCount:
-        """An estimate: a token for every four bytes."""
-        size = sum(len(encode_canister(canister)) for canister in canisters)
+        """An estimate: a token for every four bytes, those of texts in the archive too."""
+        size = sum(len(encode_canister(one)) for one in await with_texts(canisters, load))
         return TokenCount(size // _BYTES_PER_TOKEN, estimated=True)
 
     async def preview(
