@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 from weakref import WeakSet
 
 from msgspec.structs import replace
@@ -34,6 +34,7 @@ from vibe_llms.configuration import (
 from vibe_llms.controls import Controls
 from vibe_llms.conversations.conversation import Conversation
 from vibe_llms.conversations.history import History
+from vibe_llms.conversations.outputs import OutputType
 from vibe_llms.conversations.prompts import Prompt, read_prompt
 from vibe_llms.conversations.settings import ConversationSettings, Services
 from vibe_llms.conversations.tools import Tool, Toolbox
@@ -65,6 +66,8 @@ if TYPE_CHECKING:
     from vibe_llms.runs.core import RunHost, Runs
     from vibe_llms.runs.interfaces import RunRecord, RunStatus
     from vibe_llms.runs.run import Run
+
+T = TypeVar("T")
 
 
 class Session:
@@ -252,19 +255,53 @@ class Session:
             await resumed.add(SupervisorCanister.from_text(given.supervisor))
         return resumed
 
+    @overload
     async def start(
-        self, conversation: Conversation, prompt: Prompt, *, controls: Controls | None = None
-    ) -> Run:
+        self,
+        conversation: Conversation,
+        prompt: Prompt,
+        *,
+        controls: Controls | None = None,
+        output: None = None,
+    ) -> Run[None]: ...
+    @overload
+    async def start(
+        self,
+        conversation: Conversation,
+        prompt: Prompt,
+        *,
+        controls: Controls | None = None,
+        output: type[T],
+    ) -> Run[T]: ...
+    @overload
+    async def start(
+        self,
+        conversation: Conversation,
+        prompt: Prompt,
+        *,
+        controls: Controls | None = None,
+        output: OutputType,
+    ) -> Run[Any]: ...
+    async def start(
+        self,
+        conversation: Conversation,
+        prompt: Prompt,
+        *,
+        controls: Controls | None = None,
+        output: OutputType = None,
+    ) -> Run[Any]:
         """Begin a turn that does not depend on this process, and return at once.
 
         The turn is recorded: any process follows, cancels or approves it by its identity, and if
         this process dies, another one that works on runs continues it. `ConversationBusy` if the
         conversation has such a turn already; `RequestError` if no other process could rebuild it,
         for example because a tool was not given to `open_session(invokers=...)`. `controls` are
-        merged over those of the conversation.
+        merged over those of the conversation. `output` is as in `converse`, but any process checks
+        the reply, so it is checked against the schema of the type; the type itself reads it where
+        this run's `result` is called.
         """
         return await self.access_runs().start(
-            conversation, conversation.read_prompt(prompt), controls=controls
+            conversation, conversation.read_prompt(prompt), controls=controls, output=output
         )
 
     async def detach(self, conversation: Conversation) -> Run:

@@ -20,7 +20,7 @@ import threading
 from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager, contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from vibe_llms import hooks
 from vibe_llms import session as sessions
@@ -38,6 +38,7 @@ from vibe_llms.providers.interfaces import Model
 
 if TYPE_CHECKING:
     from vibe_llms.controls import Controls
+    from vibe_llms.conversations.outputs import OutputType
     from vibe_llms.conversations.prompts import Prompt
     from vibe_llms.invocation.approval import Decision
     from vibe_llms.invocation.questions import ElicitationAnswer
@@ -341,10 +342,10 @@ class Conversation(_Face[asynchronous.Conversation]):
     count_tokens = _through(asynchronous.Conversation.count_tokens)
 
 
-class Run(_Face[Any]):
+class Run(_Face[Any], Generic[T]):
     """A run, as `vibe_llms.runs.Run`, for callers that do not `await`."""
 
-    _inner: RecordedRun
+    _inner: RecordedRun[T]
 
     @property
     def identity(self) -> str:
@@ -409,12 +410,17 @@ class Run(_Face[Any]):
         """
         return self._portal.call(self._inner.cancel())
 
-    def result(self) -> Turn:
-        """The finished turn; waits for its end. `RunFailed` says why there is none."""
+    def result(self) -> Turn[T]:
+        """The finished turn; waits for its end. `RunFailed` says why there is none.
+
+        Its `output` is of the type that the run was begun with here; in other processes, and for
+        runs that are found by their identity, it has plain values. `OutputInvalid` if the type
+        refuses what its schema allows.
+        """
         return self._portal.call(self._inner.result())
 
-    def read(self) -> Turn:
-        """What is durable of its turn by now."""
+    def read(self) -> Turn[T]:
+        """What is durable of its turn by now; it has no output before it has completed."""
         return self._portal.call(self._inner.read())
 
 
@@ -451,18 +457,52 @@ class Session(_Face[sessions.Session]):
 
     survey_runs = _through(sessions.Session.survey_runs)
 
+    @overload
     def start(
-        self, conversation: Conversation, prompt: Prompt, *, controls: Controls | None = None
-    ) -> Run:
+        self,
+        conversation: Conversation,
+        prompt: Prompt,
+        *,
+        controls: Controls | None = None,
+        output: None = None,
+    ) -> Run[None]: ...
+    @overload
+    def start(
+        self,
+        conversation: Conversation,
+        prompt: Prompt,
+        *,
+        controls: Controls | None = None,
+        output: type[T],
+    ) -> Run[T]: ...
+    @overload
+    def start(
+        self,
+        conversation: Conversation,
+        prompt: Prompt,
+        *,
+        controls: Controls | None = None,
+        output: OutputType,
+    ) -> Run[Any]: ...
+    def start(
+        self,
+        conversation: Conversation,
+        prompt: Prompt,
+        *,
+        controls: Controls | None = None,
+        output: OutputType = None,
+    ) -> Run[Any]:
         """Begin a turn that does not depend on this process, and return at once.
 
         The turn is recorded: any process follows, cancels or approves it by its identity, and if
         this process dies, another one that works on runs continues it. `ConversationBusy` if the
         conversation has such a turn already; `RequestError` if no other process could rebuild it,
         for example because a tool was not given to `open_session(invokers=...)`. `controls` are
-        merged over those of the conversation.
+        merged over those of the conversation. `output` is as in `converse`, but any process checks
+        the reply, so it is checked against the schema of the type; the type itself reads it where
+        this run's `result` is called.
         """
-        begun = self._inner.start(conversation._inner, prompt, controls=controls)
+        begun = self._inner.start(conversation._inner, prompt, controls=controls, output=output)
         return Run(self._portal, self._portal.call(begun))
 
     def detach(self, conversation: Conversation) -> Run:

@@ -111,12 +111,23 @@ async def test_a_turn_that_no_other_process_could_continue_goes_on_here(rig: Rig
         await session.detach(conversation)
 
 
-async def test_a_turn_with_typed_output_goes_on_here(rig: Rig) -> None:
+async def test_a_turn_with_tools_of_its_own_goes_on_here(rig: Rig) -> None:
     session = await rig.open()
     conversation = await begin(session, "slow")
-    turn = asyncio.create_task(conversation.converse("Go on.", output=dict))
+    turn = asyncio.create_task(conversation.converse("Go on.", invokers=[]))
     await asyncio.sleep(0)
-    with pytest.raises(RequestError, match="typed output"):
+    with pytest.raises(RequestError, match="its own tools"):
         await session.detach(conversation)
     turn.cancel()
     await asyncio.wait([turn])
+
+
+async def test_a_turn_that_has_hardly_begun_goes_on_with_its_prompt_once(rig: Rig) -> None:
+    session = await rig.open()
+    conversation = await begin(session, "talk")
+    turn = asyncio.create_task(conversation.converse("Go on."))
+    await asyncio.sleep(0)
+    run = await session.detach(conversation)
+    assert (await turn).stop_reason == StopReason.SUSPENDED
+    assert (await run.result()).text == TEXT
+    assert [one.text for one in conversation.canisters] == ["Go on.", TEXT]  # type: ignore[union-attr]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from vibe_llms.conversations.corrections import write_correction
 from vibe_llms.events import (
     MessageCompletedEvent,
     MessageProgressEvent,
@@ -18,8 +19,11 @@ from vibe_llms.events import (
 )
 from vibe_llms.messages.canisters import (
     AssistantCanister,
+    Canister,
+    DocumentCanister,
     InvocationCanister,
     ResultCanister,
+    SupervisorCanister,
     UserCanister,
 )
 from vibe_llms.messages.contents import ReasoningContent, TextualContent
@@ -32,17 +36,19 @@ from vibe_llms.runs import (
     MessageStarted,
     RunContinued,
     RunEvent,
+    RunNotice,
     RunStatus,
 )
 from vibe_llms.runs.events import decode_event
 from vibe_llms.runs.interfaces import Lease, Recipe, RunRecord
 from vibe_llms.runs.recorder import RunRecorder
 from vibe_llms.runs.sqlite import SqliteRunStore
-from vibe_llms.runs.takeover import find_end, find_missing, find_open
+from vibe_llms.runs.takeover import find_end, find_missing, find_open, find_own
 
 SAID = AssistantCanister(
     (ReasoningContent("thought"), TextualContent("Hello there.")), identity="said", reply="r"
 )
+AGAIN = AssistantCanister((TextualContent("{}"),), identity="again", reply="s")
 CALL = InvocationCanister(name="look", arguments='{"a": 1}', identity="call", reply="r")
 RESULT = ResultCanister((TextualContent("seen"),), invocation="call", identity="result")
 WHOLE: list[RunEvent] = [
@@ -89,6 +95,31 @@ def test_the_end_of_a_run_is_where_others_went_on() -> None:
     assert find_end([other, prompt, SAID, CALL, RESULT], [prompt]) == ""
     assert find_end([prompt, SAID, CALL, other, SAID], [prompt]) == "call"
     assert find_end([prompt, other], [prompt]) == prompt.identity
+    # Hooks add documents between the messages of a prompt.
+    system = SupervisorCanister.from_text("JSON!")
+    document = DocumentCanister((TextualContent("A fact."),))
+    assert find_end([system, document, prompt, SAID], [system, prompt]) == ""
+
+
+def test_a_correction_is_of_the_run_and_other_words_are_not() -> None:
+    prompt, correction = UserCanister.from_text("Go."), write_correction("said", "The reply is.")
+    history: list[Canister] = [prompt, SAID, correction, AGAIN]
+    assert find_own([SAID, *history, UserCanister.from_text("And?")], [prompt]) == history
+    assert find_end(history, [prompt]) == ""
+    # It corrects one reply only.
+    assert find_end([prompt, SAID, CALL, RESULT, correction], [prompt]) == "result"
+    (notice,) = find_missing([*WHOLE[:4]], [SAID, correction])
+    assert notice == RunNotice(
+        "output", "the output is asked for again: The reply is.", correction.identity
+    )
+    assert [*find_missing([*WHOLE[:4], notice], [SAID, correction])] == []
+
+
+def test_results_of_tools_that_run_elsewhere_are_of_the_next_turn() -> None:
+    prompt = UserCanister.from_text("Go.")
+    history: list[Canister] = [prompt, SAID, CALL, RESULT]
+    assert find_own(history, [prompt]) == history
+    assert find_own(history, [prompt], {"look"}) == history[:3]
 
 
 @pytest.fixture

@@ -1,17 +1,20 @@
-"""A process that works on runs until it is killed: `python -m tests.runs.worker HOME`.
+"""A process that works on runs until it is killed: `python -m tests.runs.worker HOME [APPENDS]`.
 
-Its tool appends the call that it runs to a file, so that the test counts its effects.
+Its tool appends the call that it runs to a file, so that the test counts its effects. With a
+number, it kills itself once it has appended messages to a history so often.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
 
 from vibe_llms import Invoker, open_session
+from vibe_llms.conversations.history import History
 from vibe_llms.invocation.invokers import InvocationContext
 
 SCRIPT = """
@@ -66,5 +69,22 @@ async def work(home: Path) -> None:
         await asyncio.Event().wait()
 
 
+def die_after(appends: int) -> None:
+    """Have this process killed once it has appended messages to a history so often."""
+    keep, kept = History._keep, 0
+
+    async def wrapped(self: History, archive: Any, canisters: Any) -> Any:
+        nonlocal kept
+        notices = await keep(self, archive, canisters)
+        kept += 1
+        if kept == appends:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return notices
+
+    History._keep = wrapped  # type: ignore[method-assign]
+
+
 if __name__ == "__main__":
+    for number in sys.argv[2:]:
+        die_after(int(number))
     asyncio.run(work(Path(sys.argv[1])))

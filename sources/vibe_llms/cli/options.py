@@ -190,7 +190,6 @@ def _check_detached(options: Options) -> None:
         "--set": bool(options.settings),
         "--context-size": options.context_size is not None,
         "--gpu-layers": options.gpu_layers is not None,
-        "--schema": options.schema is not None,
         "--jsonl": options.jsonl,
         "-x": options.extract,
         "--xl": options.extract_last,
@@ -210,14 +209,13 @@ def produce_display(options: Options) -> Display | EventLines | Silence:
     return produce_text_display(options)
 
 
-def produce_text_display(options: Options) -> Display:
-    """The event handler that shows answers as text."""
+def produce_text_display(options: Options, *, typed: bool = False) -> Display:
+    """The event handler that shows answers as text, unless they are `typed` and printed whole."""
     transform: Callable[[str], str] | None = None
     if options.extract or options.extract_last:
         transform = take_code("last" if options.extract_last else "first")
-    elif options.schema is not None:
-        # An invalid answer is asked for again, so only the last one is printed.
-        transform = _show_nothing
+    elif typed or options.schema is not None:
+        transform = show_nothing
     return Display(
         render=options.render,
         hide_reasoning=options.hide_reasoning,
@@ -227,7 +225,8 @@ def produce_text_display(options: Options) -> Display:
     )
 
 
-def _show_nothing(_: str) -> str:
+def show_nothing(_: str) -> str:
+    """Hides typed answers: an invalid one is asked for again, so only the last one is printed."""
     return ""
 
 

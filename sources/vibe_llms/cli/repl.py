@@ -275,7 +275,8 @@ class Repl:
             raise RequestError("nothing goes on in the background here; /follow ID, see /runs")
         runs = import_module("vibe_llms.cli.runs")
         self._session.access_runs().worker.pause()
-        display = produce_text_display(self._options)
+        typed = run.record.recipe.output is not None
+        display = produce_text_display(self._options, typed=typed)
         if not await runs.watch(self._session, run, display):
             self._print(f"\n(the run is {run.record.status}; /follow shows it again)")
         elif run.record.error:

@@ -45,9 +45,7 @@ async def report_turn(
     if options.json:
         write_json(_encode_turn(conversation, turn, cost, options, facts))
     elif options.schema is not None and not options.jsonl and turn.output is not None:
-        # On one line in a pipe, indented on a terminal.
-        indent = 2 if is_terminal(sys.stdout) else None
-        write_json(json.dumps(turn.output, ensure_ascii=False, indent=indent))
+        write_output(turn.output)
     if turn.stop_reason == StopReason.LENGTH and not options.quiet:
         note("note: the answer was cut off by its length limit (-o output-tokens N)")
     if turn.stop_reason == StopReason.REFUSED and not options.quiet:
@@ -58,6 +56,12 @@ async def report_turn(
     if options.usage:
         note(describe_usage(turn.usage, cost), dim=True)
     await _report_images(session, turn, options)
+
+
+def write_output(output: object) -> None:
+    """Print a typed answer: on one line in a pipe, indented on a terminal."""
+    indent = 2 if is_terminal(sys.stdout) else None
+    write_json(json.dumps(output, ensure_ascii=False, indent=indent))
 
 
 def access_cost(session: Session, canisters: Iterable[Canister]) -> Cost | None:

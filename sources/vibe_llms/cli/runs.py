@@ -24,10 +24,13 @@ from vibe_llms.cli.options import (
     Options,
     controls_of,
     open_conversation,
+    output_of,
     quiet_option,
     render_option,
+    show_nothing,
 )
 from vibe_llms.cli.questions import Questions
+from vibe_llms.cli.reports import write_output
 from vibe_llms.cli.running import ENDINGS, asynchronous, bound_import, signals
 from vibe_llms.cli.terminal import (
     columns,
@@ -185,11 +188,15 @@ async def follow_run(
         raise click.UsageError("--json and --jsonl exclude each other.")
     run = await session.access_run(identity)
     silent = as_json or jsonl
-    display = Silence(quiet=quiet) if silent else Display(render=render, quiet=quiet)
+    hides = None if run.record.recipe.output is None else show_nothing
+    display = (
+        Silence(quiet=quiet) if silent else Display(render=render, quiet=quiet, transform=hides)
+    )
     ended = await watch(session, run, display, after=after, lines=jsonl, asks=not silent)
     if as_json:
         turn = await run.read()
-        facts = {"text": turn.text, "stop_reason": turn.stop_reason, "usage": turn.usage}
+        members = ("text", "output", "stop_reason", "usage")
+        facts = {name: getattr(turn, name) for name in members}
         write_json(_encode({**asdict(RunDescription.of(run.record)), **facts}))
     if not ended:
         if not quiet:
@@ -338,7 +345,9 @@ async def start_detached(options: Options, said: Said) -> int:
         session.access_runs().worker.pause()
         conversation = await open_conversation(session, options)
         said_ = await fetch_pages(session, said.canisters(), quiet=options.quiet)
-        run = await session.start(conversation, said_, controls=controls_of(options))
+        run = await session.start(
+            conversation, said_, controls=controls_of(options), output=output_of(options)
+        )
         if options.print_id:
             note(conversation.identity)
     start_worker(session.configuration)
@@ -410,7 +419,10 @@ async def watch(
 
     async with attended(session.access_runs(), session.configuration):
         ended = await follow(run, display, attend, after=after, lines=lines)
-    await run.access()
+    record = await run.access()
+    typed = record.recipe.output is not None and record.status is RunStatus.COMPLETED
+    if ended and typed and isinstance(display, Display):
+        write_output((await run.read()).output)
     return ended
 
 

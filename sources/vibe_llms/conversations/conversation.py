@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar, overload
 
 from msgspec.structs import replace
 
 from vibe_llms.controls import Controls
 from vibe_llms.conversations.history import History, finish, has_reply, locate, start_of_turn
-from vibe_llms.conversations.outputs import OutputType, produce_form
+from vibe_llms.conversations.outputs import OutputForm, OutputType, produce_form
 from vibe_llms.conversations.prompts import Prompt, apply_template, read_prompt
 from vibe_llms.conversations.settings import (
     ConversationSettings,
@@ -192,12 +192,12 @@ class Conversation:
         kept, marked as interrupted, and the next turn works.
         """
         running = self._start(
-            TurnRequest(
-                said=self.read_prompt(prompt),
+            self._produce_request(
+                prompt,
+                controls,
+                output,
                 invokers=invokers,
-                controls=controls,
                 event_handler=event_handler,
-                form=None if output is None else produce_form(output),
                 streaming=streaming,
             )
         )
@@ -261,12 +261,12 @@ class Conversation:
         """
         stream: EventStream[Any] = EventStream()
         running = self._start(
-            TurnRequest(
-                said=self.read_prompt(prompt),
+            self._produce_request(
+                prompt,
+                controls,
+                output,
                 invokers=invokers,
-                controls=controls,
                 event_handler=stream.channel.put,
-                form=None if output is None else produce_form(output),
                 streaming=streaming,
                 throttle=stream.throttle,
             )
@@ -280,15 +280,21 @@ class Conversation:
         *,
         instructions: Sequence[SupervisorCanister],
         controls: Controls,
+        form: OutputForm | None,
         event_handler: EventHandler,
         record: TurnRecord,
     ) -> RunningTurn:
-        """Begin the turn of a run, or continue it; `session.start` makes runs."""
+        """Begin the turn of a run, or continue it; `session.start` makes runs.
+
+        What is said and the controls ask for the `form` already.
+        """
+        self._require_free()
         return self._start(
             TurnRequest(
                 said=said,
                 instructions=instructions,
                 controls=controls,
+                form=form,
                 event_handler=event_handler,
                 record=record,
             )
@@ -386,14 +392,11 @@ class Conversation:
         Raises where `converse` would refuse. Nothing is kept and no message is sent; hooks are
         called, and a server may be asked what its model can do.
         """
-        request = TurnRequest(
-            said=self.read_prompt(prompt),
-            invokers=invokers,
-            controls=controls,
-            form=None if output is None else produce_form(output),
-            streaming=streaming,
+        request = self._produce_request(
+            prompt, controls, output, invokers=invokers, streaming=streaming
         )
-        return (await self._produce_run(request, TurnMemo()).preview()).decode("utf-8", "replace")
+        run = TurnRun(self._history, self._settings, request, TurnMemo())
+        return (await run.preview()).decode("utf-8", "replace")
 
     async def close(self) -> None:
         """Cancel a running turn, and refuse further ones."""
@@ -406,15 +409,37 @@ class Conversation:
         return said if template is None else apply_template(said, template)
 
     def _start(self, request: TurnRequest) -> RunningTurn:
-        run = self._produce_run(request, self._memo)
+        run = TurnRun(self._history, self._settings, request, self._memo)
         self._running = RunningTurn(run, name=f"turn of {self.identity}")
         return self._running
 
-    def _produce_run(self, request: TurnRequest, memo: TurnMemo) -> TurnRun:
+    def _produce_request(
+        self,
+        prompt: Prompt | None,
+        controls: Controls | None,
+        output: OutputType,
+        *,
+        invokers: Iterable[Tool] | None,
+        event_handler: EventHandler | None = None,
+        streaming: bool,
+        throttle: Callable[[], Awaitable[object]] | None = None,
+    ) -> TurnRequest:
+        said = self.read_prompt(prompt)
         self._require_free()
-        if not request.said and not self._history.canisters:
+        if not said and not self._history.canisters:
             raise RequestError("there is nothing to answer yet; say something")
-        return TurnRun(self._history, self._settings, request, memo)
+        form = None if output is None else produce_form(output)
+        if form is not None:
+            said, controls = form.request(self.model, said, controls or Controls())
+        return TurnRequest(
+            said=said,
+            invokers=invokers,
+            controls=controls,
+            event_handler=event_handler,
+            form=form,
+            streaming=streaming,
+            throttle=throttle,
+        )
 
     def _notify(self, notice: Notice) -> None:
         self._settings.event_handler(NoticeEvent(notice=notice, conversation=self.identity))

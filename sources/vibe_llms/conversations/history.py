@@ -13,6 +13,7 @@ from typing import Any, Self, TypeVar
 
 import msgspec
 
+from vibe_llms.conversations.corrections import find_last_message
 from vibe_llms.events import Notice
 from vibe_llms.exceptions import (
     ArchiveDamaged,
@@ -312,10 +313,8 @@ def has_reply(canisters: Sequence[Canister]) -> bool:
 
 def start_of_turn(canisters: Sequence[Canister]) -> int | None:
     """The index at which the last turn begins: its prompt and what was said with it."""
-    index = len(canisters) - 1
-    while index >= 0 and not isinstance(canisters[index], UserCanister):
-        index -= 1
-    if index < 0:
+    index = find_last_message(canisters)
+    if index is None:
         return None
     while index > 0 and isinstance(canisters[index - 1], UserCanister | DocumentCanister):
         index -= 1

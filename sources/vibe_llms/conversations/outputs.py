@@ -7,14 +7,17 @@ pydantic supports; a mapping is a JSON Schema.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, is_typeddict
 
 import msgspec
 from msgspec import Struct
 
+from vibe_llms.controls import Controls
 from vibe_llms.exceptions import RequestError
 from vibe_llms.invocation.schemata import Schema, describe_problems
+from vibe_llms.messages.canisters import Canister, SupervisorCanister
+from vibe_llms.providers.interfaces import Model
 
 #: A type, or a JSON Schema.
 OutputType: TypeAlias = Any
@@ -31,11 +34,13 @@ class OutputForm(Struct, frozen=True):
     """The form of a reply.
 
     `schema` is always that of an object, since most providers accept no other. Other types are
-    wrapped in an object with the one member `value`.
+    wrapped in an object with the one member `value`. `value_schema` is that of the value itself;
+    the form of it reads the same values, as plain ones.
     """
 
     name: str
     schema: Schema
+    value_schema: Schema
     decode: Callable[[str], object]
 
     @property
@@ -46,6 +51,14 @@ class OutputForm(Struct, frozen=True):
             "Answer with a single JSON object and nothing else: no other text, no Markdown. "
             f"It must match this JSON Schema:\n{schema}"
         )
+
+    def request(
+        self, model: Model, said: Sequence[Canister], controls: Controls
+    ) -> tuple[Sequence[Canister], Controls]:
+        """A prompt and controls that ask a model for the form: with its schema, or in words."""
+        if model.attributes.surely_takes("response-schema"):
+            return said, Controls(response_schema=self.schema).over(controls)
+        return (SupervisorCanister.from_text(self.instruction), *said), controls
 
     def read(self, text: str) -> object:
         """The value of a reply's text; `OutputMismatch` lists what does not fit."""
@@ -115,6 +128,7 @@ def _of_schema(given: Mapping[str, Any]) -> OutputForm:
     return OutputForm(
         str(plain.get("title", "output")),
         _wrap(plain) if wrapped else plain,
+        plain,
         lambda text: check(_unwrap(_parse(text)) if wrapped else _parse(text)),
     )
 
@@ -132,7 +146,8 @@ def _of_struct(output: Any) -> OutputForm:
         except (ValueError, RecursionError) as error:
             raise OutputMismatch(str(error)) from error
 
-    return OutputForm(output.__name__, _close(schema), decode)
+    closed = _close(schema)
+    return OutputForm(output.__name__, closed, closed, decode)
 
 
 def _of_type(output: Any) -> OutputForm:
@@ -158,7 +173,8 @@ def _of_type(output: Any) -> OutputForm:
         except ValidationError as error:
             raise OutputMismatch(describe_problems(error)) from error
 
-    return OutputForm(name, _wrap(schema) if wrapped else _close(schema), decode)
+    closed = _close(schema)
+    return OutputForm(name, _wrap(schema) if wrapped else closed, closed, decode)
 
 
 def _parse(text: str) -> Any:

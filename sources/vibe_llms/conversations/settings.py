@@ -155,7 +155,8 @@ class TurnRecord(Protocol):
 class TurnRequest(Struct, frozen=True, kw_only=True):
     """The arguments of one turn; the conversation supplies the rest.
 
-    The model reads `instructions` after the system prompt; they are not kept.
+    The model reads `instructions` after the system prompt; they are not kept. Prompt and controls
+    ask for the `form` that the reply must have.
     """
 
     said: Sequence[Canister] = ()

@@ -51,7 +51,7 @@ class RunningTurn:
 
         `RequestError` if it has ended by then.
         """
-        if self._run.suspend():
+        if self._run.suspend() and self._begun:
             self.interrupt()
         await asyncio.wait([self.task])
         if self.task.cancelled() or self.task.exception() is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from itertools import groupby
@@ -18,6 +18,12 @@ from vibe_llms.conversations.context_window import (
     check_context_window,
     estimate_tokens,
     is_near_limit,
+)
+from vibe_llms.conversations.corrections import (
+    describe_correction,
+    find_last_message,
+    is_correction,
+    write_correction,
 )
 from vibe_llms.conversations.dispatcher import Dispatcher
 from vibe_llms.conversations.documents import ENSEMBLE, Reading, without_documents
@@ -83,11 +89,6 @@ class TurnRun:
         self._memo = memo
         self._prompt: Sequence[Canister] = request.said
         self._controls = request.controls or Controls()
-        if (form := request.form) is not None:
-            if settings.model.attributes.surely_takes("response-schema"):
-                self._controls = Controls(response_schema=form.schema).over(self._controls)
-            else:
-                self._prompt = (SupervisorCanister.from_text(form.instruction), *self._prompt)
         given = request.invokers
         self._invokers = settings.invokers if given is None else gather_invokers(given)
         self._model: Model = settings.model
@@ -146,7 +147,7 @@ class TurnRun:
                 if self._record is not None and self._vouched:
                     await self._record.vouch(self._vouched)
                 await self._begin_keeping(said)
-            reason = await self._hold()
+            reason = await self._hold(*self._find_open_reply())
             if self._request.form is not None and reason != StopReason.SUSPENDED:
                 reason = await self._require(self._request.form, reason)
         except asyncio.CancelledError:
@@ -177,7 +178,7 @@ class TurnRun:
     @property
     def handover(self) -> Handover:
         """What a run needs to continue the turn."""
-        return Handover(self._request, self._prompt, frozenset(self._vouched))
+        return Handover(self._request, frozenset(self._vouched))
 
     def _conclude(self, reason: str, *, withdrawn: bool) -> None:
         try:
@@ -315,11 +316,16 @@ class TurnRun:
             notify=self._notify,
         )
 
-    async def _hold(self) -> str:
-        """Ask and run calls until the model is done; returns why it ended."""
-        reply, answered = self._find_open_reply()
+    async def _hold(
+        self, reply: Sequence[ReplyCanister] = (), answered: Collection[str] = ()
+    ) -> str:
+        """Ask and run calls until the model is done; returns why it ended.
+
+        It begins with a `reply`, if there is one, of whose calls some are answered.
+        """
         while True:
             if self._suspending:
+                await self._finish_keeping()
                 return StopReason.SUSPENDED
             reply = reply or await self._ask()
             ending = reply[-1].ending
@@ -339,7 +345,7 @@ class TurnRun:
                 return StopReason.SUSPENDED
             if len(own) < len(calls):
                 return StopReason.INVOCATIONS
-            reply, answered = (), set()
+            reply, answered = (), ()
 
     def _rejoin(self, record: TurnRecord) -> None:
         """Begin where a turn of another process ended, whose prompt is in the history."""
@@ -364,19 +370,22 @@ class TurnRun:
         rounds = [[*group] for _, group in groupby(replies, key=attrgetter("reply"))]
         *before, last = rounds or [[]]
         for reply in before:
-            self._limits.count([one for one in reply if isinstance(one, InvocationCanister)])
+            ending = reply[-1].ending
+            calls = [one for one in reply if isinstance(one, InvocationCanister)]
+            if calls or (ending is not None and ending.reason == StopReason.PAUSED):
+                self._limits.count(calls)
         if not last or isinstance(self._added[-1], UserCanister):
             return (), set()
-        calls = {one.identity for one in last if isinstance(one, InvocationCanister)}
-        if calls and calls <= answered:
-            self._limits.count([one for one in last if isinstance(one, InvocationCanister)])
+        calls = [one for one in last if isinstance(one, InvocationCanister)]
+        if calls and {one.identity for one in calls} <= answered:
+            self._limits.count(calls)
             return (), set()
         return last, answered
 
     async def _require(self, form: OutputForm, reason: str) -> str:
         """Read the typed output of the last reply; if it does not fit, ask again."""
-        provider, problems = self._settings.model.provider, ""
-        for attempt in range(OUTPUT_ATTEMPTS):
+        provider = self._settings.model.provider
+        while reason != StopReason.SUSPENDED:
             if reason == StopReason.LENGTH:
                 raise OutputCut(
                     "the reply ended before its output was complete; allow more: output-tokens",
@@ -390,20 +399,24 @@ class TurnRun:
                 self._output = form.read(self.result(reason).text)
                 return reason
             except OutputMismatch as mismatch:
-                problems = str(mismatch)
-            if attempt + 1 < OUTPUT_ATTEMPTS:
-                self._notify(Notice("output", f"the output is asked for again: {problems}"))
-                said = UserCanister.from_text(
-                    f"This is not a valid answer:\n{problems}\nAnswer again, with JSON only."
-                )
-                await self._keep([said])
-                self._fresh = frozenset({said.identity})
-                reason = await self._hold()
-        raise OutputInvalid(
-            f"the output is not what was asked for, {OUTPUT_ATTEMPTS} times: {problems}",
-            provider=provider,
-            attempts=OUTPUT_ATTEMPTS,
-        )
+                await self._correct(str(mismatch))
+            reason = await self._hold()
+        return reason
+
+    async def _correct(self, problems: str) -> None:
+        """Tell the model what is wrong with its last reply, unless it was told often enough."""
+        added = self._added
+        attempts = 1 + sum(is_correction(added, place) for place in range(self._said, len(added)))
+        if attempts == OUTPUT_ATTEMPTS:
+            raise OutputInvalid(
+                f"the output is not what was asked for, {attempts} times: {problems}",
+                provider=self._settings.model.provider,
+                attempts=attempts,
+            )
+        said = write_correction(added[-1].identity, problems)
+        await self._keep([said])
+        self._fresh = frozenset({said.identity})
+        self._notify(Notice("output", describe_correction(said), said.identity))
 
     async def _ask(self) -> Sequence[ReplyCanister]:
         received = self._dispatcher.received
@@ -540,7 +553,7 @@ class TurnRun:
         ):
             return True
         asked = any(isinstance(one, UserCanister) for one in self._prompt)
-        earlier = () if asked else history[_find_last_message(history) :]
+        earlier = () if asked else history[find_last_message(history) or 0 :]
         for canister in earlier:
             tool = find_invoker(self._invokers, getattr(canister, "name", ""))
             if isinstance(canister, InvocationCanister) and (tool is None or tool.outside):
@@ -675,7 +688,6 @@ class Handover(Struct, frozen=True):
     """A turn that a run continues: what was asked for, and which documents are trusted."""
 
     request: TurnRequest
-    prompt: Sequence[Canister]
     vouched: frozenset[str]
 
 
@@ -704,14 +716,6 @@ class CallLimits:
             if self._repeats >= self._tools.identical_calls:
                 return f"{call.name!r} was called {self._repeats} times alike (identical-calls)"
         return ""
-
-
-def _find_last_message(canisters: Sequence[Canister]) -> int:
-    """The place of the user's last message; 0 if there is none."""
-    places = (
-        i for i in range(len(canisters) - 1, -1, -1) if isinstance(canisters[i], UserCanister)
-    )
-    return next(places, 0)
 
 
 def _check_choice(controls: Controls, tools: Mapping[str, Invoker], model: Model) -> None:

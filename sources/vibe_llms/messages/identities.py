@@ -1,10 +1,12 @@
 """Identities of messages and replies: UUIDv7 as text, so they sort by time.
 
-Identities of conversations are shorter; the archive makes them.
+Those that follow from others are UUIDv8. Identities of conversations are shorter; the archive makes
+them.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
 
@@ -30,5 +32,26 @@ def produce_identity() -> str:
         | 0b10 << 62
         | int.from_bytes(os.urandom(8), "big") >> 2
     )
+    return _write(value)
+
+
+def derive_identity(identity: str, purpose: str) -> str:
+    """The identity of a message that follows from another, a UUIDv8: the same in every process.
+
+    >>> derive_identity("a", "correction") == derive_identity("a", "correction")
+    True
+    >>> derive_identity("a", "correction") == derive_identity("b", "correction")
+    False
+    >>> len(derive_identity("a", "correction")), derive_identity("a", "correction")[14]
+    (36, '8')
+
+    Source: RFC 9562, section 5.8.
+    """
+    digest = hashlib.sha256(f"{purpose}\0{identity}".encode()).digest()
+    value = int.from_bytes(digest[:16], "big")
+    return _write(value & ~(0xF << 76 | 0b11 << 62) | 0x8 << 76 | 0b10 << 62)
+
+
+def _write(value: int) -> str:
     digits = f"{value:032x}"
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"

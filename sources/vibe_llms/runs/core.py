@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -15,18 +16,26 @@ from vibe_llms.configuration import LOCAL, RunSettings
 from vibe_llms.controls import Controls
 from vibe_llms.conversations.conversation import Conversation
 from vibe_llms.conversations.history import History, finish
+from vibe_llms.conversations.outputs import (
+    OutputForm,
+    OutputMismatch,
+    OutputType,
+    produce_form,
+)
 from vibe_llms.ensembles.agents import AgentsEnsemble
 from vibe_llms.ensembles.interfaces import Ensemble
-from vibe_llms.exceptions import ConversationNotFound, RequestError, RequestRepeated
+from vibe_llms.exceptions import (
+    ConversationNotFound,
+    OutputInvalid,
+    RequestError,
+    RequestRepeated,
+)
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
-    DocumentCanister,
     InvocationCanister,
-    ResultCanister,
     StopReason,
     Turn,
-    UserCanister,
     usage_of,
 )
 from vibe_llms.messages.contents import text_of
@@ -44,6 +53,7 @@ from vibe_llms.runs.interfaces import (
     write_lines,
 )
 from vibe_llms.runs.run import Run
+from vibe_llms.runs.takeover import find_own
 from vibe_llms.runs.worker import RunWorker
 from vibe_llms.storage.backends import Backend, produce_part
 from vibe_llms.storage.conversations import produce_conversation_identity
@@ -110,6 +120,7 @@ class Runs:
         *,
         instructions: Sequence[str] = (),
         controls: Controls | None = None,
+        output: OutputType = None,
         origin: bytes = b"",
         request: RequestKey | None = None,
     ) -> Run:
@@ -117,13 +128,20 @@ class Runs:
 
         `ConversationBusy` if the conversation has a run that has not ended, `RequestError` if
         another process could not rebuild it. The model reads `instructions` in this turn only, and
-        `controls` are merged over those of the conversation. `origin` is kept in the record. If a
-        run has the `request` already, it is returned.
+        `controls` are merged over those of the conversation. With `output`, the reply is checked
+        against the schema of it. `origin` is kept in the record. If a run has the `request`
+        already, it is returned.
         """
         if not prompt:
             raise RequestError("a run needs a prompt")
-        recipe = self._write_recipe(conversation, instructions, controls or Controls())
-        return await self._create(conversation, prompt, recipe, origin=origin, request=request)
+        controls = controls or Controls()
+        form = None if output is None else produce_form(output)
+        if form is not None:
+            prompt, controls = form.request(conversation.model, prompt, controls)
+        recipe = self._write_recipe(conversation, instructions, controls, form)
+        return await self._create(
+            conversation, prompt, recipe, form=form, origin=origin, request=request
+        )
 
     async def detach(self, conversation: Conversation) -> Run:
         """Continue the turn of a conversation that is running as a run.
@@ -137,12 +155,13 @@ class Runs:
         request = running.handover.request
         if not request.said:
             raise RequestError("only a turn with a prompt goes on as a run")
-        if request.form is not None or request.invokers is not None or request.record is not None:
-            raise RequestError("a turn with typed output or its own tools does not go on as a run")
-        recipe = self._write_recipe(conversation, (), request.controls or Controls())
-        handover = await running.suspend()
+        if request.invokers is not None or request.record is not None:
+            raise RequestError("a turn with its own tools does not go on as a run")
+        controls, form = request.controls or Controls(), request.form
+        recipe = self._write_recipe(conversation, (), controls, form)
+        vouched = (await running.suspend()).vouched
         return await self._create(
-            conversation, handover.prompt, recipe, vouched=tuple(handover.vouched)
+            conversation, request.said, recipe, form=form, vouched=tuple(vouched)
         )
 
     async def _create(
@@ -151,6 +170,7 @@ class Runs:
         prompt: Sequence[Canister],
         recipe: Recipe,
         *,
+        form: OutputForm | None,
         origin: bytes = b"",
         request: RequestKey | None = None,
         vouched: tuple[str, ...] = (),
@@ -178,8 +198,8 @@ class Runs:
         try:
             created = await finish(self.worker.create(record))
         except RequestRepeated as error:
-            return await self.access(error.run)
-        return self._produce_run(created, conversation)
+            created = await self.store.access(self.user, error.run)
+        return self._produce_run(created, conversation, form)
 
     async def open(self, record: RunRecord) -> Conversation:
         """The conversation of a run: the one that it began with here, or one from its recipe."""
@@ -245,11 +265,20 @@ class Runs:
         if self._owns:
             await self.worker.close()
 
-    def _produce_run(self, record: RunRecord, conversation: Conversation | None = None) -> Run:
-        return Run(record, self.store, self.worker, self._read_turn, conversation)
+    def _produce_run(
+        self,
+        record: RunRecord,
+        conversation: Conversation | None = None,
+        form: OutputForm | None = None,
+    ) -> Run:
+        read = partial(self._read_turn, form=form)
+        return Run(record, self.store, self.worker, read, conversation)
 
-    async def _read_turn(self, record: RunRecord) -> Turn:
-        """The turn of a run, from the history; empty if nothing of it is stored yet."""
+    async def _read_turn(self, record: RunRecord, form: OutputForm | None) -> Turn:
+        """The turn of a run, from the history; empty if nothing of it is stored yet.
+
+        Its output is read by the `form` that it was begun with here, or else by its schema.
+        """
         opened = self._opened.get(record.identity)
         canisters: Sequence[Canister] = ()
         if opened is not None and record.epoch == 1 and opened.identity == record.conversation:
@@ -258,12 +287,9 @@ class Runs:
         else:
             with suppress(ConversationNotFound):
                 canisters = await self._host.restore(record.conversation)
-        prompt = [*read_lines(record.prompt)]
-        first = prompt[0].identity
-        start = next((i for i, one in enumerate(canisters) if one.identity == first), None)
         elsewhere = {one.name for one in record.recipe.declared}
-        added = () if start is None else _read_one_turn(canisters[start:], len(prompt), elsewhere)
-        added = tuple(await with_texts(added, self._host.load))
+        own = find_own(canisters, [*read_lines(record.prompt)], elsewhere)
+        added = tuple(await with_texts(own, self._host.load))
         replies = [one for one in added if isinstance(one, AssistantCanister | InvocationCanister)]
         text = "".join(
             text_of(one.contents)
@@ -272,10 +298,17 @@ class Runs:
         )
         ending = replies[-1].ending if replies else None
         reason = _REASONS.get(record.status) or (ending.reason if ending else StopReason.FINISHED)
-        return Turn(added, text, None, usage_of(added), reason)
+        output = None
+        if record.recipe.output is not None and record.status is RunStatus.COMPLETED:
+            output = _read_output(form or produce_form(record.recipe.output), text, record)
+        return Turn(added, text, output, usage_of(added), reason)
 
     def _write_recipe(
-        self, conversation: Conversation, instructions: Sequence[str], controls: Controls
+        self,
+        conversation: Conversation,
+        instructions: Sequence[str],
+        controls: Controls,
+        form: OutputForm | None,
     ) -> Recipe:
         if conversation.history.archive is None:
             raise RequestError("a run is stored, and this conversation is not: begin it with save")
@@ -324,28 +357,19 @@ class Runs:
             hooks=tuple(one.name for one in settings.hooks),
             tool_mode=settings.tool_mode,
             controls=write_controls(controls.over(settings.controls)),
+            output=None if form is None else form.value_schema,
         )
 
 
-def _read_one_turn(
-    canisters: Sequence[Canister], prompt: int, elsewhere: Collection[str]
-) -> tuple[Canister, ...]:
-    """The first turn of some messages, which begins with a prompt of so many.
-
-    The results of tools that run `elsewhere` begin the next one.
-    """
-    calls: set[str] = set()
-    for index, canister in enumerate(canisters):
-        match canister:
-            case _ if index < prompt:
-                pass
-            case UserCanister() | DocumentCanister():
-                return tuple(canisters[:index])
-            case InvocationCanister(name=name, identity=identity) if name in elsewhere:
-                calls.add(identity)
-            case ResultCanister(invocation=call) if call in calls:
-                return tuple(canisters[:index])
-    return tuple(canisters)
+def _read_output(form: OutputForm, text: str, record: RunRecord) -> object:
+    """The output of a run that has completed; its type may ask for more than its schema does."""
+    try:
+        return form.read(text)
+    except OutputMismatch as mismatch:
+        raise OutputInvalid(
+            f"the output fits the schema of {form.name}, but not the type: {mismatch}",
+            provider=record.recipe.model.partition("/")[0],
+        ) from mismatch
 
 
 def write_controls(controls: Controls) -> Mapping[str, object]:

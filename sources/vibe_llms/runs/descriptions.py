@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from msgspec import Struct
 from msgspec.structs import asdict
 
 from vibe_llms.invocation.questions import ElicitationField
-from vibe_llms.messages.canisters import InvocationCanister, UserCanister
+from vibe_llms.messages.canisters import InvocationCanister, Turn, UserCanister
 from vibe_llms.messages.contents import text_of
 from vibe_llms.runs.interfaces import RunQuestion, RunRecord, RunStatus, read_lines
 from vibe_llms.runs.run import Run
@@ -83,15 +83,20 @@ class AskedQuestion(Struct, kw_only=True):
 
 
 class RunView(RunDescription, kw_only=True):
-    """A run, with the calls and questions that it waits or waited for."""
+    """A run, with the calls and questions that it waits or waited for.
+
+    `output` is its typed output, once it has completed; null without one.
+    """
 
     approvals: list[RunCall]
     questions: list[AskedQuestion]
+    output: Any
 
 
 async def view_run(run: Run) -> RunView:
     """A run, with the calls and questions that it waits or waited for."""
-    calls = await read_calls(run)
+    turn = await run.read()
+    calls = _find_calls(turn)
     approvals = [
         RunCall(
             invocation=one.invocation,
@@ -104,12 +109,15 @@ async def view_run(run: Run) -> RunView:
     ]
     questions = [*map(AskedQuestion.of, await run.survey_questions())]
     described = asdict(RunDescription.of(run.record))
-    return RunView(**described, approvals=approvals, questions=questions)
+    return RunView(**described, approvals=approvals, questions=questions, output=turn.output)
 
 
 async def read_calls(run: Run) -> Mapping[str, InvocationCanister]:
     """The calls of a run by their identities, as far as they are stored."""
-    turn = await run.read()
+    return _find_calls(await run.read())
+
+
+def _find_calls(turn: Turn) -> Mapping[str, InvocationCanister]:
     return {one.identity: one for one in turn.canisters if isinstance(one, InvocationCanister)}
 
 

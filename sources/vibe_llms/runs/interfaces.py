@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from vibe_llms.configuration import ToolMode
 from vibe_llms.controls import Controls
+from vibe_llms.conversations.outputs import OutputForm, produce_form
 from vibe_llms.invocation.questions import ElicitationAnswer, ElicitationRequest
 from vibe_llms.messages.canisters import Canister
 from vibe_llms.messages.codecs import decode_canister, encode_canister
@@ -49,7 +50,8 @@ class Recipe(Struct, frozen=True, omit_defaults=True, kw_only=True):
     With `agents`, those that its agent may ask are offered as tools. With `claims`, replies in the
     history that no model has made are untrusted text. `instructions` are for this
     run only, and are not kept in the conversation. `unshown` are tools whose arguments and results
-    are not shown in stages.
+    are not shown in stages. `output` is the JSON Schema of the turn's output, which prompt and
+    controls ask for.
     """
 
     model: str
@@ -65,10 +67,15 @@ class Recipe(Struct, frozen=True, omit_defaults=True, kw_only=True):
     hooks: tuple[str, ...] = ()
     tool_mode: ToolMode | None = None
     controls: Mapping[str, Any] = {}
+    output: Mapping[str, Any] | None = None
 
     def produce_controls(self) -> Controls:
         """Its controls."""
         return msgspec.convert(self.controls, Controls)
+
+    def produce_form(self) -> OutputForm | None:
+        """The form of its output, if it has one; values are plain ones."""
+        return None if self.output is None else produce_form(self.output)
 
 
 class RequestKey(Struct, frozen=True):

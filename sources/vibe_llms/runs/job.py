@@ -273,6 +273,7 @@ class RunJob:
             prompt,
             instructions=[*map(SupervisorCanister.from_text, run.recipe.instructions)],
             controls=run.recipe.produce_controls(),
+            form=run.recipe.produce_form(),
             event_handler=self.recorder,
             record=self,
         )

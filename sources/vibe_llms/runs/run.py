@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from typing import Generic
 
 from vibe_llms.exceptions import RunFailed
 from vibe_llms.invocation.approval import Decision
 from vibe_llms.invocation.questions import ElicitationAnswer
-from vibe_llms.messages.canisters import InvocationCanister, Turn
+from vibe_llms.messages.canisters import InvocationCanister, T, Turn
 from vibe_llms.runs.events import (
     RunEnded,
     RunEvent,
@@ -29,7 +30,7 @@ from vibe_llms.runs.worker import RunWorker
 _LOOK_SECONDS = 0.2
 
 
-class Run:
+class Run(Generic[T]):
     """A recorded turn. Made by `session.start`, found by `session.access_run`."""
 
     def __init__(
@@ -37,7 +38,7 @@ class Run:
         record: RunRecord,
         store: RunStore,
         worker: RunWorker,
-        read_turn: Callable[[RunRecord], Awaitable[Turn]],
+        read_turn: Callable[[RunRecord], Awaitable[Turn[T]]],
         conversation: object = None,
     ) -> None:
         """A run; `conversation` is kept for as long as this is."""
@@ -167,8 +168,13 @@ class Run:
         self._worker.poke()
         return status
 
-    async def result(self) -> Turn:
-        """The finished turn; waits for its end. `RunFailed` says why there is none."""
+    async def result(self) -> Turn[T]:
+        """The finished turn; waits for its end. `RunFailed` says why there is none.
+
+        Its `output` is of the type that the run was begun with here; in other processes, and for
+        runs that are found by their identity, it has plain values. `OutputInvalid` if the type
+        refuses what its schema allows.
+        """
         async for _ in self.events():
             pass
         record = await self.access()
@@ -176,6 +182,6 @@ class Run:
             raise RunFailed(record.error, error=record.kind)
         return await self._read_turn(record)
 
-    async def read(self) -> Turn:
-        """What is durable of its turn by now."""
+    async def read(self) -> Turn[T]:
+        """What is durable of its turn by now; it has no output before it has completed."""
         return await self._read_turn(await self.access())

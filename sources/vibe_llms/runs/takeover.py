@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
+from vibe_llms.conversations.corrections import describe_correction, is_correction
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
     InvocationCanister,
     ResultCanister,
+    UserCanister,
     role_of,
 )
 from vibe_llms.messages.contents import ReasoningContent, TextualContent
@@ -22,22 +24,40 @@ from vibe_llms.runs.events import (
     MessageStarted,
     RunContinued,
     RunEvent,
+    RunNotice,
 )
 
 #: What a run adds after its prompt.
 _OF_RUNS = (AssistantCanister, InvocationCanister, ResultCanister)
 
 
+def find_own(
+    history: Sequence[Canister], prompt: Sequence[Canister], elsewhere: Collection[str] = ()
+) -> Sequence[Canister]:
+    """The messages of a run in a history: its prompt, and what it added, until something else did.
+
+    The results of tools that run `elsewhere` are of the next turn.
+    """
+    asked = {one.identity for one in prompt}
+    places = [place for place, one in enumerate(history) if one.identity in asked]
+    if not places:
+        return ()
+    calls: set[str] = set()
+    for place in range(places[-1] + 1, len(history)):
+        canister = history[place]
+        if isinstance(canister, InvocationCanister) and canister.name in elsewhere:
+            calls.add(canister.identity)
+        answers = isinstance(canister, ResultCanister) and canister.invocation in calls
+        added = isinstance(canister, _OF_RUNS) or is_correction(history, place)
+        if answers or not added:
+            return history[places[0] : place]
+    return history[places[0] :]
+
+
 def find_end(history: Sequence[Canister], prompt: Sequence[Canister]) -> str:
     """The last message of a run that other messages follow; empty if it is the last of all."""
-    asked = {one.identity for one in prompt}
-    last = ""
-    for canister in history:
-        if canister.identity in asked or (last and isinstance(canister, _OF_RUNS)):
-            last = canister.identity
-        elif last:
-            return last
-    return ""
+    own = find_own(history, prompt)
+    return own[-1].identity if own and own[-1] is not history[-1] else ""
 
 
 def find_open(events: Sequence[RunEvent], stored: Collection[str]) -> str:
@@ -63,6 +83,7 @@ def find_missing(events: Sequence[RunEvent], added: Sequence[Canister]) -> Itera
         if isinstance(one, MessageDelta):
             key = (one.message, one.kind)
             shown[key] = shown.get(key, 0) + len(one.text)
+    noticed = {one.message for one in events if isinstance(one, RunNotice)}
     names = {one.identity: one.name for one in added if isinstance(one, InvocationCanister)}
     for canister in added:
         identity = canister.identity
@@ -79,6 +100,9 @@ def find_missing(events: Sequence[RunEvent], added: Sequence[Canister]) -> Itera
                 if call not in running:
                     yield CallStarted(call, names.get(call, ""))
                 yield CallEnded(call, identity, canister.failed)
+            case UserCanister() if identity not in noticed:
+                # A correction: a run adds no other message of this kind.
+                yield RunNotice("output", describe_correction(canister), identity)
 
 
 def _texts_of(canister: AssistantCanister | InvocationCanister) -> Iterator[tuple[DeltaKind, str]]:

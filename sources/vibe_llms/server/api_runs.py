@@ -47,13 +47,15 @@ class RunOrder(Struct, forbid_unknown_fields=True):
     """A turn to begin: of a new conversation, or of a stored one.
 
     `model` is the name of an agent, or the address of a model; without it a stored conversation
-    goes on as it was, and a new one has the default. `files` are ids of files to attach.
+    goes on as it was, and a new one has the default. `files` are ids of files to attach. `output`
+    is a JSON Schema that the reply must follow.
     """
 
     prompt: Annotated[str, Meta(min_length=1)]
     model: str | None = None
     conversation: str | None = None
     files: Annotated[list[str], Meta(max_length=100)] = []
+    output: dict[str, Any] | None = None
 
 
 class RunDecision(Struct, forbid_unknown_fields=True):
@@ -119,7 +121,7 @@ async def start_run(core: ServerCore, exchange: Exchange, space: UserSpace) -> N
     attached = [produce_attachment(data, file.name, file.mimetype) for file, data in files]
     prompt = conversation.read_prompt([order.prompt, *attached])
     runs = space.session.access_runs()
-    run = await runs.start(conversation, prompt, request=exchange.request_key)
+    run = await runs.start(conversation, prompt, output=order.output, request=exchange.request_key)
     await exchange.reply(msgspec.json.encode(RunDescription.of(run.record)), status=201)
 
 
