@@ -51,6 +51,10 @@ SCRIPTS = {
 }
 
 
+SCRIPTS["typed"] = (
+    '[[replies]]\nparts = [ { text = "Ada, in 1815." } ]\n'
+    """[[replies]]\nparts = [ { text = '{"name": "Ada", "born": 1815}' } ]\n"""
+)
 SCRIPTS["ask"] = (
     '[[replies]]\nparts = [ { invocation = "user/ask", arguments = '
     '{ question = "\\u001b[2JWhich color?", choices = ["red", "blue"] } } ]\n'
@@ -126,6 +130,23 @@ def test_a_detached_turn_is_worked_on_in_the_background(bank: Bank, home: Path) 
     assert line.endswith("  Count for me.\n")
     assert invoke("list", "--json").json[0]["id"] == listed["conversation"]
     assert (home / "runs.log").read_text() == ""
+
+
+def test_a_typed_answer_is_printed_once_it_follows_its_schema(bank: Bank) -> None:
+    options = ("chat", "-q", "--detach", "--schema", "name, born int", "-m", "scripted/typed")
+    identity = invoke(*options, "Who?").output.strip()
+    followed = invoke("runs", "follow", identity)
+    assert (followed.status, followed.json) == (0, {"name": "Ada", "born": 1815})
+    assert "note: the output is asked for again" in followed.errors
+    assert invoke("runs", "follow", identity, "--json").json["output"] == followed.json
+    assert show(identity)["output"] == followed.json
+
+
+def test_an_answer_that_never_follows_its_schema_fails_the_run(bank: Bank) -> None:
+    options = ("chat", "-q", "--detach", "--schema", "name", "-m", "scripted/talk")
+    followed = invoke("runs", "follow", invoke(*options, "Who?").output.strip())
+    assert (followed.status, followed.output) == (65, "")
+    assert "not what was asked for, 3 times" in followed.error
 
 
 def test_follow_gives_events_with_cursors_and_continues_after_one(bank: Bank) -> None:

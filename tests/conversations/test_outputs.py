@@ -303,6 +303,31 @@ async def test_tools_are_called_before_the_output_is_read() -> None:
     assert turn.output == Person(name="Ada", born=1815)
 
 
+async def test_rounds_of_calls_are_counted_once_although_a_reply_is_corrected() -> None:
+    def look_up(name: str) -> int:
+        """Look up a year."""
+        return 1815
+
+    call = ScriptedReply(parts=(Part(invocation="look_up", arguments={"name": "Ada"}),))
+    settings = {"tools": {"max-rounds": 2}}
+    async with open_session(configuration=settings) as session:
+        talk = Talk(session, call, says("1815"), call, says('{"name": "Ada", "born": 1815}'))
+        conversation = await talk.begin()
+        turn = await conversation.converse("Who?", output=Person, invokers=[look_up])
+    assert turn.output == Person(name="Ada", born=1815)
+
+
+async def test_what_is_undone_is_the_turn_and_not_its_correction() -> None:
+    async with open_session() as session:
+        talk = Talk(session, says("Hello."), says("Ada!"), says('{"name": "Ada", "born": 1815}'))
+        conversation = await talk.begin()
+        await conversation.converse("Hello!")
+        await conversation.converse("Who?", output=Person)
+        undone = await conversation.undo()
+    assert undone.canisters[:2] == conversation.canisters[:2]
+    assert not any(isinstance(one, UserCanister) for one in undone.canisters[2:])
+
+
 async def test_a_loop_sees_the_output_of_the_present_message_alone() -> None:
     def look_up(name: str) -> int:
         """Look up a year."""

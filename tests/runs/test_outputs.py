@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, assert_type
 
 import pytest
 from pydantic import BaseModel
@@ -30,6 +30,7 @@ from vibe_llms.messages.canisters import (
     ResultCanister,
     StopReason,
     SupervisorCanister,
+    Turn,
     UserCanister,
 )
 from vibe_llms.providers.attributes import ModelAttributes
@@ -84,6 +85,7 @@ async def test_the_output_is_of_its_type_here_and_a_plain_value_elsewhere(rig: R
     conversation = await begin(one, rig.home, CORRECTED)
     run = await one.start(conversation, "Who?", output=Person)
     turn = await run.result()
+    assert_type(turn, Turn[Person])
     assert turn.output == Person(name="Ada", born=1815)
     assert (turn.text, kinds_of(turn.canisters), rig.bank.transfers) == (ADA, KINDS, 1)
     found = await other.access_run(run.identity)

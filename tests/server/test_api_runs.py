@@ -230,6 +230,21 @@ async def test_runs_are_listed_in_pages(served: Served) -> None:
         assert (response.status_code, response.json()["error"]["param"]) == (404, "after")
 
 
+async def test_a_run_has_typed_output(served: Served) -> None:
+    members = {"name": {"type": "string"}, "born": {"type": "integer"}}
+    schema = {"type": "object", "properties": members, "required": ["name", "born"]}
+    order = {"model": "scripted/demo", "prompt": "'Ada' was born in 1815.", "output": schema}
+    async with served.http() as http:
+        run = (await http.post("/api/runs", json=order)).json()
+        await read_events(served, run["id"])
+        shown = (await http.get(f"/api/runs/{run['id']}")).json()
+        plain = (await http.post("/api/runs", json={"prompt": "Hello!"})).json()
+        await read_events(served, plain["id"])
+        without = (await http.get(f"/api/runs/{plain['id']}")).json()
+    assert (shown["status"], shown["output"]) == ("completed", {"name": "Ada", "born": 1815})
+    assert without["output"] is None
+
+
 async def test_a_conversation_goes_on_with_its_agent(served: Served) -> None:
     async with served.http() as http:
         run = (await http.post("/api/runs", json={"model": "twice", "prompt": "x"})).json()
@@ -252,6 +267,7 @@ async def test_a_conversation_goes_on_with_its_agent(served: Served) -> None:
         ({"prompt": "x", "model": "unknown"}, 404),
         ({"prompt": "x", "conversation": "unknown"}, 404),
         ({"prompt": "x", "files": ["unknown"]}, 404),
+        ({"prompt": "x", "output": {"type": "nonsense"}}, 400),
         ({"prompt": "x", "effects": 1}, 400),
     ],
 )
