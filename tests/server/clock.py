@@ -8,7 +8,14 @@ from vibe_llms.ensembles.core import register
 from vibe_llms.ensembles.functions import FunctionEnsemble
 from vibe_llms.ensembles.interfaces import Ensemble
 from vibe_llms.invocation.invokers import InvocationContext
-from vibe_llms.messages.contents import ImageContent
+from vibe_llms.messages.contents import (
+    AudioContent,
+    Content,
+    FileContent,
+    ImageContent,
+    TextualContent,
+    VideoContent,
+)
 
 
 def produce_clock(name: str, _: Any) -> Ensemble:
@@ -41,6 +48,17 @@ def produce_clock(name: str, _: Any) -> Ensemble:
     def draw() -> ImageContent:
         """Draw the clock."""
         return ImageContent(b"\x89PNG\r\n\x1a\n", "image/png")
+
+    @clock.register()
+    def record() -> list[Content]:
+        """Record the clock: what it says, how it sounds, how it moves, and its papers."""
+        return [
+            TextualContent("ticking"),
+            ImageContent(b"\x89PNG\r\n\x1a\n", "image/png"),
+            AudioContent(b"RIFF", "audio/wav"),
+            VideoContent(b"\x1aE", "video/webm"),
+            FileContent(b"%PDF-1.7", "application/pdf", "papers.pdf"),
+        ]
 
     @clock.register(approval="ask")
     def sell(price: int) -> str:

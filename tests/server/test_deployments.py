@@ -13,6 +13,12 @@ import pytest
 
 from tests.server.conftest import Served, serving
 from vibe_llms.messages.canisters import ResultCanister, role_of
+from vibe_llms.messages.contents import (
+    AudioContent,
+    FileContent,
+    ImageContent,
+    TextualContent,
+)
 
 PATH = "/openai/deployments/clerk/chat/completions"
 HELLO: dict[str, Any] = {"role": "user", "content": "What time is it?"}
@@ -216,6 +222,51 @@ async def test_attachments_reach_the_model(clerk: Served) -> None:
             bad = {"messages": [{**HELLO, "custom_content": {"attachments": [attachment]}}]}
             refused = await client.post(PATH, json=bad)
             assert refused.status_code == 400, attachment
+
+
+@pytest.mark.parametrize("store", [True, False])
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_state_has_the_images_and_files_that_the_tools_made(
+    home: Path, stream: bool, store: bool
+) -> None:
+    tables = configure(home)
+    (home / "clerk.toml").write_text(
+        '[[replies]]\nwhen = "time"\nparts = [{ invocation = "clock/record" }]\n'
+        '[[replies]]\nwhen = ".*"\nparts = [{ text = "There." }]\n'
+    )
+    async with serving(home, **tables) as served:
+        reply = await converse(served, [HELLO], stream=stream, extra_body={"store": store})
+        first = json.loads(json.dumps(reply))
+    # Another server, which knows nothing of the first turn but the secret.
+    other = home.parent / "other"
+    (other / "server").mkdir(parents=True, mode=0o700)
+    (other / "server" / "state.key").write_bytes((home / "server" / "state.key").read_bytes())
+    (other / "server" / "state.key").chmod(0o600)
+    async with serving(other, **tables) as served:
+        thanks = {"role": "user", "content": "Thanks."}
+        await converse(served, [HELLO, first, thanks], stream=stream)
+        async with served.session() as session:
+            (summary,) = await session.survey_conversations()
+            stored = (await session.archive.restore(summary.identity)).canisters
+        (result,) = [one for one in stored if isinstance(one, ResultCanister)]
+        text, image, audio, video, papers = result.contents
+        assert text == TextualContent("ticking")
+        assert image == ImageContent(b"\x89PNG\r\n\x1a\n", "image/png")
+        assert audio == AudioContent(b"RIFF", "audio/wav")
+        # Chat Completions has no form for it of its own.
+        assert video == FileContent(b"\x1aE", "video/webm")
+        assert papers == FileContent(b"%PDF-1.7", "application/pdf", "papers.pdf")
+
+        (said,) = [
+            one
+            for one in first["custom_content"]["state"]["tool_call_history"]
+            if one["role"] == "tool"
+        ]
+        other_image = base64.b64encode(b"\x89PNG other").decode()
+        said["content"][1]["image_url"]["url"] = f"data:image/png;base64,{other_image}"
+        async with served.http() as client:
+            changed = await client.post(PATH, json={"messages": [HELLO, first, thanks]})
+        assert changed.status_code == 400
 
 
 async def test_images_that_tools_make_are_attachments(home: Path) -> None:

@@ -6,6 +6,7 @@ have no meaning here are ignored, as are those of other servers.
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeAlias
@@ -296,6 +297,11 @@ def read_data_url(url: str, param: str) -> tuple[bytes, str]:
             "an address must begin with http://, https:// or data:TYPE;base64,", param=param
         )
     return read_base64(url[found.end() :], param), found[1] or ""
+
+
+def write_data_url(data: bytes, mimetype: str) -> str:
+    """An address that holds data, as `read_data_url` reads it."""
+    return f"data:{mimetype};base64,{base64.b64encode(data).decode()}"
 
 
 def _read_call(piece: CallPiece, param: str) -> InvocationCanister:

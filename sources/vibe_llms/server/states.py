@@ -1,12 +1,13 @@
 """Signed states: what the agent did before a reply, kept by the client instead of the server.
 
 A state holds the agent's messages of one turn in the form of Chat Completions, with the calls of
-its own tools and their results. The signature binds it to the user, the agent and all that the
-client sees of the history, so that no other text passes as the agent's.
+its own tools and their results, images and files included. The signature binds it to the user, the
+agent and all that the client sees of the history, so that no other text passes as the agent's.
 """
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import hmac
 import os
@@ -26,9 +27,29 @@ from vibe_llms.messages.canisters import (
     Provenance,
     ResultCanister,
 )
-from vibe_llms.messages.contents import text_of
+from vibe_llms.messages.contents import (
+    AudioContent,
+    Content,
+    FileContent,
+    ImageContent,
+    Location,
+    VideoContent,
+    text_of,
+)
 from vibe_llms.providers.openai.chat_completions.chunks import CallPiece, Function
-from vibe_llms.server.chat_requests import Message, read_messages
+from vibe_llms.server.chat_requests import (
+    AudioPart,
+    FileData,
+    FilePart,
+    ImagePart,
+    ImageUrl,
+    InputAudio,
+    Message,
+    Part,
+    TextPart,
+    read_messages,
+    write_data_url,
+)
 from vibe_llms.server.failures import Rejected
 from vibe_llms.storage.files import make_folder, replace_file, storage_errors
 from vibe_llms.storage.locks import locked
@@ -94,17 +115,44 @@ def _describe(canisters: Sequence[Canister]) -> list[dict[str, Any]]:
     calls: dict[str, str] = {}
     for canister in canisters:
         match canister:
-            case AssistantCanister(contents=contents) if text := text_of(contents):
-                messages.append({"role": "assistant", "content": text})
+            case AssistantCanister(contents=contents) if content := _describe_contents(contents):
+                messages.append({"role": "assistant", "content": content})
             case InvocationCanister(identity=identity) if identity in results:
                 calls[identity] = f"call_{identity}"
                 function = Function(canister.name, canister.arguments)
                 call = CallPiece(id=calls[identity], function=function)
                 messages.append({"role": "assistant", "tool_calls": [msgspec.to_builtins(call)]})
             case ResultCanister(invocation=call) if call in calls:
-                text = text_of(canister.contents)
-                messages.append({"role": "tool", "tool_call_id": calls[call], "content": text})
+                content = _describe_contents(canister.contents)
+                messages.append({"role": "tool", "tool_call_id": calls[call], "content": content})
     return messages
+
+
+def _describe_contents(contents: Sequence[Content]) -> str | list[dict[str, Any]]:
+    """A text; with images and files, a list of parts."""
+    text = text_of(contents)
+    media = [part for one in contents if (part := _describe_media(one)) is not None]
+    if not media:
+        return text
+    said = [TextPart(text)] if text else []
+    described: list[dict[str, Any]] = msgspec.to_builtins([*said, *media])
+    return described
+
+
+def _describe_media(content: Content) -> Part | None:
+    match content:
+        case ImageContent(data=Location(url=url)):
+            return ImagePart(ImageUrl(url))
+        case ImageContent(data=bytes(data), mimetype=mimetype):
+            return ImagePart(ImageUrl(write_data_url(data, mimetype)))
+        case AudioContent(data=bytes(data), mimetype=mimetype):
+            encoded = base64.b64encode(data).decode()
+            return AudioPart(InputAudio(encoded, mimetype.removeprefix("audio/")))
+        case VideoContent(data=bytes(data), mimetype=mimetype):
+            return FilePart(FileData(write_data_url(data, mimetype)))
+        case FileContent(data=bytes(data), mimetype=mimetype, name=name):
+            return FilePart(FileData(write_data_url(data, mimetype), name))
+    return None
 
 
 def _access_secret(folder: Path) -> bytes:

@@ -32,7 +32,7 @@ from vibe_llms.messages.canisters import (
     Turn,
     UserCanister,
 )
-from vibe_llms.messages.contents import MediaContent, ReasoningContent, Reference, text_of
+from vibe_llms.messages.contents import Content, MediaContent, ReasoningContent, Reference, text_of
 from vibe_llms.providers.caller_keys import find_caller_key
 from vibe_llms.providers.interfaces import TokenCount
 from vibe_llms.runs.interfaces import RequestKey, read_lines
@@ -78,7 +78,11 @@ class Outcome(Struct, frozen=True, kw_only=True):
     text: str
     calls: Sequence[InvocationCanister]
     visible: bytes
-    media: Sequence[MediaContent] = ()
+
+    @property
+    def media(self) -> Sequence[MediaContent]:
+        """The images and files that the model and the tools have made."""
+        return _survey_media(self.turn)
 
 
 class ReplyWriter(Protocol):
@@ -249,24 +253,34 @@ async def _conclude(
         chain.add_call(call)
     if order.store:
         space.continuations.put(chain.value, replace(place, system=hash_system(order.said)))
-    media = await _load_media(space, turn) if order.media else ()
-    return Outcome(turn=turn, text=text, calls=calls, visible=chain.value, media=media)
+    if order.media:
+        turn = await _load_media(space, turn)
+    return Outcome(turn=turn, text=text, calls=calls, visible=chain.value)
 
 
-async def _load_media(space: UserSpace, turn: Turn[None]) -> Sequence[MediaContent]:
-    """The images and files that the model and the tools have made in a turn."""
-    media = [
+async def _load_media(space: UserSpace, turn: Turn[None]) -> Turn[None]:
+    """A turn with the images and files that the model and the tools have made in it."""
+    references = [one.data for one in _survey_media(turn) if isinstance(one.data, Reference)]
+    if not references:
+        return turn
+    loaded = await space.session.archive.load_all(references)
+
+    def fill(content: Content) -> Content:
+        if isinstance(content, MediaContent) and isinstance(content.data, Reference):
+            return replace(content, data=loaded.get(content.data.hash, content.data))
+        return content
+
+    filled = [replace(one, contents=tuple(map(fill, one.contents))) for one in turn.canisters]
+    return replace(turn, canisters=tuple(filled))
+
+
+def _survey_media(turn: Turn[None]) -> Sequence[MediaContent]:
+    return [
         content
         for canister in turn.canisters
         if isinstance(canister, AssistantCanister | ResultCanister)
         for content in canister.contents
         if isinstance(content, MediaContent)
-    ]
-    references = [one.data for one in media if isinstance(one.data, Reference)]
-    loaded = await space.session.archive.load_all(references) if references else {}
-    return [
-        replace(one, data=loaded[one.data.hash]) if isinstance(one.data, Reference) else one
-        for one in media
     ]
 
 
