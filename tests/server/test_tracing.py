@@ -92,6 +92,45 @@ async def test_a_stored_response_lies_within_the_request_that_began_it(
     assert not any("GET /v1/responses/{response} > invoke_agent" in one for one in recording.tree)
 
 
+async def test_a_response_that_waits_for_room_lies_within_the_request_that_began_it(
+    home: Path, recording: Recording
+) -> None:
+    home.mkdir()
+    (home / "stall.toml").write_text("[[replies]]\nparts = [{ stall = true }]\n")
+    scripts = {"scripts": {"stall": str(home / "stall.toml")}}
+    tables: dict[str, Any] = {
+        "server": {"parallel-runs": 1},
+        "providers": {"scripted": scripts},
+        "telemetry": {"enabled": True},
+    }
+    async with serving(home, **tables) as served, served.http() as client:
+
+        async def begin(model: str, span: str) -> str:
+            body = {"model": model, "input": "Hello", "background": True}
+            headers = {"traceparent": f"00-{TRACE}-{span}-01"}
+            return str(
+                (await client.post("/v1/responses", json=body, headers=headers)).json()["id"]
+            )
+
+        first = await begin("scripted/stall", "0" * 15 + "1")
+        waiting = [await begin("scripted/demo", "0" * 15 + number) for number in "23"]
+        for identity in waiting:
+            shown = (await client.get(f"/v1/responses/{identity}")).json()
+            assert shown["status"] == "queued"
+        await client.post(f"/v1/responses/{first}/cancel")
+        async with asyncio.timeout(30):
+            for identity in waiting:
+                while (await client.get(f"/v1/responses/{identity}")).json()["status"] == "queued":
+                    await asyncio.sleep(0.01)
+    # Each turn lies within its own request, which lies within the span of its client.
+    spans = {one.context.span_id: one for one in recording.spans if one.context}
+    turns = [one for one in recording.spans if one.name == "invoke_agent"]
+    requests = [spans[one.parent.span_id] for one in turns if one.parent]
+    assert {one.name for one in requests} == {"POST /v1/responses"}
+    clients = [one.parent.span_id for one in requests if one.parent]
+    assert sorted(clients) == [1, 2, 3]
+
+
 async def test_a_failed_request_says_its_status_and_nothing_of_its_content(
     home: Path, recording: Recording, monkeypatch: pytest.MonkeyPatch
 ) -> None:
