@@ -15,8 +15,8 @@ from tests.faults.workers import INLINE, SHARED
 from vibe_llms.configuration import StorageSettings
 from vibe_llms.messages.canisters import Canister, UserCanister
 from vibe_llms.storage.archive import DirectoryArchive
-from vibe_llms.storage.contents import references_of
 from vibe_llms.storage.conversations import survey_folders
+from vibe_llms.storage.deposits import references_of
 from vibe_llms.storage.interfaces import Details, Restored
 
 #: For looks at anything but durability, which then need not wait for the disk.

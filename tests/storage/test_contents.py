@@ -50,8 +50,9 @@ from vibe_llms.messages.contents import (
     VideoContent,
 )
 from vibe_llms.storage.archive import DirectoryArchive
-from vibe_llms.storage.contents import ContentStore, belongs_inline, references_of
+from vibe_llms.storage.contents import ContentStore
 from vibe_llms.storage.conversations import produce_conversation_identity, survey_folders
+from vibe_llms.storage.deposits import Deposit, belongs_inline, references_of
 
 Rounds = Callable[[int, int], int]
 
@@ -322,19 +323,14 @@ class LineFirst(DirectoryArchive):
     def append_now(
         self, identity: str, canisters: Sequence[Canister], after: str | None
     ) -> tuple[tuple[Canister, ...], Any]:
-        late: list[bytes] = []
-        put = self.contents.put
-
-        def put_later(data: bytes, mimetype: str = "") -> Reference:
-            late.append(data)
-            return Reference.from_bytes(data)
-
-        self.contents.put = put_later  # type: ignore[method-assign]
+        late: list[Deposit] = []
+        keep = self.contents.keep
+        self.contents.keep = late.append  # type: ignore[method-assign, assignment]
         stored = [self.contents.deposit(canister)[0] for canister in canisters]
-        self.contents.put = put  # type: ignore[method-assign]
+        self.contents.keep = keep  # type: ignore[method-assign]
         notices = self.access_folder(identity).append(stored, after=after)
-        for data in late:
-            put(data)
+        for deposit in late:
+            keep(deposit)
         return tuple(canisters), notices
 
 

@@ -32,12 +32,13 @@ from vibe_llms.messages.canisters import Canister
 from vibe_llms.messages.contents import Reference
 from vibe_llms.storage.appending import MESSAGES
 from vibe_llms.storage.changes import Changes
-from vibe_llms.storage.contents import ContentStore, references_of
+from vibe_llms.storage.contents import ContentStore
 from vibe_llms.storage.conversations import (
     ConversationFolder,
     is_conversation_identity,
     survey_folders,
 )
+from vibe_llms.storage.deposits import GRACE_SECONDS, concerns_contents, references_of
 from vibe_llms.storage.files import (
     TEMPORARY,
     make_folder,
@@ -81,8 +82,6 @@ _MOST_OPEN = 1024
 #: more, threads wait for each other: of 1,000 conversations at once, 32 threads held half as many
 #: turns a second as 8.
 _THREADS = 8
-#: Younger contents and conversations are not collected: their lines may not be written yet.
-GRACE_SECONDS = 3600.0
 
 
 class DirectoryArchive:
@@ -298,7 +297,7 @@ class DirectoryArchive:
     ) -> tuple[Canister, ...]:
         """See `create`."""
         folder = self.access_folder(identity)
-        if any(map(self.contents.concerns, canisters)):
+        if self._concerns_contents(canisters):
             with self.sharing():
                 stored, kept = self._deposit(canisters)
                 self._write_first(folder, details, stored)
@@ -319,7 +318,7 @@ class DirectoryArchive:
     ) -> tuple[tuple[Canister, ...], tuple[Notice, ...]]:
         """See `append`."""
         folder = self.access_folder(identity)
-        if not any(map(self.contents.concerns, canisters)):
+        if not self._concerns_contents(canisters):
             return tuple(canisters), tuple(folder.append(canisters, after=after))
         with self.sharing():
             stored, kept = self._deposit(canisters)
@@ -491,6 +490,10 @@ class DirectoryArchive:
         with suppress(OSError):
             os.utime(self.contents.folder / identity, (0, 0))
         return file
+
+    def _concerns_contents(self, canisters: Sequence[Canister]) -> bool:
+        limit = self.settings.inline_bytes
+        return any(concerns_contents(canister, limit) for canister in canisters)
 
     def _deposit(
         self, canisters: Sequence[Canister]

@@ -1,4 +1,4 @@
-"""Stores bytes under their hash, each once, and decides what is stored there.
+"""Stores bytes under their hash, each once, in a folder.
 
 `content/{hash}/data` holds the bytes, `content/{hash}/metadata.toml` their size and, as a hint, the
 first MIME type seen. Such a folder appears completely or not at all.
@@ -15,23 +15,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeVar
 
-import msgspec
-
 from vibe_llms.configuration import StorageSettings
 from vibe_llms.exceptions import ContentDamaged, ContentMissing, StorageError
 from vibe_llms.files import LARGEST_FILE
-from vibe_llms.messages.canisters import Canister, SupervisorCanister
-from vibe_llms.messages.contents import (
-    AudioContent,
-    Content,
-    FileContent,
-    ImageContent,
-    ReasoningContent,
-    Reference,
-    TextualContent,
-    VideoContent,
-    repair_text,
-)
+from vibe_llms.messages.canisters import Canister
+from vibe_llms.messages.contents import Reference
+from vibe_llms.storage.deposits import Deposit, separate
 from vibe_llms.storage.files import (
     make_folder,
     new_folder,
@@ -53,22 +42,6 @@ _MIMETYPE = re.compile(r"[\w.+/-]+")
 C = TypeVar("C", bound=Canister)
 
 
-def belongs_inline(text: str, *, limit: int, supervisor: bool = False) -> bool:
-    """Whether a text stays in its message line rather than in the content store.
-
-    Size counts in UTF-8 bytes, not characters. A supervisor's text never stays inline, because
-    conversations and their forks share it.
-
-    >>> belongs_inline("é" * 511, limit=1024), belongs_inline("é" * 512, limit=1024)
-    (True, False)
-
-    Source: documentation/adr/0008-hybrid-content-storage.md
-    """
-    if supervisor or len(text) >= limit:
-        return False
-    return len(text) * 4 < limit or len(text.encode("utf-8", "replace")) < limit
-
-
 class ContentStore:
     """The folder of contents."""
 
@@ -79,15 +52,21 @@ class ContentStore:
 
     def put(self, data: bytes, mimetype: str = "") -> Reference:
         """Store bytes; returns when they are durable. Existing ones are not written again."""
+        deposit = Deposit.from_bytes(data, mimetype)
+        self.keep(deposit)
+        return deposit.reference
+
+    def keep(self, deposit: Deposit) -> None:
+        """Store a deposit, as `put` does."""
+        data = deposit.data
         if len(data) > LARGEST_FILE:
             raise StorageError(f"a content of {len(data)} bytes is too large to be read again")
-        reference = Reference.from_bytes(data)
-        path = self._path(reference.hash)
+        path = self._path(deposit.reference.hash)
         with storage_errors(path):
             if not self._refresh(path, data):
                 make_folder(self.folder)
                 try:
-                    self._write(path, data, mimetype)
+                    self._write(path, data, deposit.mimetype)
                 except FileExistsError:
                     # Another process was faster.
                     if not self._refresh(path, data):
@@ -95,7 +74,6 @@ class ContentStore:
             if self._durable:
                 # Also if another process stored it, which may not have come this far.
                 synchronise_folder(self.folder)
-        return reference
 
     def load(self, reference: Reference) -> bytes:
         """The bytes of a reference, checked against its hash.
@@ -155,68 +133,12 @@ class ContentStore:
         with storage_errors(path):
             remove_folder(path)
 
-    def concerns(self, canister: Canister) -> bool:
-        """Whether a canister refers to stored contents, or has some that should be stored."""
-        supervisor = isinstance(canister, SupervisorCanister)
-        for content in canister.contents:
-            data = getattr(content, "data", None)
-            if isinstance(data, str):
-                if self._is_long(data, supervisor):
-                    return True
-            elif isinstance(data, (bytes, Reference)):
-                return True
-            if isinstance(content, TextualContent) and content.whole is not None:
-                return True
-        return False
-
     def deposit(self, canister: C) -> tuple[C, C]:
-        """A canister as it is stored, and as it is kept in memory.
-
-        When stored, all media and large texts are references. In memory only media are, so that
-        recent text can be read without the archive.
-        """
-        contents: tuple[Content, ...] = canister.contents
-        supervisor = isinstance(canister, SupervisorCanister)
-        stored: list[Content] = []
-        kept: list[Content] = []
-        for content in map(self._deposit_whole, contents):
-            match content:
-                case TextualContent(data=str() as text) | ReasoningContent(data=str() as text) if (
-                    self._is_long(text, supervisor)
-                ):
-                    reference = self.put(repair_text(text).encode(), "text/plain")
-                    stored.append(msgspec.structs.replace(content, data=reference))
-                    kept.append(content)
-                case (
-                    ImageContent(data=bytes() as data, mimetype=mimetype)
-                    | AudioContent(data=bytes() as data, mimetype=mimetype)
-                    | VideoContent(data=bytes() as data, mimetype=mimetype)
-                    | FileContent(data=bytes() as data, mimetype=mimetype)
-                ):
-                    reference = self.put(data, mimetype)
-                    stored.append(msgspec.structs.replace(content, data=reference))
-                    kept.append(stored[-1])
-                case _:
-                    stored.append(content)
-                    kept.append(content)
-        if all(one is other for one, other in zip(stored, contents, strict=True)):
-            return canister, canister
-        replace = msgspec.structs.replace
-        return (
-            replace(canister, contents=tuple(stored)),
-            replace(canister, contents=tuple(kept)),
-        )
-
-    def _deposit_whole(self, content: Content) -> Content:
-        """A content; the complete text of an excerpt is stored too."""
-        if not isinstance(content, TextualContent) or not isinstance(content.whole, str):
-            return content
-        reference = self.put(repair_text(content.whole).encode(), "text/plain")
-        return msgspec.structs.replace(content, whole=reference)
-
-    def _is_long(self, text: str, supervisor: bool) -> bool:
-        limit = self.settings.inline_bytes
-        return bool(text) and not belongs_inline(text, limit=limit, supervisor=supervisor)
+        """Store the contents of a canister; returns it as it is stored, and as it is kept."""
+        separated = separate(canister, self.settings.inline_bytes)
+        for one in separated.deposits:
+            self.keep(one)
+        return separated.stored, separated.kept
 
     def _refresh(self, path: Path, data: bytes) -> bool:
         """Whether these bytes are already stored; then their age is reset and they are checked."""
@@ -261,11 +183,3 @@ def _damaged(path: Path) -> ContentDamaged:
     return ContentDamaged(
         "the bytes do not have this hash any more; restore them from a backup", path=str(path)
     )
-
-
-def references_of(canister: Canister) -> Iterator[Reference]:
-    """The references that a canister needs."""
-    for content in canister.contents:
-        for data in (getattr(content, "data", None), getattr(content, "whole", None)):
-            if isinstance(data, Reference):
-                yield data

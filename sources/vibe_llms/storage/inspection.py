@@ -17,8 +17,8 @@ from vibe_llms.exceptions import (
 from vibe_llms.messages.contents import Reference
 from vibe_llms.storage.archive import INDEX, DirectoryArchive
 from vibe_llms.storage.changes import CHANGES
-from vibe_llms.storage.contents import references_of
 from vibe_llms.storage.conversations import survey_folders
+from vibe_llms.storage.deposits import references_of
 from vibe_llms.storage.details import METADATA
 from vibe_llms.storage.files import storage_errors
 from vibe_llms.storage.interfaces import Diagnosis

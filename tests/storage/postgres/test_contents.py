@@ -1,0 +1,262 @@
+"""Contents in the database: once for each user, checked, never collected while used."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.fakes.postgres import TestDatabase, temporary_database
+from vibe_llms.exceptions import ContentDamaged, ContentMissing, StorageError
+from vibe_llms.messages.canisters import Canister, SupervisorCanister, UserCanister
+from vibe_llms.messages.contents import ImageContent, Reference, TextualContent
+from vibe_llms.storage.deposits import Deposit
+from vibe_llms.storage.postgres import contents as module
+from vibe_llms.storage.postgres.contents import PostgresContents
+from vibe_llms.storage.postgres.database import Database
+from vibe_llms.storage.postgres.settings import PostgresSettings
+
+LATER = datetime.now(UTC) + timedelta(days=1)
+
+
+@pytest.fixture
+def place() -> Iterator[TestDatabase]:
+    with temporary_database() as made:
+        yield made
+
+
+@pytest.fixture
+async def database(place: TestDatabase) -> AsyncIterator[Database]:
+    database = Database(PostgresSettings(dsn=place.dsn, connect_seconds=5))
+    yield database
+    await database.close()
+
+
+@pytest.fixture
+def contents(database: Database) -> PostgresContents:
+    return PostgresContents(database, inline_bytes=1024)
+
+
+async def use(contents: PostgresContents, reference: Reference, holder: str = "one") -> None:
+    async with contents.database.transaction("ada") as connection:
+        await contents.use(connection, "ada", [reference], holder)
+
+
+async def test_bytes_come_back_to_their_user_and_to_no_other_one(
+    contents: PostgresContents,
+) -> None:
+    reference = await contents.put("ada", b"picture")
+    assert reference == Reference.from_bytes(b"picture")
+    assert await contents.load("ada", reference) == b"picture"
+    assert await contents.survey("ada") == [reference]
+    assert await contents.find_missing("ada", [reference]) == []
+    with pytest.raises(ContentMissing, match=reference.hash[:12]):
+        await contents.load("bob", reference)
+    assert await contents.survey("bob") == []
+    assert await contents.find_missing("bob", [reference]) == [reference]
+    # Another size is another content.
+    wrong = Reference(reference.hash, 1)
+    assert await contents.find_missing("ada", [wrong]) == [wrong]
+
+
+async def test_many_contents_of_any_bytes_are_stored_and_loaded_together(
+    contents: PostgresContents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_STATEMENT_BYTES", 1_000)
+    data = [b"", b"\0", bytes(range(256)) * 10, *(b"%d" % n for n in range(300))]
+    deposits = [Deposit.from_bytes(one) for one in (*data, *data)]
+    await contents.put_all("ada", deposits)
+    loaded = await contents.load_all("ada", [one.reference for one in deposits])
+    assert loaded == {one.reference.hash: one.data for one in deposits}
+    assert await contents.load_all("ada", []) == {}
+
+
+async def test_a_content_too_large_for_the_database_is_refused(
+    contents: PostgresContents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_LARGEST_VALUE", 10)
+    with pytest.raises(StorageError, match=r"archive\.contents"):
+        await contents.put("ada", b"x" * 11)
+    assert await contents.survey("ada") == []
+
+
+async def test_bytes_that_changed_are_seen_and_mended_by_putting_them_again(
+    contents: PostgresContents, place: TestDatabase
+) -> None:
+    reference = await contents.put("ada", b"picture")
+    with psycopg.connect(place.admin_dsn) as connection:
+        connection.execute("update vibe.contents set data = 'Picture'")
+    with pytest.raises(ContentDamaged, match=reference.hash[:12]):
+        await contents.load("ada", reference)
+    await contents.put("ada", b"picture")
+    assert await contents.load("ada", reference) == b"picture"
+
+
+async def test_canisters_are_stored_with_their_contents_in_one_transaction(
+    contents: PostgresContents, database: Database
+) -> None:
+    picture = ImageContent(b"picture", "image/png")
+    said: list[Canister] = [SupervisorCanister.from_text("Be brief."), UserCanister((picture,))]
+    prepared = await contents.prepare("ada", said)
+    assert [one.contents[0].data for one in prepared.stored] == [  # type: ignore[union-attr]
+        Reference.from_bytes(b"Be brief."),
+        Reference.from_bytes(b"picture"),
+    ]
+    assert prepared.kept == tuple(said)
+    with pytest.raises(ZeroDivisionError):
+        await fail_after_storing(contents, said)
+    assert await contents.survey("ada") == []
+    async with database.transaction("ada") as connection:
+        await contents.store(connection, "ada", prepared, "conversation/one")
+    assert await contents.find_missing("ada", prepared.references) == []
+    assert await contents.collect("ada", grace_seconds=0) == []
+
+
+async def fail_after_storing(contents: PostgresContents, said: Sequence[Canister]) -> None:
+    prepared = await contents.prepare("ada", said)
+    async with contents.database.transaction("ada") as connection:
+        await contents.store(connection, "ada", prepared, "conversation/one")
+        raise ZeroDivisionError
+
+
+async def test_a_canister_that_refers_to_what_is_not_there_is_refused(
+    contents: PostgresContents, database: Database
+) -> None:
+    missing = UserCanister((TextualContent(Reference.from_bytes(b"nowhere")),))
+    prepared = await contents.prepare("ada", [missing])
+    with pytest.raises(ContentMissing, match=r"await archive\.put"):
+        async with database.transaction("ada") as connection:
+            await contents.store(connection, "ada", prepared, "conversation/one")
+
+
+async def test_what_nothing_uses_goes_after_the_grace_period(contents: PostgresContents) -> None:
+    used, unused = await contents.put("ada", b"used"), await contents.put("ada", b"unused")
+    foreign = await contents.put("bob", b"unused")
+    await use(contents, used)
+    assert await contents.collect("ada") == []
+    assert await contents.collect("ada", grace_seconds=0) == [unused.hash]
+    assert await contents.survey("ada") == [used]
+    assert await contents.survey("bob") == [foreign]
+
+
+async def test_what_was_released_goes_at_once_unless_it_was_put_again_or_is_used(
+    contents: PostgresContents, database: Database
+) -> None:
+    gone, shared, again = [await contents.put("ada", one) for one in (b"gone", b"shared", b"again")]
+    for reference in (gone, shared, again):
+        await use(contents, reference, "conversation/one")
+    await use(contents, shared, "conversation/other")
+    async with database.transaction("ada") as connection:
+        cursor = await connection.execute("select clock_timestamp()")
+        row = await cursor.fetchone()
+    assert row is not None
+    await contents.put("ada", b"again")
+    async with database.transaction("ada") as connection:
+        await contents.release(connection, "ada", "conversation/one", before=row[0])
+    assert await contents.collect("ada") == [gone.hash]
+    assert {one.hash for one in await contents.survey("ada")} == {shared.hash, again.hash}
+
+
+async def test_more_contents_than_one_transaction_takes_are_collected(
+    contents: PostgresContents,
+) -> None:
+    deposits = [Deposit.from_bytes(b"%d" % number) for number in range(1_200)]
+    await contents.put_all("ada", deposits)
+    kept = deposits[600].reference
+    await use(contents, kept)
+    collected = await contents.collect("ada", grace_seconds=0)
+    assert len(collected) == 1_199
+    assert await contents.survey("ada") == [kept]
+
+
+async def test_a_content_that_a_transaction_is_about_to_use_is_not_collected(
+    contents: PostgresContents, database: Database
+) -> None:
+    reference = await contents.put("ada", b"picture")
+    async with database.transaction("ada") as connection:
+        await contents.use(connection, "ada", [reference], "conversation/one")
+        # The use is not visible yet.
+        assert await contents.collect("ada", grace_seconds=-1) == []
+    assert await contents.collect("ada", grace_seconds=-1) == []
+    assert await contents.load("ada", reference) == b"picture"
+
+
+async def test_the_database_itself_deletes_no_content_that_is_used(
+    contents: PostgresContents, place: TestDatabase
+) -> None:
+    reference = await contents.put("ada", b"picture")
+    await use(contents, reference)
+    with (
+        psycopg.connect(place.admin_dsn) as connection,
+        pytest.raises(psycopg.errors.ForeignKeyViolation),
+    ):
+        connection.execute("delete from vibe.contents")
+
+
+async def check_collecting(contents: PostgresContents, count: int) -> None:
+    """Few contents, put, used and released by several at once while others collect."""
+    done = False
+
+    async def write(number: int) -> None:
+        for turn in range(count):
+            data = b"%d" % (turn % 3)
+            prepared = await contents.prepare("ada", [UserCanister((ImageContent(data),))])
+            holder = f"conversation/{number}-{turn}"
+            async with contents.database.transaction("ada") as connection:
+                await contents.store(connection, "ada", prepared, holder)
+            loaded = await contents.load_all("ada", prepared.references)
+            assert [*loaded.values()] == [data], "a content was deleted too early"
+            async with contents.database.transaction("ada") as connection:
+                await contents.release(connection, "ada", holder, before=LATER)
+
+    async def collect() -> None:
+        while not done:
+            await contents.collect("ada", grace_seconds=-1)
+
+    collecting = [asyncio.create_task(collect()) for _ in range(2)]
+    written = await asyncio.gather(*map(write, range(4)), return_exceptions=True)
+    done = True
+    await asyncio.gather(*collecting)
+    for failure in filter(None, written):
+        raise failure
+    await contents.collect("ada", grace_seconds=-1)
+    assert await contents.survey("ada") == []
+
+
+async def test_collecting_beside_writers_deletes_nothing_that_is_used(
+    contents: PostgresContents,
+) -> None:
+    await check_collecting(contents, 15)
+
+
+class Interrupted(PostgresContents):
+    """Something begins to use a content after it was found unused, and before it is deleted."""
+
+    reference = Reference.from_bytes(b"picture")
+
+    async def _remove(self, values: Mapping[str, Any]) -> Sequence[str]:
+        await use(self, self.reference)
+        return await super()._remove(values)
+
+
+async def check_late_use(database: Database) -> None:
+    contents = Interrupted(database, inline_bytes=1024)
+    await contents.put("ada", b"picture")
+    assert await contents.collect("ada", grace_seconds=0) == []
+    assert await contents.load("ada", contents.reference) == b"picture"
+
+
+async def test_a_content_that_is_used_late_is_not_collected(database: Database) -> None:
+    await check_late_use(database)
+
+
+async def test_that_check_sees_a_collection_that_looks_for_uses_only_once(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_DOOM", module._DOOM.partition("and not exists")[0])
+    with pytest.raises(ContentMissing):
+        await check_late_use(database)
