@@ -14,6 +14,7 @@ import shutil
 import tempfile
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
 from urllib.parse import quote
@@ -84,7 +85,9 @@ class Cluster:
         else:
             self.execute(f"create database {name} template {_TEMPLATE}")
         if name == _TEMPLATE:
-            asyncio.run(_migrate(made.admin_dsn))
+            # The caller may be a coroutine.
+            with ThreadPoolExecutor(1) as threads:
+                threads.submit(asyncio.run, _migrate(made.admin_dsn)).result()
         return made
 
     def drop(self, name: str) -> None:
