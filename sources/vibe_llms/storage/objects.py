@@ -1,17 +1,44 @@
-"""Contents in an object store, such as S3, by user and hash."""
+"""Contents in an object store such as S3, by user and hash: `[archive.contents]`.
+
+Credentials come from where other programs of AWS take them: the environment, a web identity, or the
+machine.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeAlias
+
+from msgspec import Meta, Struct
+
+from vibe_llms.configuration import ARCHIVE, Configuration, Number, Seconds
+from vibe_llms.exceptions import ContentMissing, PackageMissing, StorageUnavailable
+from vibe_llms.registries import Registry
+
+if TYPE_CHECKING:
+    from obstore.store import ClientConfig, S3Config, S3Store
+
+CONTENTS = "contents"
+_RETRIES = 2
+#: Larger objects are sent in parts of this size.
+_PART_BYTES = 16 * 1024**2
+#: What servers say of themselves, and what the system says of connections.
+_REASON = re.compile(r'<Message>(?P<said>[^<]+)|(?:message|error): "(?P<met>[^"]+)"|kind: Timeout')
+_KEY = re.compile(r"Object at location (\S+) not found")
 
 
 class ObjectStore(Protocol):
     """Bytes under a user and their hash, for an archive that knows which of them there are.
 
-    The same hash always means the same bytes, so nothing here depends on the order of writes, nor
-    on conditional requests. Its methods raise `StorageUnavailable` for what passes.
+    Contents smaller than `least_bytes` are not for it. The same hash always means the same bytes,
+    so nothing depends on the order of writes or on conditional requests, which some servers ignore.
+    Its methods raise `StorageUnavailable` while the store cannot be used.
     """
+
+    least_bytes: int
 
     async def write(self, user: str, digest: str, data: bytes) -> None:
         """Store bytes; returns when they are durable. They may be there already, or damaged."""
@@ -25,10 +52,158 @@ class ObjectStore(Protocol):
         """Delete objects; some may be gone already."""
         ...
 
-    async def survey(self, user: str) -> Sequence[str]:
-        """The hashes of all objects of a user."""
+    async def survey(self, user: str) -> Mapping[str, int]:
+        """The sizes of all objects of a user, by their hashes."""
         ...
 
-    async def close(self) -> None:
-        """Close what is open; safe to call twice."""
-        ...
+
+ObjectStoreFactory: TypeAlias = Callable[[Configuration, Mapping[str, Any]], ObjectStore]
+_REGISTRY: Registry[ObjectStoreFactory] = Registry(ARCHIVE)
+
+
+def register(name: str, factory: ObjectStoreFactory) -> None:
+    """Offer an object store to an `[archive.contents]` table that names the calling module."""
+    _REGISTRY.register(name, factory)
+
+
+def produce_object_store(configuration: Configuration) -> ObjectStore | None:
+    """The object store that `[archive.contents]` names, if there is that table."""
+    if CONTENTS not in configuration.archive:
+        return None
+    row = configuration.row(ARCHIVE, CONTENTS)
+    return _REGISTRY.access(row)(configuration, row.settings)
+
+
+class BucketSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
+    """The keys of `[archive.contents]` besides its module.
+
+    Without an `endpoint`, the bucket is one of AWS. Objects are `{prefix}/{user}/{hash}`. Without
+    signatures, the store must be open to this machine.
+    """
+
+    bucket: Annotated[str, Meta(min_length=1)]
+    prefix: str = "vibe-llms"
+    endpoint: str = ""
+    region: str = ""
+    least_bytes: Number = 65536
+    timeout_seconds: Seconds = 30.0
+    skip_signature: bool = False
+
+
+class BucketStore:
+    """A bucket of S3, or of a store with the same interface."""
+
+    def __init__(self, settings: BucketSettings) -> None:
+        self.settings = settings
+        self.least_bytes = settings.least_bytes
+        self._store: S3Store | None = None
+
+    async def write(self, user: str, digest: str, data: bytes) -> None:
+        """Store bytes; see `ObjectStore`."""
+        with self._errors():
+            store = self._access()
+            import obstore
+
+            await obstore.put_async(store, self._key(user, digest), data, chunk_size=_PART_BYTES)
+
+    async def read(self, user: str, digest: str) -> bytes:
+        """The bytes of an object; see `ObjectStore`."""
+        with self._errors():
+            store = self._access()
+            import obstore
+
+            found = await obstore.get_async(store, self._key(user, digest))
+            return bytes(await found.bytes_async())
+
+    async def remove(self, user: str, digests: Sequence[str]) -> None:
+        """Delete objects; see `ObjectStore`."""
+        with self._errors():
+            store = self._access()
+            import obstore
+
+            await obstore.delete_async(store, [self._key(user, digest) for digest in digests])
+
+    async def survey(self, user: str) -> Mapping[str, int]:
+        """The sizes of all objects of a user; see `ObjectStore`."""
+        with self._errors():
+            store = self._access()
+            import obstore
+
+            found = await obstore.list(store, self._key(user, "")).collect_async()
+        return {one["path"].rpartition("/")[2]: one["size"] for one in found}
+
+    def _key(self, user: str, digest: str) -> str:
+        return "/".join(filter(None, (self.settings.prefix.strip("/"), user, digest)))
+
+    def _access(self) -> S3Store:
+        if self._store is None:
+            try:
+                from obstore.store import S3Store
+            except ImportError as error:
+                raise PackageMissing(
+                    "an object store", package="obstore", command='pip install "vibe-llms[s3]"'
+                ) from error
+            settings = self.settings
+            options: ClientConfig = {
+                # An address without TLS was written by the user.
+                "allow_http": settings.endpoint.startswith("http://"),
+                "timeout": timedelta(seconds=settings.timeout_seconds),
+            }
+            config: S3Config = {"bucket": settings.bucket}
+            if settings.endpoint:
+                config["endpoint"] = settings.endpoint
+            if settings.region:
+                config["region"] = settings.region
+            self._store = S3Store(
+                config=config,
+                client_options=options,
+                retry_config={
+                    "max_retries": _RETRIES,
+                    "retry_timeout": timedelta(seconds=settings.timeout_seconds),
+                },
+                skip_signature=settings.skip_signature,
+            )
+        return self._store
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Errors of the store within the block become our own."""
+        try:
+            from obstore.exceptions import BaseError
+        except ImportError:
+            # What needs it says so.
+            yield
+            return
+        try:
+            yield
+        except (BaseError, OSError) as error:
+            text = str(error)
+            if isinstance(error, FileNotFoundError) and "NoSuchBucket" not in text:
+                raise ContentMissing(
+                    f"a message refers to {_find_key(text)}, which is not in the bucket "
+                    f"{self.settings.bucket!r}; restore it from a backup"
+                ) from error
+            raise StorageUnavailable(
+                f"the bucket {self.settings.bucket!r} cannot be used now: {_explain(text)}"
+            ) from error
+
+
+def _find_key(text: str) -> str:
+    found = _KEY.search(text)
+    return found[1] if found else "an object"
+
+
+def _explain(text: str) -> str:
+    """The reason within an error of obstore, which describes it over many lines."""
+    line = text.partition("\n")[0].rpartition(" - ")[2]
+    found = _REASON.search(text)
+    if found is None:
+        return line
+    return found["said"] or found["met"] or "it does not answer in time"
+
+
+def _produce(configuration: Configuration, values: Mapping[str, Any]) -> BucketStore:
+    return BucketStore(configuration.read(BucketSettings, values, ARCHIVE, CONTENTS))
+
+
+register("s3", _produce)

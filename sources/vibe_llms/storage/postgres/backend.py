@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from vibe_llms.configuration import Configuration
+from vibe_llms.storage.objects import produce_object_store
 from vibe_llms.storage.postgres.contents import PostgresContents
 from vibe_llms.storage.postgres.database import Database
 from vibe_llms.storage.postgres.settings import read_postgres_settings
@@ -20,7 +21,9 @@ class PostgresBackend:
         self.settings = read_postgres_settings(configuration)
         self.database = Database(self.settings)
         self.contents = PostgresContents(
-            self.database, inline_bytes=configuration.storage.inline_bytes
+            self.database,
+            inline_bytes=configuration.storage.inline_bytes,
+            objects=produce_object_store(configuration),
         )
 
     async def close(self) -> None:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from msgspec import Struct
 
@@ -27,6 +28,8 @@ from vibe_llms.messages.contents import Reference
 from vibe_llms.storage.deposits import GRACE_SECONDS, Deposit, references_of, separate
 from vibe_llms.storage.objects import ObjectStore
 from vibe_llms.storage.postgres.database import Connection, Database
+
+T = TypeVar("T")
 
 #: What one statement carries to the database at most, and what one value may be.
 _STATEMENT_BYTES = 32 * 1024**2
@@ -109,27 +112,22 @@ class Prepared(Struct, frozen=True):
     stored: tuple[Canister, ...]
     kept: tuple[Canister, ...]
     deposits: Sequence[Deposit] = ()
+    uploaded: AbstractSet[str] = frozenset()
     references: Sequence[Reference] = ()
 
 
 class PostgresContents:
-    """Contents by user and hash; those of at least `least_bytes` go to `objects`, if there are any.
+    """Contents by user and hash; large ones go to an object store, if there is one.
 
     Methods with a connection work within the caller's transaction.
     """
 
     def __init__(
-        self,
-        database: Database,
-        *,
-        inline_bytes: int,
-        objects: ObjectStore | None = None,
-        least_bytes: int = 0,
+        self, database: Database, *, inline_bytes: int, objects: ObjectStore | None = None
     ) -> None:
-        self.objects = objects
         self.database = database
+        self.objects = objects
         self._inline_bytes = inline_bytes
-        self._least_bytes = least_bytes
 
     async def prepare(self, user: str, canisters: Sequence[Canister]) -> Prepared:
         """Separate canisters from their contents, and store those that are not for the database."""
@@ -139,12 +137,10 @@ class PostgresContents:
         deposits = [deposit for one in separated for deposit in one.deposits]
         stored = tuple(one.stored for one in separated)
         references = {one.hash: one for canister in stored for one in references_of(canister)}
-        return Prepared(
-            stored,
-            tuple(one.kept for one in separated),
-            await self._put_large(user, deposits),
-            tuple(references.values()),
-        )
+        small = await self._put_large(user, deposits)
+        uploaded = {one.reference.hash for one in deposits} - {one.reference.hash for one in small}
+        kept = tuple(one.kept for one in separated)
+        return Prepared(stored, kept, small, uploaded, tuple(references.values()))
 
     async def store(
         self, connection: Connection, user: str, prepared: Prepared, holder: str
@@ -154,23 +150,16 @@ class PostgresContents:
         `ContentMissing` if a canister refers to something else that is not there.
         """
         await self._put_small(connection, user, prepared.deposits)
-        await self.use(connection, user, prepared.references, holder)
+        missing = await self._use(connection, user, prepared.references, holder)
+        if not missing.isdisjoint(prepared.uploaded):
+            raise _collected()
+        _require_none(missing)
 
     async def use(
         self, connection: Connection, user: str, references: Sequence[Reference], holder: str
     ) -> None:
         """Keep contents for a holder until it is released; `ContentMissing` if one is not there."""
-        if not references:
-            return
-        hashes = [one.hash for one in references]
-        cursor = await connection.execute(_USE, {"owner": user, "hashes": hashes, "holder": holder})
-        held = dict(await cursor.fetchall())
-        for one in references:
-            if held.get(one.hash) != one.size:
-                raise ContentMissing(
-                    f"the message refers to {one.hash[:12]}…, which is not in the store; "
-                    "store it first: await archive.put(data)"
-                )
+        _require_none(await self._use(connection, user, references, holder))
 
     async def release(
         self, connection: Connection, user: str, holder: str, *, before: datetime
@@ -221,7 +210,7 @@ class PostgresContents:
         found = {digest: data for digest, data in held.items() if data is not None}
         if elsewhere := held.keys() - found:
             objects = self._require_objects()
-            read = await asyncio.gather(*(objects.read(user, digest) for digest in elsewhere))
+            read = await _gather(objects.read(user, digest) for digest in elsewhere)
             found |= dict(zip(elsewhere, read, strict=True))
         await asyncio.to_thread(_check, found)
         return found
@@ -266,6 +255,17 @@ class PostgresContents:
             values["after"] = candidates[-1]
         return collected
 
+    async def _use(
+        self, connection: Connection, user: str, references: Sequence[Reference], holder: str
+    ) -> AbstractSet[str]:
+        """The hashes of those that are not there; what is there is kept for the holder."""
+        if not references:
+            return frozenset()
+        hashes = [one.hash for one in references]
+        cursor = await connection.execute(_USE, {"owner": user, "hashes": hashes, "holder": holder})
+        held = dict(await cursor.fetchall())
+        return {one.hash for one in references if held.get(one.hash) != one.size}
+
     async def _survey_candidates(self, values: Mapping[str, Any]) -> Sequence[str]:
         async with self.database.transaction(values["owner"]) as connection:
             cursor = await connection.execute(_CANDIDATES, values)
@@ -305,7 +305,7 @@ class PostgresContents:
         small: list[Deposit] = []
         large: dict[str, Deposit] = {}
         for one in deposits:
-            if self.objects is not None and one.reference.size >= self._least_bytes:
+            if self.objects is not None and one.reference.size >= self.objects.least_bytes:
                 large[one.reference.hash] = one
             elif one.reference.size > _LARGEST_VALUE:
                 raise StorageError(
@@ -319,7 +319,7 @@ class PostgresContents:
                 return small
             for digest in await self._write(user, large):
                 del large[digest]
-        raise StorageUnavailable("contents are collected while they are stored; try again")
+        raise _collected()
 
     async def _write(self, user: str, large: Mapping[str, Deposit]) -> Sequence[str]:
         """Write objects, and say so; returns the hashes of those that were not collected meanwhile.
@@ -333,9 +333,7 @@ class PostgresContents:
             sizes = [large[digest].reference.size for digest in hashes]
             cursor = await connection.execute(_ANNOUNCE, {**values, "sizes": sizes})
             created: dict[str, datetime] = dict(await cursor.fetchall())
-        await asyncio.gather(
-            *(objects.write(user, digest, large[digest].data) for digest in hashes)
-        )
+        await _gather(objects.write(user, digest, large[digest].data) for digest in hashes)
         async with self.database.transaction(user) as connection:
             times = [created[digest] for digest in hashes]
             cursor = await connection.execute(_ARRIVED, {**values, "created": times})
@@ -347,6 +345,15 @@ class PostgresContents:
                 "this content is in an object store, and [archive.contents] names none"
             )
         return self.objects
+
+
+async def _gather(attempts: Iterable[Awaitable[T]]) -> Sequence[T]:
+    """What all of them return; if one fails, the others have ended too."""
+    results = await asyncio.gather(*attempts, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return cast("Sequence[T]", results)
 
 
 async def _lock(connection: Connection, values: Mapping[str, Any]) -> Sequence[str]:
@@ -376,6 +383,18 @@ def _check(found: Mapping[str, bytes]) -> None:
                 f"the content {digest[:12]}… does not have its hash any more; "
                 "restore it from a backup"
             )
+
+
+def _collected() -> StorageUnavailable:
+    return StorageUnavailable("a content was collected before it was used; try again")
+
+
+def _require_none(missing: AbstractSet[str]) -> None:
+    for digest in missing:
+        raise ContentMissing(
+            f"the message refers to {digest[:12]}…, which is not in the store; "
+            "store it first: await archive.put(data)"
+        )
 
 
 def _missing(digest: str) -> ContentMissing:

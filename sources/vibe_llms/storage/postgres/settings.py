@@ -7,6 +7,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from vibe_llms.configuration import ARCHIVE, Configuration, Positive, Seconds
+from vibe_llms.storage.objects import CONTENTS
 
 
 class PostgresSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
@@ -30,4 +31,6 @@ class PostgresSettings(Struct, frozen=True, rename="kebab", forbid_unknown_field
 def read_postgres_settings(configuration: Configuration) -> PostgresSettings:
     """The settings in `[archive]`; `ConfigurationError` names a key that is wrong."""
     row = configuration.row("", ARCHIVE)
-    return configuration.read(PostgresSettings, row.settings, ARCHIVE)
+    # `contents` is a row of its own.
+    own = {key: value for key, value in row.settings.items() if key != CONTENTS}
+    return configuration.read(PostgresSettings, own, ARCHIVE)
