@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -175,6 +175,32 @@ async def test_a_thread_that_waits_for_no_one_is_detected(
 ) -> None:
     monkeypatch.setattr(Patience, "end", lambda self: None)
     assert not await is_nothing_of_what_was_cancelled(tmp_path)
+
+
+async def test_what_is_cancelled_before_its_thread_gets_to_run_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = Memory(tmp_path, durable=False)
+    came, runs = threading.Event(), threading.Event()
+    changing = MemoryFiles.changing
+
+    def change_late(self: MemoryFiles, *given: Any, **options: Any) -> AbstractContextManager[None]:
+        monkeypatch.undo()
+        came.set()
+        assert runs.wait(60)
+        return changing(self, *given, **options)
+
+    monkeypatch.setattr(MemoryFiles, "changing", change_late)
+    adding = asyncio.create_task(memory.add("a red lantern"))
+    await asyncio.to_thread(came.wait)
+    adding.cancel()
+    await asyncio.wait([adding])
+    await memory.add("a blue lantern")
+    runs.set()
+    async with asyncio.timeout(30):
+        while any(thread.name.startswith("memory") for thread in threading.enumerate()):
+            await asyncio.sleep(0.01)
+    assert [entry.content for entry in await memory.survey()] == ["a blue lantern"]
 
 
 async def test_a_change_that_is_cancelled_in_its_midst_is_made_whole(tmp_path: Path) -> None:

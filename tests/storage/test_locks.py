@@ -30,6 +30,16 @@ def test_a_lock_is_held_by_one_at_a_time(tmp_path: Path) -> None:
         pass
 
 
+def test_a_wait_that_was_ended_takes_no_lock_even_if_it_is_free(tmp_path: Path) -> None:
+    patience = Patience(60)
+    patience.end()
+    with pytest.raises(ArchiveLocked), locked(tmp_path, seconds=patience):
+        pass
+    assert not patience.met
+    with locked(tmp_path, seconds=0):
+        pass
+
+
 def test_a_shared_lock_is_held_by_many_and_keeps_one_out(tmp_path: Path) -> None:
     with (
         locked(tmp_path, seconds=0, shared=True),

@@ -12,7 +12,7 @@ import fcntl
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from vibe_llms.exceptions import ArchiveLocked
@@ -26,12 +26,12 @@ _LONGEST_WAIT_SECONDS = 0.01
 class Patience:
     """A time limit for waiting for a lock, counted from its creation or from `begun`.
 
-    Another thread may end the wait. `met` is true if the lock was taken.
+    Another thread may end the wait, even before it has begun. `met` is true if the lock was taken.
     """
 
     def __init__(self, seconds: float, *, begun: float | None = None) -> None:
         self.seconds = seconds
-        self.met = False
+        self.met = self.ended = False
         self._ends = (time.monotonic() if begun is None else begun) + seconds
 
     @property
@@ -40,8 +40,8 @@ class Patience:
         return time.monotonic() >= self._ends
 
     def end(self) -> None:
-        """Stop waiting; a lock that is already held stays held."""
-        self._ends = 0.0
+        """Stop waiting, and take no lock from now on; one that is already held stays held."""
+        self.ended, self._ends = True, 0.0
 
 
 @contextmanager
@@ -71,17 +71,19 @@ def acquire(
     patience = seconds if isinstance(seconds, Patience) else Patience(seconds)
     wait = _FIRST_WAIT_SECONDS
     while True:
-        try:
+        with suppress(BlockingIOError):
             fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-            patience.met = True
-            return
-        except BlockingIOError:
-            if patience.is_over:
-                raise ArchiveLocked(
-                    f"another process has held it for {patience.seconds:g} s; try again, "
-                    f"or see which one: fuser {path}",
-                    path=str(path),
-                ) from None
+            # This thread may have had to wait for its turn to run.
+            if not patience.ended:
+                patience.met = True
+                return
+            give_back(descriptor)
+        if patience.is_over:
+            raise ArchiveLocked(
+                f"another process has held it for {patience.seconds:g} s; try again, "
+                f"or see which one: fuser {path}",
+                path=str(path),
+            )
         time.sleep(wait)
         wait = min(wait * 2, _LONGEST_WAIT_SECONDS)
 
