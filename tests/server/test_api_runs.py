@@ -268,6 +268,7 @@ async def test_a_conversation_goes_on_with_its_agent(served: Served) -> None:
         ({"prompt": "x", "conversation": "unknown"}, 404),
         ({"prompt": "x", "files": ["unknown"]}, 404),
         ({"prompt": "x", "output": {"type": "nonsense"}}, 400),
+        ({"prompt": "x", "output": {"type": "string", "pattern": "^(a+)+$"}}, 400),
         ({"prompt": "x", "effects": 1}, 400),
     ],
 )

@@ -25,6 +25,7 @@ from vibe_llms.server.core import ServerCore
 from vibe_llms.server.exchanges import Exchange
 from vibe_llms.server.pages import PageQuery, refuse_after
 from vibe_llms.server.reading import read_body, read_query
+from vibe_llms.server.schemas import read_schema
 from vibe_llms.server.spaces import UserSpace
 
 #: How long a stream of events says nothing.
@@ -48,7 +49,7 @@ class RunOrder(Struct, forbid_unknown_fields=True):
 
     `model` is the name of an agent, or the address of a model; without it a stored conversation
     goes on as it was, and a new one has the default. `files` are ids of files to attach. `output`
-    is a JSON Schema that the reply must follow.
+    is a JSON Schema that the reply must follow, without regular expressions and recursion.
     """
 
     prompt: Annotated[str, Meta(min_length=1)]
@@ -115,13 +116,14 @@ async def start_run(core: ServerCore, exchange: Exchange, space: UserSpace) -> N
         if found is not None:
             await exchange.reply(msgspec.json.encode(RunDescription.of(found.record)), status=201)
             return
+    output = None if order.output is None else read_schema(order.output, "output")
     files = [await access_file(space, one, "files") for one in order.files]
     await space.require_room()
     conversation = await _open_conversation(space, order)
     attached = [produce_attachment(data, file.name, file.mimetype) for file, data in files]
     prompt = conversation.read_prompt([order.prompt, *attached])
     runs = space.session.access_runs()
-    run = await runs.start(conversation, prompt, output=order.output, request=exchange.request_key)
+    run = await runs.start(conversation, prompt, output=output, request=exchange.request_key)
     await exchange.reply(msgspec.json.encode(RunDescription.of(run.record)), status=201)
 
 
