@@ -45,6 +45,7 @@ from vibe_llms.runs import (
     RunEvent,
     RunStatus,
 )
+from vibe_llms.runs.events import first_cursor
 from vibe_llms.runs.interfaces import Lease
 from vibe_llms.runs.sqlite import SqliteRunStore
 
@@ -282,6 +283,53 @@ async def test_a_follower_of_a_run_that_says_nothing_yet_reads_the_store_once(
     assert (await following)[-1][1] == RunEnded(RunStatus.CANCELLED)
 
 
+async def test_a_follower_of_a_run_that_begins_here_reads_only_its_end_from_the_store(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = await rig.open()
+    reads: list[int] = []
+    read_events = SqliteRunStore.read_events
+
+    async def count(store: SqliteRunStore, user: str, run: str, **which: Any) -> Any:
+        reads.append(which["after"])
+        return await read_events(store, user, run, **which)
+
+    monkeypatch.setattr(SqliteRunStore, "read_events", count)
+    run = await rig.start(session, "slow")
+    cursors = []
+    async for cursor, event in run.events():
+        cursors.append(cursor)
+        if isinstance(event, MessageDelta):
+            assert reads == []
+            await run.cancel()
+    # Nor is the beginning read again for the end.
+    assert reads
+    assert min(reads) >= cursors[-2]
+
+
+async def test_a_late_follower_gets_what_is_only_in_the_store_and_the_rest(rig: Rig) -> None:
+    text = "word " * 1000
+    (rig.home / "slow.toml").write_text(SCRIPTS["slow"].replace("first ", text))
+    session = await rig.open()
+    run = await rig.start(session, "slow")
+    shown = ""
+    async for _, event in run.events():
+        shown += event.text if isinstance(event, MessageDelta) else ""
+        if len(shown) == len(text):
+            break
+    # Each begins elsewhere: before what is kept in memory, and within it.
+    first = first_cursor(1) + 1
+    for place in (0, 1, 2500, len(text) - 1025, len(text) - 100, len(text) - 1):
+        rest = ""
+        async for _, event in run.events(after=first + place):
+            rest += event.text if isinstance(event, MessageDelta) else ""
+            if len(rest) >= len(text) - place:
+                break
+        assert rest == text[place:]
+    assert isinstance((await follow_some(run, 1))[0][1], MessageStarted)
+    await run.cancel()
+
+
 async def test_a_follower_stays_while_a_run_waits(rig: Rig) -> None:
     session = await rig.open(approval="ask")
     run = await rig.start(session, "call")
@@ -383,7 +431,7 @@ async def test_events_that_died_with_their_worker_are_written_from_the_history(
     assert text_of(await follow(found)) == '{"sum":3}It is done.'
 
 
-@pytest.mark.parametrize("name", ["append_events", "begin_call", "survey_approvals"])
+@pytest.mark.parametrize("name", ["append_events", "begin_call"])
 async def test_a_disk_that_is_full_for_a_moment_only_delays_a_run(
     rig: Rig, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

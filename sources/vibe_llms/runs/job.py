@@ -255,17 +255,8 @@ class RunJob:
         if run.epoch > 1 or self.resumed:
             await self._continue(conversation, {one.identity for one in prompt})
         self._report_moved()
-        self._approvals = {
-            one.invocation: one
-            for one in await self._guard(self._store.survey_approvals(run.user, run.identity))
-        }
-        asked = await self._guard(self._store.survey_questions(run.user, run.identity))
-        self._questions = {one.identity: one for one in asked}
-        for one in self._questions.values():
-            if one.held and one.answer is None:
-                # The call that asked is gone with its process.
-                gone = ElicitationAnswer("cancel")
-                await self._guard(self._store.settle(self.lease, one.identity, gone))
+        if run.epoch > 1:
+            await self._read_decisions()
         if self._cancelled or run.cancelling:
             return StopReason.INTERRUPTED
         self._check()
@@ -287,6 +278,19 @@ class RunJob:
                 raise
             raise LeaseLost(f"the run {run.identity} was lost") from None
         return turn.stop_reason
+
+    async def _read_decisions(self) -> None:
+        """Read what earlier epochs have asked, and what was decided and answered."""
+        user, run = self._run.user, self._run.identity
+        approvals = await self._guard(self._store.survey_approvals(user, run))
+        self._approvals = {one.invocation: one for one in approvals}
+        asked = await self._guard(self._store.survey_questions(user, run))
+        self._questions = {one.identity: one for one in asked}
+        for one in asked:
+            if one.held and one.answer is None:
+                # The call that asked is gone with its process.
+                gone = ElicitationAnswer("cancel")
+                await self._guard(self._store.settle(self.lease, one.identity, gone))
 
     async def _continue(self, conversation: Conversation, prompt: Collection[str]) -> None:
         """Say where the run continues, and record what the history has beyond the events."""

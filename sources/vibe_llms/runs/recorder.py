@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from itertools import takewhile
@@ -47,6 +48,8 @@ from vibe_llms.runs.interfaces import Lease, RunStore
 #: Deltas are recorded after so many seconds, or so many characters.
 _FLUSH_SECONDS = 0.05
 _FLUSH_CHARACTERS = 4096
+#: So much of what is recorded is kept for followers, who then need not read it from the store.
+_RECENT_CHARACTERS = 1024
 
 
 class RunRecorder:
@@ -68,6 +71,10 @@ class RunRecorder:
         #: What is recorded.
         self.recorded = self._position
         self._last: RunEvent | None = None
+        #: The latest of what is recorded: all that follows the cursor `start`.
+        self._recent: deque[tuple[int, RunEvent]] = deque()
+        # Nothing comes before the first epoch.
+        self.start = 0 if lease.epoch == 1 else self._position
         #: What is not recorded yet; the first `_writing` are being written.
         self._pending: list[tuple[int, RunEvent]] = []
         self._writing = 0
@@ -121,9 +128,11 @@ class RunRecorder:
         self._news.set()
 
     def read(self, after: int) -> Sequence[tuple[int, RunEvent]]:
-        """The text after a cursor that is not recorded yet, and continues what is."""
+        """What is recorded after a cursor, not before `start`, and the text that continues it."""
         last = self._last
-        return [*cut(takewhile(lambda one: is_more(last, one[1]), self._pending), after)]
+        recorded = cut(self._recent, after) if after < self.recorded else ()
+        more = takewhile(lambda one: is_more(last, one[1]), self._pending)
+        return [*recorded, *cut(more, after)]
 
     async def wait(self, after: int) -> None:
         """Wait until there is something after a cursor, or this process has left the run."""
@@ -153,6 +162,9 @@ class RunRecorder:
             if not self._dropped:
                 del self._pending[: len(batch)]
                 self.recorded, self._last = batch[-1]
+                self._recent += batch
+                while self.recorded - self._recent[0][0] > _RECENT_CHARACTERS:
+                    self.start, _ = self._recent.popleft()
                 self._news.set()
             self._characters = sum(measure(event) for _, event in self._pending)
 

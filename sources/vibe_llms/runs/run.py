@@ -72,7 +72,7 @@ class Run(Generic[T]):
         while True:
             recorder = self._worker.access_recorder(self.identity)
             recorded = 0 if recorder is None else recorder.recorded
-            if recorder is not None and after >= recorded:
+            if recorder is not None and after >= recorder.start:
                 events = recorder.read(after)
             else:
                 events = await self._read(after)
