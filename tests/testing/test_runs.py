@@ -10,10 +10,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.fakes.postgres import temporary_database
 from vibe_llms.invocation.questions import ElicitationAnswer
 from vibe_llms.runs import CallApproval, RunRecord, RunStatus, sqlite
 from vibe_llms.runs.interfaces import Lease
+from vibe_llms.runs.postgres import PostgresRunStore
 from vibe_llms.runs.sqlite import SqliteRunStore
+from vibe_llms.storage.postgres.database import Database
+from vibe_llms.storage.postgres.settings import PostgresSettings
 from vibe_llms.testing import check_run_store
 
 
@@ -170,6 +174,21 @@ BROKEN: dict[Callable[..., SqliteRunStore], str] = {
     Deaf: "the answer is replaced",
     Endless: "is lost, and not the first lease",
 }
+
+
+async def test_our_store_in_postgresql_keeps_the_contract() -> None:
+    with temporary_database() as place:
+        databases = []
+
+        async def open_store() -> PostgresRunStore:
+            databases.append(Database(PostgresSettings(dsn=place.dsn)))
+            return PostgresRunStore(databases[-1])
+
+        try:
+            await check_run_store(open_store)
+        finally:
+            for one in databases:
+                await one.close()
 
 
 async def test_our_own_store_keeps_the_contract(tmp_path: Path) -> None:

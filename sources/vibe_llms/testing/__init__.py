@@ -19,6 +19,7 @@ from vibe_llms.messages.canisters import UserCanister
 from vibe_llms.network.offline import forbid_requests, requests_forbidden
 from vibe_llms.providers.scripted.client import ScriptedClient, ScriptedModel
 from vibe_llms.providers.scripted.scripts import Improvisation, Part, Script, ScriptedReply
+from vibe_llms.testing.budgets import check_budget_store
 from vibe_llms.testing.events import check_events
 from vibe_llms.testing.providers import check_provider
 from vibe_llms.testing.runs import check_run_store
@@ -33,6 +34,7 @@ __all__ = [
     "ScriptedModel",
     "ScriptedReply",
     "UserCanister",
+    "check_budget_store",
     "check_events",
     "check_provider",
     "check_run_store",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from vibe_llms.configuration import Configuration
+from vibe_llms.storage.backends import Backend
 from vibe_llms.storage.objects import produce_object_store
 from vibe_llms.storage.postgres.contents import PostgresContents
 from vibe_llms.storage.postgres.database import Database
@@ -14,7 +15,10 @@ from vibe_llms.storage.postgres.settings import read_postgres_settings
 class PostgresBackend:
     """The backend of `[archive] module = "vibe_llms.storage.postgres"`."""
 
-    parts: Mapping[str, str] = {}
+    parts: Mapping[str, str] = {
+        "runs": "vibe_llms.runs.postgres",
+        "budgets": "vibe_llms.runs.postgres_budgets",
+    }
 
     def __init__(self, configuration: Configuration) -> None:
         self.configuration = configuration
@@ -29,3 +33,9 @@ class PostgresBackend:
     async def close(self) -> None:
         """Close all connections; safe to call twice."""
         await self.database.close()
+
+
+def access_database(backend: Backend) -> Database:
+    """The database of a backend, which is one of PostgreSQL."""
+    assert isinstance(backend, PostgresBackend)
+    return backend.database

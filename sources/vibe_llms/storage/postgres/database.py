@@ -120,6 +120,11 @@ class Database:
             await connection.close()
 
 
+async def become(connection: Connection, user: str) -> None:
+    """Continue a transaction, of what concerns several users, as another one of them."""
+    await connection.execute("select set_config('vibe.user', %s, true)", (user,))
+
+
 @asynccontextmanager
 async def _committed(connection: Connection) -> AsyncIterator[None]:
     """Commit after the block; if it fails, roll back, and close what cannot be rolled back."""

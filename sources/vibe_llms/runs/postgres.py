@@ -1,0 +1,807 @@
+"""`PostgresRunStore`: the runs of all users in PostgreSQL, for several processes on any machines.
+
+What a run is doing is in a table without content, through which workers find the runs of all users;
+everything else shows the rows of one user only. See `storage/postgres/tables/0004_runs.sql`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from vibe_llms.exceptions import (
+    ConversationBusy,
+    DecisionRefused,
+    LeaseLost,
+    RequestError,
+    RequestKeyReused,
+    RequestRepeated,
+    RunNotFound,
+    StorageError,
+    StorageUnavailable,
+)
+from vibe_llms.invocation.questions import ElicitationAnswer
+from vibe_llms.runs.events import first_cursor
+from vibe_llms.runs.interfaces import (
+    CallApproval,
+    Lease,
+    Orders,
+    Recipe,
+    RequestKey,
+    RunQuestion,
+    RunRecord,
+    RunStatus,
+)
+from vibe_llms.storage.backends import Backend
+from vibe_llms.storage.interfaces import Details
+from vibe_llms.storage.postgres.backend import access_database
+from vibe_llms.storage.postgres.database import Connection, Database, become
+
+if TYPE_CHECKING:
+    from psycopg import AsyncCursor
+
+_RECIPE = msgspec.json.Decoder(Recipe)
+_DETAILS = msgspec.json.Decoder(Details)
+_APPROVAL = msgspec.json.Decoder(CallApproval)
+_QUESTION = msgspec.json.Decoder(RunQuestion)
+_FAILURE = msgspec.json.Decoder(tuple[str, str])
+_TEXTS = msgspec.json.Decoder(tuple[str, ...])
+_PREFIX = 4
+#: How often events of runs that ended long ago are looked for, and of how many runs.
+_PURGE_SECONDS = 60.0
+_PURGED = 100
+
+_RECORDS = """
+select run.owner, run.identity, run.conversation, run.status, run.epoch, run.cancelling,
+    run.created, run.updated, how.recipe, how.prompt, how.opening, how.details, how.vouched,
+    how.origin, how.failure
+from vibe.runs run join vibe.run_recipes how on how.owner = run.owner and how.run = run.identity
+"""
+#: Whether a worker still has a run.
+_HELD = "owner = %(owner)s and identity = %(run)s and epoch = %(epoch)s and status = 'running'"
+_APPEND = f"""
+with held as materialized (select from vibe.runs where {_HELD} for no key update),
+moved as (
+    update vibe.runs set conversation = %(conversation)s, updated = clock_timestamp()
+    where {_HELD} and %(conversation)s::text <> '' and exists (select from held)
+),
+added as (
+    insert into vibe.run_events (owner, run, cursor, data)
+    select %(owner)s, %(run)s, one.cursor, one.data
+    from unnest(%(cursors)s::bigint[], %(data)s::bytea[]) one (cursor, data)
+    where exists (select from held)
+)
+select count(*) from held
+"""  # noqa: S608
+_CREATE = """
+with made as (
+    insert into vibe.runs (owner, identity, conversation, status, epoch, until, invokers)
+    values (%(owner)s, %(run)s, %(conversation)s, %(status)s, %(epoch)s,
+        clock_timestamp() + make_interval(secs => %(seconds)s), %(invokers)s::text[])
+    on conflict (owner, conversation) where status in ('queued', 'running', 'waiting') do nothing
+    returning owner
+)
+insert into vibe.run_recipes (owner, run, recipe, prompt, opening, details, vouched, origin)
+select owner, %(run)s, %(recipe)s, %(prompt)s, %(opening)s, %(details)s, %(vouched)s, %(origin)s
+from made
+"""
+#: A day is how long the key of a request is known.
+_REQUEST = """
+select digest, run from vibe.run_requests
+where owner = %s and key = %s and created > clock_timestamp() - interval '1 day'
+"""
+_KEEP_REQUEST = """
+insert into vibe.run_requests (owner, key, digest, run)
+values (%(owner)s, %(key)s, %(digest)s, %(run)s)
+on conflict (owner, key) do update
+set digest = excluded.digest, run = excluded.run, created = excluded.created
+where run_requests.created <= clock_timestamp() - interval '1 day'
+"""
+_REMOVE = """
+with gone as materialized (
+    select identity from vibe.runs
+    where owner = %(owner)s and (identity = %(run)s or conversation = %(conversation)s)
+    for update
+),
+events as (delete from vibe.run_events where owner = %(owner)s and run in (table gone)),
+calls as (delete from vibe.run_calls where owner = %(owner)s and run in (table gone)),
+approvals as (delete from vibe.run_approvals where owner = %(owner)s and run in (table gone)),
+questions as (delete from vibe.run_questions where owner = %(owner)s and run in (table gone)),
+requests as (delete from vibe.run_requests where owner = %(owner)s and run in (table gone)),
+recipes as (delete from vibe.run_recipes where owner = %(owner)s and run in (table gone))
+delete from vibe.runs where owner = %(owner)s and identity in (table gone)
+"""
+_PURGE = """
+with old as (
+    update vibe.runs set purged = true
+    where owner = %(owner)s and status in ('completed', 'failed', 'cancelled') and not purged
+        and updated < now() - make_interval(secs => %(days)s * 86400)
+    returning identity
+)
+delete from vibe.run_events where owner = %(owner)s and run in (table old)
+"""
+
+
+class PostgresRunStore:
+    """A `RunStore` in PostgreSQL.
+
+    All that is written is durable when its method returns. Events that come while others are being
+    committed wait, and are then committed together.
+    """
+
+    def __init__(self, database: Database, *, events_days: float = 7.0) -> None:
+        self._database = database
+        self._events_days = events_days
+        self._purged = 0.0
+        self._waiting: list[_Append] = []
+        self._appending: asyncio.Task[None] | None = None
+
+    def exists(self) -> bool:
+        """Only the database knows whether there are any runs, so there may be."""
+        return True
+
+    async def create(self, record: RunRecord, seconds: float = 0.0) -> None:
+        """Keep a new run; `ConversationBusy` if its conversation has a run that has not ended.
+
+        One that is running already, in its epoch, is its creator's for so many seconds. If it has a
+        request whose key is known, nothing is kept; see `find_request`.
+        """
+        user, request = record.user, record.request
+        values = {
+            "owner": user,
+            "run": record.identity,
+            "conversation": record.conversation,
+            "status": record.status,
+            "epoch": record.epoch,
+            "seconds": seconds,
+            "invokers": [*record.recipe.invokers],
+            "recipe": msgspec.json.encode(record.recipe),
+            "prompt": record.prompt,
+            "opening": record.opening,
+            "details": None if record.details is None else msgspec.json.encode(record.details),
+            "vouched": msgspec.json.encode(record.vouched),
+            "origin": record.origin,
+        }
+        await self._purge()
+        async with self._database.transaction(user) as connection:
+            if request is not None:
+                place = {"key": _encode(request.key), "digest": request.digest}
+                if not (await connection.execute(_KEEP_REQUEST, {**values, **place})).rowcount:
+                    await _find_request(connection, user, request)
+            if not (await connection.execute(_CREATE, values)).rowcount:
+                raise await _find_busy(connection, user, record.conversation)
+
+    async def find_request(self, user: str, request: RequestKey) -> None:
+        """Raise if the key of a request is known; see `RunStore.find_request`."""
+        async with self._database.transaction(user) as connection:
+            await _find_request(connection, user, request)
+
+    async def access(self, user: str, run: str) -> RunRecord:
+        """A run, by its identity or a prefix of it that only one has."""
+        async with self._database.transaction(user) as connection:
+            return await _access(connection, user, run)
+
+    async def survey(
+        self,
+        user: str,
+        *,
+        status: RunStatus | None = None,
+        after: str = "",
+        limit: int | None = None,
+    ) -> Sequence[RunRecord]:
+        """The runs of a user, the newest first; those that are older than the run `after`."""
+        values = {"owner": user, "status": status, "after": _clean(after), "limit": limit}
+        place = "select created, identity from vibe.runs where owner = %(owner)s and identity = "
+        place += "%(after)s"
+        async with self._database.transaction(user) as connection:
+            if after and not await _fetch(connection, place, values):
+                raise RunNotFound(f"there is no run {after!r}")
+            rows = await _fetch(
+                connection,
+                f"{_RECORDS} where run.owner = %(owner)s "
+                "and (%(status)s::text is null or run.status = %(status)s) "
+                f"and (%(after)s = '' or (run.created, run.identity) < ({place})) "
+                "order by run.created desc, run.identity desc limit %(limit)s",
+                values,
+            )
+        return [*map(_read_record, rows)]
+
+    async def count(self, user: str) -> int:
+        """How many runs of a user are queued or worked on."""
+        async with self._database.transaction(user) as connection:
+            ((found,),) = await _fetch(
+                connection,
+                "select count(*) from vibe.runs "
+                "where owner = %s and status in ('queued', 'running')",
+                (user,),
+            )
+        return int(found)
+
+    async def count_all(self) -> Mapping[RunStatus, int]:
+        """How many runs of all users there are, by their status."""
+        async with self._database.transaction("") as connection:
+            counts = dict(await _fetch(connection, "select * from vibe.count_runs()"))
+        return {status: counts.get(status, 0) for status in RunStatus}
+
+    async def claim(
+        self, user: str | None, seconds: float, *, known: Collection[str]
+    ) -> RunRecord | None:
+        """A run that no worker has, for so many seconds; its epoch is a new one.
+
+        It is of one user, or of any, and needs no registered tools besides those that are `known`.
+        """
+        async with self._database.transaction(user or "") as connection:
+            rows = await _fetch(
+                connection,
+                "select owner, run from vibe.claim_run(%s, %s, %s::text[])",
+                (user, seconds, [*known]),
+            )
+            if not rows:
+                return None
+            ((owner, run),) = rows
+            await become(connection, owner)
+            return await _access(connection, owner, run)
+
+    async def renew(self, leases: Collection[Lease], seconds: float) -> Collection[Lease]:
+        """Hold runs for so many seconds more; returns the leases that were lost."""
+        # In the order in which all lock them.
+        held = sorted(leases, key=_place)
+        async with self._database.transaction("") as connection:
+            rows = await _fetch(
+                connection,
+                "select place from vibe.renew_leases(%s::text[], %s::text[], %s::integer[], %s)",
+                (
+                    *([one.user for one in held], [one.run for one in held]),
+                    *([one.epoch for one in held], seconds),
+                ),
+            )
+        return [held[place - 1] for (place,) in rows]
+
+    async def read_orders(
+        self, user: str | None, leases: Collection[Lease], *, known: Collection[str]
+    ) -> Orders:
+        """What to do about the runs of one user, or of all; `leases` are what the worker has."""
+        async with self._database.transaction(user or "") as connection:
+            ((cancel, claimable),) = await _fetch(
+                connection,
+                "select * from vibe.read_orders(%s, %s::text[], %s::text[], %s::text[])",
+                (user, [*known], [one.user for one in leases], [one.run for one in leases]),
+            )
+        return Orders(cancel, claimable)
+
+    async def check(self, lease: Lease) -> None:
+        """Raise `LeaseLost` if the lease was lost."""
+        async with self._database.transaction(lease.user) as connection:
+            await _hold(connection, lease)
+
+    async def vouch(self, lease: Lease, documents: Collection[str]) -> None:
+        """Record which documents of the prompt are trusted."""
+        async with self._database.transaction(lease.user) as connection:
+            await _hold(connection, lease)
+            await connection.execute(
+                "update vibe.run_recipes set vouched = %s where owner = %s and run = %s",
+                (msgspec.json.encode(sorted(documents)), lease.user, lease.run),
+            )
+
+    async def begin_call(self, lease: Lease, invocation: str) -> int:
+        """Record, durably, that a call runs now; returns the epoch in which it began before, or 0.
+
+        A call that began in an earlier epoch is not recorded again.
+        """
+        async with self._database.transaction(lease.user) as connection:
+            await _hold(connection, lease)
+            place = (lease.user, lease.run, invocation)
+            made = await connection.execute(
+                "insert into vibe.run_calls (owner, run, invocation, epoch) "
+                "values (%s, %s, %s, %s) on conflict do nothing",
+                (*place, lease.epoch),
+            )
+            if made.rowcount:
+                return 0
+            ((epoch,),) = await _fetch(
+                connection,
+                "select epoch from vibe.run_calls "
+                "where owner = %s and run = %s and invocation = %s",
+                place,
+            )
+        return int(epoch)
+
+    async def begin_again(self, lease: Lease, invocation: str) -> None:
+        """Record, durably, that a call that began before runs again."""
+        async with self._database.transaction(lease.user) as connection:
+            await _hold(connection, lease)
+            await connection.execute(
+                "insert into vibe.run_calls (owner, run, invocation, epoch) "
+                "values (%s, %s, %s, %s) "
+                "on conflict (owner, run, invocation) do update set epoch = excluded.epoch",
+                (lease.user, lease.run, invocation, lease.epoch),
+            )
+
+    async def append_events(
+        self,
+        lease: Lease,
+        events: Sequence[tuple[int, bytes]],
+        *,
+        conversation: str = "",
+    ) -> None:
+        """Record events by their cursors, and the conversation if the run continues in another."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Append(lease, _write_events(lease, events, conversation), done))
+        if self._appending is None or self._appending.done():
+            self._appending = asyncio.create_task(self._append_waiting(), name="events of runs")
+        await done
+
+    async def read_events(
+        self, user: str, run: str, *, after: int = 0, limit: int = 1000
+    ) -> Sequence[tuple[int, bytes]]:
+        """The events after a cursor, in order."""
+        async with self._database.transaction(user) as connection:
+            return await _fetch(
+                connection,
+                "select cursor, data from vibe.run_events "
+                "where owner = %s and run = %s and cursor > %s order by cursor limit %s",
+                (user, _clean(run), after, limit),
+            )
+
+    async def suspend(
+        self,
+        lease: Lease,
+        approvals: Sequence[CallApproval],
+        events: Sequence[tuple[int, bytes]] = (),
+        *,
+        questions: Sequence[RunQuestion] = (),
+    ) -> RunStatus:
+        """Give a run back until one of some calls is decided, or one of some questions answered.
+
+        It is queued if one is by now, and if it is to be cancelled. The last events are recorded at
+        the same time.
+        """
+        async with self._database.transaction(lease.user) as connection:
+            # One that was cancelled in the meantime does not wait: the next worker ends it.
+            cancelling = await _hold(connection, lease)
+            await _append(connection, lease, events)
+            status = RunStatus.QUEUED if cancelling else RunStatus.WAITING
+            decided = {
+                one.invocation: one
+                for one in await _survey_approvals(connection, lease.user, lease.run)
+            }
+            for one in approvals:
+                known = decided.get(one.invocation)
+                if known is not None and known.definition == one.definition:
+                    status = RunStatus.QUEUED if known.allowed is not None else status
+                else:
+                    # Of a tool that was changed since, a new decision is needed.
+                    await _keep_approval(connection, lease.user, lease.run, one)
+            asked = {
+                one.identity: one
+                for one in await _survey_questions(connection, lease.user, lease.run)
+            }
+            for question in questions:
+                earlier = asked.get(question.identity)
+                if earlier is None:
+                    await _insert_question(connection, lease, question)
+                elif earlier.answer is not None:
+                    status = RunStatus.QUEUED
+            await _give_back(connection, lease, status)
+        return status
+
+    async def release(self, lease: Lease) -> None:
+        """Give a run back, so that any worker continues it at once."""
+        async with self._database.transaction(lease.user) as connection:
+            await _give_back(connection, lease, RunStatus.QUEUED)
+
+    async def finish(
+        self,
+        lease: Lease,
+        status: RunStatus,
+        events: Sequence[tuple[int, bytes]] = (),
+        *,
+        error: str = "",
+        kind: str = "",
+    ) -> None:
+        """End a run; its last events are recorded at the same time."""
+        async with self._database.transaction(lease.user) as connection:
+            await _append(connection, lease, events)
+            await _give_back(connection, lease, status)
+            if error or kind:
+                await connection.execute(
+                    "update vibe.run_recipes set failure = %s where owner = %s and run = %s",
+                    (msgspec.json.encode((error, kind)), lease.user, lease.run),
+                )
+
+    async def cancel(self, user: str, run: str, ended: bytes) -> RunStatus:
+        """Ask for the end of a run; returns its status.
+
+        A run that no worker has, or whose worker has gone, ends at once, with the event `ended`.
+        """
+        async with self._database.transaction(user) as connection:
+            record = await _access(connection, user, run, lock=True)
+            if record.status.ended:
+                return record.status
+            place = {"owner": user, "run": record.identity}
+            worked = await connection.execute(
+                "update vibe.runs set cancelling = true, updated = clock_timestamp() "
+                "where owner = %(owner)s and identity = %(run)s and status = 'running' "
+                "and until >= clock_timestamp()",
+                place,
+            )
+            if worked.rowcount:
+                return RunStatus.RUNNING
+            await connection.execute(
+                "update vibe.runs set status = 'cancelled', epoch = epoch + 1, "
+                "updated = clock_timestamp() where owner = %(owner)s and identity = %(run)s",
+                place,
+            )
+            await connection.execute(
+                "insert into vibe.run_events (owner, run, cursor, data) values (%s, %s, %s, %s)",
+                (user, record.identity, first_cursor(record.epoch + 1) + 1, ended),
+            )
+        return RunStatus.CANCELLED
+
+    async def decide(
+        self, user: str, run: str, invocation: str, *, allowed: bool, explanation: str = ""
+    ) -> CallApproval:
+        """Decide on a call, and queue its run. The same decision again changes nothing.
+
+        `DecisionRefused` if another decision was made, or the run does not wait for this call.
+        """
+        async with self._database.transaction(user) as connection:
+            record = await _access(connection, user, run, lock=True)
+            found = await _survey_approvals(connection, user, record.identity)
+            known = next((one for one in found if one.invocation == invocation), None)
+            if known is None:
+                raise DecisionRefused(f"the run {run} does not wait for the call {invocation!r}")
+            if known.allowed is not None:
+                if known.allowed is allowed:
+                    return known
+                was = "allowed" if known.allowed else "denied"
+                raise DecisionRefused(f"{known.name} was {was} before; that decision stays")
+            if record.status.ended:
+                raise DecisionRefused(f"the run {run} has ended: it is {record.status}")
+            decided = replace(known, allowed=allowed, explanation=explanation)
+            await _keep_approval(connection, user, record.identity, decided)
+            await _queue(connection, user, record.identity)
+        return decided
+
+    async def survey_approvals(self, user: str, run: str) -> Sequence[CallApproval]:
+        """The calls that a run waits or waited for."""
+        async with self._database.transaction(user) as connection:
+            return await _survey_approvals(connection, user, _clean(run))
+
+    async def ask(self, lease: Lease, question: RunQuestion) -> None:
+        """Record, durably, the question of a call that is running."""
+        async with self._database.transaction(lease.user) as connection:
+            await _hold(connection, lease)
+            await _insert_question(connection, lease, question)
+
+    async def settle(
+        self, lease: Lease, question: str, otherwise: ElicitationAnswer
+    ) -> ElicitationAnswer:
+        """The answer to a question; if there is none, `otherwise` becomes the answer."""
+        async with self._database.transaction(lease.user) as connection:
+            await _hold(connection, lease)
+            found = await _survey_questions(connection, lease.user, lease.run)
+            for known in found:
+                if known.identity == question:
+                    if known.answer is not None:
+                        return known.answer
+                    await _answer(connection, lease.user, lease.run, known, otherwise)
+        return otherwise
+
+    async def answer(
+        self, user: str, run: str, question: str, answer: ElicitationAnswer
+    ) -> RunQuestion:
+        """Answer a question, and queue its run if it waits. The same answer again changes nothing.
+
+        `DecisionRefused` if it was answered otherwise, or the run does not ask this.
+        """
+        async with self._database.transaction(user) as connection:
+            record = await _access(connection, user, run, lock=True)
+            found = await _survey_questions(connection, user, record.identity)
+            known = next((one for one in found if one.identity == question), None)
+            if known is None:
+                raise DecisionRefused(f"the run {run} does not ask the question {question!r}")
+            if known.answer is not None:
+                if known.answer == answer:
+                    return known
+                raise DecisionRefused("the question was answered before; that answer stays")
+            if record.status.ended:
+                raise DecisionRefused(f"the run {run} has ended: it is {record.status}")
+            answered = await _answer(connection, user, record.identity, known, answer)
+            await _queue(connection, user, record.identity)
+        return answered
+
+    async def survey_questions(self, user: str, run: str) -> Sequence[RunQuestion]:
+        """The questions that a run asks or asked, in order."""
+        async with self._database.transaction(user) as connection:
+            return await _survey_questions(connection, user, _clean(run))
+
+    async def remove(self, user: str, conversation: str) -> None:
+        """Delete the runs of a conversation, with their events."""
+        await self._remove(user, conversation=_clean(conversation))
+
+    async def remove_run(self, user: str, run: str) -> None:
+        """Delete a run, with its events."""
+        await self._remove(user, run=_clean(run))
+
+    async def close(self) -> None:
+        """Finish what is being written; safe to call twice."""
+        while self._appending is not None and not self._appending.done():
+            await asyncio.wait([self._appending])
+
+    async def _remove(self, user: str, **names: str) -> None:
+        values: dict[str, Any] = {"owner": user, "run": None, "conversation": None, **names}
+        async with self._database.transaction(user) as connection:
+            await connection.execute(_REMOVE, values)
+
+    async def _append_waiting(self) -> None:
+        while jobs := [job for job in self._waiting if not job.done.done()]:
+            self._waiting.clear()
+            # In the order in which all lock them; those of a run stay in theirs.
+            jobs.sort(key=lambda job: _place(job.lease))
+            try:
+                await self._append_each(jobs)
+            finally:
+                for job in jobs:
+                    job.done.cancel()
+
+    async def _append_each(self, jobs: Sequence[_Append]) -> None:
+        try:
+            await self._append_all(jobs)
+        except StorageError as error:
+            if len(jobs) > 1 and not isinstance(error, StorageUnavailable):
+                # One of them is at fault; nothing was kept of any.
+                for job in jobs:
+                    await self._append_each([job])
+                return
+            for job in jobs:
+                job.refuse(error)
+
+    async def _append_all(self, jobs: Sequence[_Append]) -> None:
+        user = jobs[0].lease.user
+        cursors = []
+        async with self._database.transaction(user) as connection:
+            async with connection.pipeline():
+                for job in jobs:
+                    if job.lease.user != user:
+                        await become(connection, user := job.lease.user)
+                    cursors.append(await connection.execute(_APPEND, job.values))
+            held = [await _is_held(cursor) for cursor in cursors]
+        for job, kept in zip(jobs, held, strict=True):
+            if not kept:
+                job.refuse(_lost(job.lease))
+            elif not job.done.done():
+                job.done.set_result(None)
+
+    async def _purge(self) -> None:
+        """Delete the events of runs that ended long ago, at most once a minute."""
+        now = time.monotonic()
+        if self._purged and now < self._purged + _PURGE_SECONDS:
+            return
+        self._purged = now
+        days = self._events_days
+        async with self._database.transaction("") as connection:
+            owners = await _fetch(
+                connection, "select owner from vibe.find_old_runs(%s, %s)", (days, _PURGED)
+            )
+        for (owner,) in owners:
+            async with self._database.transaction(owner) as connection:
+                await connection.execute(_PURGE, {"owner": owner, "days": days})
+                await connection.execute(
+                    "delete from vibe.run_requests "
+                    "where owner = %s and created < clock_timestamp() - interval '1 day'",
+                    (owner,),
+                )
+
+
+class _Append(Struct):
+    """Events to record, and the future of who waits for that."""
+
+    lease: Lease
+    values: Mapping[str, Any]
+    done: asyncio.Future[None]
+
+    def refuse(self, error: StorageError) -> None:
+        """Say why they were not recorded."""
+        if not self.done.done():
+            self.done.set_exception(error)
+
+
+def produce_store(backend: Backend) -> PostgresRunStore:
+    """The runs of all users in the database of a backend."""
+    return PostgresRunStore(
+        access_database(backend), events_days=backend.configuration.runs.events_days
+    )
+
+
+def _place(lease: Lease) -> tuple[str, str]:
+    return lease.user, lease.run
+
+
+def _lost(lease: Lease) -> LeaseLost:
+    return LeaseLost(f"another process has taken the run {lease.run} over")
+
+
+def _encode(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _clean(name: str) -> str:
+    """A name that the database can look for; what it cannot hold is not there."""
+    return name.encode("utf-8", "replace").decode().replace("\0", "\ufffd")
+
+
+async def _fetch(connection: Connection, query: str, values: Any = ()) -> list[Any]:
+    cursor = connection.cursor(binary=True)
+    await cursor.execute(query.encode(), values)
+    return await cursor.fetchall()
+
+
+async def _hold(connection: Connection, lease: Lease) -> bool:
+    """Keep others from taking a run until the transaction ends; whether it is to be cancelled."""
+    rows = await _fetch(
+        connection,
+        f"select cancelling from vibe.runs where {_HELD} for no key update",  # noqa: S608
+        {"owner": lease.user, "run": lease.run, "epoch": lease.epoch},
+    )
+    if not rows:
+        raise _lost(lease)
+    return bool(rows[0][0])
+
+
+async def _append(
+    connection: Connection, lease: Lease, events: Sequence[tuple[int, bytes]]
+) -> None:
+    if not await _is_held(await connection.execute(_APPEND, _write_events(lease, events))):
+        raise _lost(lease)
+
+
+async def _is_held(cursor: AsyncCursor[Any]) -> bool:
+    row = await cursor.fetchone()
+    return row is not None and bool(row[0])
+
+
+def _write_events(
+    lease: Lease, events: Sequence[tuple[int, bytes]], conversation: str = ""
+) -> Mapping[str, Any]:
+    return {
+        "owner": lease.user,
+        "run": lease.run,
+        "epoch": lease.epoch,
+        "conversation": conversation,
+        "cursors": [cursor for cursor, _ in events],
+        "data": [data for _, data in events],
+    }
+
+
+async def _give_back(connection: Connection, lease: Lease, status: RunStatus) -> None:
+    changed = await connection.execute(
+        "update vibe.runs set status = %(status)s, until = clock_timestamp(), "  # noqa: S608
+        f"updated = clock_timestamp() where {_HELD}",
+        {"owner": lease.user, "run": lease.run, "epoch": lease.epoch, "status": status},
+    )
+    if not changed.rowcount:
+        raise _lost(lease)
+
+
+async def _queue(connection: Connection, user: str, run: str) -> None:
+    """Queue a run that waits."""
+    await connection.execute(
+        "update vibe.runs set status = 'queued', updated = clock_timestamp() "
+        "where owner = %s and identity = %s and status = 'waiting'",
+        (user, run),
+    )
+
+
+async def _find_request(connection: Connection, user: str, request: RequestKey) -> None:
+    rows = await _fetch(connection, _REQUEST, (user, _encode(request.key)))
+    if not rows:
+        return
+    ((digest, run),) = rows
+    if digest != request.digest:
+        raise RequestKeyReused("this key belongs to another request; give each its own")
+    raise RequestRepeated(f"the run {run} has this request", run=run)
+
+
+async def _find_busy(connection: Connection, user: str, conversation: str) -> ConversationBusy:
+    rows = await _fetch(
+        connection,
+        "select identity, status from vibe.runs where owner = %s and conversation = %s "
+        "and status in ('queued', 'running', 'waiting')",
+        (user, conversation),
+    )
+    if not rows:
+        return ConversationBusy("a run of this conversation has just ended; try again")
+    ((run, status),) = rows
+    return ConversationBusy(
+        f"the run {run} of this conversation is {status}; wait for it, cancel it, or fork"
+    )
+
+
+async def _access(connection: Connection, user: str, run: str, *, lock: bool = False) -> RunRecord:
+    # "~" sorts after every character of an identity.
+    rows = await _fetch(
+        connection,
+        f"{_RECORDS} where run.owner = %s and run.identity between %s and %s "
+        f"order by run.identity limit 2 {'for no key update of run' if lock else ''}",
+        (user, _clean(run), f"{_clean(run)}~"),
+    )
+    if not rows or (len(run) < _PREFIX and rows[0][1] != run):
+        raise RunNotFound(f"there is no run {run!r}")
+    if len(rows) > 1 and rows[0][1] != run:
+        raise RequestError(f"several runs begin with {run!r}; give more characters")
+    return _read_record(rows[0])
+
+
+async def _survey_approvals(connection: Connection, user: str, run: str) -> list[CallApproval]:
+    rows = await _fetch(
+        connection, "select data from vibe.run_approvals where owner = %s and run = %s", (user, run)
+    )
+    return [_APPROVAL.decode(data) for (data,) in rows]
+
+
+async def _keep_approval(
+    connection: Connection, user: str, run: str, approval: CallApproval
+) -> None:
+    await connection.execute(
+        "insert into vibe.run_approvals (owner, run, invocation, data) values (%s, %s, %s, %s) "
+        "on conflict (owner, run, invocation) do update set data = excluded.data",
+        (user, run, approval.invocation, msgspec.json.encode(approval)),
+    )
+
+
+async def _survey_questions(connection: Connection, user: str, run: str) -> list[RunQuestion]:
+    rows = await _fetch(
+        connection,
+        "select data from vibe.run_questions where owner = %s and run = %s order by identity",
+        (user, run),
+    )
+    return [_QUESTION.decode(data) for (data,) in rows]
+
+
+async def _insert_question(connection: Connection, lease: Lease, question: RunQuestion) -> None:
+    await connection.execute(
+        "insert into vibe.run_questions (owner, run, identity, data) values (%s, %s, %s, %s)",
+        (lease.user, lease.run, question.identity, msgspec.json.encode(question)),
+    )
+
+
+async def _answer(
+    connection: Connection, user: str, run: str, question: RunQuestion, answer: ElicitationAnswer
+) -> RunQuestion:
+    answered = replace(question, answer=answer)
+    await connection.execute(
+        "update vibe.run_questions set data = %s where owner = %s and run = %s and identity = %s",
+        (msgspec.json.encode(answered), user, run, question.identity),
+    )
+    return answered
+
+
+def _read_record(row: Sequence[Any]) -> RunRecord:
+    user, identity, conversation, status, epoch, cancelling, created, updated, *rest = row
+    recipe, prompt, opening, details, vouched, origin, failure = rest
+    error, kind = ("", "") if failure is None else _FAILURE.decode(failure)
+    return RunRecord(
+        identity=identity,
+        user=user,
+        conversation=conversation,
+        status=RunStatus(status),
+        recipe=_RECIPE.decode(recipe),
+        prompt=prompt,
+        created=created,
+        updated=updated,
+        epoch=epoch,
+        opening=opening,
+        details=None if details is None else _DETAILS.decode(details),
+        vouched=_TEXTS.decode(vouched),
+        cancelling=cancelling,
+        origin=origin,
+        error=error,
+        kind=kind,
+    )

@@ -1,0 +1,188 @@
+"""`PostgresBudgetStore`: what all users spend, in PostgreSQL.
+
+A row of each user is locked while that user's budgets are changed; users do not wait for others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import Any
+
+from vibe_llms.runs.accounts import Account, Amount, Balance, Claim, Grant, decide, end_of, start_of
+from vibe_llms.storage.backends import Backend
+from vibe_llms.storage.postgres.backend import access_database
+from vibe_llms.storage.postgres.database import Connection, Database
+
+#: Locks the row of a user, which is made if there is none.
+_LOCK = """
+insert into vibe.spenders (owner) values (%s)
+on conflict (owner) do update set owner = excluded.owner
+returning clock_timestamp()
+"""
+#: Ends reservations, and charges what was used, or else all that was reserved if it was sent.
+_SETTLE = """
+with over as (
+    delete from vibe.reservations
+    where owner = %(owner)s
+        and (identity = %(identity)s or (%(identity)s::text is null and until < %(now)s))
+    returning agent, period, start, sent, tokens, money
+),
+spent as (
+    insert into vibe.budgets (owner, agent, period, start, tokens, money)
+    select %(owner)s, agent, period, start,
+        sum(coalesce(%(tokens)s::bigint, case when sent then tokens else 0 end)),
+        sum(coalesce(%(money)s::bigint, case when sent then money else 0 end))
+    from over group by agent, period, start
+    on conflict (owner, agent, period, start) do update
+    set tokens = budgets.tokens + excluded.tokens, money = budgets.money + excluded.money
+    returning 1
+)
+update vibe.spenders set spent = true
+where owner = %(owner)s and not spent and exists (select from spent)
+"""
+_READ = """
+with all_of as (
+    select owner, agent, period, start, true as spent, tokens, money from vibe.budgets
+    union all
+    select owner, agent, period, start, false, tokens, money from vibe.reservations
+)
+select
+    coalesce(sum(tokens) filter (where spent), 0)::bigint,
+    coalesce(sum(money) filter (where spent), 0)::bigint,
+    coalesce(sum(tokens) filter (where not spent), 0)::bigint,
+    coalesce(sum(money) filter (where not spent), 0)::bigint
+from all_of
+where owner = %(owner)s and agent = %(agent)s and period = %(period)s and start = %(start)s
+"""
+
+
+class PostgresBudgetStore:
+    """A `BudgetStore` in PostgreSQL; each change is durable when its method returns."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def exists(self) -> bool:
+        """Only the database knows whether anything was spent, so it may have been."""
+        return True
+
+    async def reserve(self, claim: Claim, seconds: float) -> Grant:
+        """Reserve a claim for so many seconds, if it fits: see `decide`."""
+        async with self._changing(claim.user) as (connection, now):
+            cursor = await connection.execute(
+                "select output from vibe.reservations where owner = %s and identity = %s limit 1",
+                (claim.user, claim.identity),
+            )
+            if (known := await cursor.fetchone()) is not None:
+                return Grant(known[0])
+            balances = [await _read(connection, one, now) for one in claim.accounts]
+            grant = decide(claim, balances)
+            if grant.account is None:
+                worst = claim.measure(grant.output)
+                for account in claim.accounts:
+                    await connection.execute(
+                        "insert into vibe.reservations (owner, identity, agent, period, start, "
+                        "tokens, money, output, until) values (%(owner)s, %(identity)s, %(agent)s, "
+                        "%(period)s, %(start)s, %(tokens)s, %(money)s, %(output)s, "
+                        "%(now)s + make_interval(secs => %(seconds)s))",
+                        {
+                            **_place(account, now),
+                            "identity": claim.identity,
+                            "tokens": worst.tokens,
+                            "money": worst.money,
+                            "output": grant.output,
+                            "now": now,
+                            "seconds": seconds,
+                        },
+                    )
+        return grant
+
+    async def send(self, user: str, identity: str) -> bool:
+        """Record, durably, that a request is sent; false if its reservation is over."""
+        async with self._database.transaction(user) as connection:
+            changed = await connection.execute(
+                "update vibe.reservations set sent = true "
+                "where owner = %s and identity = %s and until >= clock_timestamp()",
+                (user, identity),
+            )
+        return changed.rowcount > 0
+
+    async def settle(self, user: str, identity: str, used: Amount | None) -> None:
+        """End a reservation, and charge what was used."""
+        values = {
+            "owner": user,
+            "identity": identity,
+            "now": None,
+            "tokens": None if used is None else used.tokens,
+            "money": None if used is None else used.money,
+        }
+        async with self._database.transaction(user) as connection:
+            await connection.execute(_LOCK, (user,))
+            await connection.execute(_SETTLE, values)
+
+    async def renew(self, user: str, identities: Collection[str], seconds: float) -> None:
+        """Keep reservations for so many seconds more."""
+        async with self._database.transaction(user) as connection:
+            await connection.execute(_LOCK, (user,))
+            await connection.execute(
+                "update vibe.reservations "
+                "set until = clock_timestamp() + make_interval(secs => %s) "
+                "where owner = %s and identity = any(%s) and until >= clock_timestamp()",
+                (seconds, user, [*identities]),
+            )
+
+    async def read(self, accounts: Sequence[Account]) -> Sequence[Balance]:
+        """What was spent and is reserved now."""
+        balances: dict[Account, Balance] = {}
+        for user in sorted({account.user for account in accounts}):
+            async with self._changing(user) as (connection, now):
+                for account in accounts:
+                    if account.user == user:
+                        balances[account] = await _read(connection, account, now)
+        return [balances[account] for account in accounts]
+
+    async def survey_users(self) -> Sequence[str]:
+        """The users who have spent anything."""
+        async with self._database.transaction("") as connection:
+            cursor = await connection.execute("select owner from vibe.survey_spenders()")
+            return [owner for (owner,) in await cursor.fetchall()]
+
+    async def close(self) -> None:
+        """Nothing is open; the backend closes the database."""
+
+    @asynccontextmanager
+    async def _changing(self, user: str) -> AsyncIterator[tuple[Connection, datetime]]:
+        """A transaction while which no other one changes the budgets of a user, and its time.
+
+        Reservations of processes that no longer renew them are ended.
+        """
+        async with self._database.transaction(user) as connection:
+            row = await (await connection.execute(_LOCK, (user,))).fetchone()
+            assert row is not None
+            now: datetime = row[0]
+            over = {"owner": user, "identity": None, "now": now, "tokens": None, "money": None}
+            await connection.execute(_SETTLE, over)
+            yield connection, now
+
+
+def produce_store(backend: Backend) -> PostgresBudgetStore:
+    """The budgets of all users in the database of a backend."""
+    return PostgresBudgetStore(access_database(backend))
+
+
+async def _read(connection: Connection, account: Account, now: datetime) -> Balance:
+    row = await (await connection.execute(_READ, _place(account, now))).fetchone()
+    assert row is not None
+    tokens, money, *reserved = row
+    return Balance(Amount(tokens, money), Amount(*reserved), end_of(account.budget.period, now))
+
+
+def _place(account: Account, now: datetime) -> Mapping[str, Any]:
+    return {
+        "owner": account.user,
+        "agent": account.agent,
+        "period": account.budget.period,
+        "start": start_of(account.budget.period, now),
+    }

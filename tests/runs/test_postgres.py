@@ -1,0 +1,181 @@
+"""The store of runs in PostgreSQL, beyond the contract: see tests/testing/test_runs.py."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.fakes.postgres import TestDatabase, temporary_database
+from vibe_llms.exceptions import LeaseLost, RunNotFound, StorageError, StorageUnavailable
+from vibe_llms.runs.events import first_cursor
+from vibe_llms.runs.interfaces import Lease, Recipe, RequestKey, RunRecord, RunStatus
+from vibe_llms.runs.postgres import PostgresRunStore
+from vibe_llms.storage.postgres.database import Database
+from vibe_llms.storage.postgres.settings import PostgresSettings
+
+_SECONDS = 600.0
+
+
+@pytest.fixture
+def place() -> Iterator[TestDatabase]:
+    with temporary_database() as made:
+        yield made
+
+
+@pytest.fixture
+async def store(place: TestDatabase) -> AsyncIterator[PostgresRunStore]:
+    database = Database(PostgresSettings(dsn=place.dsn, connect_seconds=2, pooler=True))
+    store = PostgresRunStore(database, events_days=1)
+    yield store
+    await store.close()
+    await database.close()
+
+
+def record(user: str, run: str = "run1", **changes: Any) -> RunRecord:
+    now = datetime.now(UTC)
+    values: dict[str, Any] = {
+        "identity": run,
+        "user": user,
+        "conversation": f"of {run}",
+        "status": RunStatus.RUNNING,
+        "recipe": Recipe(model="scripted/demo"),
+        "prompt": b"hello",
+        "created": now,
+        "updated": now,
+        "epoch": 1,
+        **changes,
+    }
+    return RunRecord(**values)
+
+
+async def begin(store: PostgresRunStore, user: str, run: str = "run1") -> Lease:
+    await store.create(record(user, run), _SECONDS)
+    return Lease(user, run, 1)
+
+
+def fetch(place: TestDatabase, query: str) -> list[Any]:
+    with psycopg.connect(place.admin_dsn, autocommit=True) as connection:
+        return connection.execute(query.encode()).fetchall()
+
+
+async def test_events_of_all_users_that_come_together_are_one_transaction(
+    store: PostgresRunStore, place: TestDatabase
+) -> None:
+    users = [f"user{number}" for number in range(9)]
+    leases = [await begin(store, user) for user in users]
+    first, *others = (
+        asyncio.ensure_future(store.append_events(lease, [(first_cursor(1) + 1, b"{}")]))
+        for lease in leases
+    )
+    await asyncio.gather(first, *others)
+    written = fetch(place, "select count(distinct xmin::text), count(*) from vibe.run_events")
+    assert written == [(1, 9)]
+    for user in users:
+        assert await store.read_events(user, "run1") == [(first_cursor(1) + 1, b"{}")]
+
+
+async def test_what_is_refused_spoils_nothing_that_came_with_it(store: PostgresRunStore) -> None:
+    ada, bob, eve = [await begin(store, user) for user in ("ada", "bob", "eve")]
+    await store.append_events(eve, [(7, b"first")])
+    outcomes = await asyncio.gather(
+        store.append_events(ada, [(7, b"kept")]),
+        store.append_events(Lease("bob", "run1", 2), [(7, b"of a lease that was lost")]),
+        store.append_events(eve, [(8, b"new"), (7, b"again")]),
+        store.append_events(bob, [(8, b"kept")]),
+        return_exceptions=True,
+    )
+    assert [type(one) for one in outcomes] == [type(None), LeaseLost, StorageError, type(None)]
+    found = [await store.read_events(user, "run1") for user in ("ada", "bob", "eve")]
+    assert found == [[(7, b"kept")], [(8, b"kept")], [(7, b"first")]]
+
+
+async def test_the_events_of_runs_that_ended_long_ago_are_deleted(
+    store: PostgresRunStore, place: TestDatabase
+) -> None:
+    for user, age in (("ada", 2), ("bob", 0)):
+        await store.finish(
+            await begin(store, user), RunStatus.COMPLETED, [(first_cursor(1) + 1, b"{}")]
+        )
+        fetch(
+            place,
+            f"update vibe.runs set updated = updated - interval '{age} days' "
+            f"where owner = '{user}' returning 1",
+        )
+    store._purged = 0
+    await store.create(record("eve"))
+    assert not await store.read_events("ada", "run1")
+    assert await store.read_events("bob", "run1")
+    assert (await store.access("ada", "run1")).status is RunStatus.COMPLETED
+
+
+async def test_the_database_shows_the_runs_of_no_other_user(
+    store: PostgresRunStore, place: TestDatabase
+) -> None:
+    lease = await begin(store, "ada")
+    await store.append_events(lease, [(7, b"secret")])
+    tables = [
+        *("runs", "run_recipes", "run_events", "run_calls", "run_approvals", "run_questions"),
+        *("run_requests", "spenders", "budgets", "reservations"),
+    ]
+    with psycopg.connect(place.dsn, autocommit=True) as connection:
+        for user in ("", "bob"):
+            connection.execute("select set_config('vibe.user', %s, false)", (user,))
+            for table in tables:
+                assert not connection.execute(f"table vibe.{table}".encode()).fetchall()
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                connection.execute(
+                    "insert into vibe.run_events (owner, run, cursor, data) "
+                    "values ('ada', 'run1', 8, '')"
+                )
+        found = connection.execute("select * from vibe.read_orders(null, '{}', '{}', '{}')")
+        assert found.fetchall() == [([], False)]
+        connection.execute("select set_config('vibe.user', 'ada', false)")
+        assert connection.execute("select data from vibe.run_events").fetchall() == [(b"secret",)]
+
+
+async def test_a_name_that_the_database_cannot_hold_is_that_of_no_run(
+    store: PostgresRunStore,
+) -> None:
+    for name in ("a\0bcd", "\ud800bcd"):
+        with pytest.raises(RunNotFound):
+            await store.access("ada", name)
+        with pytest.raises(RunNotFound):
+            await store.survey("ada", after=name)
+        assert not await store.read_events("ada", name)
+        await store.remove("ada", name)
+        await store.find_request("ada", RequestKey(name, b"digest"))
+
+
+async def test_while_the_database_is_away_nothing_is_half_done(
+    store: PostgresRunStore, place: TestDatabase
+) -> None:
+    lease = await begin(store, "ada")
+
+    def allow(connections: int) -> None:
+        with psycopg.connect(place.admin_dsn, autocommit=True) as connection:
+            connection.execute(
+                f"alter database {place.name} connection limit {connections}".encode()
+            )
+            connection.execute(
+                "select pg_terminate_backend(pid) from pg_stat_activity "
+                "where datname = %s and pid <> pg_backend_pid()",
+                (place.name,),
+            )
+
+    allow(0)
+    for work in (
+        store.append_events(lease, [(7, b"{}")]),
+        store.finish(lease, RunStatus.COMPLETED, [(8, b"{}")]),
+        store.create(record("ada", "run2")),
+    ):
+        with pytest.raises(StorageUnavailable):
+            await work
+    allow(-1)
+    await store.append_events(lease, [(7, b"{}")])
+    assert [one.identity for one in await store.survey("ada")] == ["run1"]
+    assert (await store.access("ada", "run1")).status is RunStatus.RUNNING
