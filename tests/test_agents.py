@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from vibe_llms.agents import Agent, access_agent, read_agents, survey_optional
 from vibe_llms.configuration import Budget, Places, load_configuration
@@ -13,7 +14,7 @@ from vibe_llms.controls import Controls
 from vibe_llms.conversations.conversation import Conversation
 from vibe_llms.events import Event, NoticeEvent
 from vibe_llms.exceptions import AgentNotFound, ConfigurationError, RequestError
-from vibe_llms.messages.canisters import SupervisorCanister, UserCanister
+from vibe_llms.messages.canisters import SupervisorCanister, UserCanister, role_of
 from vibe_llms.messages.contents import ImageContent, TextualContent
 from vibe_llms.session import open_session
 from vibe_llms.testing import Part, ScriptedReply, scripted_model
@@ -229,16 +230,44 @@ async def test_a_conversation_is_resumed_with_its_agent(supervisor: str) -> None
         assert [one.name for one in resumed.ensembles] == ["documents"]
 
 
-async def test_instructions_are_added_to_a_conversation_without_them() -> None:
+async def test_instructions_are_said_once_with_the_next_message_after_a_resume() -> None:
     async with open_session(configuration=ROWS) as session:
         begun = await session.begin(scripted_model(["Hi"]), supervisor="Be brief.")
         await begun.converse("Hello!")
-        first = await session.resume(begun.identity, model=DEMO, agent="coder")
-        again = await session.resume(begun.identity, model=DEMO, agent="coder")
-        for resumed in (first, again):
-            assert isinstance(resumed.canisters[-1], SupervisorCanister)
-            assert len(resumed.canisters) == len(begun.canisters) + 1
-        await again.converse("And?")
+        plain = await session.resume(begun.identity, model=DEMO)
+        resumed = await session.resume(begun.identity, model=DEMO, agent="coder")
+        assert (await resumed.count_tokens()).tokens > (await plain.count_tokens()).tokens
+        # Nothing is stored for a conversation that does not go on.
+        stored = await session.archive.restore(begun.identity)
+        assert list(stored.canisters) == list(begun.canisters)
+        assert stored.details.model != DEMO
+        for text in ("And?", "And then?"):
+            await resumed.converse(text)
+        again = await session.resume(begun.identity, agent="coder")
+        await again.converse("Well?")
+        stored = await session.archive.restore(begun.identity)
+    roles = [role_of(one) for one in stored.canisters]
+    assert roles == [
+        *("supervisor", "user", "assistant", "supervisor", "user", "assistant"),
+        *("user", "assistant", "user", "assistant"),
+    ]
+    assert stored.details.model == DEMO
+
+
+async def test_a_fork_of_a_resumed_conversation_has_its_model_and_instructions() -> None:
+    async with open_session(configuration=ROWS) as session:
+        begun = await session.begin(scripted_model(["Hi"]))
+        await begun.converse("Hello!")
+        resumed = await session.resume(begun.identity, model=DEMO, agent="coder")
+        await resumed.rename("kept")
+        fork = await resumed.fork()
+        await fork.converse("And?")
+        stored = await session.archive.restore(fork.identity)
+        former = await session.archive.restore(begun.identity)
+    assert [role_of(one) for one in stored.canisters][2:] == ["supervisor", "user", "assistant"]
+    assert stored.details.model == DEMO
+    assert former.details == replace(begun.history.details, name="kept")
+    assert list(former.canisters) == list(begun.canisters)
 
 
 async def test_optional_ensembles_that_lack_something_are_left_out() -> None:

@@ -35,7 +35,7 @@ from vibe_llms.controls import Controls
 from vibe_llms.conversations.conversation import Conversation
 from vibe_llms.conversations.history import History
 from vibe_llms.conversations.outputs import OutputType
-from vibe_llms.conversations.prompts import Prompt, read_prompt
+from vibe_llms.conversations.prompts import Prompt, is_instructed, read_prompt
 from vibe_llms.conversations.settings import ConversationSettings, Services
 from vibe_llms.conversations.tools import Tool, Toolbox
 from vibe_llms.costs import Cost, estimate_cost
@@ -50,7 +50,7 @@ from vibe_llms.invocation.invokers import Invoker, gather_invokers
 from vibe_llms.invocation.questions import Elicitor
 from vibe_llms.keys import KeyVault
 from vibe_llms.messages.canisters import Canister, SupervisorCanister, Turn
-from vibe_llms.messages.contents import Reference, TextualContent
+from vibe_llms.messages.contents import Reference
 from vibe_llms.providers.interfaces import Model
 from vibe_llms.providers.provider_pool import ImportGuard, Providers, ProviderStatus, unguarded
 from vibe_llms.providers.spending import Spending
@@ -189,7 +189,7 @@ class Session:
         given = self._settle_agent(agent, variables)
         chosen = await self._choose_for(given, model, event_handler)
         canisters = [*read_prompt(history)]
-        if supervisor is None and not _is_instructed(canisters, given.supervisor):
+        if supervisor is None and not is_instructed(canisters, given.supervisor):
             supervisor = given.supervisor
         if supervisor:
             canisters = [*read_prompt(SupervisorCanister.from_text(supervisor)), *canisters]
@@ -229,7 +229,8 @@ class Session:
         """A stored conversation, by its identity, a prefix of at least 4 characters, or its name.
 
         It continues with its own model unless you give another. The instructions of an `agent` are
-        added to the history if they are not in it. The rest is as in `begin`.
+        said with the next message if they are not in the history. The rest is as in `begin`.
+        Nothing is stored before the next message is.
         """
         self._require_open()
         given = self._settle_agent(agent, variables)
@@ -241,7 +242,7 @@ class Session:
         chosen = await self._choose(model or history.details.model or None, event_handler)
         address = f"{chosen.provider}/{chosen.name}"
         if model is not None and address != history.details.model:
-            await history.revise(model=address)
+            history.choose(address)
         settings = await self._produce_settings(
             *(chosen, invokers, ensembles, controls, event_handler, tool_mode, hooks),
             collections=collections,
@@ -250,10 +251,8 @@ class Session:
             variables=variables or {},
             conversation=identity,
         )
-        resumed = Conversation(history, settings, self._enter)
-        if not _is_instructed(history.canisters, given.supervisor):
-            await resumed.add(SupervisorCanister.from_text(given.supervisor))
-        return resumed
+        settings = replace(settings, supervisor=given.supervisor)
+        return Conversation(history, settings, self._enter)
 
     @overload
     async def start(
@@ -644,6 +643,8 @@ class Session:
 
         recipe = record.recipe
         history = await produce_history(self.archive, record)
+        if recipe.model != history.details.model:
+            history.choose(recipe.model)
         agent = Agent(name="")
         if (name := history.details.agent) in survey_names(self.configuration):
             # The rest of what it says is in the recipe, and in the history.
@@ -748,18 +749,6 @@ def _produce_notifier(handler: EventHandler, conversation: str) -> Callable[[str
         handler(NoticeEvent(notice=Notice("ensemble", text), conversation=conversation))
 
     return notify
-
-
-def _is_instructed(canisters: Iterable[Canister], supervisor: str) -> bool:
-    """Whether a history contains some instructions, if there are any; the archive may hold them."""
-    if not supervisor:
-        return True
-    stored = TextualContent(Reference.from_bytes(supervisor.encode()))
-    return any(
-        isinstance(canister, SupervisorCanister)
-        and canister.contents in ((TextualContent(supervisor),), (stored,))
-        for canister in canisters
-    )
 
 
 @asynccontextmanager

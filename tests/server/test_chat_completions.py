@@ -159,6 +159,30 @@ async def test_a_history_that_is_not_ours_begins_a_conversation(served: Served) 
     assert summary.messages == 4
 
 
+async def test_an_agent_with_other_instructions_goes_on_in_the_same_conversation(
+    home: Path,
+) -> None:
+    messages: Messages = []
+    for name, supervisor in (("ada", "Write code."), ("bob", "Write tests.")):
+        agents = {"coder": {"model": "scripted/demo", "supervisor": supervisor}}
+        async with (
+            serving(home, keys=False, agents=agents) as served,
+            served.openai(name) as client,
+        ):
+            for prompt in ("Hello", "Again"):
+                messages.append({"role": "user", "content": prompt})
+                reply = await client.chat.completions.create(model="coder", messages=messages)
+                text = str(reply.choices[0].message.content)
+                messages.append({"role": "assistant", "content": text})
+    async with serving(home, keys=False) as served, served.http() as http:
+        (listed,) = (await http.get("/api/conversations")).json()["conversations"]
+        stored = (await http.get(f"/api/conversations/{listed['id']}")).json()["messages"]
+    turn = ["user", "assistant"]
+    assert [one["role"] for one in stored] == [
+        *("supervisor", *turn, *turn, "supervisor", *turn, *turn)
+    ]
+
+
 async def test_an_agent_is_a_model(home: Path) -> None:
     row = {"model": "scripted/demo", "supervisor": "You are a coder."}
     async with serving(home, agents={"coder": row}) as served, served.openai() as client:

@@ -84,7 +84,8 @@ async def read_events(
 
 async def ask(client: openai.AsyncOpenAI, script: str, text: str = "Go on.", **options: Any) -> Any:
     """A response of a script."""
-    return await client.responses.create(model=f"scripted/{script}", input=text, **options)
+    options = {"model": f"scripted/{script}", **options}
+    return await client.responses.create(input=text, **options)
 
 
 async def conversations(served: Served) -> list[list[str]]:
@@ -179,6 +180,31 @@ async def test_a_response_continues_another_or_forks(scripted: Served) -> None:
         ["One?", TEXT, "Other?", TEXT],
         ["One?", TEXT, "Two?", TEXT, "Three?", TEXT],
     ]
+
+
+async def test_a_response_goes_on_with_an_agent_in_the_same_conversation(home: Path) -> None:
+    home.mkdir()
+    (home / "talk.toml").write_text(SCRIPTS["talk"])
+    rows = {"scripted": {"scripts": {"talk": str(home / "talk.toml")}}}
+    coder = {"model": "scripted/talk", "supervisor": "Write code.", "ensembles": ["memory"]}
+    clash = {"type": "function", "name": "memory__search_memories", "parameters": {}}
+    async with (
+        serving(home, providers=rows, agents={"coder": coder}) as served,
+        served.http() as http,
+        served.openai() as client,
+    ):
+        first = await ask(client, "talk", model="scripted/demo")
+        going = {"model": "coder", "previous_response_id": first.id, "input": "And?"}
+        refused = await http.post("/v1/responses", json={"tools": [clash], **going})
+        assert refused.status_code == 400
+        # What was refused has left nothing.
+        assert await conversations(served) == [["Go on.", first.output_text]]
+        second = await client.responses.create(**going)
+        (listed,) = (await http.get("/api/conversations")).json()["conversations"]
+        stored = (await http.get(f"/api/conversations/{listed['id']}")).json()["messages"]
+    assert second.output_text == TEXT
+    roles = [one["role"] for one in stored]
+    assert roles == ["user", "assistant", "supervisor", "user", "assistant"]
 
 
 async def test_a_call_of_the_client_is_answered_in_the_next_response(scripted: Served) -> None:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from vibe_llms.controls import Controls
 from vibe_llms.conversations.history import History, finish, has_reply, locate, start_of_turn
 from vibe_llms.conversations.outputs import OutputForm, OutputType, produce_form
-from vibe_llms.conversations.prompts import Prompt, apply_template, read_prompt
+from vibe_llms.conversations.prompts import Prompt, apply_template, is_instructed, read_prompt
 from vibe_llms.conversations.settings import (
     ConversationSettings,
     TurnMemo,
@@ -375,7 +375,8 @@ class Conversation:
         model, tools = self._settings.settle(self._settings.invokers)
         instructions = self._memo.instruct(self._settings.toolbox.instruct(tools))
         documents = self._memo.documents
-        messages = [*instructions, *documents.apply(model, self._history.canisters)]
+        history = [*self._history.canisters, *self._missing_instructions()]
+        messages = [*instructions, *documents.apply(model, history)]
         return await model.count_tokens(messages, tools, self._history.load)
 
     async def preview(
@@ -404,9 +405,20 @@ class Conversation:
         await self.cancel()
 
     def read_prompt(self, prompt: Prompt | None) -> Sequence[Canister]:
-        """The messages of a prompt, as the template of its agent writes them."""
-        said, template = read_prompt(prompt), self._settings.template
-        return said if template is None else apply_template(said, template)
+        """The messages of a prompt, as its agent has them: by its template, with its instructions.
+
+        Instructions that the history has are not said again.
+        """
+        said, settings = read_prompt(prompt), self._settings
+        if settings.template is not None:
+            said = apply_template(said, settings.template)
+        return [*self._missing_instructions(), *said]
+
+    def _missing_instructions(self) -> Sequence[SupervisorCanister]:
+        supervisor = self._settings.supervisor
+        if is_instructed(self._history.canisters, supervisor):
+            return ()
+        return [SupervisorCanister.from_text(supervisor)]
 
     def _start(self, request: TurnRequest) -> RunningTurn:
         run = TurnRun(self._history, self._settings, request, self._memo)

@@ -62,6 +62,8 @@ class History:
         self.identity = identity or produce_conversation_identity()
         self.canisters = list(canisters)
         self._stored = stored
+        #: The model that it continues with, where the archive names another.
+        self._chosen = ""
         # Results of parallel calls arrive together; they are appended one after the other.
         self._lock = asyncio.Lock()
 
@@ -131,7 +133,8 @@ class History:
             if self._stored:
                 raise
             return
-        self.details, self.canisters = restored.details, list(restored.canisters)
+        self._adopt(restored.details)
+        self.canisters = list(restored.canisters)
         self._stored = True
 
     async def fork(self, at: int, *, name: str = "") -> History:
@@ -168,6 +171,15 @@ class History:
         await self.revise(name=former, superseded_by=twin.identity)
         return twin
 
+    def choose(self, model: str) -> None:
+        """Name the model that it continues with; that is stored with the next message."""
+        self.details = msgspec.structs.replace(self.details, model=model)
+        if self._stored:
+            self._chosen = model
+
+    def _adopt(self, details: Details) -> None:
+        self.details = msgspec.structs.replace(details, model=self._chosen or details.model)
+
     async def withdraw(self, at: int, notify: Notifier, reason: str) -> None:
         """Continue in a fork of the canisters before the index `at`; the rest stays stored.
 
@@ -190,7 +202,9 @@ class History:
         changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
         async with self._lock:
             if self.archive is not None and self._stored:
-                self.details = await self.archive.revise(self.identity, **changes)
+                if model is not None:
+                    self._chosen = ""
+                self._adopt(await self.archive.revise(self.identity, **changes))
                 return
             self.details = msgspec.structs.replace(self.details, **changes)
 
@@ -224,10 +238,13 @@ class History:
             return ()
         if self.details.superseded_by:
             # A continued conversation is listed again.
-            self.details = await archive.revise(self.identity, superseded_by="")
+            self._adopt(await archive.revise(self.identity, superseded_by=""))
         after = self.canisters[-1].identity if self.canisters else None
         kept, notices = await archive.append(self.identity, canisters, after=after)
         self.canisters += kept
+        if self._chosen:
+            self.details = await archive.revise(self.identity, model=self._chosen)
+            self._chosen = ""
         return notices
 
     async def _leave(self, archive: Archive, error: StorageError | ConversationNotFound) -> Notice:
@@ -258,7 +275,7 @@ class History:
 
     def _continue_in(self, twin: History, reason: str) -> Notice:
         self.identity, self.details, self._stored = twin.identity, twin.details, twin._stored
-        self.canisters = twin.canisters
+        self.canisters, self._chosen = twin.canisters, ""
         return Notice("fork", f"{reason}; this one continues as {twin.identity}, a fork")
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 from msgspec.structs import replace
 
 from vibe_llms.exceptions import RequestError
-from vibe_llms.messages.canisters import Canister, UserCanister
+from vibe_llms.messages.canisters import Canister, SupervisorCanister, UserCanister
 from vibe_llms.messages.codecs import repair_canister
-from vibe_llms.messages.contents import Content, TextualContent
+from vibe_llms.messages.contents import Content, Reference, TextualContent
 
 #: Text, contents, whole canisters, or several of these.
 Prompt: TypeAlias = str | Content | Canister | Sequence[str | Content | Canister]
@@ -55,6 +55,18 @@ def apply_template(
     return tuple(
         _rewrite(canister, template) if isinstance(canister, UserCanister) else canister
         for canister in said
+    )
+
+
+def is_instructed(canisters: Iterable[Canister], supervisor: str) -> bool:
+    """Whether a history contains some instructions, if there are any; the archive may hold them."""
+    if not supervisor:
+        return True
+    stored = TextualContent(Reference.from_bytes(supervisor.encode()))
+    return any(
+        isinstance(canister, SupervisorCanister)
+        and canister.contents in ((TextualContent(supervisor),), (stored,))
+        for canister in canisters
     )
 
 

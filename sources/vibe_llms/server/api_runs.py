@@ -181,6 +181,7 @@ async def _open_conversation(space: UserSpace, order: RunOrder) -> Conversation:
     identity = await access_conversation(space, order.conversation)
     if order.model is not None:
         agent, model = await space.resolve_model(order.model)
+        model = model or space.find_model(agent)
     else:
         begun_with = (await space.archive.restore(identity)).details.agent
         agent, model = space.find_agent(begun_with), None

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from vibe_llms.events import Event
 from vibe_llms.exceptions import ConversationBusy, RunNotFound
+from vibe_llms.invocation.execution import INTERRUPTED
 from vibe_llms.messages.canisters import (
     Canister,
     InvocationCanister,
@@ -22,6 +23,7 @@ from vibe_llms.messages.canisters import (
     SupervisorCanister,
     Turn,
 )
+from vibe_llms.messages.contents import TextualContent
 from vibe_llms.messages.identities import produce_identity
 from vibe_llms.runs.events import (
     AnswerRequested,
@@ -59,6 +61,7 @@ from vibe_llms.server.turns import Outcome, ServedTurn, TurnOrder, count_tokens
 
 #: How long the answer to a cancellation waits for the end of the turn.
 _CANCEL_SECONDS = 5.0
+_NOT_RUN = "The call was not run: the user cancelled it while it waited."
 
 
 class ResponseQuery(Struct):
@@ -245,10 +248,15 @@ async def _read_continuation(
             param="previous_response_id",
         )
     answered = {one.invocation for one in turn.canisters if isinstance(one, ResultCanister)}
-    open_calls = {
-        name_call(one.identity): one.identity
+    unanswered = [
+        one
         for one in turn.canisters
         if isinstance(one, InvocationCanister) and one.identity not in answered
+    ]
+    # The agent's own calls are none of the client's to answer.
+    declared = {one.name for one in record.recipe.declared}
+    open_calls = {
+        name_call(one.identity): one.identity for one in unanswered if one.name in declared
     }
     model = request.model or _read_origin(earlier).model
     order = read_order(request, model, open_calls)
@@ -258,7 +266,29 @@ async def _read_continuation(
             "each open call must be answered once; open are: " + (", ".join(open_calls) or "none"),
             param="input",
         )
+    cut_off = [one for one in unanswered if one.name not in declared]
+    order = replace(order, said=[*await _close_calls(earlier, cut_off), *order.said])
     return record.conversation, turn.canisters[-1].identity, order
+
+
+async def _close_calls(run: Run, calls: Sequence[InvocationCanister]) -> Sequence[ResultCanister]:
+    """The results of calls of the agent that the end of its run cut off."""
+    if not calls:
+        return ()
+    waited = {one.invocation for one in await run.survey_approvals() if one.allowed is None}
+    waited |= {
+        one.invocation
+        for one in await run.survey_questions()
+        if one.answer is None and not one.held
+    }
+    return [
+        ResultCanister(
+            (TextualContent(_NOT_RUN if one.identity in waited else INTERRUPTED),),
+            invocation=one.identity,
+            failed=True,
+        )
+        for one in calls
+    ]
 
 
 async def _access(space: UserSpace, identity: str, param: str | None = None) -> Run:

@@ -166,6 +166,10 @@ class UserSpace:
         """The agent of this name, if there is one now."""
         return name if name in self._agents else None
 
+    def find_model(self, agent: str | None) -> str | None:
+        """The model that an agent names, if it is one that does."""
+        return self.session.access_agent(agent).model or None if agent else None
+
     def uses_memory(self, agent: str | None, model: str | None) -> bool | None:
         """Whether a turn recalls and remembers: as the agent says, or as chats do.
 

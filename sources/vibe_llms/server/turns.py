@@ -138,28 +138,27 @@ class ServedTurn:
         # Models may change within a conversation; an agent has histories of its own.
         chain = Chain(agent or "")
         chain.extend(past)
-        found = None
-        if order.store and past:
-            found = await _find(space, order, (agent, model), past, prompt, chain.value)
-        made = True
-        if found is None:
-            conversation = await space.session.begin(
-                model,
-                agent=agent,
-                history=[*restore_states(past, order.states)] or None,
-                invokers=order.tools,
-                controls=order.controls,
-                memory=space.uses_memory(agent, model),
-                save=order.store,
-            )
-        else:
-            conversation, prompt, made = found
-        chain.extend(order.said[split:])
-        extra = instruct(space, order, conversation)
-        return cls(
-            *(space, replace(order, controls=extra[1]), conversation, [*extra[0], *prompt], chain),
-            begun=made,
+        place = space.continuations.find(chain.value) if order.store and past else None
+        chain.extend(prompt)
+        if place is not None:
+            # What it is a continuation of may be gone.
+            with suppress(*_GONE):
+                found = await _resume(space, order, (agent, model), place.conversation)
+                said = _continue(past, prompt, found.canisters, place)
+                if said is not None:
+                    return await cls._follow(space, order, found, said, chain, place.canister)
+        conversation = await space.session.begin(
+            model,
+            agent=agent,
+            history=[*restore_states(past, order.states)] or None,
+            invokers=order.tools,
+            controls=order.controls,
+            memory=space.uses_memory(agent, model),
+            save=order.store,
         )
+        extra, controls = instruct(space, order, conversation)
+        order = replace(order, controls=controls)
+        return cls(space, order, conversation, [*extra, *prompt], chain, begun=True)
 
     def stream(self) -> EventStream[None]:
         """The turn as events."""
@@ -181,17 +180,23 @@ class ServedTurn:
         """
         await check_addresses(order.said, space.settings.media_hosts)
         agent, model = await _resolve(space, order.model)
-        found = await space.session.resume(
-            conversation,
-            agent=agent,
-            model=model,
-            invokers=order.tools,
-            controls=order.controls,
-            memory=space.uses_memory(agent, model),
-        )
+        found = await _resume(space, order, (agent, model), conversation)
+        return await cls._follow(space, order, found, order.said, Chain(agent or ""), last)
+
+    @classmethod
+    async def _follow(
+        cls,
+        space: UserSpace,
+        order: TurnOrder,
+        found: Conversation,
+        said: Sequence[Canister],
+        chain: Chain,
+        last: str,
+    ) -> ServedTurn:
+        # Refused before anything is stored, such as a fork.
         extra, controls = instruct(space, order, found)
         order = replace(order, controls=controls)
-        served = cls(space, order, found, [*extra, *order.said], Chain(agent or ""), begun=False)
+        served = cls(space, order, found, [*extra, *said], chain, begun=False)
         return served if found.canisters[-1].identity == last else await served.fork(last)
 
     async def fork(self, last: str) -> ServedTurn:
@@ -426,42 +431,30 @@ async def _resolve(space: UserSpace, name: str) -> tuple[str | None, str | None]
     return agent, model
 
 
-async def _find(
-    space: UserSpace,
-    order: TurnOrder,
-    named: tuple[str | None, str | None],
-    past: Sequence[Canister],
-    prompt: Sequence[Canister],
-    chain: bytes,
-) -> tuple[Conversation, Sequence[Canister], bool] | None:
-    """The stored conversation that the past is the beginning of, and what is new.
+async def _resume(
+    space: UserSpace, order: TurnOrder, named: tuple[str | None, str | None], conversation: str
+) -> Conversation:
+    """A stored conversation with the agent or the model that the client names."""
+    agent, model = named
+    return await space.session.resume(
+        conversation,
+        agent=agent,
+        model=model or space.find_model(agent),
+        invokers=order.tools,
+        controls=order.controls,
+        memory=space.uses_memory(agent, model),
+    )
 
-    It may be a fork, made for what is new; the last value says so.
-    """
-    place = space.continuations.find(chain)
-    if place is None:
-        return None
-    try:
-        conversation = await space.session.resume(
-            place.conversation,
-            agent=named[0],
-            model=named[1],
-            invokers=order.tools,
-            controls=order.controls,
-            memory=space.uses_memory(*named),
-        )
-        forked = conversation.canisters[-1].identity != place.canister
-        if forked:
-            conversation = await conversation.fork(place.canister, open_calls=True)
-    except _GONE:
-        return None
-    paired = _pair(past, prompt, conversation.canisters)
-    if paired is None:
-        return None
-    if hash_system(past) != place.system:
-        system = [one for one in past if isinstance(one, SupervisorCanister)]
-        paired = [*system, *paired]
-    return conversation, paired, forked
+
+def _continue(
+    past: Sequence[Canister], prompt: Sequence[Canister], stored: Sequence[Canister], place: Place
+) -> Sequence[Canister] | None:
+    """What is new of a history whose past is stored up to a place; `None` if it does not fit."""
+    ends = [number for number, one in enumerate(stored, 1) if one.identity == place.canister]
+    paired = _pair(past, prompt, stored[: ends[0]]) if ends else None
+    if paired is None or hash_system(past) == place.system:
+        return paired
+    return [*(one for one in past if isinstance(one, SupervisorCanister)), *paired]
 
 
 def _pair(
@@ -469,14 +462,18 @@ def _pair(
 ) -> Sequence[Canister] | None:
     """The prompt, with results of the calls as they are stored rather than as they were sent.
 
-    `None` if fewer calls are open in what is stored, such as after another answer to them.
+    Only calls that the client was shown are answered, never those of the agent. `None` if fewer
+    calls are open in what is stored, such as after another answer to them.
     """
+    shown = {one.name for one in past if isinstance(one, InvocationCanister)}
     sent = [one.identity for one in past if isinstance(one, InvocationCanister)]
     answered = {one.invocation for one in stored if isinstance(one, ResultCanister)}
     kept = [
         one.identity
         for one in stored
-        if isinstance(one, InvocationCanister) and one.identity not in answered
+        if isinstance(one, InvocationCanister)
+        and one.name in shown
+        and one.identity not in answered
     ]
     results = sum(isinstance(one, ResultCanister) for one in prompt)
     if min(len(sent), len(kept)) < results:
