@@ -16,7 +16,7 @@ from tests.fakes.interfaces import VENDORS, RecordedInterface, asked
 from tests.faults import turning
 from vibe_llms.configuration import StorageSettings, StreamSettings, ToolMode
 from vibe_llms.controls import Controls
-from vibe_llms.conversations import turns
+from vibe_llms.conversations.calls import CallLimits
 from vibe_llms.events import (
     Event,
     InvocationStartedEvent,
@@ -278,13 +278,13 @@ async def test_no_loop_goes_beyond_a_limit(rounds: Callable[[int, int], int]) ->
 
 
 async def test_that_check_sees_a_limit_that_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = turns.CallLimits.count
+    whole = CallLimits.count
 
     def forget(self: Any, calls: Sequence[InvocationCanister]) -> str:
         limit = whole(self, calls)
         return limit if "max-rounds" in limit else ""
 
-    monkeypatch.setattr(turns.CallLimits, "count", forget)
+    monkeypatch.setattr(CallLimits, "count", forget)
     with pytest.raises(AssertionError):
         await check_loops(60)
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from functools import partial
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from itertools import groupby
 from operator import attrgetter
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from vibe_llms.configuration import ToolSettings
 from vibe_llms.controls import Controls, leave_choice
+from vibe_llms.conversations.calls import TurnCalls, is_tainted, runs_elsewhere
 from vibe_llms.conversations.context_window import (
     check_context_window,
     estimate_tokens,
@@ -21,7 +20,6 @@ from vibe_llms.conversations.context_window import (
 )
 from vibe_llms.conversations.corrections import (
     describe_correction,
-    find_last_message,
     is_correction,
     write_correction,
 )
@@ -45,11 +43,7 @@ from vibe_llms.exceptions import (
     RequestError,
 )
 from vibe_llms.hooks import HookRequest
-from vibe_llms.invocation.asking import ask
-from vibe_llms.invocation.execution import Execution, execute
-from vibe_llms.invocation.invokers import Invoker, find_invoker, gather_invokers, name_tools
-from vibe_llms.invocation.questions import answer_call, decline
-from vibe_llms.invocation.reuse import reuse_result
+from vibe_llms.invocation.invokers import Invoker, gather_invokers, name_tools
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
@@ -106,17 +100,19 @@ class TurnRun:
         #: The prompt while it is being kept, and the task that keeps it.
         self._pending: Sequence[Canister] = ()
         self._keeping: asyncio.Task[None] | None = None
-        self._limits = CallLimits(settings.services.tools)
         self._default_controls = settings.default_controls
         self._limiter = settings.services.access_limiter(settings.model)
         self._spending = settings.services.access_spending(settings.budgets)
         self._output: object = None
         self._vouched: set[str] = set()
-        #: The results of calls that asked the user.
-        self._answers: dict[str, ResultCanister] = {}
         self._counts = True
-        self._invoking = self._suspending = False
+        self._suspending = False
         self._record = request.record
+        self._calls = TurnCalls(
+            *(history, settings, memo, self._dispatcher, self._record),
+            is_tainted=self._is_tainted,
+            keep=self._keep,
+        )
         if self._record is not None and self._record.resumed:
             self._rejoin(self._record)
 
@@ -173,7 +169,7 @@ class TurnRun:
         is not kept: the run asks for it again.
         """
         self._suspending = True
-        return not self._invoking
+        return not self._calls.running
 
     @property
     def handover(self) -> Handover:
@@ -255,21 +251,6 @@ class TurnRun:
             self._invokers = self._dispatcher.invokers = self._settings.invokers
             self._instructions = self._memo.instruct(toolbox.instruct(self._invokers.values()))
 
-    @contextmanager
-    def _offered_documents(self) -> Iterator[None]:
-        """Let the tools that read documents know those of this conversation while calls run."""
-        settings, identity = self._settings, self._history.identity
-        attached, access = self._memo.documents.attached, settings.services.access_documents
-        if access is None or not (attached or settings.collections):
-            yield
-            return
-        service = access()
-        service.offer(identity, attached, settings.collections, self._history.load)
-        try:
-            yield
-        finally:
-            service.withdraw(identity)
-
     async def _settle(self) -> None:
         """Choose how tools are offered, once it is known what the model can do."""
         if self._inquiring is not None:
@@ -334,14 +315,14 @@ class TurnRun:
             runs = calls and reason in (StopReason.INVOCATIONS, StopReason.FINISHED)
             if not runs and reason != StopReason.PAUSED:
                 return reason
-            own = [call for call in calls if not self._runs_elsewhere(call)]
-            limit = self._limits.count(own)
+            own = [call for call in calls if not runs_elsewhere(call, self._invokers)]
+            limit = self._calls.limits.count(own)
             unanswered = [call for call in own if call.identity not in answered]
             if limit:
                 await self._refuse(unanswered, limit)
                 if len(own) == len(calls):
                     return StopReason.LIMIT
-            elif unanswered and await self._invoke(unanswered):
+            elif unanswered and await self._calls.run(unanswered):
                 return StopReason.SUSPENDED
             if len(own) < len(calls):
                 return StopReason.INVOCATIONS
@@ -373,12 +354,12 @@ class TurnRun:
             ending = reply[-1].ending
             calls = [one for one in reply if isinstance(one, InvocationCanister)]
             if calls or (ending is not None and ending.reason == StopReason.PAUSED):
-                self._limits.count(calls)
+                self._calls.limits.count(calls)
         if not last or isinstance(self._added[-1], UserCanister):
             return (), set()
         calls = [one for one in last if isinstance(one, InvocationCanister)]
         if calls and {one.identity for one in calls} <= answered:
-            self._limits.count(calls)
+            self._calls.limits.count(calls)
             return (), set()
         return last, answered
 
@@ -490,92 +471,15 @@ class TurnRun:
             return limited(None)
         return limited(self._limiter, estimate_tokens(reversed(self._messages)))
 
-    async def _invoke(self, calls: Sequence[InvocationCanister]) -> Sequence[InvocationCanister]:
-        """Run calls; returns those that have to wait for a decision."""
-        tools = self._settings.services.tools
-        execution = Execution(
-            invokers=self._invokers,
-            event_handler=self._dispatcher,
-            keep=self._keep,
-            admit=self._admit,
-            reuse=self._reuse,
-            conversation=self._history.identity,
-            timeout_seconds=tools.timeout_seconds,
-            parallel=tools.parallel,
-            shown_bytes=tools.shown_bytes,
-            kept_bytes=tools.kept_bytes,
-            tracer=self._settings.tracer,
-        )
-        if (record := self._record) is not None:
-            ask = partial(record.ask, holds=True)
-            execution = replace(execution, begin=record.begin_call, ask=ask)
-        self._invoking = True
-        try:
-            with self._offered_documents():
-                return await execute(calls, execution)
-        finally:
-            self._invoking = False
-
-    async def _admit(self, invocation: InvocationCanister, invoker: Invoker) -> str:
-        refusal = await self._settings.services.gatekeeper.admit(
-            invocation,
-            invoker,
-            tainted=self._is_tainted(),
-            conversation=self._history.identity,
-            approver=None if self._record is None else self._record.decide,
-        )
-        if refusal or invoker.question is None:
-            return refusal
-        request = invoker.question(invocation.parsed or {})
-        elicitor = self._settings.services.elicitor
-        if self._record is not None:
-            answer = await self._record.ask(invocation, request, holds=False)
-        elif elicitor is not None and elicitor is not decline:
-            answer = await ask(elicitor, request)
-        else:
-            return "No user can be asked now."
-        self._answers[invocation.identity] = answer_call(invocation, answer)
-        return ""
-
-    def _reuse(self, invocation: InvocationCanister, invoker: Invoker) -> ResultCanister | None:
-        if invoker.question is not None:
-            return self._answers[invocation.identity]
-        return reuse_result(invocation, invoker, self._history.canisters, self._invokers)
-
     def _is_tainted(self) -> bool:
-        """Whether there is untrusted text since the user's last message, or a reply is a claim.
-
-        Untrusted are documents, and results from outside and of tools that did not run here.
-        """
-        history = self._history.canisters[: self._start]
-        if self._settings.claims and any(
-            isinstance(one, ReplyCanister) and one.provenance is None for one in history
-        ):
-            return True
-        asked = any(isinstance(one, UserCanister) for one in self._prompt)
-        earlier = () if asked else history[find_last_message(history) or 0 :]
-        for canister in earlier:
-            tool = find_invoker(self._invokers, getattr(canister, "name", ""))
-            if isinstance(canister, InvocationCanister) and (tool is None or tool.outside):
-                return True
-        outside = {
-            canister.identity
-            for canister in self._added
-            if isinstance(canister, InvocationCanister)
-            and (tool := find_invoker(self._invokers, canister.name)) is not None
-            and tool.outside
-        }
-        # Results in the prompt are of tools that did not run here.
-        outside |= {one.invocation for one in self._prompt if isinstance(one, ResultCanister)}
-        return any(
-            (isinstance(canister, DocumentCanister) and canister.identity not in self._vouched)
-            or (isinstance(canister, ResultCanister) and canister.invocation in outside)
-            for canister in self._added
+        return is_tainted(
+            self._history.canisters[: self._start],
+            self._prompt,
+            self._added,
+            self._invokers,
+            vouched=self._vouched,
+            claims=self._settings.claims,
         )
-
-    def _runs_elsewhere(self, call: InvocationCanister) -> bool:
-        tool = find_invoker(self._invokers, call.name)
-        return tool is not None and tool.elsewhere
 
     def _report_blocked(self) -> None:
         """Report once which tools are blocked until the user reviews them."""
@@ -689,33 +593,6 @@ class Handover(Struct, frozen=True):
 
     request: TurnRequest
     vouched: frozenset[str]
-
-
-class CallLimits:
-    """Counts the tool calls of one turn, and knows when they are too many."""
-
-    def __init__(self, tools: ToolSettings) -> None:
-        self._tools = tools
-        self._rounds = 0
-        self._calls = 0
-        self._repeats = 0
-        self._previous = ("", "")
-
-    def count(self, calls: Sequence[InvocationCanister]) -> str:
-        """Which limit forbids another round, in words; empty if none does."""
-        self._rounds += 1
-        self._calls += len(calls)
-        if self._rounds > self._tools.max_rounds:
-            return f"the turn has had {self._tools.max_rounds} rounds of tool calls (max-rounds)"
-        if self._calls > self._tools.max_calls:
-            return f"the turn has had {self._tools.max_calls} tool calls (max-calls)"
-        for call in calls:
-            this = (call.name, call.arguments)
-            self._repeats = self._repeats + 1 if this == self._previous else 1
-            self._previous = this
-            if self._repeats >= self._tools.identical_calls:
-                return f"{call.name!r} was called {self._repeats} times alike (identical-calls)"
-        return ""
 
 
 def _check_choice(controls: Controls, tools: Mapping[str, Invoker], model: Model) -> None:

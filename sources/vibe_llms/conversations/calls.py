@@ -1,0 +1,198 @@
+"""The calls of one turn: how many there may be, whether each may run, and their results."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+
+from msgspec.structs import replace
+
+from vibe_llms.configuration import ToolSettings
+from vibe_llms.conversations.corrections import find_last_message
+from vibe_llms.conversations.dispatcher import Dispatcher
+from vibe_llms.conversations.history import History
+from vibe_llms.conversations.settings import ConversationSettings, TurnMemo, TurnRecord
+from vibe_llms.invocation.asking import ask
+from vibe_llms.invocation.execution import Execution, execute
+from vibe_llms.invocation.invokers import Invoker, find_invoker
+from vibe_llms.invocation.questions import answer_call, decline
+from vibe_llms.invocation.reuse import reuse_result
+from vibe_llms.messages.canisters import (
+    Canister,
+    DocumentCanister,
+    InvocationCanister,
+    ReplyCanister,
+    ResultCanister,
+    UserCanister,
+)
+
+
+class TurnCalls:
+    """Runs the calls of one turn, with the tools that the `dispatcher` knows by then.
+
+    `is_tainted` says whether the turn has read untrusted text, and `keep` keeps results. `running`
+    is true while calls run.
+    """
+
+    def __init__(
+        self,
+        history: History,
+        settings: ConversationSettings,
+        memo: TurnMemo,
+        dispatcher: Dispatcher,
+        record: TurnRecord | None,
+        *,
+        is_tainted: Callable[[], bool],
+        keep: Callable[[Sequence[Canister]], Awaitable[None]],
+    ) -> None:
+        self._history = history
+        self._settings = settings
+        self._memo = memo
+        self._dispatcher = dispatcher
+        self._record = record
+        self._is_tainted = is_tainted
+        self._keep = keep
+        self.limits = CallLimits(settings.services.tools)
+        self.running = False
+        #: The results of calls that asked the user.
+        self._answers: dict[str, ResultCanister] = {}
+
+    async def run(self, calls: Sequence[InvocationCanister]) -> Sequence[InvocationCanister]:
+        """Run calls; returns those that have to wait for a decision."""
+        tools = self._settings.services.tools
+        execution = Execution(
+            invokers=self._dispatcher.invokers,
+            event_handler=self._dispatcher,
+            keep=self._keep,
+            admit=self._admit,
+            reuse=self._reuse,
+            conversation=self._history.identity,
+            timeout_seconds=tools.timeout_seconds,
+            parallel=tools.parallel,
+            shown_bytes=tools.shown_bytes,
+            kept_bytes=tools.kept_bytes,
+            tracer=self._settings.tracer,
+        )
+        if (record := self._record) is not None:
+            ask = partial(record.ask, holds=True)
+            execution = replace(execution, begin=record.begin_call, ask=ask)
+        self.running = True
+        try:
+            with self._offered_documents():
+                return await execute(calls, execution)
+        finally:
+            self.running = False
+
+    @contextmanager
+    def _offered_documents(self) -> Iterator[None]:
+        """Let the tools that read documents know those of this conversation while calls run."""
+        settings, identity = self._settings, self._history.identity
+        attached, access = self._memo.documents.attached, settings.services.access_documents
+        if access is None or not (attached or settings.collections):
+            yield
+            return
+        service = access()
+        service.offer(identity, attached, settings.collections, self._history.load)
+        try:
+            yield
+        finally:
+            service.withdraw(identity)
+
+    async def _admit(self, invocation: InvocationCanister, invoker: Invoker) -> str:
+        refusal = await self._settings.services.gatekeeper.admit(
+            invocation,
+            invoker,
+            tainted=self._is_tainted(),
+            conversation=self._history.identity,
+            approver=None if self._record is None else self._record.decide,
+        )
+        if refusal or invoker.question is None:
+            return refusal
+        request = invoker.question(invocation.parsed or {})
+        elicitor = self._settings.services.elicitor
+        if self._record is not None:
+            answer = await self._record.ask(invocation, request, holds=False)
+        elif elicitor is not None and elicitor is not decline:
+            answer = await ask(elicitor, request)
+        else:
+            return "No user can be asked now."
+        self._answers[invocation.identity] = answer_call(invocation, answer)
+        return ""
+
+    def _reuse(self, invocation: InvocationCanister, invoker: Invoker) -> ResultCanister | None:
+        if invoker.question is not None:
+            return self._answers[invocation.identity]
+        return reuse_result(invocation, invoker, self._history.canisters, self._dispatcher.invokers)
+
+
+class CallLimits:
+    """Counts the tool calls of one turn, and knows when they are too many."""
+
+    def __init__(self, tools: ToolSettings) -> None:
+        self._tools = tools
+        self._rounds = 0
+        self._calls = 0
+        self._repeats = 0
+        self._previous = ("", "")
+
+    def count(self, calls: Sequence[InvocationCanister]) -> str:
+        """Which limit forbids another round, in words; empty if none does."""
+        self._rounds += 1
+        self._calls += len(calls)
+        if self._rounds > self._tools.max_rounds:
+            return f"the turn has had {self._tools.max_rounds} rounds of tool calls (max-rounds)"
+        if self._calls > self._tools.max_calls:
+            return f"the turn has had {self._tools.max_calls} tool calls (max-calls)"
+        for call in calls:
+            this = (call.name, call.arguments)
+            self._repeats = self._repeats + 1 if this == self._previous else 1
+            self._previous = this
+            if self._repeats >= self._tools.identical_calls:
+                return f"{call.name!r} was called {self._repeats} times alike (identical-calls)"
+        return ""
+
+
+def runs_elsewhere(call: InvocationCanister, tools: Mapping[str, Invoker]) -> bool:
+    """Whether the program of the caller runs a call, and not this library."""
+    tool = find_invoker(tools, call.name)
+    return tool is not None and tool.elsewhere
+
+
+def is_tainted(
+    history: Sequence[Canister],
+    prompt: Sequence[Canister],
+    added: Sequence[Canister],
+    tools: Mapping[str, Invoker],
+    *,
+    vouched: Collection[str],
+    claims: bool,
+) -> bool:
+    """Whether there is untrusted text since the user's last message, or a reply is a claim.
+
+    Untrusted are documents, except those that are `vouched` for, and results from outside and of
+    tools that did not run here. `added` is the turn, which begins with the prompt, and `history`
+    is what was before. With `claims`, replies in it that no model has made are not trusted.
+    """
+    if claims and any(isinstance(one, ReplyCanister) and one.provenance is None for one in history):
+        return True
+    asked = any(isinstance(one, UserCanister) for one in prompt)
+    earlier = () if asked else history[find_last_message(history) or 0 :]
+    for canister in earlier:
+        tool = find_invoker(tools, getattr(canister, "name", ""))
+        if isinstance(canister, InvocationCanister) and (tool is None or tool.outside):
+            return True
+    outside = {
+        canister.identity
+        for canister in added
+        if isinstance(canister, InvocationCanister)
+        and (tool := find_invoker(tools, canister.name)) is not None
+        and tool.outside
+    }
+    # Results in the prompt are of tools that did not run here.
+    outside |= {one.invocation for one in prompt if isinstance(one, ResultCanister)}
+    return any(
+        (isinstance(canister, DocumentCanister) and canister.identity not in vouched)
+        or (isinstance(canister, ResultCanister) and canister.invocation in outside)
+        for canister in added
+    )
