@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import sqlite3
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -92,7 +91,7 @@ class RunFile:
         # One thread: its statements are in order, and the loop never waits for a disk.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="runs")
         self._waiting: list[_Job] = []
-        self._batch: asyncio.Future[None] | None = None
+        self._batch: Future[None] | None = None
         self._closed = False
 
     def exists(self) -> bool:
@@ -106,7 +105,7 @@ class RunFile:
         self._closed = True
         loop = asyncio.get_running_loop()
         while self._batch is not None:
-            await asyncio.wait([self._batch])
+            await asyncio.wait([asyncio.wrap_future(self._batch)])
 
         def work() -> None:
             if self._database is not None:
@@ -141,10 +140,17 @@ class RunFile:
     def _begin(self) -> None:
         jobs = [job for job in self._waiting if not job.done.done()]
         self._waiting.clear()
-        self._batch = asyncio.get_running_loop().run_in_executor(self._thread, self._work, jobs)
-        self._batch.add_done_callback(functools.partial(self._end, jobs))
+        loop = asyncio.get_running_loop()
 
-    def _end(self, jobs: Sequence[_Job], batch: asyncio.Future[None]) -> None:
+        def report(batch: Future[None]) -> None:
+            # Called in the thread, so that a busy loop hears of it in its next round, not later.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._end, jobs, batch)
+
+        self._batch = self._thread.submit(self._work, jobs)
+        self._batch.add_done_callback(report)
+
+    def _end(self, jobs: Sequence[_Job], batch: Future[None]) -> None:
         self._batch = None
         failure = batch.exception()
         for job in jobs:
