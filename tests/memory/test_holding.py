@@ -400,12 +400,12 @@ async def disturb(folder: Path, seed: int, *, seconds: float = 60) -> str:
         scope = chance.choice(SCOPES)
         match chance.choice(("add", "add", "search", "revise", "remove", "forget", "reindex")):
             case "add":
-                content = f"thing{seed}x{number} of {scope}"
+                content = f"thing{seed}x{number:02} of {scope}"
                 maybe.add(content)
                 entry = await memory.add(content, scope=scope, role=chance.choice(ROLES))
                 reported[entry.identity] = content
             case "search":
-                await memory.search(f"thing{seed}x{number // 2}", scopes=SCOPES)
+                await memory.search(f"thing{seed}x{number // 2:02}", scopes=SCOPES)
             case "reindex":
                 await memory.reindex()
             case kind if reported:
