@@ -21,6 +21,7 @@ from vibe_llms.messages.canisters import Canister, DocumentCanister, Turn, Usage
 from vibe_llms.providers.interfaces import Loader, Model, Notifier, ignore_notices, refuse_loading
 from vibe_llms.providers.provider_pool import Providers
 from vibe_llms.registries import Registry, Row
+from vibe_llms.storage.backends import Backend
 from vibe_llms.tracing import Tracer
 
 T = TypeVar("T")
@@ -105,9 +106,12 @@ class HookHost(Struct, frozen=True, kw_only=True):
     `providers` give models by their addresses, with their controls and limits;
     `produce_asker(model, output_tokens)` gives what asks one of them. `restore` gives the messages
     of a stored conversation, `load` the bytes of references. `notify` shows a notice outside of any
-    turn; any thread may call it. `tracer` records what the hook does.
+    turn; any thread may call it. `tracer` records what the hook does. `backend` keeps what belongs
+    to the `user`.
     """
 
+    backend: Backend
+    user: str
     providers: Providers
     produce_asker: Callable[[Model, int], Asker]
     restore: Callable[[str], Awaitable[Sequence[Canister]]]

@@ -114,6 +114,8 @@ class Session:
             import_guard=import_guard,
         )
         self.vault = vault or KeyVault(configuration.places.keys_file)
+        self._backend = backend or open_backend(configuration)
+        self._user = user
         self._host = EnsembleHost(
             elicitor=elicitor,
             ask_model=self._ask_model,
@@ -122,6 +124,8 @@ class Session:
             vault=self.vault,
             notify=self._notify,
             access_documents=self.access_documents,
+            backend=self._backend,
+            user=user,
         )
         self._ensembles = Ensembles(configuration, self._host)
         self._hook_runner = HookRunner(self._notify)
@@ -142,9 +146,7 @@ class Session:
         self._registered = gather_invokers(invokers)
         self._produce_runs = produce_runs
         self._budget_store = budget_store
-        self._backend = backend or open_backend(configuration)
         self._budgets: Budgets | None = None
-        self._user = user
         self._claims = claims
         self._runs: Runs | None = None
         self._conversations: WeakSet[Conversation] = WeakSet()
@@ -566,6 +568,8 @@ class Session:
 
     def _produce_memory(self) -> TurnHook:
         host = HookHost(
+            backend=self._backend,
+            user=self._user,
             providers=self._providers,
             produce_asker=self._produce_asker,
             restore=self._restore,

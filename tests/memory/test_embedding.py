@@ -25,7 +25,7 @@ from vibe_llms.memory.embedders.interfaces import Embedder
 from vibe_llms.memory.entries import GLOBAL, Role, Scope
 from vibe_llms.memory.index import ScopeIndex
 from vibe_llms.memory.retrieval import Recollection, RetrievalSettings
-from vibe_llms.memory.store import Store
+from vibe_llms.memory.store import IndexedStore
 from vibe_llms.memory.versions import Versions
 
 ALIKE = {"feline": "cat", "residence": "home", "vehicle": "car"}
@@ -414,7 +414,7 @@ async def test_what_another_process_forgets_while_its_vector_is_made_leaves_none
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
 ) -> None:
     assert not await keeps_what_another_forgot(tmp_path / "ours", fails=fails)
-    monkeypatch.setattr(Store, "forget_vectors", lambda *_: None)
+    monkeypatch.setattr(IndexedStore, "forget_vectors", lambda *_: None)
     assert await keeps_what_another_forgot(tmp_path / "theirs", fails=fails)
 
 

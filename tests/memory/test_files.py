@@ -14,7 +14,8 @@ import pytest
 from vibe_llms.exceptions import MemoryDamaged, MemoryInvalid, StorageError
 from vibe_llms.memory import files
 from vibe_llms.memory.entries import GLOBAL, LARGEST_BYTES, Entry, Role, Scope
-from vibe_llms.memory.files import MemoryFiles, identity_in
+from vibe_llms.memory.files import MemoryFiles
+from vibe_llms.memory.places import identity_in
 from vibe_llms.storage.files import TEMPORARY
 
 WHEN = datetime(2026, 5, 4, 10, 30, tzinfo=UTC)

@@ -27,7 +27,7 @@ from vibe_llms.memory.cross_loop_lock import CrossLoopLock
 from vibe_llms.memory.entries import GLOBAL, Entry, Role, Scope
 from vibe_llms.memory.files import MemoryFiles
 from vibe_llms.memory.index import ScopeIndex
-from vibe_llms.memory.store import Store
+from vibe_llms.memory.store import IndexedStore
 from vibe_llms.storage.locks import Patience
 
 ADA, BEN, TALK = Scope.of_user("ada"), Scope.of_user("ben"), Scope.of_conversation("c1")
@@ -84,13 +84,13 @@ async def test_one_lock_for_a_whole_memory_is_detected(
 ) -> None:
     lock = threading.Lock()
     for name in ("search", "carry_out", "survey"):
-        original = getattr(Store, name)
+        original = getattr(IndexedStore, name)
 
         def work(*arguments: Any, original: Callable[..., Any] = original) -> Any:
             with lock:
                 return original(*arguments)
 
-        monkeypatch.setattr(Store, name, work)
+        monkeypatch.setattr(IndexedStore, name, work)
     assert not await goes_on_in_parallel(tmp_path, seconds=1)
 
 

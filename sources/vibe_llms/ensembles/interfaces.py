@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 import msgspec
 from msgspec import Struct
 
-from vibe_llms.configuration import Budget, Configuration, Positive, Seconds
+from vibe_llms.configuration import LOCAL, Budget, Configuration, Positive, Seconds
 from vibe_llms.controls import Controls
 from vibe_llms.events import EventHandler, Notice
 from vibe_llms.invocation.approval import Gatekeeper
@@ -20,6 +20,7 @@ from vibe_llms.invocation.invokers import Approval, Invoker
 from vibe_llms.invocation.questions import Elicitor
 from vibe_llms.messages.canisters import Canister, InvocationCanister, Turn
 from vibe_llms.providers.interfaces import Model
+from vibe_llms.storage.backends import Backend
 
 if TYPE_CHECKING:
     from vibe_llms.documents.core import Documents
@@ -63,7 +64,7 @@ class EnsembleHost(Struct, frozen=True, kw_only=True):
     with a model; callers must call `admit` first, which returns why a call is not allowed.
     `ask_agent(request, event_handler)` runs one turn with an agent, whose events go to the handler.
     `notify` shows the user a message; any thread may call it. `access_documents` gives the
-    documents of the session.
+    documents of the session. `backend` keeps what belongs to the `user`.
     """
 
     elicitor: Elicitor | None = None
@@ -73,6 +74,8 @@ class EnsembleHost(Struct, frozen=True, kw_only=True):
     vault: Vault | None = None
     notify: Callable[[Notice], None] = lambda _: None
     access_documents: Callable[[], Documents] | None = None
+    backend: Backend | None = None
+    user: str = LOCAL
 
 
 class EnsembleConfiguration(Struct, frozen=True):

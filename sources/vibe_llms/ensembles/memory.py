@@ -21,6 +21,7 @@ from vibe_llms.memory.secrets import holds_secret
 from vibe_llms.memory.settings import produce_memory, read_memory_settings
 from vibe_llms.memory.words import split_words
 from vibe_llms.messages.contents import TextualContent
+from vibe_llms.storage.backends import open_backend
 
 INSTRUCTIONS = """\
 You have a long-term memory of the user that outlasts this conversation. Its tools are
@@ -61,7 +62,11 @@ class MemoryEnsemble:
         self._user = Scope.of_user(self._settings.user)
         notify = configuration.host.notify
         self._memory: Memory = produce_memory(
-            whole, self._settings, notify=lambda text: notify(Notice("memory", text))
+            whole,
+            self._settings,
+            backend=configuration.host.backend or open_backend(whole),
+            user=configuration.host.user,
+            notify=lambda text: notify(Notice("memory", text)),
         )
         self._invokers: tuple[Invoker, ...] = ()
 

@@ -6,12 +6,12 @@ here, to the current files, while the scope is held.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
 from vibe_llms.memory.entries import Entry, Role, Scope, check_entry
-from vibe_llms.memory.files import DELETED, MemoryFiles
 from vibe_llms.memory.index import ScopeIndex
+from vibe_llms.memory.interfaces import MemoryStore
+from vibe_llms.memory.places import DELETED
 from vibe_llms.memory.records import IndexRecord
 
 
@@ -23,7 +23,7 @@ class HeldScope:
     entries that were found, and by the next `Memory.change`.
     """
 
-    def __init__(self, files: MemoryFiles, index: ScopeIndex) -> None:
+    def __init__(self, files: MemoryStore, index: ScopeIndex) -> None:
         self._files = files
         self._index = index
         self._scanned = self._listed = False
@@ -44,6 +44,10 @@ class HeldScope:
         """The entry itself; none if it is gone or damaged."""
         return self._index.read(known)
 
+    def read_many(self, known: Sequence[IndexRecord]) -> Sequence[Entry | None]:
+        """The same for several entries, in their order."""
+        return self._index.read_many(known)
+
     def find(self, identity: str) -> Entry | None:
         """The entry with exactly this identity, as its file is now; `None` if there is none."""
         known = self._locate(identity)
@@ -58,11 +62,11 @@ class HeldScope:
 
     def holds(self, entry: Entry) -> bool:
         """Whether the file of an entry is where it was written."""
-        return self._is_there(entry.scope, self._files.place_of(entry))
+        return self._files.holds(entry.scope, self._files.place_of(entry))
 
     def is_deleted(self, entry: Entry) -> bool:
         """Whether the file of an entry is among the deleted ones."""
-        return self._is_there(entry.scope, f"{DELETED}/{self._files.place_of(entry)}")
+        return self._files.holds(entry.scope, f"{DELETED}/{self._files.place_of(entry)}")
 
     def has_forgotten(self, entry: Entry) -> bool:
         """Whether an entry that was written is completely gone, its deleted file too.
@@ -93,7 +97,7 @@ class HeldScope:
 
     def is_unchanged(self, known: IndexRecord) -> bool:
         """Whether the file of an entry is what it was when it was indexed."""
-        return self._files.stat_file(self.scope, known.place) == known.stat
+        return self._files.stat_many(self.scope, [known.place]).get(known.place) == known.stat
 
     def write_over(self, entry: Entry, known: IndexRecord) -> None:
         """Write an entry again whose record is known."""
@@ -133,9 +137,6 @@ class HeldScope:
     def _take_in(self, entry: Entry, place: str) -> None:
         with self._index.lock:
             self._index.take_in(entry, place)
-
-    def _is_there(self, scope: Scope, place: str) -> bool:
-        return os.path.lexists(self._files.path_of(scope, place))
 
 
 def evict(held: HeldScope, most: int) -> Sequence[Entry]:

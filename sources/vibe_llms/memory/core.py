@@ -8,7 +8,7 @@ import time
 from array import array
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
+from contextlib import AbstractContextManager, AsyncExitStack, nullcontext, suppress
 from contextvars import copy_context
 from datetime import UTC, datetime
 from functools import partial
@@ -22,20 +22,18 @@ from vibe_llms.exceptions import (
     ConfigurationError,
     EmbeddingsMixed,
     MemoryInvalid,
+    StorageError,
 )
 from vibe_llms.memory.changes import HeldScope
 from vibe_llms.memory.cross_loop_lock import CrossLoopLock
-from vibe_llms.memory.embedders.cache import (
-    EMBEDDINGS,
-    CachedEmbedder,
-    EmbeddingCache,
-)
+from vibe_llms.memory.embedders.cache import CachedEmbedder
 from vibe_llms.memory.embedders.core import ignore
 from vibe_llms.memory.embedders.interfaces import Embedder
 from vibe_llms.memory.embedders.strict import make_strict
 from vibe_llms.memory.embedding import Embedding
 from vibe_llms.memory.entries import GLOBAL, Entry, Role, Scope, check_entry, words_of
-from vibe_llms.memory.files import ENTRIES
+from vibe_llms.memory.files import MemoryFiles
+from vibe_llms.memory.interfaces import MemoryStore
 from vibe_llms.memory.records import IndexRecord
 from vibe_llms.memory.reranking import Reranking
 from vibe_llms.memory.retrieval import (
@@ -45,7 +43,7 @@ from vibe_llms.memory.retrieval import (
     RetrievalSettings,
 )
 from vibe_llms.memory.secrets import refuse_secrets
-from vibe_llms.memory.store import ScopeStatus, Store
+from vibe_llms.memory.store import IndexedStore, ScopeStatus
 from vibe_llms.memory.text_search import find_strays, fold
 from vibe_llms.memory.versions import Versions
 from vibe_llms.messages.identities import produce_identity
@@ -65,20 +63,20 @@ def ignore_progress(_: int) -> None:
 
 
 class Memory:
-    """Everything below one folder; safe to use from several tasks, threads and processes.
+    """What is remembered; safe to use from several tasks, threads and processes.
 
-    Nothing is read before the first call. An entry is durable when `add` returns. Writers wait up
-    to `lock_seconds` for another process, then raise `ArchiveLocked`; readers never wait. A
-    cancelled wait changes nothing.
+    It is kept in the files of a folder, or in another store. Nothing is read before the first call.
+    An entry is durable when `add` returns. Writers wait up to `lock_seconds` for another process,
+    then raise `ArchiveLocked`; readers never wait. A cancelled wait changes nothing.
     With an `embedder`, entries are also found by their meaning; if it fails, `notify` gets the
     reason once, and entries are found by their words alone. `notify` also gets each damaged file
     once. With `reranking`, a model judges what was found. `versions` are notified of each change.
-    The memory closes all three.
+    The memory closes all of them, and its store.
     """
 
     def __init__(
         self,
-        folder: Path,
+        store: Path | MemoryStore,
         settings: RetrievalSettings = RetrievalSettings(),
         *,
         lock_seconds: float = 10.0,
@@ -88,30 +86,30 @@ class Memory:
         notify: Callable[[str], None] = ignore,
         versions: Versions | None = None,
     ) -> None:
-        self.folder = folder
+        if isinstance(store, Path):
+            store = MemoryFiles(store, lock_seconds=lock_seconds, durable=durable)
+        self.store = store
         self.versions = versions
         self._settings = settings
-        cache = EmbeddingCache(folder / EMBEDDINGS, lock_seconds=lock_seconds)
         self._embedding = None
         model = ""
         if embedder is not None:
             strict = make_strict(embedder)
-            self._embedding = Embedding(CachedEmbedder(strict, cache), notify)
+            self._embedding = Embedding(CachedEmbedder(strict, store.vectors), notify)
             model = strict.model
         self._reranking = reranking
         self._notify = notify
-        self._store = Store(
-            folder,
-            cache,
-            model,
-            lock_seconds=lock_seconds,
-            durable=durable,
-        )
+        self._store = IndexedStore(store, model)
         self._lock_seconds = lock_seconds
         self._loading: asyncio.Task[None] | None = None
         # A lock lasts as long as a task uses it.
         self._turnstiles: WeakValueDictionary[Scope, CrossLoopLock] = WeakValueDictionary()
         self._guard = threading.Lock()
+
+    @property
+    def folder(self) -> Path:
+        """The folder of its files; `StorageError` if it is kept elsewhere."""
+        return self.store.folder
 
     @property
     def embedder(self) -> Embedder | None:
@@ -210,12 +208,14 @@ class Memory:
 
     def begin_loading(self) -> None:
         """Load the embedder's model in the background, if there are entries."""
-        if (
-            self._embedding is not None
-            and self._loading is None
-            and (self.folder / ENTRIES).is_dir()
-        ):
-            self._loading = asyncio.create_task(self._embedding.load(), name="load the embedder")
+        if self._embedding is not None and self._loading is None:
+            loading = self._load(self._embedding)
+            self._loading = asyncio.create_task(loading, name="load the embedder")
+
+    async def _load(self, embedding: Embedding) -> None:
+        with suppress(StorageError):
+            if await self.survey_scopes():
+                await embedding.load()
 
     async def embed(
         self,
@@ -231,7 +231,7 @@ class Memory:
         embedding, count = self._embedding, 0
         if embedding is None:
             return count
-        for scope in await self._survey_scopes() if scopes is None else scopes:
+        for scope in await self.survey_scopes() if scopes is None else scopes:
             try:
                 # The numbers of entries hold for one index only.
                 with self._store.indexes.pinned(scope, passing=scopes is None):
@@ -248,6 +248,10 @@ class Memory:
     async def refresh(self, scope: Scope) -> int:
         """Index what was changed by hand, as every search does; returns the number of entries."""
         return await asyncio.to_thread(self._noticing, lambda: self._store.refresh(scope))
+
+    async def survey_scopes(self) -> Sequence[Scope]:
+        """The scopes in which something is remembered, or was."""
+        return await asyncio.to_thread(self.store.survey_scopes)
 
     async def survey(
         self, scope: Scope | None = None, *, role: Role | None = None
@@ -333,10 +337,10 @@ class Memory:
         if not wanted:
             raise MemoryInvalid("say what is to be forgotten")
         gone: list[Entry] = []
-        for scope in await self._survey_scopes() if scopes is None else scopes:
+        for scope in await self.survey_scopes() if scopes is None else scopes:
             gone += await self._alter(scope, partial(self._store.forget, scope, wanted))
         await asyncio.to_thread(self._store.clear_cache)
-        for path in await asyncio.to_thread(find_strays, self._store.files, wanted):
+        for path in await asyncio.to_thread(find_strays, self.store, wanted):
             self._notify(f"{path} holds it too; it is no part of the memory, and is not touched")
         return gone
 
@@ -368,7 +372,7 @@ class Memory:
     async def reindex(self, *, progress: Callable[[int], None] = ignore_progress) -> int:
         """Rebuild the index from the files, with vectors; returns the number of entries."""
         count = 0
-        for scope in await self._survey_scopes():
+        for scope in await self.survey_scopes():
             count += await self._hold(scope, partial(self._store.reindex, scope))
         await asyncio.to_thread(self._store.clear_cache)
         if self._embedding is not None:
@@ -390,6 +394,7 @@ class Memory:
         if self._loading is not None:
             self._loading.cancel()
         async with AsyncExitStack() as stack:
+            stack.push_async_callback(asyncio.to_thread, self.store.close)
             # If one fails or is cancelled, the others are closed too.
             for one in (self._reranking, self._embedding, self.versions):
                 if one is not None:
@@ -398,7 +403,7 @@ class Memory:
 
     def _notify_damaged(self) -> None:
         """Report each damaged file once."""
-        for what in self._store.files.take_damaged():
+        for what in self.store.take_damaged():
             self._notify(f"{what}; what it says is not found until it is mended")
 
     async def _search(
@@ -477,9 +482,6 @@ class Memory:
         # The memory was not held: numbers may belong to other entries now.
         every = [known for known, _ in bare]
         return await asyncio.to_thread(self._store.take_vectors, scope, every, vectors)
-
-    async def _survey_scopes(self) -> Sequence[Scope]:
-        return await asyncio.to_thread(self._store.files.survey_scopes)
 
     async def _keep(self) -> None:
         await asyncio.to_thread(self._store.indexes.keep, Patience(self._lock_seconds))

@@ -21,7 +21,7 @@ import msgspec
 
 from vibe_llms.exceptions import StorageError
 from vibe_llms.memory.entries import Role
-from vibe_llms.memory.files import FileStat
+from vibe_llms.memory.places import FileStat
 from vibe_llms.memory.records import IndexRecord
 
 K1, B = 1.2, 0.75

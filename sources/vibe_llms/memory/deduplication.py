@@ -11,21 +11,18 @@ before the others are deleted, so a crash leaves a repeat and never a gap.
 from __future__ import annotations
 
 import asyncio
-import os
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import chain, islice
-from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import msgspec
 from msgspec import Meta, Struct
 
 from vibe_llms.exceptions import ArchiveLocked, MemoryInvalid, VibeLlmsError
-from vibe_llms.files import LARGEST_SETTINGS, read_file
 from vibe_llms.hooks import Asker
 from vibe_llms.memory.asking import Unanswered, attempt
 from vibe_llms.memory.changes import HeldScope
@@ -33,7 +30,6 @@ from vibe_llms.memory.chunks import split_passages
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.embedders.core import ignore
 from vibe_llms.memory.entries import Entry, Role, Scope
-from vibe_llms.memory.files import ENTRIES, UPKEEP
 from vibe_llms.memory.gate import covers
 from vibe_llms.memory.records import IndexRecord
 from vibe_llms.memory.retrieval import Share
@@ -45,10 +41,7 @@ from vibe_llms.memory.similarity import (
     find_repeats,
     rank,
 )
-from vibe_llms.storage.files import make_folder, replace_file, storage_errors
-from vibe_llms.storage.locks import locked
 
-_LAST = "deduplicated.json"
 #: A longer text is no fact.
 _LONGEST = 1000
 #: The number of facts that are read, or groups that are merged, while the scope is held.
@@ -110,13 +103,6 @@ class Report(Struct, frozen=True):
     skipped: Sequence[Group] = ()
 
 
-class _State(Struct):
-    last: datetime
-
-
-_DECODER = msgspec.json.Decoder(_State)
-
-
 class _Found(Struct, frozen=True):
     group: Group
     known: Sequence[IndexRecord]
@@ -165,16 +151,17 @@ class Deduplication:
         After that it raises `ArchiveLocked`. With `since`, the model is asked only about groups in
         which a fact has changed since then.
         """
-        if not self._exists(scope):
+        if not await self._exists(scope):
             return Report()
-        path = self._memory.folder / UPKEEP / str(scope)
-        with storage_errors(path):
-            await asyncio.to_thread(make_folder, path)
-        with storage_errors(path), ExitStack() as stack:
-            await asyncio.to_thread(stack.enter_context, locked(path, seconds=seconds))
+        store = self._memory.store
+        with ExitStack() as stack:
+            await asyncio.to_thread(
+                stack.enter_context, store.deduplicating(scope, seconds=seconds)
+            )
             report = await self._merge(scope, await self._find(scope, since))
             last = now or datetime.now(UTC)
-            await asyncio.to_thread(write_last, self._memory.folder, scope, last)
+            await asyncio.to_thread(store.write_last, scope, last)
+            await asyncio.to_thread(stack.close)
         return report
 
     async def run_if_due(self, scope: Scope, *, now: datetime | None = None) -> Report | None:
@@ -183,9 +170,9 @@ class Deduplication:
         None also while another process runs. If a run is not due, this reads one file.
         """
         when = now or datetime.now(UTC)
-        if not self._settings.automatic or not self._exists(scope):
+        if not self._settings.automatic or not await self._exists(scope):
             return None
-        last = read_last(self._memory.folder, scope)
+        last = await asyncio.to_thread(self._memory.store.read_last, scope)
         # A last run in the future comes from a wrong clock, and does not count.
         if last and timedelta(0) <= when - last <= timedelta(hours=self._settings.hours):
             return None
@@ -196,11 +183,11 @@ class Deduplication:
             return await self.run(scope, seconds=0.0, now=when, since=last)
         return None
 
-    def _exists(self, scope: Scope) -> bool:
-        return os.path.isdir(self._memory.folder / ENTRIES / str(scope))
+    async def _exists(self, scope: Scope) -> bool:
+        return await asyncio.to_thread(self._memory.store.holds, scope)
 
     async def _find(self, scope: Scope, since: datetime | None = None) -> list[_Found]:
-        if not self._exists(scope):
+        if not await self._exists(scope):
             return []
         known = await self._memory.change(scope, _look)
         facts: list[_Fact] = []
@@ -273,24 +260,6 @@ class Deduplication:
             for one, was in zip(batch, merged, strict=True):
                 (done if was else skipped).append(one.group)
         return Report(tuple(done), tuple(skipped))
-
-
-def read_last(folder: Path, scope: Scope) -> datetime | None:
-    """When the facts of a scope were deduplicated last, in the memory in a folder."""
-    try:
-        data = read_file(folder / UPKEEP / str(scope) / _LAST, LARGEST_SETTINGS)
-        last = _DECODER.decode(data).last
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
-        return None
-    return last if last.tzinfo is not None else last.replace(tzinfo=UTC)
-
-
-def write_last(folder: Path, scope: Scope, last: datetime) -> None:
-    """Keep when the facts of a scope were deduplicated last."""
-    path = folder / UPKEEP / str(scope)
-    with storage_errors(path):
-        make_folder(path)
-        replace_file(path / _LAST, msgspec.json.encode(_State(last)), durable=False)
 
 
 def _look(held: HeldScope) -> list[IndexRecord]:

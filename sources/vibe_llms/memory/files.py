@@ -1,9 +1,9 @@
-"""The files of a memory: where each entry is, written whole, deleted softly, read back.
+"""`MemoryFiles`: a memory in files, each written whole, deleted softly, read back.
 
-    entries/SCOPE/facts/TIME__IDENTITY.md
-    entries/SCOPE/turns/{user,assistant}/…
-    entries/SCOPE/summaries/{L1,L2,L3}/…
-    entries/SCOPE/deleted/…                    deleted entries, in the same folders
+    entries/SCOPE/facts/TIME__IDENTITY.md      and the other places of an entry
+    index/SCOPE/…                              snapshots of the index
+    upkeep/SCOPE/…                             when its facts were deduplicated
+    embeddings/…                               vectors
 
 The files are authoritative: people may read, write, edit and remove them. Our own changes hold the
 lock of the scope's folder.
@@ -12,26 +12,29 @@ lock of the scope's folder.
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from datetime import UTC
+from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
 from vibe_llms.exceptions import MemoryDamaged, MemoryInvalid
+from vibe_llms.files import LARGEST_SETTINGS, read_file
+from vibe_llms.memory.embedders.cache import EMBEDDINGS, EmbeddingCache
 from vibe_llms.memory.entries import (
     LARGEST_BYTES,
     Entry,
-    Role,
     Scope,
     decode_entry,
     encode_entry,
 )
+from vibe_llms.memory.places import DELETED, FACTS, FOLDERS, SUFFIX, FileStat, place_of
+from vibe_llms.memory.scanner import DirectoryScanner
+from vibe_llms.memory.snapshot import FolderSnapshots, discard_snapshots
 from vibe_llms.storage.files import (
     TEMPORARY,
     make_folder,
@@ -45,31 +48,27 @@ from vibe_llms.storage.files import (
 from vibe_llms.storage.locks import Patience, locked
 
 ENTRIES = "entries"
-#: The folder of derived files, within a memory's folder.
-UPKEEP = "upkeep"
-DELETED = "deleted"
-_LEVELS = ("L1", "L2", "L3")
-_PLACES = {Role.FACT: "facts", Role.USER: "turns/user", Role.ASSISTANT: "turns/assistant"}
-FOLDERS = (*_PLACES.values(), *(f"summaries/{level}" for level in _LEVELS))
-_NAME = re.compile(r".*__([0-9a-z][0-9a-z-]{0,63})\.md")
-_IDENTITY = re.compile(r"[0-9a-z][0-9a-z-]{0,63}")
-_SUFFIX = ".md"
+#: The folders of derived files.
+INDEX, UPKEEP = "index", "upkeep"
+_LAST = "deduplicated.json"
 
 
-class FileStat(Struct, frozen=True, array_like=True):
-    """A file's size, times and inode, which show whether it changed."""
+class _State(Struct):
+    last: datetime
 
-    size: int
-    modified: int
-    changed: int
-    inode: int
+
+_DECODER = msgspec.json.Decoder(_State)
 
 
 class MemoryFiles:
     """The files below one folder."""
 
+    has_files = True
+
     def __init__(self, folder: Path, *, lock_seconds: float = 10.0, durable: bool = True) -> None:
         self.folder = folder
+        self.vectors = EmbeddingCache(folder / EMBEDDINGS, lock_seconds=lock_seconds)
+        self.address = str(folder)
         self._entries = f"{folder / ENTRIES}"
         self._lock_seconds = lock_seconds
         self._durable = durable
@@ -78,14 +77,7 @@ class MemoryFiles:
 
     def place_of(self, entry: Entry) -> str:
         """Where an entry is within its scope's folder; `MemoryInvalid` for a wrong identity."""
-        check_place(entry)
-        if entry.role == Role.SUMMARY:
-            level = entry.category if entry.category in _LEVELS else _LEVELS[-1]
-            folder = f"summaries/{level}"
-        else:
-            folder = _PLACES[entry.role]
-        time = entry.created.astimezone(UTC).strftime("%Y%m%dT%H%M%SZ")
-        return f"{folder}/{time}__{entry.identity}{_SUFFIX}"
+        return place_of(entry)
 
     def path_of(self, scope: Scope, place: str = "") -> Path:
         """The path of a scope's folder, or of a file in it."""
@@ -108,6 +100,11 @@ class MemoryFiles:
                     break
             yield
 
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Several calls of one thread; reading files needs no preparation."""
+        yield
+
     def write(self, entry: Entry) -> str:
         """Write an entry, new or over its file; returns its place. Durable when this returns."""
         place = self.place_of(entry)
@@ -121,20 +118,28 @@ class MemoryFiles:
             self._prepare(entry.scope, path.parent)
             replace_file(path, encode_entry(entry), durable=self._durable)
 
-    def read_data(self, scope: Scope, place: str) -> bytes:
-        """The bytes of any file; `None` if it is gone or no regular file."""
+    def holds(self, scope: Scope, place: str = "") -> bool:
+        """Whether a scope has a folder, or a file at a place."""
+        path = self.path_of(scope, place)
+        with storage_errors(path):
+            return os.path.lexists(path) if place else path.is_dir()
+
+    def read_all(self, scope: Scope) -> Iterator[tuple[str, bytes | None]]:
+        """The bytes of all files, foreign ones too; `None` for those longer than any entry.
+
+        What is no regular file has no bytes.
+        """
+        for place in self.survey_files(scope):
+            yield place, self._read_data(scope, place)
+
+    def _read_data(self, scope: Scope, place: str) -> bytes | None:
         path = self.path_of(scope, place)
         with storage_errors(path), suppress(FileNotFoundError):
-            if stat.S_ISREG(os.lstat(path).st_mode):
-                return read_within(path.parent, path.name)
+            status = os.lstat(path)
+            if stat.S_ISREG(status.st_mode):
+                whole = status.st_size <= LARGEST_BYTES
+                return read_within(path.parent, path.name) if whole else None
         return b""
-
-    def is_long(self, scope: Scope, place: str) -> bool:
-        """Whether a file is longer than any entry, so that it is read in parts."""
-        with suppress(OSError):
-            status = os.lstat(self.path_of(scope, place))
-            return stat.S_ISREG(status.st_mode) and status.st_size > LARGEST_BYTES
-        return False
 
     def read_parts(self, scope: Scope, place: str) -> Iterator[bytes]:
         """The bytes of a file, part by part."""
@@ -149,6 +154,17 @@ class MemoryFiles:
         except MemoryDamaged as error:
             self._damaged[f"{scope}/{place}"] = str(error)
             raise
+
+    def read_many(
+        self, scope: Scope, places: Collection[str]
+    ) -> Iterator[tuple[str, Entry | MemoryDamaged]]:
+        """The entries at some places, or why they are damaged; none for those that are gone."""
+        for place in places:
+            with suppress(FileNotFoundError):
+                try:
+                    yield place, self.read(scope, place)
+                except MemoryDamaged as error:
+                    yield place, error
 
     def take_damaged(self) -> Sequence[str]:
         """The errors of files that were read and are no entries; each is returned once."""
@@ -210,6 +226,25 @@ class MemoryFiles:
             if self._durable:
                 synchronise_folder(path.parent)
 
+    def erase_derived(self, scope: Scope) -> None:
+        """Remove what is derived from the files of a scope that is gone."""
+        for base in (INDEX, UPKEEP):
+            folder = self.folder / base / str(scope)
+            with storage_errors(folder):
+                if folder.is_dir():
+                    shutil.rmtree(folder)
+
+    def clear_derived(self) -> None:
+        """Remove the indexes of scopes whose folders are gone."""
+        base = self.folder / INDEX
+        # Before the scopes: a new one gets its folder before its index.
+        with storage_errors(base):
+            names = os.listdir(base) if base.is_dir() else []
+        scopes = set(map(str, self.survey_scopes()))
+        for name in names:
+            if name not in scopes:
+                discard_snapshots(base / name)
+
     def survey_files(self, scope: Scope) -> list[str]:
         """All files below a scope's folder, foreign ones too; links are not followed.
 
@@ -250,7 +285,7 @@ class MemoryFiles:
 
     def list_facts(self, scope: Scope) -> set[str]:
         """The names in the folder of facts: much quicker than `scan`."""
-        path = self.path_of(scope, _PLACES[Role.FACT])
+        path = self.path_of(scope, FACTS)
         with storage_errors(path), suppress(FileNotFoundError):
             return set(os.listdir(path))
         return set()
@@ -285,6 +320,11 @@ class MemoryFiles:
             return _stat_of(os.lstat(path))
         return None
 
+    def stat_many(self, scope: Scope, places: Collection[str]) -> Mapping[str, FileStat]:
+        """The same as `scan`, for some files."""
+        stats = ((place, self.stat_file(scope, place)) for place in places)
+        return {place: stat for place, stat in stats if stat is not None}
+
     def survey_scopes(self) -> list[Scope]:
         """The scopes that have a folder, in order."""
         with storage_errors(self.folder):
@@ -310,6 +350,45 @@ class MemoryFiles:
                             found[f"{folder}/{item.name}"] = _stat_of(status)
         return found
 
+    def produce_scanner(self, scope: Scope) -> DirectoryScanner:
+        """What finds changes in the folder of a scope."""
+        return DirectoryScanner(self, scope)
+
+    def access_snapshots(self, scope: Scope) -> FolderSnapshots:
+        """The stored indexes of a scope."""
+        return FolderSnapshots(self.folder / INDEX / str(scope))
+
+    def read_last(self, scope: Scope) -> datetime | None:
+        """When the facts of a scope were deduplicated last."""
+        try:
+            data = read_file(self._upkeep_of(scope) / _LAST, LARGEST_SETTINGS)
+            last = _DECODER.decode(data).last
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+            return None
+        return last if last.tzinfo is not None else last.replace(tzinfo=UTC)
+
+    def write_last(self, scope: Scope, last: datetime) -> None:
+        """Keep when the facts of a scope were deduplicated last."""
+        path = self._upkeep_of(scope)
+        with storage_errors(path):
+            make_folder(path)
+            replace_file(path / _LAST, msgspec.json.encode(_State(last)), durable=False)
+
+    @contextmanager
+    def deduplicating(self, scope: Scope, *, seconds: float) -> Iterator[None]:
+        """Hold the folder of what is kept about the scope."""
+        path = self._upkeep_of(scope)
+        with storage_errors(path), ExitStack() as stack:
+            make_folder(path)
+            stack.enter_context(locked(path, seconds=seconds))
+            yield
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def _upkeep_of(self, scope: Scope) -> Path:
+        return self.folder / UPKEEP / str(scope)
+
     def _prepare(self, scope: Scope, folder: Path) -> None:
         """Make a folder of a scope; an error if a link leads out, since that is not read."""
         make_folder(folder)
@@ -331,21 +410,9 @@ def _insist(error: OSError) -> None:
 
 
 def _is_entry(name: str) -> bool:
-    return name.endswith(_SUFFIX) and not name.startswith(TEMPORARY)
+    return name.endswith(SUFFIX) and not name.startswith(TEMPORARY)
 
 
 def _stat_of(status: os.stat_result) -> FileStat:
     # A program can set back the time of the bytes, but not that of the last change.
     return FileStat(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
-
-
-def check_place(entry: Entry) -> None:
-    """`MemoryInvalid` if the identity of an entry cannot be part of a file name."""
-    if not _IDENTITY.fullmatch(entry.identity):
-        raise MemoryInvalid(f"{entry.identity!r} cannot be the identity of an entry")
-
-
-def identity_in(place: str) -> str:
-    """The identity in the name of a file of ours; empty for other names."""
-    match = _NAME.fullmatch(place)
-    return match[1] if match else ""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 from msgspec import Struct
 
 from vibe_llms.exceptions import MemoryInvalid
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import Entry, Role, Scope
-from vibe_llms.memory.files import DELETED, MemoryFiles
+from vibe_llms.memory.interfaces import MemoryStore
+from vibe_llms.memory.places import DELETED
 from vibe_llms.memory.summaries import find_derived
 from vibe_llms.memory.text_search import find_all, find_holding, fold
 
@@ -31,9 +31,9 @@ class Trace(Struct, frozen=True):
 
 
 async def survey_traces(
-    folder: Path, words: str | None, *, scopes: Iterable[Scope] | None = None
+    store: MemoryStore, words: str | None, *, scopes: Iterable[Scope] | None = None
 ) -> Sequence[Trace]:
-    """What `Memory.forget` would remove of the memory in a folder now, the oldest first.
+    """What `Memory.forget` would remove of a memory's store now, the oldest first.
 
     Without words it is what `Memory.forget_scope` would.
     """
@@ -41,7 +41,7 @@ async def survey_traces(
     if words is not None and not wanted:
         raise MemoryInvalid("say what is to be forgotten")
     chosen = None if scopes is None else tuple(scopes)
-    return await asyncio.to_thread(_survey, MemoryFiles(folder), wanted, chosen)
+    return await asyncio.to_thread(_survey, store, wanted, chosen)
 
 
 async def survey_offspring(memory: Memory, gone: Iterable[Entry]) -> Sequence[Entry]:
@@ -61,7 +61,7 @@ async def survey_offspring(memory: Memory, gone: Iterable[Entry]) -> Sequence[En
     ]
 
 
-def _survey(files: MemoryFiles, wanted: str, scopes: Sequence[Scope] | None) -> Sequence[Trace]:
+def _survey(files: MemoryStore, wanted: str, scopes: Sequence[Scope] | None) -> Sequence[Trace]:
     found: list[Trace] = []
     for scope in files.survey_scopes() if scopes is None else scopes:
         holding = find_holding(files, scope, wanted) if wanted else find_all(files, scope)

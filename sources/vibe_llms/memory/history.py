@@ -26,9 +26,11 @@ from vibe_llms.exceptions import (
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.embedders.core import ignore
 from vibe_llms.memory.entries import SHORTEST_PART, Entry, Scope, decode_entry, is_part
-from vibe_llms.memory.files import DELETED, ENTRIES, MemoryFiles, identity_in
+from vibe_llms.memory.files import ENTRIES
 from vibe_llms.memory.git import ask
+from vibe_llms.memory.interfaces import MemoryStore
 from vibe_llms.memory.objects import Commit, FileChange, read_batch, read_log
+from vibe_llms.memory.places import DELETED, identity_in
 from vibe_llms.memory.repository import Repository
 from vibe_llms.memory.versions import Versions
 
@@ -81,7 +83,7 @@ async def survey_changes(
             notify(f"this comes from the files, not from git: {error}")
     if not found:
         # Perhaps git could not keep any version so far.
-        found = await asyncio.to_thread(_read_files, MemoryFiles(memory.folder), chosen)
+        found = await asyncio.to_thread(_read_files, memory.store, chosen)
     if identity:
         found = _choose(found, identity)
     # Commits of one second keep their order.
@@ -129,23 +131,25 @@ def _choose(changes: Sequence[Change], identity: str) -> Sequence[Change]:
     return fitting
 
 
-def _read_files(files: MemoryFiles, scopes: frozenset[Scope] | None) -> Sequence[Change]:
+def _read_files(files: MemoryStore, scopes: frozenset[Scope] | None) -> Sequence[Change]:
     found: list[Change] = []
     for scope in files.survey_scopes():
         if scopes is not None and scope not in scopes:
             continue
         for deleted in (False, True):
-            for place, look in files.scan(scope, deleted=deleted).items():
-                with suppress(MemoryDamaged, FileNotFoundError):
-                    entry = files.read(scope, f"{DELETED}/{place}" if deleted else place)
-                    written = _time_of(entry)
-                    found.append(Change(time=written, kind=Kind.ADDED, entry=entry))
-                    modified = datetime.fromtimestamp(look.modified / 1e9, UTC)
-                    gone = datetime.fromtimestamp(look.changed / 1e9, UTC)
-                    if modified - written > _AT_ONCE and not (deleted and entry.replaced_by):
-                        found.append(Change(time=modified, kind=Kind.CHANGED, entry=entry))
-                    if deleted:
-                        found.append(Change(time=gone, kind=Kind.DELETED, entry=entry))
+            head = f"{DELETED}/" if deleted else ""
+            stats = {f"{head}{one}": it for one, it in files.scan(scope, deleted=deleted).items()}
+            for place, entry in files.read_many(scope, stats):
+                if isinstance(entry, MemoryDamaged):
+                    continue
+                written = _time_of(entry)
+                found.append(Change(time=written, kind=Kind.ADDED, entry=entry))
+                modified = datetime.fromtimestamp(stats[place].modified / 1e9, UTC)
+                gone = datetime.fromtimestamp(stats[place].changed / 1e9, UTC)
+                if modified - written > _AT_ONCE and not (deleted and entry.replaced_by):
+                    found.append(Change(time=modified, kind=Kind.CHANGED, entry=entry))
+                if deleted:
+                    found.append(Change(time=gone, kind=Kind.DELETED, entry=entry))
     return found
 
 

@@ -341,7 +341,14 @@ def produce_hook(configuration: Configuration, host: HookHost) -> MemoryHook:
     def notify(text: str) -> None:
         host.notify(Notice("memory", text))
 
-    memory = produce_memory(configuration, settings, providers=host.providers, notify=notify)
+    memory = produce_memory(
+        configuration,
+        settings,
+        backend=host.backend,
+        user=host.user,
+        providers=host.providers,
+        notify=notify,
+    )
 
     # This takes seconds, and the first turn is still to come.
     memory.begin_loading()

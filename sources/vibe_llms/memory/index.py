@@ -6,9 +6,9 @@ is derived; if it does not fit, the index is built from the files again.
 
 from __future__ import annotations
 
-import os
 import threading
 from array import array
+from collections import ChainMap
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
@@ -16,16 +16,14 @@ from typing import Any
 from vibe_llms.exceptions import ArchiveLocked, EmbeddingsMixed, MemoryDamaged, StorageError
 from vibe_llms.memory.database import IndexDatabase
 from vibe_llms.memory.entries import Entry, Role, Scope
-from vibe_llms.memory.files import FileStat, MemoryFiles
+from vibe_llms.memory.interfaces import MemoryStore
 from vibe_llms.memory.metadata import metadata_of
+from vibe_llms.memory.places import FileStat
 from vibe_llms.memory.records import IndexRecord
-from vibe_llms.memory.scanner import DirectoryScanner
-from vibe_llms.memory.snapshot import discard_snapshots, read_snapshot, write_snapshot
 from vibe_llms.memory.vectors import VectorIndex
 from vibe_llms.memory.words import digest_of, label, split_words
 from vibe_llms.storage.locks import Patience
 
-INDEX = "index"
 #: The parts of a snapshot.
 _DATABASE, _VECTORS = "database", "vectors"
 #: This many changes are worth a new snapshot, and this share of all entries.
@@ -44,7 +42,7 @@ class ScopeIndex:
     callers of `store` must hold none; `vibe_llms.memory.indexes` explains the order.
     """
 
-    def __init__(self, files: MemoryFiles, scope: Scope, model: str = "") -> None:
+    def __init__(self, files: MemoryStore, scope: Scope, model: str = "") -> None:
         self.scope = scope
         self.model = model
         self.embedder = ""
@@ -52,8 +50,8 @@ class ScopeIndex:
         self.lock = threading.RLock()
         self.loaded = False
         self._files = files
-        self._folder = files.folder / INDEX / str(scope)
-        self._scanner = DirectoryScanner(files, scope)
+        self._snapshots = files.access_snapshots(scope)
+        self._scanner = files.produce_scanner(scope)
         self._database = IndexDatabase()
         self._vectors: VectorIndex | None = None
         self._broken: dict[str, FileStat] = {}
@@ -81,45 +79,41 @@ class ScopeIndex:
         if not self.loaded:
             self._load()
             self.loaded = thorough = True
-        now = self._scanner.scan(self._stat_of, thorough=thorough)
-        if now is None:
+        news = self._scanner.scan(ChainMap(self._database.stats, self._broken), thorough=thorough)
+        if news is None:
             return
-        known = self._database.stats
-        gone = [place for place in known if place not in now]
-        changed = [
-            place
-            for place, stat in now.items()
-            if known.get(place) != stat and self._broken.get(place) != stat
-        ]
-        self.damaged = {place: error for place, error in self.damaged.items() if place in now}
-        self._broken = {place: stat for place, stat in self._broken.items() if place in now}
-        read = {place: entry for place in changed if (entry := self._read(place, now[place]))}
+        for place in news.gone:
+            self._mend(place)
+        # What the system could not read is read again.
+        self.damaged = {
+            place: error for place, error in self.damaged.items() if place in self._broken
+        }
+        read: dict[str, Entry] = {}
+        for place, entry in self._files.read_many(self.scope, news.changed):
+            if isinstance(entry, MemoryDamaged):
+                self._note_damaged(place, entry, news.changed[place])
+            else:
+                self._mend(place)
+                read[place] = entry
         with self._database.together():
-            for place in (*gone, *(place for place in changed if place not in read)):
+            for place in (*news.gone, *(place for place in news.changed if place not in read)):
                 self._drop(place)
             for place in sorted(read, key=lambda one: (read[one].created, read[one].identity)):
-                self._put(read[place], place, now[place])
-        self._changes += len(gone) + len(changed)
+                self._put(read[place], place, news.changed[place])
+        self._changes += len(news.gone) + len(news.changed)
 
-    def _stat_of(self, place: str) -> FileStat | None:
-        return self._database.stats.get(place) or self._broken.get(place)
+    def doubt(self) -> None:
+        """Scan again, since a change may have failed in the middle."""
+        with self.lock:
+            self._scanner.doubt()
 
-    def _read(self, place: str, stat: FileStat) -> Entry | None:
-        """The entry of a file that changed; `None` if it is damaged or gone."""
-        try:
-            entry = self._files.read(self.scope, place)
-        except MemoryDamaged as error:
-            self.damaged[place] = error
-            if isinstance(error.__cause__, OSError):
-                # The file is not damaged; the system could not read it now.
-                self._scanner.doubt()
-            else:
-                self._broken[place] = stat
-            return None
-        except FileNotFoundError:
-            return None
-        self._mend(place)
-        return entry
+    def _note_damaged(self, place: str, error: MemoryDamaged, stat: FileStat) -> None:
+        self.damaged[place] = error
+        if isinstance(error.__cause__, OSError):
+            # The file is not damaged; the system could not read it now.
+            self._scanner.doubt()
+        else:
+            self._broken[place] = stat
 
     def _mend(self, place: str) -> None:
         self.damaged.pop(place, None)
@@ -165,16 +159,13 @@ class ScopeIndex:
 
     def survey_bare(self, count: int) -> Sequence[tuple[IndexRecord, Entry]]:
         """Some entries that have no vectors yet, the newest first."""
-        found: list[tuple[IndexRecord, Entry]] = []
         if not self.model or self.mixed:
-            return found
-        for number in sorted(self._bare, reverse=True)[:count]:
-            record = self._database.record(number)
-            entry = None if record is None else self.read(record)
-            if record is None or entry is None:
-                self._bare.discard(number)
-            else:
-                found.append((record, entry))
+            return []
+        numbers = sorted(self._bare, reverse=True)[:count]
+        records = sorted(self.records(numbers), key=lambda one: one.number, reverse=True)
+        entries = zip(records, self.read_many(records), strict=True)
+        found = [(record, entry) for record, entry in entries if entry is not None]
+        self._bare -= {*numbers} - {record.number for record, _ in found}
         return found
 
     def still_has(self, record: IndexRecord) -> bool:
@@ -215,21 +206,20 @@ class ScopeIndex:
 
     def take_in(self, entry: Entry, place: str) -> None:
         """Add an entry that was just written at a place, without a scan."""
-        stat = self._files.stat_file(self.scope, place)
+        stat = self._files.stat_many(self.scope, [place]).get(place)
         if not self.loaded or stat is None or self._database.stats.get(place) == stat:
             # The next refresh finds it, or one in another thread did.
             return
         self._mend(place)
         self._put(entry, place, stat)
-        if entry.role == Role.FACT:
-            self._scanner.listed.add(os.path.basename(place))
+        self._scanner.take_in(place)
         self._changes += 1
 
     def leave_out(self, place: str) -> None:
         """Remove the entry of a file that was just moved away, without a scan."""
         if place in self._database.stats:
             self._drop(place)
-            self._scanner.listed.discard(os.path.basename(place))
+            self._scanner.leave_out(place)
             self._changes += 1
 
     def records(self, numbers: Iterable[int]) -> Iterator[IndexRecord]:
@@ -243,14 +233,20 @@ class ScopeIndex:
         except (FileNotFoundError, MemoryDamaged):
             return None
 
+    def read_many(self, records: Sequence[IndexRecord]) -> Sequence[Entry | None]:
+        """The same for several entries, in their order."""
+        found = dict(self._files.read_many(self.scope, [one.place for one in records]))
+        entries = (found.get(one.place) for one in records)
+        return [None if isinstance(one, MemoryDamaged) else one for one in entries]
+
     def store(self, *, always: bool = False, seconds: float | Patience | None = None) -> bool:
         """Write a snapshot for the next process, if enough changed or if `always`.
 
         If the disk is full or read-only, nothing is written. False if another process held the
         scope for so many `seconds`.
         """
-        enough = 1 if always else max(_CHANGES, _SHARE * len(self))
-        if self._changes < enough or not os.path.isdir(self._files.path_of(self.scope)):
+        enough = self._snapshots.least if always else max(_CHANGES, _SHARE * len(self))
+        if self._changes < enough or not self._files.holds(self.scope):
             return True
         try:
             # Under the lock, so that nothing is stored that another process forgets.
@@ -273,7 +269,7 @@ class ScopeIndex:
             changes, self._changes = self._changes, 0
         written = False
         try:
-            write_snapshot(self._folder, embedder, parts)
+            self._snapshots.write(embedder, parts)
             written = True
         finally:
             if not written:
@@ -282,7 +278,7 @@ class ScopeIndex:
 
     def discard(self) -> None:
         """Remove the snapshot and empty the index; to be called while the scope is held."""
-        discard_snapshots(self._folder)
+        self._snapshots.discard()
         with self.lock:
             self._reset()
 
@@ -297,20 +293,15 @@ class ScopeIndex:
 
     def _load(self) -> None:
         """Read any complete snapshot, since the files are scanned next."""
-        try:
-            names = os.listdir(self._folder)
-        except OSError:
-            return
         wanted = (_DATABASE, _VECTORS) if self.model else (_DATABASE,)
-        for name in names:
+        for embedder, parts in self._snapshots.read(wanted):
             try:
-                embedder, parts = read_snapshot(self._folder / name, wanted)
                 database = IndexDatabase(parts.get(_DATABASE, b""))
                 numbers = {record.number for record in database}
                 vectors = None
                 if embedder == self.model and _VECTORS in parts:
                     vectors = VectorIndex.decode(parts[_VECTORS])
-            except (OSError, ValueError, StorageError):
+            except ValueError:
                 continue
             self._database, self._vectors, self.embedder = database, vectors, embedder
             self._bare = numbers - (set() if vectors is None else vectors.numbers)

@@ -3,7 +3,7 @@
 The order of locks, from the outside in; none is taken while one after it is held:
 
 1. the `CrossLoopLock` of a scope, in `memory.core`: tasks of this process wait to change it;
-2. the lock of the scope's folder, `MemoryFiles.changing`: other processes wait, perhaps for long;
+2. that of the scope in its store, `MemoryStore.changing`: other processes wait, perhaps for long;
 3. the locks of indexes, `ScopeIndex.lock`, several in the order of their scopes: threads that read
    and take in what was read wait, never for another process;
 4. the lock of the collection here, for no longer than it takes to look something up.
@@ -20,8 +20,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 from vibe_llms.memory.entries import Scope
-from vibe_llms.memory.files import MemoryFiles
 from vibe_llms.memory.index import ScopeIndex
+from vibe_llms.memory.interfaces import MemoryStore
 from vibe_llms.storage.locks import Patience
 
 #: So many indexes stay: a turn asks those of a user, of a conversation and the global one, and so
@@ -45,7 +45,7 @@ class Indexes:
     vectors.
     """
 
-    def __init__(self, files: MemoryFiles, model: str, *, most: int = MOST) -> None:
+    def __init__(self, files: MemoryStore, model: str, *, most: int = MOST) -> None:
         self._files = files
         self._model = model
         self._most = most

@@ -16,8 +16,9 @@ from msgspec import Struct
 
 from vibe_llms.exceptions import MemoryInvalid, VersioningFailed
 from vibe_llms.memory.entries import GLOBAL, Scope
-from vibe_llms.memory.files import ENTRIES, identity_in
+from vibe_llms.memory.files import ENTRIES
 from vibe_llms.memory.git import ask
+from vibe_llms.memory.places import identity_in
 from vibe_llms.memory.objects import (
     FileChange,
     read_log,

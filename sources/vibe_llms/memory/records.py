@@ -7,8 +7,8 @@ from datetime import datetime
 from msgspec import Struct
 
 from vibe_llms.memory.entries import Role
-from vibe_llms.memory.files import FileStat
 from vibe_llms.memory.metadata import Metadata
+from vibe_llms.memory.places import FileStat
 
 
 class IndexRecord(Struct, frozen=True, array_like=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from math import exp
 from typing import Annotated, Any, Literal, TypeAlias
@@ -227,15 +227,19 @@ def _choose(pool: Sequence[_Candidate], settings: RetrievalSettings) -> list[Rec
     chosen: list[Recollection] = []
     left = list(pool)
     relevance = settings.mmr_lambda
-    traits = {} if relevance == 1 else {id(one): _Trait.of(one) for one in left}
+    entries = {} if relevance == 1 else dict(_read(left))
+    traits = {id(one): _Trait.of(one, entries[id(one)]) for one in left} if entries else {}
     alike = dict.fromkeys(traits, 0.0)
     while left and len(chosen) < settings.limit:
         place = 0
         if traits:
             values = [relevance * one.score - (1 - relevance) * alike[id(one)] for one in left]
             place = values.index(max(values))
+        if id(left[place]) not in entries:
+            # Those that are likely to be next are read with it.
+            entries.update(_read([left[place], *left[: settings.limit - len(chosen)]]))
         best = left.pop(place)
-        entry = best.index.read(best.record)
+        entry = entries[id(best)]
         if entry is None:
             continue
         chosen.append(Recollection(entry, best.score, best.reasons))
@@ -243,6 +247,16 @@ def _choose(pool: Sequence[_Candidate], settings: RetrievalSettings) -> list[Rec
             likeness = traits[id(one)].compare(traits[id(best)])
             alike[id(one)] = max(alike[id(one)], likeness)
     return chosen
+
+
+def _read(some: Iterable[_Candidate]) -> Iterator[tuple[int, Entry | None]]:
+    """The entries of some candidates, by the `id` of each."""
+    by_index: dict[int, dict[int, _Candidate]] = {}
+    for one in some:
+        by_index.setdefault(id(one.index), {})[id(one)] = one
+    for group in by_index.values():
+        index = next(iter(group.values())).index
+        yield from zip(group, index.read_many([one.record for one in group.values()]), strict=True)
 
 
 def _put_newer_first(chosen: Sequence[Recollection], question: str) -> list[Recollection]:
@@ -312,8 +326,7 @@ class _Trait(Struct, frozen=True):
     vectors: Any
 
     @staticmethod
-    def of(one: _Candidate) -> _Trait:
-        entry = one.index.read(one.record)
+    def of(one: _Candidate, entry: Entry | None) -> _Trait:
         words = frozenset() if entry is None else frozenset(split_words(entry.content))
         return _Trait(words, one.index.vectors_of(one.record.number))
 

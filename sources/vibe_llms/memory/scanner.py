@@ -7,11 +7,13 @@ and files that were overwritten in place are noticed by the next full scan.
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
+from typing import Protocol
 
 from vibe_llms.memory.entries import Scope
-from vibe_llms.memory.files import FileStat, MemoryFiles
+from vibe_llms.memory.places import FACTS, Difference, FileStat
 
 #: A full scan that takes longer than this, in seconds, is repeated only after this many times as
 #: long.
@@ -20,26 +22,31 @@ _QUICK, _REST = 0.002, 20.0
 _UNSETTLED = 100_000_000
 
 
+class ScannedFiles(Protocol):
+    """What is looked at; see `vibe_llms.memory.files.MemoryFiles`."""
+
+    def list_facts(self, scope: Scope) -> set[str]: ...
+    def folder_times(self, scope: Scope) -> tuple[int, ...]: ...
+    def scan(self, scope: Scope) -> Mapping[str, FileStat]: ...
+    def scan_inodes(self, scope: Scope) -> Iterable[tuple[str, int]]: ...
+    def stat_file(self, scope: Scope, place: str) -> FileStat | None: ...
+
+
 class DirectoryScanner:
-    """The folder of a scope, as of the last scan.
+    """The folder of a scope, as of the last scan."""
 
-    `listed` holds the file names of the facts then; code that writes a fact adds its name.
-    """
-
-    def __init__(self, files: MemoryFiles, scope: Scope) -> None:
-        self.listed: set[str] = set()
+    def __init__(self, files: ScannedFiles, scope: Scope) -> None:
+        #: The file names of the facts at the last scan, and of those that were written since.
+        self._listed: set[str] = set()
         self._files = files
         self._scope = scope
         self._stamp: tuple[int, ...] = ()
         self._scanned = self._seconds = 0.0
 
-    def scan(
-        self, known: Callable[[str], FileStat | None], *, thorough: bool
-    ) -> Mapping[str, FileStat] | None:
-        """All files by their places, or `None` if nothing changed.
+    def scan(self, known: Mapping[str, FileStat], *, thorough: bool) -> Difference | None:
+        """What differs from the `known` files, or `None` if the folder did not change.
 
-        `known` gives the result of the last scan for a place. Unless `thorough`, files that were
-        overwritten in place may be reported as they were.
+        Unless `thorough`, files that were overwritten in place may be left out.
         """
         rested = time.monotonic() - self._scanned < _REST * self._seconds
         thorough = thorough or self._seconds < _QUICK or not rested
@@ -47,12 +54,26 @@ class DirectoryScanner:
             return None
         # Before the scan, so that what appears during it is found by the next one.
         self._stamp = self._take_stamp()
-        self.listed = self._files.list_facts(self._scope)
-        return self._scan_fully() if thorough else self._scan_quickly(known)
+        self._listed = self._files.list_facts(self._scope)
+        now = self._scan_fully() if thorough else self._scan_quickly(known)
+        return Difference(
+            [place for place in known if place not in now],
+            {place: stat for place, stat in now.items() if known.get(place) != stat},
+        )
 
     def is_listed(self) -> bool:
         """Whether the facts have the same file names as at the last scan."""
-        return self._files.list_facts(self._scope) == self.listed
+        return self._files.list_facts(self._scope) == self._listed
+
+    def take_in(self, place: str) -> None:
+        """Note that the caller has written a file."""
+        folder, name = os.path.split(place)
+        if folder == FACTS:
+            self._listed.add(name)
+
+    def leave_out(self, place: str) -> None:
+        """Note that the caller has moved a file away."""
+        self._listed.discard(os.path.basename(place))
 
     def doubt(self) -> None:
         """Scan again the next time, even if the folder does not change."""
@@ -60,7 +81,7 @@ class DirectoryScanner:
 
     def reset(self) -> None:
         """Forget all earlier scans."""
-        self._stamp, self.listed = (), set()
+        self._stamp, self._listed = (), set()
 
     def _scan_fully(self) -> Mapping[str, FileStat]:
         self._scanned = time.monotonic()
@@ -68,10 +89,10 @@ class DirectoryScanner:
         self._seconds = time.monotonic() - self._scanned
         return now
 
-    def _scan_quickly(self, known: Callable[[str], FileStat | None]) -> Mapping[str, FileStat]:
+    def _scan_quickly(self, known: Mapping[str, FileStat]) -> Mapping[str, FileStat]:
         now: dict[str, FileStat] = {}
         for place, inode in self._files.scan_inodes(self._scope):
-            old = known(place)
+            old = known.get(place)
             if old is not None and old.inode == inode:
                 now[place] = old
             elif (stat := self._files.stat_file(self._scope, place)) is not None:

@@ -8,19 +8,21 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from vibe_llms.configuration import Configuration, MemoryMode, Seconds
+from vibe_llms.configuration import LOCAL, Configuration, MemoryMode, Seconds
 from vibe_llms.exceptions import MemoryInvalid
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.deduplication import DeduplicationSettings
 from vibe_llms.memory.embedders.core import ignore
 from vibe_llms.memory.embedders.rows import produce_embedder
 from vibe_llms.memory.entries import Scope
+from vibe_llms.memory.interfaces import MemoryStores
 from vibe_llms.memory.recall import RecallSettings
 from vibe_llms.memory.reports import IngestionSettings
 from vibe_llms.memory.reranking import InquiringReranker, Reranking, RerankingSettings
 from vibe_llms.memory.retrieval import RetrievalSettings
 from vibe_llms.memory.versions import Versions
 from vibe_llms.providers.provider_pool import Providers
+from vibe_llms.storage.backends import Backend, produce_part
 
 
 class MemorySettings(RetrievalSettings, frozen=True, rename="kebab", forbid_unknown_fields=True):
@@ -80,15 +82,23 @@ def produce_memory(
     configuration: Configuration,
     settings: MemorySettings,
     *,
+    backend: Backend,
+    user: str = LOCAL,
     providers: Providers | None = None,
     notify: Callable[[str], None] = ignore,
 ) -> Memory:
-    """The memory in the user's folder; nothing is read before it is used. Callers close it.
+    """The memory of a user; nothing is read before it is used. Callers close it, and the backend.
 
     `providers` are those of a session, if there is one. `notify` is called from any thread with
     what users should know although no call fails: for example, why the embedder is not used.
     """
-    folder = configuration.places.data / "memory"
+    stores: MemoryStores = produce_part(backend, "memory")
+    store = stores.open_store(user, configuration)
+    if settings.versioning and not store.has_files:
+        raise configuration.error(
+            "git keeps versions of files, and this memory is kept in a database",
+            *("memory", "versioning"),
+        )
     embedder = None
     if settings.embedder:
         embedder = produce_embedder(
@@ -99,12 +109,11 @@ def produce_memory(
             keep_minutes=settings.keep_loaded_minutes,
         )
     return Memory(
-        folder,
+        store,
         settings,
         lock_seconds=configuration.storage.lock_seconds,
-        durable=configuration.storage.durability == "safe",
         embedder=embedder,
         notify=notify,
-        versions=Versions(folder, notify=notify) if settings.versioning else None,
+        versions=Versions(store.folder, notify=notify) if settings.versioning else None,
         reranking=produce_reranking(settings.reranking, notify),
     )

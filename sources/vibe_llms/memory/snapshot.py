@@ -9,18 +9,19 @@ import hashlib
 import os
 import shutil
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
+from vibe_llms.exceptions import StorageError
 from vibe_llms.files import LARGEST_FILE, LARGEST_SETTINGS, read_file
 from vibe_llms.storage.files import make_folder, new_folder, storage_errors, write_new
 
 #: Raise it when a part changes its form, or vectors are made of other chunks than before.
-_FORMAT = f"5 {sys.byteorder}"
+FORMAT = f"5 {sys.byteorder}"
 _MANIFEST = "manifest"
 
 
@@ -39,7 +40,7 @@ def read_snapshot(folder: Path, wanted: Collection[str]) -> tuple[str, dict[str,
     `ValueError`, `OSError` or `StorageError` if there is no such snapshot or it is damaged.
     """
     manifest = _DECODER.decode(read_file(folder / _MANIFEST, LARGEST_SETTINGS))
-    if manifest.format != _FORMAT:
+    if manifest.format != FORMAT:
         raise ValueError("another version made it")
     parts = {
         name: read_file(folder / name, LARGEST_FILE)
@@ -55,7 +56,7 @@ def read_snapshot(folder: Path, wanted: Collection[str]) -> tuple[str, dict[str,
 def write_snapshot(place: Path, embedder: str, parts: Mapping[str, bytes]) -> None:
     """Write a snapshot into a folder, then remove everything else there."""
     checksums = {name: _digest(data, embedder) for name, data in parts.items()}
-    manifest = msgspec.json.encode(_Manifest(_FORMAT, embedder, checksums))
+    manifest = msgspec.json.encode(_Manifest(FORMAT, embedder, checksums))
     with storage_errors(place):
         make_folder(place)
         old = os.listdir(place)
@@ -64,6 +65,34 @@ def write_snapshot(place: Path, embedder: str, parts: Mapping[str, bytes]) -> No
                 write_new(folder / name, data, durable=False)
             write_new(folder / _MANIFEST, manifest, durable=False)
         _remove(place, old)
+
+
+class FolderSnapshots:
+    """The snapshots in a folder."""
+
+    #: The next process starts with it, so the slightest change is worth one.
+    least = 1
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def read(self, wanted: Collection[str]) -> Iterator[tuple[str, Mapping[str, bytes]]]:
+        """Those that are complete: the embedder, and the parts that are wanted."""
+        try:
+            names = os.listdir(self._folder)
+        except OSError:
+            return
+        for name in names:
+            with suppress(OSError, ValueError, StorageError):
+                yield read_snapshot(self._folder / name, wanted)
+
+    def write(self, embedder: str, parts: Mapping[str, bytes]) -> None:
+        """Store one in place of all others."""
+        write_snapshot(self._folder, embedder, parts)
+
+    def discard(self) -> None:
+        """Remove all."""
+        discard_snapshots(self._folder)
 
 
 def discard_snapshots(place: Path) -> None:

@@ -1,17 +1,14 @@
-"""What a memory does on disk; safe to use from several threads.
+"""What a memory does with its store and its indexes; safe to use from several threads.
 
-Writers hold the lock of the folder of a scope; readers need none. For the order of locks see
+Writers hold the scope in the store; readers do not. For the order of locks see
 `vibe_llms.memory.indexes`.
 """
 
 from __future__ import annotations
 
-import os
-import shutil
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 import msgspec
@@ -20,18 +17,17 @@ from msgspec import Struct
 from vibe_llms.exceptions import EmbeddingsMixed, MemoryDamaged, MemoryNotFound, StorageError
 from vibe_llms.memory.changes import HeldScope
 from vibe_llms.memory.chunks import split_passages
-from vibe_llms.memory.embedders.cache import EmbeddingCache, digest_text
+from vibe_llms.memory.embedders.cache import digest_text
 from vibe_llms.memory.entries import SHORTEST_PART, Entry, Role, Scope, check_entry, is_part
-from vibe_llms.memory.files import UPKEEP, MemoryFiles, identity_in
-from vibe_llms.memory.index import INDEX
+from vibe_llms.memory.index import ScopeIndex
 from vibe_llms.memory.indexes import Indexes
+from vibe_llms.memory.interfaces import MemoryStore
+from vibe_llms.memory.places import identity_in
 from vibe_llms.memory.records import IndexRecord
 from vibe_llms.memory.retrieval import Question, Recollection, RetrievalSettings, retrieve
 from vibe_llms.memory.similarity import find_mean
-from vibe_llms.memory.snapshot import discard_snapshots
 from vibe_llms.memory.summaries import find_derived
 from vibe_llms.memory.text_search import find_all, find_holding
-from vibe_llms.storage.files import storage_errors
 from vibe_llms.storage.locks import Patience
 
 T = TypeVar("T")
@@ -49,25 +45,22 @@ class ScopeStatus(Struct, frozen=True):
     damaged: Sequence[MemoryDamaged] = ()
 
 
-class Store:
-    """The files below a folder with the indexes of their scopes; `model` makes their vectors.
+class IndexedStore:
+    """A store with the indexes of its scopes; `model` makes their vectors.
 
     A change to a scope waits for other processes within its `patience`, then raises
     `ArchiveLocked`.
     """
 
-    def __init__(
-        self, folder: Path, cache: EmbeddingCache, model: str, *, lock_seconds: float, durable: bool
-    ) -> None:
-        self.files = MemoryFiles(folder, lock_seconds=lock_seconds, durable=durable)
-        self._cache = cache
+    def __init__(self, files: MemoryStore, model: str) -> None:
+        self.files = files
+        self._cache = files.vectors
         self._model = model
-        self.indexes = Indexes(self.files, model)
+        self.indexes = Indexes(files, model)
 
     def refresh(self, scope: Scope) -> int:
         """Index what changed in a scope; returns the number of entries."""
-        with self.indexes.using(scope, passing=True) as index, index.lock:
-            index.refresh()
+        with self._current(scope) as index:
             return len(index)
 
     def add(self, entry: Entry, patience: Patience) -> Entry:
@@ -84,7 +77,7 @@ class Store:
         self, question: Question, scopes: Sequence[Scope], settings: RetrievalSettings
     ) -> Sequence[Recollection]:
         """The matches of a question, best first; `EmbeddingsMixed` if its vector does not fit."""
-        with self.indexes.holding(scopes) as indexes:
+        with self.files.reading(), self.indexes.holding(scopes) as indexes:
             if question.vector is not None:
                 for index in indexes:
                     index.check_size(question.vector)
@@ -92,8 +85,7 @@ class Store:
 
     def survey_bare(self, scope: Scope) -> Sequence[tuple[IndexRecord, Entry]]:
         """Some entries without vectors; `EmbeddingsMixed` if others have another model's."""
-        with self.indexes.using(scope, passing=True) as index, index.lock:
-            index.refresh(thorough=False)
+        with self._current(scope, thorough=False) as index:
             if index.mixed:
                 raise EmbeddingsMixed(
                     f"what is remembered in {scope} has vectors of {index.embedder}, and the "
@@ -107,9 +99,11 @@ class Store:
         Another process may have deleted an entry since, and does not know its vectors.
         """
         old: set[bytes] = set()
-        with self.indexes.using(scope, passing=True) as index:
-            for known, entry in bare:
-                if self.files.stat_file(scope, known.place) != known.stat:
+        before = {known.place: (known, entry) for known, entry in bare}
+        with self.files.reading(), self.indexes.using(scope, passing=True) as index:
+            stats = self.files.stat_many(scope, before)
+            for place, (known, entry) in before.items():
+                if stats.get(place) != known.stat:
                     now = index.read(known)
                     old |= _digest_all([entry]) - _digest_all([] if now is None else [now])
         if old:
@@ -124,7 +118,7 @@ class Store:
         vectors: Mapping[int, Sequence[array[float]]],
     ) -> int:
         """Index the vectors of entries that have not changed since; returns how many."""
-        with self.indexes.using(scope, passing=True) as index, index.lock:
+        with self._using(scope, passing=True) as index, index.lock:
             current = [known.number for known in bare if index.still_has(known)]
             index.take_vectors({number: vectors[number] for number in current})
             return len(current)
@@ -133,8 +127,7 @@ class Store:
         """The mean vectors of the entries of some scopes, as far as they have any."""
         found: dict[tuple[Scope, str], array[float]] = {}
         for scope in scopes:
-            with self.indexes.using(scope, passing=True) as index, index.lock:
-                index.refresh()
+            with self._current(scope) as index:
                 if index.mixed:
                     continue
                 for known in index:
@@ -158,26 +151,22 @@ class Store:
         """All entries of a scope, or of all, the oldest first."""
         found: list[Entry] = []
         for one in self.files.survey_scopes() if scope is None else [scope]:
-            with self.indexes.using(one, passing=scope is None) as index:
+            with self._using(one, passing=scope is None) as index:
                 with index.lock:
                     index.refresh()
-                    entries = [known for known in index if role is None or known.role == role]
-                for known in entries:
-                    entry = index.read(known)
-                    if entry is not None:
-                        found.append(entry)
+                    records = [known for known in index if role is None or known.role == role]
+                found += (entry for entry in index.read_many(records) if entry is not None)
         return sorted(found, key=lambda entry: (entry.created, entry.identity))
 
     def outline(self, scope: Scope) -> Sequence[IndexRecord]:
         """The records of a scope, the oldest first."""
-        with self.indexes.using(scope) as index, index.lock:
-            index.refresh(thorough=False)
+        with self._current(scope, passing=False, thorough=False) as index:
             return [*index]
 
     def read(self, scope: Scope, known: Iterable[IndexRecord]) -> Sequence[Entry | None]:
         """The entries of some records as their files are; none for those that are gone."""
-        with self.indexes.using(scope) as index:
-            return [index.read(one) for one in known]
+        with self._using(scope) as index:
+            return index.read_many([*known])
 
     def find(self, identity: str, scopes: Sequence[Scope] | None) -> tuple[Entry, str]:
         """The entry of an identity, or of a part of it, and its place.
@@ -191,8 +180,7 @@ class Store:
         fitting: list[tuple[Scope, IndexRecord]] = []
         damaged: list[MemoryDamaged] = []
         for scope in self.files.survey_scopes() if scopes is None else scopes:
-            with self.indexes.using(scope, passing=scopes is None) as index, index.lock:
-                index.refresh()
+            with self._current(scope, passing=scopes is None) as index:
                 fitting += ((scope, one) for one in index if is_part(identity, one.identity))
                 damaged += (
                     error
@@ -214,7 +202,10 @@ class Store:
 
     def revise(self, found: Entry, changes: dict[str, Any], patience: Patience) -> Entry:
         """Change an entry that was found, in its file."""
-        with self.files.changing(found.scope, seconds=patience):
+        with (
+            self.indexes.using(found.scope, passing=True) as index,
+            self._changing(index, patience),
+        ):
             # It may have changed since it was found; in this scope, which is held.
             entry, place = self.find(found.identity, [found.scope])
             revised = check_entry(msgspec.structs.replace(entry, **changes))
@@ -224,7 +215,10 @@ class Store:
 
     def remove(self, found: Entry, replaced_by: str, patience: Patience) -> Entry:
         """Move an entry that was found to the deleted ones."""
-        with self.files.changing(found.scope, seconds=patience):
+        with (
+            self.indexes.using(found.scope, passing=True) as index,
+            self._changing(index, patience),
+        ):
             entry, place = self.find(found.identity, [found.scope])
             self.files.delete(entry, place, replaced_by=replaced_by)
             self.refresh(found.scope)
@@ -232,19 +226,14 @@ class Store:
 
     def carry_out(self, scope: Scope, work: Callable[[HeldScope], T], patience: Patience) -> T:
         """Run `work` while the scope is held."""
-        with self.indexes.using(scope) as index, self.files.changing(scope, seconds=patience):
+        with self.indexes.using(scope) as index, self._changing(index, patience):
             return work(HeldScope(self.files, index))
 
     def forget(self, scope: Scope, wanted: str, patience: Patience) -> Sequence[Entry]:
         """Permanently remove what contains these folded words, with everything derived from it."""
-        path = self.files.path_of(scope)
-        with storage_errors(path):
-            if not path.is_dir():
-                return []
-        with (
-            self.indexes.using(scope) as index,
-            self.files.changing(scope, seconds=patience),
-        ):
+        if not self.files.holds(scope):
+            return []
+        with self.indexes.using(scope) as index, self._changing(index, patience):
             holding = find_holding(self.files, scope, wanted)
             holding += find_derived(self.files, scope, holding)
             # The index first: after a crash the files still show that work is left.
@@ -260,23 +249,19 @@ class Store:
 
     def forget_scope(self, scope: Scope, patience: Patience) -> Sequence[Entry]:
         """Permanently remove a scope, with everything in its folders."""
-        path = self.files.path_of(scope)
         holding: list[tuple[str, Entry]] = []
-        with storage_errors(path):
-            if path.is_dir():
-                with (
-                    self.indexes.using(scope, passing=True) as index,
-                    self.files.changing(scope, seconds=patience),
-                ):
-                    holding = find_all(self.files, scope)
-                    index.discard()
-                    self._cache.forget(_digest_all(entry for _, entry in holding))
-                    self.files.erase_scope(scope)
-                    index.discard()
-            # They may be left after the scope's folder was removed by hand.
-            for base in (INDEX, UPKEEP):
-                if (folder := self.files.folder / base / str(scope)).is_dir():
-                    shutil.rmtree(folder)
+        if self.files.holds(scope):
+            with (
+                self.indexes.using(scope, passing=True) as index,
+                self._changing(index, patience),
+            ):
+                holding = find_all(self.files, scope)
+                index.discard()
+                self._cache.forget(_digest_all(entry for _, entry in holding))
+                self.files.erase_scope(scope)
+                index.discard()
+        # It may be left after the scope's folder was removed by hand.
+        self.files.erase_derived(scope)
         return [entry for _, entry in holding]
 
     def clear_cache(self) -> None:
@@ -284,23 +269,16 @@ class Store:
 
         The indexes of scopes whose folders are gone are removed too.
         """
-        base = self.files.folder / INDEX
-        # Before the scopes: a new one gets its folder before its index.
-        with storage_errors(base):
-            names = os.listdir(base) if base.is_dir() else []
-        scopes = set(map(str, self.files.survey_scopes()))
-        for name in names:
-            if name not in scopes:
-                discard_snapshots(base / name)
+        self.files.clear_derived()
         if self._cache.exists():
             self._cache.retain(_digest_all(self.survey(None, None)))
 
     def reindex(self, scope: Scope, patience: Patience) -> int:
         """Rebuild the index of a scope; returns the number of entries."""
         with self.indexes.using(scope, passing=True) as index:
-            with self.files.changing(scope, seconds=patience):
+            with self._changing(index, patience):
                 index.discard()
-            with index.lock:
+            with self.files.reading(), index.lock:
                 index.refresh()
                 count = len(index)
             index.store(always=True)
@@ -311,11 +289,37 @@ class Store:
         found: list[ScopeStatus] = []
         for scope in self.files.survey_scopes():
             deleted = len(self.files.scan(scope, deleted=True))
-            with self.indexes.using(scope, passing=True) as index, index.lock:
-                index.refresh()
+            with self._current(scope) as index:
                 damaged = tuple(index.damaged.values())
                 found.append(ScopeStatus(scope, len(index), deleted, damaged))
         return found
+
+    @contextmanager
+    def _using(self, scope: Scope, *, passing: bool = False) -> Iterator[ScopeIndex]:
+        """The index of a scope, to read entries too."""
+        with self.files.reading(), self.indexes.using(scope, passing=passing) as index:
+            yield index
+
+    @contextmanager
+    def _current(
+        self, scope: Scope, *, passing: bool = True, thorough: bool = True
+    ) -> Iterator[ScopeIndex]:
+        """The index of a scope with its lock, brought up to date."""
+        with self._using(scope, passing=passing) as index, index.lock:
+            index.refresh(thorough=thorough)
+            yield index
+
+    @contextmanager
+    def _changing(self, index: ScopeIndex, patience: Patience) -> Iterator[None]:
+        """Hold the scope of an index, which is scanned again if the change fails."""
+        done = False
+        try:
+            with self.files.changing(index.scope, seconds=patience):
+                yield
+            done = True
+        finally:
+            if not done:
+                index.doubt()
 
 
 def _digest_all(entries: Iterable[Entry]) -> set[bytes]:

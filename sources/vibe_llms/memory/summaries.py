@@ -22,9 +22,9 @@ from msgspec import Struct
 
 from vibe_llms.exceptions import MemoryDamaged
 from vibe_llms.memory.changes import HeldScope
-from vibe_llms.memory.entries import Entry, Role, Scope
-from vibe_llms.memory.files import MemoryFiles
+from vibe_llms.memory.entries import Entry, Role, Scope, decode_entry
 from vibe_llms.memory.gate import make_visible
+from vibe_llms.memory.interfaces import MemoryStore
 from vibe_llms.memory.metadata import (
     LEVELS,
     Coverage,
@@ -327,7 +327,7 @@ def keep_summary(held: HeldScope, task: Task, entry: Entry) -> bool:
 
 
 def find_derived(
-    files: MemoryFiles, scope: Scope, gone: Sequence[tuple[str, Entry]]
+    files: MemoryStore, scope: Scope, gone: Sequence[tuple[str, Entry]]
 ) -> list[tuple[str, Entry]]:
     """The summaries of turns that are forgotten, deleted ones too, with their places.
 
@@ -338,9 +338,12 @@ def find_derived(
     found: list[tuple[str, Entry]] = []
     if not times:
         return found
-    for place in sorted(set(files.survey_files(scope)) - {place for place, _ in gone}):
-        with suppress(MemoryDamaged, FileNotFoundError):
-            entry = files.read(scope, place)
+    known = {place for place, _ in gone}
+    for place, data in files.read_all(scope):
+        if data is None or place in known:
+            continue
+        with suppress(MemoryDamaged):
+            entry = decode_entry(data, scope, place)
             coverage = read_coverage(entry) if entry.role == Role.SUMMARY else None
             if coverage is not None and any(map(coverage.covers, times)):
                 found.append((place, entry))

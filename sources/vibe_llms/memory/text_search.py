@@ -14,7 +14,8 @@ from typing import Any
 from vibe_llms.exceptions import MemoryDamaged
 from vibe_llms.files import read_file
 from vibe_llms.memory.entries import LARGEST_BYTES, Entry, Scope, decode_entry
-from vibe_llms.memory.files import MemoryFiles, identity_in
+from vibe_llms.memory.interfaces import MemoryStore
+from vibe_llms.memory.places import identity_in
 from vibe_llms.messages.contents import repair_text
 
 #: What every file of ours has in its front matter, and what therefore says nothing.
@@ -40,11 +41,11 @@ def holds(wanted: str, texts: Sequence[str]) -> bool:
     return any(wanted in fold(text) for text in texts)
 
 
-def find_holding(files: MemoryFiles, scope: Scope, wanted: str) -> list[tuple[str, Entry]]:
+def find_holding(files: MemoryStore, scope: Scope, wanted: str) -> list[tuple[str, Entry]]:
     """The places within a scope that have folded words, and their entries."""
     found: list[tuple[str, Entry]] = []
-    for place in files.survey_files(scope):
-        if files.is_long(scope, place):
+    for place, data in files.read_all(scope):
+        if data is None:
             created, name = datetime.fromtimestamp(0, UTC), os.path.basename(place)
             parts = files.read_parts(scope, place)
             if holds(wanted, [name]) or _holds_in_parts(wanted, parts):
@@ -52,13 +53,13 @@ def find_holding(files: MemoryFiles, scope: Scope, wanted: str) -> list[tuple[st
                     (place, Entry(content=name, identity="", scope=scope, created=created))
                 )
             continue
-        entry, texts = examine(files.read_data(scope, place), scope, place)
+        entry, texts = examine(data, scope, place)
         if holds(wanted, texts):
             found.append((place, entry))
     return found
 
 
-def find_all(files: MemoryFiles, scope: Scope) -> list[tuple[str, Entry]]:
+def find_all(files: MemoryStore, scope: Scope) -> list[tuple[str, Entry]]:
     """All places within a scope, and their entries."""
     # Every text contains no words.
     return find_holding(files, scope, "")
@@ -75,7 +76,7 @@ def _holds_in_parts(wanted: str, parts: Iterable[bytes]) -> bool:
     return False
 
 
-def find_strays(files: MemoryFiles, wanted: str) -> list[Path]:
+def find_strays(files: MemoryStore, wanted: str) -> list[Path]:
     """The files outside the scopes that have folded words: their purpose is unknown."""
     found: list[Path] = []
     for path in files.survey_strays():

@@ -29,9 +29,8 @@ from msgspec import Struct
 from vibe_llms.exceptions import MemoryInvalid
 from vibe_llms.memory.changes import HeldScope
 from vibe_llms.memory.core import Memory, ignore_progress
-from vibe_llms.memory.deduplication import read_last, write_last
 from vibe_llms.memory.entries import Entry, Role, Scope, check_entry, words_of
-from vibe_llms.memory.files import check_place
+from vibe_llms.memory.places import check_place
 from vibe_llms.memory.secrets import find_secret, refuse_secrets
 from vibe_llms.messages.identities import produce_identity
 
@@ -121,7 +120,7 @@ async def export_memory(memory: Memory, scope: Scope | None = None) -> tuple[byt
     """The file of one scope or of all, with existing vectors, and the number of entries."""
     entries = await memory.survey(scope)
     scopes = {entry.scope for entry in entries if entry.role == Role.FACT}
-    times = [read_last(memory.folder, one) for one in scopes]
+    times = await asyncio.to_thread(lambda: [memory.store.read_last(one) for one in scopes])
     known = [time for time in times if time is not None]
     vectors = await memory.read_vectors(entries)
     embedder = "" if memory.embedder is None else memory.embedder.model
@@ -296,7 +295,7 @@ async def take_in(
             count += len(batch)
             progress(count)
         if last_deduplicated and scope not in full and str(scope) in new and not dry_run:
-            await asyncio.to_thread(write_last, memory.folder, scope, last_deduplicated)
+            await asyncio.to_thread(memory.store.write_last, scope, last_deduplicated)
     return ImportResult(new, repeats)
 
 

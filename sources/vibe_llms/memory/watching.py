@@ -17,7 +17,8 @@ from msgspec import Struct
 from vibe_llms.exceptions import PackageMissing
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import Scope
-from vibe_llms.memory.files import DELETED, ENTRIES, FOLDERS, FileStat, MemoryFiles
+from vibe_llms.memory.files import ENTRIES, MemoryFiles
+from vibe_llms.memory.places import DELETED, FOLDERS, FileStat
 from vibe_llms.storage.files import make_folder, storage_errors
 
 #: Changes within this time are reported together.

@@ -17,7 +17,7 @@ from vibe_llms.storage.interfaces import Archive, Report, ignore
 class Backend(Protocol):
     """Opens what is kept; nothing is read or connected to before it is used.
 
-    `parts` are the modules that keep the rest in the same place: `runs` and `budgets`. The function
+    `parts` are the modules that keep the rest there: `runs`, `budgets` and `memory`. The function
     `produce_store` of each makes a store for a backend.
     """
 

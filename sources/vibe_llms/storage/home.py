@@ -16,6 +16,7 @@ class HomeBackend:
     parts: Mapping[str, str] = {
         "runs": "vibe_llms.runs.sqlite",
         "budgets": "vibe_llms.runs.sqlite_budgets",
+        "memory": "vibe_llms.memory.home",
     }
 
     def __init__(self, configuration: Configuration) -> None:

@@ -8,7 +8,7 @@ import json
 import os
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Concatenate, ParamSpec, TextIO, TypeVar
 
@@ -29,14 +29,15 @@ from vibe_llms.cli.terminal import (
     write_json,
 )
 from vibe_llms.cli.text import cut
-from vibe_llms.configuration import load_configuration
-from vibe_llms.exceptions import MemoryDamaged, MemoryInvalid, SecretRefused, StorageError
+from vibe_llms.configuration import LOCAL, load_configuration
+from vibe_llms.exceptions import MemoryInvalid, SecretRefused, StorageError
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.descriptions import MemoryEntry
 from vibe_llms.memory.entries import GLOBAL, LARGEST_BYTES, Entry, Scope
-from vibe_llms.memory.files import MemoryFiles
+from vibe_llms.memory.interfaces import MemoryStores
 from vibe_llms.memory.recall import SHORT
 from vibe_llms.memory.settings import MemorySettings, produce_memory, read_memory_settings
+from vibe_llms.storage.backends import open_backend, produce_part
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -71,12 +72,14 @@ def with_memory(
     async def command(*arguments: P.args, **options: P.kwargs) -> T:
         configuration = load_configuration()
         settings = read_memory_settings(configuration)
-        memory = produce_memory(configuration, settings, notify=print_note)
+        backend = open_backend(configuration)
+        memory = produce_memory(configuration, settings, backend=backend, notify=print_note)
         try:
             return await work(memory, settings, *arguments, **options)
         finally:
             with progress("finishing"):
                 await memory.close()
+                await backend.close()
 
     return command
 
@@ -152,20 +155,23 @@ async def visible_scopes(
     if scope is not None:
         return [Scope.parse(scope)]
     own = scope_of(None, settings)
-    there = await asyncio.to_thread(MemoryFiles(store.folder).survey_scopes)
+    there = await store.survey_scopes()
     return [one for one in there if one.kind != "user" or one == own]
 
 
 def survey_latest(count: int) -> Sequence[Entry]:
-    """The latest entries that the user can see, read directly from their files."""
+    """The latest entries that the user can see, read directly from where they are kept."""
     configuration = load_configuration()
     settings = read_memory_settings(configuration)
-    files = MemoryFiles(configuration.places.data / "memory")
+    backend = open_backend(configuration)
+    stores: MemoryStores = produce_part(backend, "memory")
+    store = stores.open_store(LOCAL, configuration)
     entries: list[Entry] = []
     for scope in (scope_of(None, settings), GLOBAL):
-        for place in sorted(files.scan(scope), reverse=True)[:count]:
-            with suppress(FileNotFoundError, MemoryDamaged):
-                entries.append(files.read(scope, place))
+        places = sorted(store.scan(scope), reverse=True)[:count]
+        found = store.read_many(scope, places)
+        entries += (entry for _, entry in found if isinstance(entry, Entry))
+    asyncio.run(backend.close())
     entries.sort(key=lambda entry: entry.created, reverse=True)
     return entries[:count]
 

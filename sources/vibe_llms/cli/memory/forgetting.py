@@ -139,8 +139,10 @@ class _Forgetting:
         self._own = own
         self._quiet = quiet
         self._configuration = load_configuration()
-        versions = memory.versions
-        self._repository = Repository(memory.folder) if versions is None else versions.repository
+        self._repository: Repository | None = None
+        if memory.store.has_files:
+            versions = memory.versions
+            self._repository = Repository(memory.folder) if not versions else versions.repository
 
     async def preview(self) -> _Gone:
         """Print what would be removed."""
@@ -197,7 +199,7 @@ class _Forgetting:
     async def _find(self) -> _Found:
         with progress("searching"):
             return _Found(
-                await survey_traces(self._memory.folder, self._words, scopes=self._scopes),
+                await survey_traces(self._memory.store, self._words, scopes=self._scopes),
                 await find_pending(self._configuration, self._words, self._scopes),
             )
 
@@ -216,6 +218,8 @@ class _Forgetting:
 
     async def _find_held(self) -> Sequence[Held]:
         """The commits that contain it; prints a note if git cannot be searched."""
+        if self._repository is None:
+            return ()
         try:
             with progress("searching the history"):
                 return await find_held(self._repository, self._words, scopes=self._scopes)
@@ -225,6 +229,9 @@ class _Forgetting:
 
     async def _purge(self) -> Sequence[Held]:
         """Rewrite the commits that contain it; returns those that did."""
+        if self._repository is None:
+            print_note("there are no versions in git: this memory is kept in a database")
+            return ()
         with progress("rewriting the history"):
             held = await purge(self._repository, self._words, scopes=self._scopes)
         if held and not self._quiet:
@@ -240,7 +247,7 @@ class _Forgetting:
             command = ["vibe-llms", "memory", "forget", "--yes", "--history", *scope, *words]
             note(f"git still contains it in {describe_held(held)}; to remove it there too:")
             note(f"    {shlex.join(command)}")
-        if (above := find_surrounding(self._memory.folder)) is not None:
+        if self._repository and (above := find_surrounding(self._memory.folder)) is not None:
             print_note(f"the git repository in {above} may contain copies; it was not changed")
         return held
 

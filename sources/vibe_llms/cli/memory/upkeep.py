@@ -119,7 +119,7 @@ async def deduplicate(
 @json_option
 @with_memory
 async def status(memory: Memory, settings: MemorySettings, as_json: bool) -> None:
-    """Print the folder of memory, its scopes, pending work and unreadable files."""
+    """Print where memory is kept, its scopes, pending work and unreadable files."""
     configuration = load_configuration()
     ingestion = survey_ingestion(configuration)
     served = await survey_served(configuration, settings)
@@ -128,7 +128,7 @@ async def status(memory: Memory, settings: MemorySettings, as_json: bool) -> Non
     if as_json:
         print_json(
             {
-                "folder": str(memory.folder),
+                "folder": memory.store.address,
                 "scopes": [_encode_status(one) for one in scopes],
                 "versions": msgspec.to_builtins(versions),
                 "ingestion": msgspec.to_builtins(ingestion),
@@ -136,7 +136,7 @@ async def status(memory: Memory, settings: MemorySettings, as_json: bool) -> Non
             }
         )
         return
-    lines = [str(memory.folder)]
+    lines = [memory.store.address]
     for one in scopes:
         lines.append(f"{one.scope}: {one.entries} remembered, {one.deleted} deleted")
     if served is not None:

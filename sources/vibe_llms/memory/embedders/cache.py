@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, TypeVar
 from vibe_llms.exceptions import StorageError
 from vibe_llms.memory.cross_loop_lock import CrossLoopLock
 from vibe_llms.memory.embedders.interfaces import Embedder, LoadingEmbedder
+from vibe_llms.memory.interfaces import VectorStore
 from vibe_llms.messages.contents import repair_text
 from vibe_llms.storage.databases import open_database
 from vibe_llms.storage.files import make_folder, storage_errors
@@ -70,7 +71,7 @@ class CachedEmbedder:
     a full disk, it works without.
     """
 
-    def __init__(self, embedder: Embedder, cache: EmbeddingCache) -> None:
+    def __init__(self, embedder: Embedder, cache: VectorStore) -> None:
         self._embedder = embedder
         self._cache = cache
         self._turn = CrossLoopLock()

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 #: A connection within a transaction.
 Connection: TypeAlias = "AsyncConnection[Any]"
 
-_BEGIN = "select set_config('vibe.user', %s, true), set_config('statement_timeout', %s, true)"
+#: The first statement of every transaction, with the user and a time limit in milliseconds.
+BEGIN = "select set_config('vibe.user', %s, true), set_config('statement_timeout', %s, true)"
 #: Classes of SQLSTATE that pass: of connections, resources, the operator, the system, deadlocks.
 _PASSING = ("08", "53", "57", "58", "40")
 _READ_ONLY = "25006"
@@ -87,7 +88,7 @@ class Database:
             connection = self._idle.pop() if used else await self._connect()
             begun = False
             try:
-                await connection.execute(_BEGIN, (user, milliseconds))
+                await connection.execute(BEGIN, (user, milliseconds))
                 if not self._checked:
                     await check_level(connection)
                     self._checked = True
@@ -109,7 +110,7 @@ class Database:
                 package=error.name or "psycopg",
                 command='pip install "vibe-llms[postgres]"',
             ) from error
-        return await AsyncConnection.connect(self.settings.dsn, **_options(self.settings))
+        return await AsyncConnection.connect(self.settings.dsn, **connection_options(self.settings))
 
     async def _give_back(self, connection: Connection) -> None:
         from psycopg.pq import TransactionStatus
@@ -147,7 +148,8 @@ async def _undo(connection: Connection) -> None:
         await connection.close()
 
 
-def _options(settings: PostgresSettings) -> dict[str, Any]:
+def connection_options(settings: PostgresSettings) -> dict[str, Any]:
+    """What every connection is made with, besides the connection string."""
     return {
         "connect_timeout": max(2, round(settings.connect_seconds)),
         # A prepared statement belongs to a connection that a pooler may give to others.

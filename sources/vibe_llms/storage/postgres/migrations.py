@@ -26,7 +26,8 @@ _LEAST = re.compile(r"-- least: (\d+)\n")
 #: Two migrations do not run at once: the key of an advisory lock, "vibe" in ASCII.
 _LOCK = 0x76696265
 _REMEDY = "vibe-llms archive migrate"
-_READ = "select max(number), max(least) from vibe.migrations"
+EXISTS = "select to_regclass('vibe.migrations') is not null"
+READ = "select max(number), max(least) from vibe.migrations"
 
 
 class Migration(Struct, frozen=True):
@@ -50,18 +51,22 @@ def find_level() -> int:
 
 async def read_level(connection: AsyncConnection[Any]) -> tuple[int, int]:
     """The level of the database, and the least level of code that works with it; 0 if it is new."""
-    cursor = await connection.execute("select to_regclass('vibe.migrations') is not null")
+    cursor = await connection.execute(EXISTS)
     row = await cursor.fetchone()
     if row is None or not row[0]:
         return 0, 0
-    row = await (await connection.execute(_READ)).fetchone()
+    row = await (await connection.execute(READ)).fetchone()
     return (row[0] or 0, row[1] or 0) if row else (0, 0)
 
 
 async def check_level(connection: AsyncConnection[Any]) -> None:
     """Raise if the tables are older than this code needs, or too new for it."""
+    judge_level(*await read_level(connection))
+
+
+def judge_level(number: int, least: int) -> None:
+    """Raise if this code cannot work with a level of the database."""
     own = find_level()
-    number, least = await read_level(connection)
     if number < own:
         raise StorageError(
             f"the database has level {number}, and this version needs {own}; migrate it: {_REMEDY}"

@@ -1,0 +1,27 @@
+"""Memory in files of the home folder."""
+
+from __future__ import annotations
+
+from vibe_llms.configuration import Configuration
+from vibe_llms.memory.files import MemoryFiles
+from vibe_llms.storage.backends import Backend
+
+
+class HomeStores:
+    """Opens the memory in each user's folder."""
+
+    def open_store(self, user: str, configuration: Configuration) -> MemoryFiles:
+        """The memory below the places of a configuration, which are the user's own."""
+        del user
+        storage = configuration.storage
+        return MemoryFiles(
+            configuration.places.data / "memory",
+            lock_seconds=storage.lock_seconds,
+            durable=storage.durability == "safe",
+        )
+
+
+def produce_store(backend: Backend) -> HomeStores:
+    """The memory of the home folder, for `Backend.parts`."""
+    del backend
+    return HomeStores()

@@ -1,0 +1,70 @@
+"""Places: where an entry is within its scope, in every store.
+
+    facts/TIME__IDENTITY.md
+    turns/{user,assistant}/…
+    summaries/{L1,L2,L3}/…
+    deleted/…                    deleted entries, at the same places
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from datetime import UTC
+
+from msgspec import Struct
+
+from vibe_llms.exceptions import MemoryInvalid
+from vibe_llms.memory.entries import Entry, Role
+
+DELETED = "deleted"
+_LEVELS = ("L1", "L2", "L3")
+_PLACES = {Role.FACT: "facts", Role.USER: "turns/user", Role.ASSISTANT: "turns/assistant"}
+FACTS = _PLACES[Role.FACT]
+FOLDERS = (*_PLACES.values(), *(f"summaries/{level}" for level in _LEVELS))
+_NAME = re.compile(r".*__([0-9a-z][0-9a-z-]{0,63})\.md")
+_IDENTITY = re.compile(r"[0-9a-z][0-9a-z-]{0,63}")
+SUFFIX = ".md"
+
+
+class FileStat(Struct, frozen=True, array_like=True):
+    """What shows whether an entry changed: its size and times, and the inode of its file.
+
+    Times are in nanoseconds. In a database the inode is the number of the change.
+    """
+
+    size: int
+    modified: int
+    changed: int
+    inode: int
+
+
+class Difference(Struct, frozen=True):
+    """What differs from what was known: places that are gone, and those that are new or changed."""
+
+    gone: Collection[str]
+    changed: Mapping[str, FileStat]
+
+
+def place_of(entry: Entry) -> str:
+    """Where an entry is within its scope; `MemoryInvalid` for a wrong identity."""
+    check_place(entry)
+    if entry.role == Role.SUMMARY:
+        level = entry.category if entry.category in _LEVELS else _LEVELS[-1]
+        folder = f"summaries/{level}"
+    else:
+        folder = _PLACES[entry.role]
+    time = entry.created.astimezone(UTC).strftime("%Y%m%dT%H%M%SZ")
+    return f"{folder}/{time}__{entry.identity}{SUFFIX}"
+
+
+def check_place(entry: Entry) -> None:
+    """`MemoryInvalid` if the identity of an entry cannot be part of a file name."""
+    if not _IDENTITY.fullmatch(entry.identity):
+        raise MemoryInvalid(f"{entry.identity!r} cannot be the identity of an entry")
+
+
+def identity_in(place: str) -> str:
+    """The identity in the name of a file of ours; empty for other names."""
+    match = _NAME.fullmatch(place)
+    return match[1] if match else ""

@@ -1,0 +1,537 @@
+"""`PostgresMemory`: the memory of one user in PostgreSQL, for several servers.
+
+A row is an entry: the text that its file would have, at the same place within its scope. Rows are
+authoritative. Each process has the same index of a scope as it has for files, and reads the rows
+behind the last change that it knows before each answer. ADR 77 has the reasons.
+"""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from vibe_llms.exceptions import ArchiveLocked, MemoryDamaged, StorageError
+from vibe_llms.memory.entries import Entry, Scope, decode_entry, encode_entry
+from vibe_llms.memory.places import DELETED, Difference, FileStat, place_of
+from vibe_llms.memory.snapshot import FORMAT
+from vibe_llms.storage.locks import Patience
+
+if TYPE_CHECKING:
+    from vibe_llms.configuration import Configuration
+    from vibe_llms.storage.postgres.backend import PostgresBackend
+    from vibe_llms.storage.postgres.blocking import BlockingConnection, BlockingDatabase
+
+#: A thread that waits for a scope looks this often whether it should go on waiting.
+_WAIT_MILLISECONDS = 100
+#: The rows of one query.
+_PAGE = 500
+_MOST_PLACES = 5_000
+#: A process that deduplicates a scope and dies keeps others from it for so long.
+_DEDUPLICATION = "15 minutes"
+_POLL_SECONDS = 0.05
+
+_STAT = """
+octet_length(e.data), (extract(epoch from e.written) * 1000000000)::bigint,
+(extract(epoch from e.moved) * 1000000000)::bigint, e.change
+"""
+_LOCK = "select from vibe.memory_scopes where owner = %s and scope = %s for update"
+_CREATE = """
+insert into vibe.memory_scopes (owner, scope, change, erased)
+select %s, %s, number, number from (select nextval('vibe.memory_changes') as number) as next
+on conflict do nothing
+"""
+_BUMP = """
+with bumped as (
+    update vibe.memory_scopes set change = nextval('vibe.memory_changes')
+    where owner = %(owner)s and scope = %(scope)s returning change)
+"""
+_WRITE = f"""{_BUMP}
+insert into vibe.memory_entries as e (owner, scope, place, change, data)
+select %(owner)s, %(scope)s, %(place)s, change, %(data)s from bumped
+on conflict (owner, scope, place) do update
+set change = excluded.change, data = excluded.data,
+    written = excluded.written, moved = excluded.moved
+"""
+_MOVE = f"""{_BUMP}
+update vibe.memory_entries as e
+set place = %(target)s, change = bumped.change, moved = clock_timestamp(), data = %(data)s
+from bumped
+where e.owner = %(owner)s and e.scope = %(scope)s and e.place = %(place)s
+"""
+_ERASE = """
+delete from vibe.memory_entries where owner = %s and scope = %s and place = any(%s)
+"""
+_NOTE_ERASED = """
+update vibe.memory_scopes set change = number, erased = number
+from (select nextval('vibe.memory_changes') as number) as next where owner = %s and scope = %s
+"""
+_READ = """
+select place, data from vibe.memory_entries where owner = %s and scope = %s and place = any(%s)
+"""
+_READ_PAGE = """
+select place, data from vibe.memory_entries
+where owner = %s and scope = %s and place > %s order by place limit %s
+"""
+_STAT_MANY = f"""
+select e.place, {_STAT} from vibe.memory_entries as e
+where e.owner = %s and e.scope = %s and e.place = any(%s)
+"""
+_SCAN = f"""
+select e.place, {_STAT} from vibe.memory_entries as e
+where e.owner = %s and e.scope = %s and starts_with(e.place, %s) = %s
+"""
+_NEWS = f"""
+select s.change, s.erased > %(seen)s, e.place, {_STAT}
+from vibe.memory_scopes as s left join vibe.memory_entries as e
+on e.owner = s.owner and e.scope = s.scope and s.change <> %(seen)s
+and e.change > case when s.erased > %(seen)s then -1 else %(seen)s end
+where s.owner = %(owner)s and s.scope = %(scope)s
+"""
+_CLAIM = f"""
+update vibe.memory_scopes set deduplicating_until = clock_timestamp() + interval '{_DEDUPLICATION}'
+where owner = %s and scope = %s and coalesce(deduplicating_until < clock_timestamp(), true)
+returning deduplicating_until
+"""
+
+
+class PostgresMemory:
+    """The rows of one user; any thread may call it.
+
+    All changes that are made while a scope is held are one transaction.
+    """
+
+    has_files = False
+
+    def __init__(self, database: BlockingDatabase, user: str, *, lock_seconds: float) -> None:
+        self.vectors = PostgresVectors(database, user)
+        self.address = f"PostgreSQL, user {user}"
+        self._database = database
+        self._user = user
+        self._lock_seconds = lock_seconds
+        self._damaged: dict[str, str] = {}
+        self._reported: set[str] = set()
+
+    @property
+    def folder(self) -> Path:
+        """There is none: `StorageError`."""
+        raise StorageError(
+            "this memory is kept in PostgreSQL: there are no files to edit, to watch or to keep "
+            "in git; `vibe-llms memory export` and `import` read and write files"
+        )
+
+    @contextmanager
+    def changing(self, scope: Scope, *, seconds: float | Patience | None = None) -> Iterator[None]:
+        """Hold the scope's row, within one transaction; others wait, or get `ArchiveLocked`."""
+        limit = self._lock_seconds if seconds is None else seconds
+        patience = limit if isinstance(limit, Patience) else Patience(limit)
+        with self._transaction() as connection:
+            while not self._hold(connection, scope, patience):
+                if patience.is_over:
+                    raise ArchiveLocked(
+                        f"another process has changed {scope} for {patience.seconds:g} s; try again"
+                    )
+            patience.met = True
+            yield
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """One transaction for several calls of this thread."""
+        with self._transaction():
+            yield
+
+    def place_of(self, entry: Entry) -> str:
+        """Where an entry is within its scope; `MemoryInvalid` for a wrong identity."""
+        return place_of(entry)
+
+    def write(self, entry: Entry) -> str:
+        """Write an entry, new or over the old one; returns its place."""
+        place = place_of(entry)
+        self.rewrite(entry, place)
+        return place
+
+    def rewrite(self, entry: Entry, place: str) -> None:
+        """Write an entry again at its place."""
+        values = {**self._key(entry.scope), "place": place, "data": encode_entry(entry)}
+        with self._transaction() as connection:
+            if connection.execute(_WRITE, values).rowcount != 1:
+                raise StorageError(f"{entry.scope} is not held, so nothing can be written there")
+
+    def delete(self, entry: Entry, place: str, *, replaced_by: str = "") -> None:
+        """Move an entry to the deleted ones."""
+        target = f"{DELETED}/{place}"
+        tombstone = msgspec.structs.replace(entry, replaced_by=replaced_by or entry.replaced_by)
+        with self._transaction() as connection:
+            connection.execute(_ERASE, (self._user, str(entry.scope), [target]))
+            connection.execute(
+                _MOVE,
+                {
+                    **self._key(entry.scope),
+                    **{"place": place, "target": target, "data": encode_entry(tombstone)},
+                },
+            )
+
+    def erase(self, scope: Scope, places: Iterable[str]) -> None:
+        """Permanently remove some entries, deleted ones too."""
+        with self._transaction() as connection:
+            connection.execute(_ERASE, (self._user, str(scope), [*places]))
+            connection.execute(_NOTE_ERASED, (self._user, str(scope)))
+
+    def erase_scope(self, scope: Scope) -> None:
+        """Permanently remove all of a scope."""
+        self._execute("delete from vibe.memory_scopes where owner = %s and scope = %s", scope)
+
+    def erase_derived(self, scope: Scope) -> None:
+        """Nothing is left: it is removed with the scope."""
+
+    def clear(self, scope: Scope) -> None:
+        """Nothing is left of a crash: a change is made as a whole."""
+
+    def clear_derived(self) -> None:
+        """Nothing is left: it is removed with its scope."""
+
+    def holds(self, scope: Scope, place: str = "") -> bool:
+        """Whether a scope exists, or has an entry at a place."""
+        if place:
+            return place in self.stat_many(scope, [place])
+        rows = self._execute("select from vibe.memory_scopes where owner = %s and scope = %s", scope)
+        return len(rows) == 1
+
+    def read(self, scope: Scope, place: str) -> Entry:
+        """The entry at a place; raises `MemoryDamaged` or `FileNotFoundError`."""
+        for _, entry in self.read_many(scope, [place]):
+            if isinstance(entry, MemoryDamaged):
+                raise entry
+            return entry
+        raise FileNotFoundError(f"{scope}/{place}")
+
+    def read_many(
+        self, scope: Scope, places: Collection[str]
+    ) -> Iterator[tuple[str, Entry | MemoryDamaged]]:
+        """The entries at some places with these, in any order; none for what is gone."""
+        wanted = [*places]
+        for start in range(0, len(wanted), _MOST_PLACES):
+            for place, data in self._execute(_READ, scope, wanted[start : start + _MOST_PLACES]):
+                try:
+                    yield place, decode_entry(data, scope, f"{scope}/{place}")
+                except MemoryDamaged as error:
+                    self._damaged[f"{scope}/{place}"] = str(error)
+                    yield place, error
+
+    def read_all(self, scope: Scope) -> Iterator[tuple[str, bytes | None]]:
+        """The bytes at all places of a scope."""
+        last = ""
+        while rows := self._execute(_READ_PAGE, scope, last, _PAGE):
+            yield from rows
+            last = rows[-1][0]
+
+    def read_parts(self, scope: Scope, place: str) -> Iterator[bytes]:
+        """The bytes at a place; a row is read as a whole."""
+        for _, data in self._execute(_READ, scope, [place]):
+            yield data
+
+    def take_damaged(self) -> Sequence[str]:
+        """The errors of rows that were read and are no entries; each is returned once."""
+        found = [self._damaged.pop(place) for place in sorted(self._damaged)]
+        new = [one for one in found if one not in self._reported]
+        self._reported.update(new)
+        return new
+
+    def survey_scopes(self) -> Sequence[Scope]:
+        """The scopes that exist, in order."""
+        with self._transaction() as connection:
+            rows = connection.execute(
+                "select scope from vibe.memory_scopes where owner = %s", (self._user,)
+            ).fetchall()
+        return sorted(Scope.parse(name) for (name,) in rows)
+
+    def survey_strays(self) -> Sequence[Path]:
+        """There are no files of other programs."""
+        return []
+
+    def scan(self, scope: Scope, *, deleted: bool = False) -> Mapping[str, FileStat]:
+        """The entries of a scope by their places, or its deleted ones."""
+        rows = self._execute(_SCAN, scope, f"{DELETED}/", deleted)
+        return {place.removeprefix(f"{DELETED}/"): FileStat(*stat) for place, *stat in rows}
+
+    def stat_many(self, scope: Scope, places: Collection[str]) -> Mapping[str, FileStat]:
+        """The same as `scan`, for some places."""
+        rows = self._execute(_STAT_MANY, scope, [*places])
+        return {place: FileStat(*stat) for place, *stat in rows}
+
+    def survey_news(
+        self, scope: Scope, seen: int
+    ) -> tuple[int, bool, Mapping[str, FileStat]]:
+        """The last change of a scope; whether all rows are listed; and the rows behind `seen`."""
+        with self._transaction() as connection:
+            rows = connection.execute(_NEWS, {**self._key(scope), "seen": seen}).fetchall()
+        if not rows:
+            return 0, True, {}
+        change, whole = rows[0][:2]
+        return change, whole, {row[2]: FileStat(*row[3:]) for row in rows if row[2] is not None}
+
+    def produce_scanner(self, scope: Scope) -> RowScanner:
+        """What finds changes in the rows of a scope."""
+        return RowScanner(self, scope)
+
+    def access_snapshots(self, scope: Scope) -> RowSnapshots:
+        """The stored index of a scope."""
+        return RowSnapshots(self._database, self._user, scope)
+
+    def read_last(self, scope: Scope) -> datetime | None:
+        """When the facts of a scope were deduplicated last."""
+        statement = "select deduplicated from vibe.memory_scopes where owner = %s and scope = %s"
+        rows = self._execute(statement, scope)
+        return rows[0][0] if rows else None
+
+    def write_last(self, scope: Scope, last: datetime) -> None:
+        """Keep when the facts of a scope were deduplicated last."""
+        with self._transaction() as connection:
+            connection.execute(
+                "update vibe.memory_scopes set deduplicated = %s where owner = %s and scope = %s",
+                (last, self._user, str(scope)),
+            )
+
+    @contextmanager
+    def deduplicating(self, scope: Scope, *, seconds: float) -> Iterator[None]:
+        """Have the lease of a scope's deduplication, which ends by itself after some minutes."""
+        patience = Patience(seconds)
+        while not (rows := self._execute(_CLAIM, scope)):
+            if patience.is_over:
+                raise ArchiveLocked(f"another process deduplicates {scope}")
+            time.sleep(_POLL_SECONDS)
+        try:
+            yield
+        finally:
+            with self._transaction() as connection:
+                connection.execute(
+                    "update vibe.memory_scopes set deduplicating_until = null "
+                    "where owner = %s and scope = %s and deduplicating_until = %s",
+                    (self._user, str(scope), rows[0][0]),
+                )
+
+    def close(self) -> None:
+        """The connections are those of the backend, which closes them."""
+
+    def _hold(self, connection: BlockingConnection, scope: Scope, patience: Patience) -> bool:
+        """Take the row of a scope for this transaction; false if others keep it for a while.
+
+        False too if the wait ended meanwhile: a caller that has gone must not change anything.
+        """
+        from psycopg.errors import LockNotAvailable
+
+        waits = not patience.is_over
+        milliseconds = str(_WAIT_MILLISECONDS if waits else 1)
+        try:
+            with connection.transaction():
+                connection.execute("select set_config('lock_timeout', %s, true)", (milliseconds,))
+                while not connection.execute(_LOCK, (self._user, str(scope))).rowcount:
+                    connection.execute(_CREATE, (self._user, str(scope)))
+        except LockNotAvailable:
+            return False
+        return not (waits and patience.is_over)
+
+    def _execute(self, statement: str, scope: Scope, *values: Any) -> list[tuple[Any, ...]]:
+        """The rows of a statement about a scope."""
+        with self._transaction() as connection:
+            cursor = connection.execute(statement.encode(), (self._user, str(scope), *values))
+            return cursor.fetchall() if cursor.description is not None else []
+
+    @contextmanager
+    def _transaction(self) -> Iterator[BlockingConnection]:
+        with self._database.transaction(self._user) as connection:
+            yield connection
+
+    def _key(self, scope: Scope) -> dict[str, Any]:
+        return {"owner": self._user, "scope": str(scope)}
+
+
+class RowScanner:
+    """The rows of a scope, as of the last change that was seen.
+
+    Changes of a scope are numbered in the order in which they are committed. A deleted row has a
+    number too, and after one was erased all rows are listed.
+    """
+
+    def __init__(self, rows: PostgresMemory, scope: Scope) -> None:
+        self._rows = rows
+        self._scope = scope
+        self._seen = -1
+
+    def scan(self, known: Mapping[str, FileStat], *, thorough: bool) -> Difference | None:
+        """What differs from what is `known`, or `None` if nothing does."""
+        del thorough
+        change, whole, rows = self._rows.survey_news(self._scope, self._seen)
+        if change == self._seen:
+            return None
+        self._seen = change
+        head = f"{DELETED}/"
+        now = {place: stat for place, stat in rows.items() if not place.startswith(head)}
+        if whole:
+            gone = [place for place in known if place not in now]
+        else:
+            moved = (place.removeprefix(head) for place in rows if place.startswith(head))
+            gone = [place for place in moved if place in known and place not in now]
+        return Difference(gone, {one: stat for one, stat in now.items() if known.get(one) != stat})
+
+    def is_listed(self) -> bool:
+        """Whether nothing has changed since the last scan."""
+        change, _, _ = self._rows.survey_news(self._scope, self._seen)
+        return change == self._seen
+
+    def take_in(self, place: str) -> None:
+        """The next scan lists it."""
+
+    def leave_out(self, place: str) -> None:
+        """The next scan lists it."""
+
+    def doubt(self) -> None:
+        """List all rows the next time: what was seen may not have been committed."""
+        self._seen = -1
+
+    def reset(self) -> None:
+        """Forget all earlier scans."""
+        self._seen = -1
+
+
+class RowSnapshots:
+    """The stored index of one scope, for all servers."""
+
+    #: To read so few rows again takes less time than to store the index.
+    least = 64
+
+    def __init__(self, database: BlockingDatabase, user: str, scope: Scope) -> None:
+        self._database = database
+        self._user = user
+        self._key = (user, str(scope))
+
+    def read(self, wanted: Collection[str]) -> Iterator[tuple[str, Mapping[str, bytes]]]:
+        """The one that is stored, if this version can read it."""
+        with self._database.transaction(self._user) as connection:
+            rows = connection.execute(
+                "select embedder, parts from vibe.memory_snapshots "
+                "where owner = %s and scope = %s and format = %s",
+                (*self._key, FORMAT),
+            ).fetchall()
+        for embedder, data in rows:
+            parts = msgspec.msgpack.decode(data, type=dict[str, bytes])
+            yield embedder, {name: part for name, part in parts.items() if name in wanted}
+
+    def write(self, embedder: str, parts: Mapping[str, bytes]) -> None:
+        """Store one in place of the other."""
+        data = msgspec.msgpack.encode(parts)
+        with self._database.transaction(self._user) as connection, connection.transaction():
+            connection.execute(
+                "insert into vibe.memory_snapshots (owner, scope, format, embedder, parts) "
+                "values (%s, %s, %s, %s, %s) on conflict (owner, scope) do update set "
+                "format = excluded.format, embedder = excluded.embedder, parts = excluded.parts",
+                (*self._key, FORMAT, embedder, data),
+            )
+
+    def discard(self) -> None:
+        """Remove it."""
+        with self._database.transaction(self._user) as connection:
+            connection.execute(
+                "delete from vibe.memory_snapshots where owner = %s and scope = %s", self._key
+            )
+
+
+class PostgresVectors:
+    """The vectors of one user's texts, in a column of pgvector's type; each text has one."""
+
+    def __init__(self, database: BlockingDatabase, user: str) -> None:
+        self.epoch = 0
+        self._database = database
+        self._user = user
+
+    def exists(self) -> bool:
+        """There may always be some: to ask costs as much as to read."""
+        return True
+
+    def read(self, model: str, digests: Sequence[bytes]) -> dict[bytes, array[float]]:
+        """The vectors of those digests that have one; none if they cannot be read."""
+        with suppress(StorageError):
+            rows = self._execute(
+                "select digest, embedding from vibe.memory_vectors "
+                "where owner = %s and model = %s and digest = any(%s)",
+                *(model, [*digests]),
+            )
+            return {digest: _decode(text) for digest, text in rows}
+        return {}
+
+    def read_size(self, model: str) -> int | None:
+        """How many numbers the vectors of a model have; `None` if there are none."""
+        with suppress(StorageError):
+            rows = self._execute(
+                "select embedding from vibe.memory_vectors where owner = %s and model = %s limit 1",
+                model,
+            )
+            return len(_decode(rows[0][0])) if rows else None
+        return None
+
+    def write(
+        self, model: str, vectors: Mapping[bytes, array[float]], epoch: int | None = None
+    ) -> None:
+        """Keep vectors, if possible, unless they were begun in another `epoch`."""
+        if epoch not in (None, self.epoch):
+            return
+        rows = [
+            (self._user, model, digest, msgspec.json.encode(vector.tolist()).decode())
+            for digest, vector in vectors.items()
+        ]
+        with suppress(StorageError), self._database.transaction(self._user) as connection:
+            connection.cursor().executemany(
+                "insert into vibe.memory_vectors (owner, model, digest, embedding) "
+                "values (%s, %s, %s, %s) on conflict (owner, model, digest) "
+                "do update set embedding = excluded.embedding",
+                rows,
+            )
+
+    def discard(self, model: str) -> None:
+        """Remove the vectors of a model."""
+        self._remove("model = %s", model)
+
+    def forget(self, digests: Iterable[bytes]) -> None:
+        """Remove the vectors of digests; `StorageError` if they stay."""
+        self._remove("digest = any(%s)", [*digests])
+
+    def retain(self, digests: Iterable[bytes]) -> None:
+        """Remove all vectors except those of these digests; `StorageError` if they stay."""
+        self._remove("digest <> all(%s)", [*digests])
+
+    def _remove(self, which: str, value: object) -> None:
+        self.epoch += 1
+        self._execute(f"delete from vibe.memory_vectors where owner = %s and {which}", value)  # noqa: S608
+
+    def _execute(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
+        with self._database.transaction(self._user) as connection:
+            cursor = connection.execute(statement.encode(), (self._user, *values))
+            return cursor.fetchall() if cursor.description is not None else []
+
+
+def _decode(text: str) -> array[float]:
+    """A vector from the text of pgvector, which names each number exactly."""
+    return array("f", msgspec.json.decode(text, type=list[float]))
+
+
+class PostgresStores:
+    """Opens the memory of each user in one database."""
+
+    def __init__(self, database: BlockingDatabase) -> None:
+        self._database = database
+
+    def open_store(self, user: str, configuration: Configuration) -> PostgresMemory:
+        """The rows of a user."""
+        lock_seconds = configuration.storage.lock_seconds
+        return PostgresMemory(self._database, user, lock_seconds=lock_seconds)
+
+
+def produce_store(backend: PostgresBackend) -> PostgresStores:
+    """The memory in a database, for `Backend.parts`."""
+    return PostgresStores(backend.blocking)

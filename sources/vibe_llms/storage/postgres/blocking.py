@@ -1,0 +1,144 @@
+"""`BlockingDatabase`: the transactions of `Database`, for threads that wait for them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from vibe_llms.exceptions import PackageMissing, StorageUnavailable
+from vibe_llms.storage.postgres.database import BEGIN, connection_options, database_errors
+from vibe_llms.storage.postgres.migrations import EXISTS, READ, judge_level
+from vibe_llms.storage.postgres.settings import PostgresSettings
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+#: A connection within a transaction.
+BlockingConnection: TypeAlias = "Connection[Any]"
+
+
+class BlockingDatabase:
+    """The connections of the threads of one process, made as they are needed.
+
+    The rules are those of `vibe_llms.storage.postgres.database.Database`. A thread has one
+    transaction of a user at a time: within the block, `transaction` gives the same one again.
+    """
+
+    def __init__(self, settings: PostgresSettings) -> None:
+        self.settings = settings
+        self._idle: list[BlockingConnection] = []
+        self._room = threading.BoundedSemaphore(settings.connections)
+        self._lock = threading.Lock()
+        self._own = threading.local()
+        self._checked = False
+
+    @contextmanager
+    def transaction(self, user: str) -> Iterator[BlockingConnection]:
+        """A transaction that sees and writes the rows of a user; committed after the block.
+
+        An error within the block rolls it back.
+        """
+        current: tuple[str, BlockingConnection] | None = getattr(self._own, "current", None)
+        with database_errors():
+            if current is not None and current[0] == user:
+                yield current[1]
+                return
+            with self._admitted():
+                connection = self._begin(user)
+                self._own.current = (user, connection)
+                try:
+                    with _committed(connection):
+                        yield connection
+                finally:
+                    self._own.current = current
+                    self._give_back(connection)
+
+    def close(self) -> None:
+        """Close the connections that are not in use; safe to call twice."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    @contextmanager
+    def _admitted(self) -> Iterator[None]:
+        if not self._room.acquire(timeout=self.settings.connect_seconds):
+            raise StorageUnavailable(
+                f"all {self.settings.connections} connections to the database are in use"
+            )
+        try:
+            yield
+        finally:
+            self._room.release()
+
+    def _begin(self, user: str) -> BlockingConnection:
+        """A connection whose transaction has begun; one that broke since it was used is dropped."""
+        from psycopg import OperationalError
+
+        milliseconds = str(int(self.settings.statement_seconds * 1000))
+        while True:
+            with self._lock:
+                used = self._idle.pop() if self._idle else None
+            connection = used or self._connect()
+            begun = False
+            try:
+                connection.execute(BEGIN, (user, milliseconds))
+                if not self._checked:
+                    judge_level(*_read_level(connection))
+                    self._checked = True
+                begun = True
+                return connection
+            except OperationalError:
+                if used is None:
+                    raise
+            finally:
+                if not begun:
+                    connection.close()
+
+    def _connect(self) -> BlockingConnection:
+        try:
+            from psycopg import Connection
+        except ImportError as error:
+            raise PackageMissing(
+                "PostgreSQL",
+                package=error.name or "psycopg",
+                command='pip install "vibe-llms[postgres]"',
+            ) from error
+        return Connection.connect(self.settings.dsn, **connection_options(self.settings))
+
+    def _give_back(self, connection: BlockingConnection) -> None:
+        from psycopg.pq import TransactionStatus
+
+        if connection.info.transaction_status == TransactionStatus.IDLE:
+            with self._lock:
+                self._idle.append(connection)
+        else:
+            connection.close()
+
+
+@contextmanager
+def _committed(connection: BlockingConnection) -> Iterator[None]:
+    """Commit after the block; if it fails, roll back, and close what cannot be rolled back."""
+    from psycopg import Error
+
+    done = False
+    try:
+        yield
+        connection.commit()
+        done = True
+    finally:
+        if not done:
+            try:
+                connection.rollback()
+            except Error:
+                connection.close()
+
+
+def _read_level(connection: BlockingConnection) -> tuple[int, int]:
+    row = connection.execute(EXISTS).fetchone()
+    if row is None or not row[0]:
+        return 0, 0
+    row = connection.execute(READ).fetchone()
+    return (row[0] or 0, row[1] or 0) if row else (0, 0)

@@ -1,0 +1,110 @@
+-- least: 6
+-- The vectors of memory are pgvector's. Where the extension cannot be created here, its owner has
+-- created it before.
+create extension if not exists vector;
+
+-- Changes of entries are numbered. A scope is locked while it changes, so its numbers are committed
+-- in their order, and a reader finds all that is new behind the last number that it knows.
+create sequence vibe.memory_changes;
+grant usage on sequence vibe.memory_changes to vibe_llms;
+
+create table vibe.memory_scopes (
+    owner text not null,
+    scope text not null,
+    change bigint not null,
+    -- The last change that left no row behind.
+    erased bigint not null,
+    deduplicated timestamptz,
+    deduplicating_until timestamptz,
+    primary key (owner, scope)
+);
+alter table vibe.memory_scopes enable row level security;
+alter table vibe.memory_scopes force row level security;
+create policy owner on vibe.memory_scopes
+    using (owner = vibe.current_user_name()) with check (owner = vibe.current_user_name());
+grant select, insert, update, delete on vibe.memory_scopes to vibe_llms;
+
+-- The text of an entry is that of its file, so that it can be exported byte by byte.
+create table vibe.memory_entries (
+    owner text not null,
+    scope text not null,
+    place text not null,
+    change bigint not null,
+    written timestamptz not null default clock_timestamp(),
+    moved timestamptz not null default clock_timestamp(),
+    data bytea not null,
+    primary key (owner, scope, place),
+    foreign key (owner, scope) references vibe.memory_scopes on delete cascade
+);
+create index memory_entries_by_change on vibe.memory_entries (owner, scope, change);
+alter table vibe.memory_entries enable row level security;
+alter table vibe.memory_entries force row level security;
+create policy owner on vibe.memory_entries
+    using (owner = vibe.current_user_name()) with check (owner = vibe.current_user_name());
+grant select, insert, update, delete on vibe.memory_entries to vibe_llms;
+
+-- Each text is embedded once, for all servers. The digest reveals nothing of the text.
+create table vibe.memory_vectors (
+    owner text not null,
+    model text not null,
+    digest bytea not null,
+    primary key (owner, model, digest)
+);
+do $$
+begin
+    -- The type, wherever the extension is.
+    execute (
+        select format('alter table vibe.memory_vectors add embedding %I.vector not null', nspname)
+        from pg_extension join pg_namespace on pg_namespace.oid = extnamespace
+        where extname = 'vector');
+end
+$$;
+alter table vibe.memory_vectors enable row level security;
+alter table vibe.memory_vectors force row level security;
+create policy owner on vibe.memory_vectors
+    using (owner = vibe.current_user_name()) with check (owner = vibe.current_user_name());
+grant select, insert, update, delete on vibe.memory_vectors to vibe_llms;
+
+-- The index of a large scope, so that a server need not build it from all entries.
+create table vibe.memory_snapshots (
+    owner text not null,
+    scope text not null,
+    format text not null,
+    embedder text not null,
+    parts bytea not null,
+    primary key (owner, scope),
+    foreign key (owner, scope) references vibe.memory_scopes on delete cascade
+);
+alter table vibe.memory_snapshots enable row level security;
+alter table vibe.memory_snapshots force row level security;
+create policy owner on vibe.memory_snapshots
+    using (owner = vibe.current_user_name()) with check (owner = vibe.current_user_name());
+grant select, insert, update, delete on vibe.memory_snapshots to vibe_llms;
+
+-- The turns that are still to be remembered. Those of a user are worked on in their order, by the
+-- process that has the lease.
+create table vibe.memory_tickets (
+    owner text not null,
+    number bigint generated always as identity,
+    turn text not null,
+    data bytea not null,
+    entered timestamptz not null default clock_timestamp(),
+    primary key (owner, turn)
+);
+create index memory_tickets_by_number on vibe.memory_tickets (owner, number);
+alter table vibe.memory_tickets enable row level security;
+alter table vibe.memory_tickets force row level security;
+create policy owner on vibe.memory_tickets
+    using (owner = vibe.current_user_name()) with check (owner = vibe.current_user_name());
+grant select, insert, update, delete on vibe.memory_tickets to vibe_llms;
+
+create table vibe.memory_workers (
+    owner text primary key,
+    holder text not null,
+    until timestamptz not null
+);
+alter table vibe.memory_workers enable row level security;
+alter table vibe.memory_workers force row level security;
+create policy owner on vibe.memory_workers
+    using (owner = vibe.current_user_name()) with check (owner = vibe.current_user_name());
+grant select, insert, update, delete on vibe.memory_workers to vibe_llms;
