@@ -1,6 +1,7 @@
 """How much of what answers a question memory finds: recall, MRR and nDCG over a set of dialogues.
 
     python .auxiliary/benchmarks/memory_retrieval.py DATA.json [--embedder none|minilm|onnx]
+        [--store files|postgres]
 
 DATA.json is a list of `{"conversation", "items": [{"id", "speaker", "text", "created_at"}],
 "questions": [{"question", "category", "evidence"}]}`: the items are stored as turns, each question
@@ -20,7 +21,6 @@ import importlib
 import json
 import math
 import os
-import tempfile
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime
@@ -28,12 +28,14 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from memory_stores import STORES, stores
 
 from vibe_llms.configuration import load_configuration
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.embedders.interfaces import Embedder
 from vibe_llms.memory.embedders.rows import produce_embedder
 from vibe_llms.memory.entries import Role, Scope
+from vibe_llms.memory.interfaces import MemoryStore
 from vibe_llms.memory.retrieval import RetrievalSettings
 
 UNANSWERABLE = 5
@@ -62,12 +64,12 @@ def produce_minilm() -> Embedder:
 
 async def measure_conversation(
     conversation: dict[str, Any],
-    folder: Path,
+    store: Path | MemoryStore,
     settings: RetrievalSettings,
     embedder: Embedder | None,
 ) -> list[tuple[int, tuple[float, ...]]]:
     """The figures of every question of a conversation, with its category."""
-    memory = Memory(folder, settings, durable=False, embedder=embedder)
+    memory = Memory(store, settings, durable=False, embedder=embedder)
     scope = Scope.of_user("benchmark")
     for item in conversation["items"]:
         await memory.add(
@@ -94,13 +96,14 @@ async def measure_all(
     conversations: Sequence[dict[str, Any]],
     settings: RetrievalSettings,
     embedder: Embedder | None,
+    store: str = "files",
 ) -> list[tuple[int, tuple[float, ...]]]:
     """The figures of every question of all conversations, each remembered by itself."""
     figures = []
-    with tempfile.TemporaryDirectory() as folder:
+    with stores(store) as open_store:
         for number, conversation in enumerate(conversations):
-            place = Path(folder) / str(number)
-            figures += await measure_conversation(conversation, place, settings, embedder)
+            memory = open_store(f"user-{number}")
+            figures += await measure_conversation(conversation, memory, settings, embedder)
     return figures
 
 
@@ -117,6 +120,7 @@ def main() -> None:
     )
     parser.add_argument("data", type=Path)
     parser.add_argument("--embedder", choices=("none", "minilm", "onnx"), default="none")
+    parser.add_argument("--store", choices=STORES, default="files")
     parser.add_argument("--model", type=Path, help="the folder of the model for `onnx`")
     parser.add_argument("--recency", type=float, help="the weight of recency, for all questions")
     parser.add_argument("--mmr", type=float, default=1.0, help="lambda of MMR")
@@ -137,7 +141,9 @@ def main() -> None:
     elif options.embedder == "onnx":
         model = f"/{options.model.resolve()}" if options.model else ""
         embedder = produce_embedder(load_configuration(), f"onnx{model}", served=False)
-    for category, figures in asyncio.run(measure_all(conversations, settings, embedder)):
+    for category, figures in asyncio.run(
+        measure_all(conversations, settings, embedder, options.store)
+    ):
         by_category[str(category)].append(figures)
     print(f"{'category':12} {'asked':>5} " + " ".join(f"{name:>9}" for name in MEASURES))
     for name in sorted(by_category):

@@ -1,9 +1,10 @@
 """How long a search of memory takes, from the question to the entries, compared with SQLite's FTS5.
 
     python .auxiliary/benchmarks/memory_search.py [--sizes 10000 100000] [--adding]
+        [--stores files postgres]
 
 Entries are made of invented words, as often as words are (Zipf); a question is four words of an
-entry and a name. They lie in files, as always, and the index has been made. It is measured with
+entry and a name. They lie in a store, and the index has been made. It is measured with
 words alone, and with vectors too; those are invented as well, and the question's own is not
 measured. `--adding` compares adding facts with making their vectors alone, by all-MiniLM-L6-v2.
 """
@@ -23,10 +24,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from memory_stores import STORES, OpenStore, stores
+
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.embedders.interfaces import Embedder
 from vibe_llms.memory.entries import GLOBAL, Entry, Role
-from vibe_llms.memory.files import MemoryFiles
+from vibe_llms.memory.interfaces import MemoryStore
 from vibe_llms.messages.identities import produce_identity
 
 SIZES = (10_000, 100_000)
@@ -73,20 +76,20 @@ def produce_texts(count: int, chance: random.Random) -> Sequence[str]:
     return [f"{one}. {other}." for one, other in zip(sentences[::2], sentences[1::2], strict=True)]
 
 
-def fill(folder: Path, texts: Sequence[str]) -> None:
+def fill(store: MemoryStore, texts: Sequence[str]) -> None:
     """Write the entries as turns of one conversation."""
-    files = MemoryFiles(folder, durable=False)
-    for number, text in enumerate(texts):
-        files.write(
-            Entry(
-                content=text,
-                identity=produce_identity(),
-                role=Role.USER,
-                created=BEGIN + timedelta(minutes=number),
-                speaker=("Ada", "Ben")[number % 2],
-                conversation="benchmark",
+    with store.changing(GLOBAL):
+        for number, text in enumerate(texts):
+            store.write(
+                Entry(
+                    content=text,
+                    identity=produce_identity(),
+                    role=Role.USER,
+                    created=BEGIN + timedelta(minutes=number),
+                    speaker=("Ada", "Ben")[number % 2],
+                    conversation="benchmark",
+                )
             )
-        )
 
 
 async def measure(
@@ -123,8 +126,8 @@ def produce_plain(texts: Sequence[str]) -> Callable[[str], Awaitable[object]]:
     return search
 
 
-async def compare(size: int, chance: random.Random) -> None:
-    """Measure a size, and print a line for each way."""
+async def compare(size: int, names: Sequence[str], chance: random.Random) -> None:
+    """Measure a size, and print a line for each way and store."""
     texts = produce_texts(size, chance)
     questions = [
         " ".join(
@@ -136,24 +139,35 @@ async def compare(size: int, chance: random.Random) -> None:
         for _ in range(QUESTIONS)
     ]
     plain, _ = await measure(produce_plain(texts), questions)
-    with tempfile.TemporaryDirectory() as name:
-        fill(Path(name), texts)
-        for way, embedder in (("words", None), ("words and vectors", InventedEmbedder())):
-            memory = Memory(Path(name), durable=False, embedder=embedder)
+    for name in names:
+        with stores(name) as open_store:
+            fill(open_store("benchmark"), texts)
+            for way, embedder in (("words", None), ("words and vectors", InventedEmbedder())):
+                made, p50, p90 = await measure_store(open_store, embedder, questions)
+                loaded, _, _ = await measure_store(open_store, embedder, questions[:1])
+                print(
+                    f"{size:>7} entries in {name}, {way}: p50 {p50:.1f} ms, p90 {p90:.1f} ms; "
+                    f"FTS5 p50 {plain:.1f} ms, {p50 / plain:.2f} of it; index made in {made:.2f} s "
+                    f"and loaded in {loaded:.2f} s",
+                    flush=True,
+                )
 
-            async def search(question: str, memory: Memory = memory) -> object:
-                return await memory.search(question, scopes=[GLOBAL])
 
-            start = time.perf_counter()
-            await search("anything")
-            made = time.perf_counter() - start
-            p50, p90 = await measure(search, questions)
-            print(
-                f"{size:>7} entries, {way}: p50 {p50:.1f} ms, p90 {p90:.1f} ms; "
-                f"FTS5 p50 {plain:.1f} ms, {p50 / plain:.2f} of it; index made in {made:.1f} s",
-                flush=True,
-            )
-            await memory.close()
+async def measure_store(
+    open_store: OpenStore, embedder: Embedder | None, questions: Sequence[str]
+) -> tuple[float, float, float]:
+    """The seconds until the first answer, and the figures of all questions."""
+    memory = Memory(open_store("benchmark"), embedder=embedder)
+
+    async def search(question: str) -> object:
+        return await memory.search(question, scopes=[GLOBAL])
+
+    start = time.perf_counter()
+    await search("anything")
+    made = time.perf_counter() - start
+    p50, p90 = await measure(search, [*questions, *questions[:1]])
+    await memory.close()
+    return made, p50, p90
 
 
 async def compare_adding(embedder: Embedder, count: int, chance: random.Random) -> None:
@@ -186,6 +200,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
+    parser.add_argument("--stores", choices=STORES, nargs="+", default=["files"])
     parser.add_argument("--adding", action="store_true", help="measure adding instead")
     options = parser.parse_args()
     chance = random.Random(1)
@@ -195,7 +210,7 @@ def main() -> None:
         asyncio.run(compare_adding(produce_minilm(), 200, chance))
         return
     for size in options.sizes:
-        asyncio.run(compare(size, chance))
+        asyncio.run(compare(size, options.stores, chance))
 
 
 if __name__ == "__main__":

@@ -13,8 +13,8 @@ import pytest
 from vibe_llms.memory import database
 from vibe_llms.memory.database import K1, LABEL, WINDOW, B, IndexDatabase
 from vibe_llms.memory.entries import Role
-from vibe_llms.memory.places import FileStat
 from vibe_llms.memory.metadata import Metadata
+from vibe_llms.memory.places import FileStat
 from vibe_llms.memory.records import IndexRecord
 from vibe_llms.memory.words import rarity_of
 

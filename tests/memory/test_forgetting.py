@@ -14,6 +14,7 @@ import pytest
 from tests.fakes.embedders import WordsEmbedder
 from tests.memory.repositories import ask_git
 from vibe_llms.exceptions import MemoryInvalid
+from vibe_llms.memory import files
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import LARGEST_BYTES, Role, Scope
 from vibe_llms.memory.files import MemoryFiles
@@ -233,7 +234,7 @@ async def test_a_long_foreign_file_is_read_in_parts(
     def refuse(*_: object) -> bytes:
         raise MemoryError
 
-    monkeypatch.setattr(MemoryFiles, "read_data", refuse)
+    monkeypatch.setattr(files, "read_within", refuse)
     (entry_path,) = facts.glob("*.md")
     entry_path.unlink()
     assert len(await memory.forget("code is xyzzyq")) == 3
@@ -251,16 +252,16 @@ async def test_the_preview_lists_what_forgetting_removes(tmp_path: Path) -> None
     await memory.add("Ben has a cat.", scope=ben)
     (tmp_path / "entries" / "user-ben" / "bees.txt").write_text("a note")
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    found = await survey_traces(tmp_path, "bees")
+    found = await survey_traces(MemoryFiles(tmp_path), "bees")
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
     assert [one.deleted for one in found if one.entry.identity == deleted.identity] == [True]
     assert [one.place for one in found if not one.entry.identity] == ["bees.txt"]
-    assert len(await survey_traces(tmp_path, "bees", scopes=[ben])) == 2
+    assert len(await survey_traces(MemoryFiles(tmp_path), "bees", scopes=[ben])) == 2
     gone = await memory.forget("bees")
     assert sorted(gone, key=str) == sorted((one.entry for one in found), key=str)
-    assert not await survey_traces(tmp_path, "bees")
+    assert not await survey_traces(MemoryFiles(tmp_path), "bees")
     with pytest.raises(MemoryInvalid, match="say what"):
-        await survey_traces(tmp_path, "  ")
+        await survey_traces(MemoryFiles(tmp_path), "  ")
 
 
 async def test_facts_that_were_taken_from_a_turn_in_other_words_are_found(tmp_path: Path) -> None:

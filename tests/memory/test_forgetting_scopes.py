@@ -20,7 +20,7 @@ from vibe_llms.memory.forgetting import survey_traces
 from vibe_llms.memory.purging import find_held, purge
 from vibe_llms.memory.repository import Repository
 from vibe_llms.memory.snapshot import discard_snapshots
-from vibe_llms.memory.store import Store
+from vibe_llms.memory.store import IndexedStore
 
 ADA, BEN = Scope.of_user("ada"), Scope.of_user("ben")
 WORD = "xyzzyq"
@@ -72,7 +72,7 @@ async def test_nothing_stays_of_a_scope(tmp_path: Path, stored: bool) -> None:
         assert await memory.search(WORD, scopes=[ADA])
     cache = memory.folder / "embeddings" / "vectors.sqlite"
     assert digest in cache.read_bytes()
-    seen = await survey_traces(memory.folder, None, scopes=[ADA])
+    seen = await survey_traces(memory.store, None, scopes=[ADA])
     gone = await memory.forget_scope(ADA)
     assert sorted(map(str, gone)) == sorted(str(one.entry) for one in seen)
     # What was left unfinished goes when an index is stored, too.
@@ -101,7 +101,7 @@ async def test_leftovers_of_a_forgotten_scope_are_detected(
     if part == "files":
         monkeypatch.setattr(MemoryFiles, "erase_scope", lambda self, scope: None)
     else:
-        monkeypatch.setattr(Store, "clear_cache", lambda self: None)
+        monkeypatch.setattr(IndexedStore, "clear_cache", lambda self: None)
         monkeypatch.setattr("vibe_llms.memory.store._digest_all", lambda entries: set())
     await memory.forget_scope(ADA)
     cache = memory.folder / "embeddings" / "vectors.sqlite"

@@ -19,7 +19,7 @@ from tests.fakes.loading import SlowEmbedder, loads
 from tests.fakes.models import LONG, model_of, says
 from vibe_llms import synchronous
 from vibe_llms.asking import ModelAsker
-from vibe_llms.configuration import load_configuration
+from vibe_llms.configuration import LOCAL, load_configuration
 from vibe_llms.events import Event, Notice, NoticeEvent, ignore_events
 from vibe_llms.exceptions import ConfigurationError, ProviderError, StorageError
 from vibe_llms.hooks import HookHost
@@ -40,6 +40,7 @@ from vibe_llms.messages.canisters import (
 )
 from vibe_llms.providers.provider_pool import Providers
 from vibe_llms.session import Session, open_session
+from vibe_llms.storage.backends import open_backend
 from vibe_llms.testing import Part, ScriptedModel, ScriptedReply, scripted_model
 
 ME = Scope.of_user("me")
@@ -387,6 +388,8 @@ def hook(
         journal=home / "ingestion",
         produce_taker=produce,
         host=HookHost(
+            backend=open_backend(session.configuration),
+            user=LOCAL,
             providers=Providers(session.configuration, ignore_events),
             produce_asker=lambda model, tokens: ModelAsker(model, output_tokens=tokens),
             restore=restore or read,

@@ -15,6 +15,7 @@ from vibe_llms.memory.entries import GLOBAL, Entry, Role
 from vibe_llms.memory.reranking import Reranking, RerankingSettings, rerank
 from vibe_llms.memory.retrieval import Recollection, RetrievalSettings
 from vibe_llms.memory.settings import produce_memory, produce_reranking, read_memory_settings
+from vibe_llms.storage.backends import open_backend
 
 NOW = datetime(2026, 5, 4, tzinfo=UTC)
 
@@ -147,6 +148,6 @@ async def test_a_setting_names_the_model_and_without_one_there_is_none(home: Pat
     configuration = load_configuration()
     settings = read_memory_settings(configuration)
     assert settings.reranking == RerankingSettings("/nowhere", 0.5)
-    memory = produce_memory(configuration, settings)
+    memory = produce_memory(configuration, settings, backend=open_backend(configuration))
     assert await memory.search("lantern", scopes=[GLOBAL]) == []
     await memory.close()

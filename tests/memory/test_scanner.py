@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from vibe_llms.memory import scanner
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import GLOBAL, Entry
 from vibe_llms.memory.files import MemoryFiles
+from vibe_llms.memory.places import Difference, FileStat
 from vibe_llms.memory.scanner import DirectoryScanner
 
 
@@ -101,11 +101,16 @@ def test_a_folder_that_may_change_unseen_is_looked_at_again(
     files = MemoryFiles(tmp_path, durable=False)
     now = datetime.now(UTC)
     files.write(Entry(content="one", identity="one", created=now))
-    nothing: Callable[[str], None] = lambda _: None  # noqa: E731
+    nothing: dict[str, FileStat] = {}
     watch = DirectoryScanner(files, GLOBAL)
-    assert len(watch.scan(nothing, thorough=True) or ()) == 1
+    first = watch.scan(nothing, thorough=True)
+    assert first is not None
+    assert len(first.changed) == 1
     # It has just changed, so that its time of change proves nothing yet.
-    assert len(watch.scan(nothing, thorough=False) or ()) == 1
+    assert watch.scan(nothing, thorough=False) == first
+    assert watch.scan({**first.changed, "facts/gone.md": FileStat(1, 2, 3, 4)}, thorough=True) == (
+        Difference(["facts/gone.md"], {})
+    )
     monkeypatch.setattr(scanner, "_UNSETTLED", -(10**18))
     assert watch.scan(nothing, thorough=False) is not None
     assert watch.scan(nothing, thorough=False) is None

@@ -17,6 +17,7 @@ from vibe_llms.memory.embedders.cache import FILE, EmbeddingCache, digest_text
 from vibe_llms.memory.entries import GLOBAL
 from vibe_llms.memory.settings import produce_memory, read_memory_settings
 from vibe_llms.providers.provider_pool import Providers
+from vibe_llms.storage.backends import open_backend
 
 MODEL = "nomic-embed-text"
 
@@ -28,7 +29,8 @@ def configure(fake: FakeOllama | None = None, **memory: Any) -> Configuration:
 
 
 def produce(configuration: Configuration, **options: Any) -> Memory:
-    return produce_memory(configuration, read_memory_settings(configuration), **options)
+    settings = read_memory_settings(configuration)
+    return produce_memory(configuration, settings, backend=open_backend(configuration), **options)
 
 
 @pytest.fixture

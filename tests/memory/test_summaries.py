@@ -16,9 +16,9 @@ from tests.fakes.askers import ScriptedAsker, sums_up
 from vibe_llms.memory import summaries as summaries_module
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import Entry, Role, Scope
-from vibe_llms.memory.places import FileStat
 from vibe_llms.memory.ingestion import Ingestion, IngestionSettings
 from vibe_llms.memory.metadata import Coverage, count_tokens, metadata_of, read_coverage
+from vibe_llms.memory.places import FileStat
 from vibe_llms.memory.records import IndexRecord
 from vibe_llms.memory.summaries import (
     GROUP,

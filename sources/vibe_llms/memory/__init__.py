@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from vibe_llms.memory.entries import GLOBAL, Entry, Role, Scope
     from vibe_llms.memory.history import Change, survey_changes
     from vibe_llms.memory.ingestion import Ingestion
+    from vibe_llms.memory.interfaces import MemoryStore
     from vibe_llms.memory.reports import IngestionReport, IngestionSettings
     from vibe_llms.memory.retrieval import Recollection, RetrievalSettings
     from vibe_llms.memory.watching import watch
@@ -31,6 +32,7 @@ else:
         ".entries": "Entry GLOBAL Role Scope",
         ".history": "Change survey_changes",
         ".ingestion": "Ingestion",
+        ".interfaces": "MemoryStore",
         ".reports": "IngestionReport IngestionSettings",
         ".retrieval": "Recollection RetrievalSettings",
         ".watching": "watch",
@@ -39,7 +41,7 @@ else:
 __all__ = [
     "GLOBAL", "Change", "Deduplication", "DeduplicationSettings", "Embedder",
     "EmbedderConfiguration", "Entry", "Ingestion", "IngestionReport", "IngestionSettings", "Memory",
-    "Recollection", "RetrievalSettings", "Role", "Scope", "register_embedder", "survey_changes",
-    "watch",
+    "MemoryStore", "Recollection", "RetrievalSettings", "Role", "Scope", "register_embedder",
+    "survey_changes", "watch",
 ]
 # fmt: on

@@ -1,9 +1,9 @@
 """Places: where an entry is within its scope, in every store.
 
-    facts/TIME__IDENTITY.md
-    turns/{user,assistant}/…
-    summaries/{L1,L2,L3}/…
-    deleted/…                    deleted entries, at the same places
+facts/TIME__IDENTITY.md
+turns/{user,assistant}/…
+summaries/{L1,L2,L3}/…
+deleted/…                    deleted entries, at the same places
 """
 
 from __future__ import annotations

@@ -33,37 +33,32 @@ _WAIT_MILLISECONDS = 100
 #: The rows of one query.
 _PAGE = 500
 _MOST_PLACES = 5_000
-#: A process that deduplicates a scope and dies keeps others from it for so long.
-_DEDUPLICATION = "15 minutes"
 _POLL_SECONDS = 0.05
 
-_STAT = """
-octet_length(e.data), (extract(epoch from e.written) * 1000000000)::bigint,
-(extract(epoch from e.moved) * 1000000000)::bigint, e.change
-"""
 _LOCK = "select from vibe.memory_scopes where owner = %s and scope = %s for update"
 _CREATE = """
 insert into vibe.memory_scopes (owner, scope, change, erased)
 select %s, %s, number, number from (select nextval('vibe.memory_changes') as number) as next
 on conflict do nothing
 """
-_BUMP = """
+_WRITE = """
 with bumped as (
     update vibe.memory_scopes set change = nextval('vibe.memory_changes')
     where owner = %(owner)s and scope = %(scope)s returning change)
-"""
-_WRITE = f"""{_BUMP}
-insert into vibe.memory_entries as e (owner, scope, place, change, data)
+insert into vibe.memory_entries (owner, scope, place, change, data)
 select %(owner)s, %(scope)s, %(place)s, change, %(data)s from bumped
 on conflict (owner, scope, place) do update
 set change = excluded.change, data = excluded.data,
     written = excluded.written, moved = excluded.moved
 """
-_MOVE = f"""{_BUMP}
-update vibe.memory_entries as e
+_MOVE = """
+with bumped as (
+    update vibe.memory_scopes set change = nextval('vibe.memory_changes')
+    where owner = %(owner)s and scope = %(scope)s returning change)
+update vibe.memory_entries as entry
 set place = %(target)s, change = bumped.change, moved = clock_timestamp(), data = %(data)s
 from bumped
-where e.owner = %(owner)s and e.scope = %(scope)s and e.place = %(place)s
+where entry.owner = %(owner)s and entry.scope = %(scope)s and entry.place = %(place)s
 """
 _ERASE = """
 delete from vibe.memory_entries where owner = %s and scope = %s and place = any(%s)
@@ -79,26 +74,31 @@ _READ_PAGE = """
 select place, data from vibe.memory_entries
 where owner = %s and scope = %s and place > %s order by place limit %s
 """
-_STAT_MANY = f"""
-select e.place, {_STAT} from vibe.memory_entries as e
-where e.owner = %s and e.scope = %s and e.place = any(%s)
+_STAT_MANY = """
+select place, size, modified, changed, change from vibe.memory_stats
+where owner = %s and scope = %s and place = any(%s)
 """
-_SCAN = f"""
-select e.place, {_STAT} from vibe.memory_entries as e
-where e.owner = %s and e.scope = %s and starts_with(e.place, %s) = %s
+_SCAN = """
+select place, size, modified, changed, change from vibe.memory_stats
+where owner = %s and scope = %s and starts_with(place, %s) = %s
 """
-_NEWS = f"""
-select s.change, s.erased > %(seen)s, e.place, {_STAT}
-from vibe.memory_scopes as s left join vibe.memory_entries as e
-on e.owner = s.owner and e.scope = s.scope and s.change <> %(seen)s
-and e.change > case when s.erased > %(seen)s then -1 else %(seen)s end
-where s.owner = %(owner)s and s.scope = %(scope)s
+_NEWS = """
+select scopes.change, scopes.erased > %(seen)s, place, size, modified, changed, stats.change
+from vibe.memory_scopes as scopes left join vibe.memory_stats as stats
+on stats.owner = scopes.owner and stats.scope = scopes.scope and scopes.change <> %(seen)s
+and stats.change > case when scopes.erased > %(seen)s then -1 else %(seen)s end
+where scopes.owner = %(owner)s and scopes.scope = %(scope)s
 """
-_CLAIM = f"""
-update vibe.memory_scopes set deduplicating_until = clock_timestamp() + interval '{_DEDUPLICATION}'
+_LAST_CHANGE = "select change from vibe.memory_scopes where owner = %s and scope = %s"
+#: A process that deduplicates a scope and dies keeps others from it for this time.
+_CLAIM = """
+update vibe.memory_scopes set deduplicating_until = clock_timestamp() + interval '15 minutes'
 where owner = %s and scope = %s and coalesce(deduplicating_until < clock_timestamp(), true)
 returning deduplicating_until
 """
+_FORGET = "delete from vibe.memory_vectors where owner = %s and digest = any(%s)"
+_RETAIN = "delete from vibe.memory_vectors where owner = %s and digest <> all(%s)"
+_DISCARD = "delete from vibe.memory_vectors where owner = %s and model = %s"
 
 
 class PostgresMemory:
@@ -173,7 +173,9 @@ class PostgresMemory:
                 _MOVE,
                 {
                     **self._key(entry.scope),
-                    **{"place": place, "target": target, "data": encode_entry(tombstone)},
+                    "place": place,
+                    "target": target,
+                    "data": encode_entry(tombstone),
                 },
             )
 
@@ -200,7 +202,9 @@ class PostgresMemory:
         """Whether a scope exists, or has an entry at a place."""
         if place:
             return place in self.stat_many(scope, [place])
-        rows = self._execute("select from vibe.memory_scopes where owner = %s and scope = %s", scope)
+        rows = self._execute(
+            "select from vibe.memory_scopes where owner = %s and scope = %s", scope
+        )
         return len(rows) == 1
 
     def read(self, scope: Scope, place: str) -> Entry:
@@ -265,9 +269,7 @@ class PostgresMemory:
         rows = self._execute(_STAT_MANY, scope, [*places])
         return {place: FileStat(*stat) for place, *stat in rows}
 
-    def survey_news(
-        self, scope: Scope, seen: int
-    ) -> tuple[int, bool, Mapping[str, FileStat]]:
+    def survey_news(self, scope: Scope, seen: int) -> tuple[int, bool, Mapping[str, FileStat]]:
         """The last change of a scope; whether all rows are listed; and the rows behind `seen`."""
         with self._transaction() as connection:
             rows = connection.execute(_NEWS, {**self._key(scope), "seen": seen}).fetchall()
@@ -275,6 +277,11 @@ class PostgresMemory:
             return 0, True, {}
         change, whole = rows[0][:2]
         return change, whole, {row[2]: FileStat(*row[3:]) for row in rows if row[2] is not None}
+
+    def read_change(self, scope: Scope) -> int:
+        """The number of the last change of a scope; 0 if there is no such scope."""
+        rows = self._execute(_LAST_CHANGE, scope)
+        return int(rows[0][0]) if rows else 0
 
     def produce_scanner(self, scope: Scope) -> RowScanner:
         """What finds changes in the rows of a scope."""
@@ -320,14 +327,10 @@ class PostgresMemory:
         """The connections are those of the backend, which closes them."""
 
     def _hold(self, connection: BlockingConnection, scope: Scope, patience: Patience) -> bool:
-        """Take the row of a scope for this transaction; false if others keep it for a while.
-
-        False too if the wait ended meanwhile: a caller that has gone must not change anything.
-        """
+        """Take the row of a scope for this transaction; false if others keep it for a while."""
         from psycopg.errors import LockNotAvailable
 
-        waits = not patience.is_over
-        milliseconds = str(_WAIT_MILLISECONDS if waits else 1)
+        milliseconds = str(1 if patience.is_over else _WAIT_MILLISECONDS)
         try:
             with connection.transaction():
                 connection.execute("select set_config('lock_timeout', %s, true)", (milliseconds,))
@@ -335,7 +338,8 @@ class PostgresMemory:
                     connection.execute(_CREATE, (self._user, str(scope)))
         except LockNotAvailable:
             return False
-        return not (waits and patience.is_over)
+        # Whoever ended the wait has gone, and nothing must change.
+        return not patience.ended
 
     def _execute(self, statement: str, scope: Scope, *values: Any) -> list[tuple[Any, ...]]:
         """The rows of a statement about a scope."""
@@ -382,8 +386,7 @@ class RowScanner:
 
     def is_listed(self) -> bool:
         """Whether nothing has changed since the last scan."""
-        change, _, _ = self._rows.survey_news(self._scope, self._seen)
-        return change == self._seen
+        return self._rows.read_change(self._scope) == self._seen
 
     def take_in(self, place: str) -> None:
         """The next scan lists it."""
@@ -495,19 +498,19 @@ class PostgresVectors:
 
     def discard(self, model: str) -> None:
         """Remove the vectors of a model."""
-        self._remove("model = %s", model)
+        self._remove(_DISCARD, model)
 
     def forget(self, digests: Iterable[bytes]) -> None:
         """Remove the vectors of digests; `StorageError` if they stay."""
-        self._remove("digest = any(%s)", [*digests])
+        self._remove(_FORGET, [*digests])
 
     def retain(self, digests: Iterable[bytes]) -> None:
         """Remove all vectors except those of these digests; `StorageError` if they stay."""
-        self._remove("digest <> all(%s)", [*digests])
+        self._remove(_RETAIN, [*digests])
 
-    def _remove(self, which: str, value: object) -> None:
+    def _remove(self, statement: str, value: object) -> None:
         self.epoch += 1
-        self._execute(f"delete from vibe.memory_vectors where owner = %s and {which}", value)  # noqa: S608
+        self._execute(statement, value)
 
     def _execute(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
         with self._database.transaction(self._user) as connection:

@@ -18,7 +18,6 @@ from vibe_llms.exceptions import MemoryInvalid, VersioningFailed
 from vibe_llms.memory.entries import GLOBAL, Scope
 from vibe_llms.memory.files import ENTRIES
 from vibe_llms.memory.git import ask
-from vibe_llms.memory.places import identity_in
 from vibe_llms.memory.objects import (
     FileChange,
     read_log,
@@ -26,6 +25,7 @@ from vibe_llms.memory.objects import (
     read_objects,
     unquote,
 )
+from vibe_llms.memory.places import identity_in
 from vibe_llms.memory.repository import MARK, Repository, Run, collect
 from vibe_llms.memory.text_search import examine, fold, holds
 

@@ -21,6 +21,7 @@ from vibe_llms.providers.scripted.client import ScriptedClient, ScriptedModel
 from vibe_llms.providers.scripted.scripts import Improvisation, Part, Script, ScriptedReply
 from vibe_llms.testing.budgets import check_budget_store
 from vibe_llms.testing.events import check_events
+from vibe_llms.testing.memory import check_memory_store
 from vibe_llms.testing.providers import check_provider
 from vibe_llms.testing.runs import check_run_store
 from vibe_llms.testing.server import FakeServer, Received, fake_server
@@ -36,6 +37,7 @@ __all__ = [
     "UserCanister",
     "check_budget_store",
     "check_events",
+    "check_memory_store",
     "check_provider",
     "check_run_store",
     "fake_server",

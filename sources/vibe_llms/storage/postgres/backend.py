@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from vibe_llms.configuration import Configuration
 from vibe_llms.storage.backends import Backend
 from vibe_llms.storage.objects import produce_object_store
+from vibe_llms.storage.postgres.blocking import BlockingDatabase
 from vibe_llms.storage.postgres.contents import PostgresContents
 from vibe_llms.storage.postgres.database import Database
 from vibe_llms.storage.postgres.settings import read_postgres_settings
@@ -18,12 +19,15 @@ class PostgresBackend:
     parts: Mapping[str, str] = {
         "runs": "vibe_llms.runs.postgres",
         "budgets": "vibe_llms.runs.postgres_budgets",
+        "memory": "vibe_llms.memory.postgres",
     }
 
     def __init__(self, configuration: Configuration) -> None:
         self.configuration = configuration
         self.settings = read_postgres_settings(configuration)
         self.database = Database(self.settings)
+        #: For what works in threads, such as memory.
+        self.blocking = BlockingDatabase(self.settings)
         self.contents = PostgresContents(
             self.database,
             inline_bytes=configuration.storage.inline_bytes,
@@ -32,6 +36,7 @@ class PostgresBackend:
 
     async def close(self) -> None:
         """Close all connections; safe to call twice."""
+        self.blocking.close()
         await self.database.close()
 
 

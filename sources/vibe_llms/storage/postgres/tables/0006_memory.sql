@@ -43,6 +43,15 @@ create policy owner on vibe.memory_entries
     using (owner = vibe.current_user_name()) with check (owner = vibe.current_user_name());
 grant select, insert, update, delete on vibe.memory_entries to vibe_llms;
 
+-- What shows whether an entry changed, with times in nanoseconds as in files.
+create view vibe.memory_stats with (security_invoker = true) as
+select
+    owner, scope, place, change, octet_length(data) as size,
+    (extract(epoch from written) * 1000000000)::bigint as modified,
+    (extract(epoch from moved) * 1000000000)::bigint as changed
+from vibe.memory_entries;
+grant select on vibe.memory_stats to vibe_llms;
+
 -- Each text is embedded once, for all servers. The digest reveals nothing of the text.
 create table vibe.memory_vectors (
     owner text not null,
