@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -262,6 +264,19 @@ async def test_without_a_key_it_does_not_open(
     with pytest.raises(CredentialMissing, match="vibe-llms keys set openai"):
         async with produce(rows(fake)):
             pass
+
+
+async def test_others_work_while_the_key_is_looked_up(
+    fake: FakeImages, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY")
+    worked = tmp_path / "worked"
+    script = f"while [ ! -e '{worked}' ]; do sleep 0.01; done; echo {KEY}"
+    tree = rows(fake)
+    tree["providers"]["openai"]["api-key-command"] = ["sh", "-c", script]
+    asyncio.get_running_loop().call_soon(worked.touch)
+    async with produce(tree) as ensemble:
+        assert ensemble.invokers
 
 
 async def test_where_requests_are_forbidden_none_is_made() -> None:

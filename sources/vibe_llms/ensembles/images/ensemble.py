@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -113,7 +114,8 @@ class ImagesEnsemble:
 
     async def open(self) -> None:
         """Look up the key; nothing is sent."""
-        self._transport.prepare()
+        # The system's keyring takes its time, in which the other ensembles open.
+        await asyncio.to_thread(self._transport.prepare)
         tool = Invoker.from_function(
             self._generate_image, name=f"{self._name}/generate_image", sends=True
         )
