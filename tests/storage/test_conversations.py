@@ -50,6 +50,7 @@ from vibe_llms.storage.conversations import (
 )
 from vibe_llms.storage.inspection import inspect_archive
 from vibe_llms.storage.interfaces import Details, Origin
+from vibe_llms.storage.lines import decode_parts
 
 Rounds = Callable[[int, int], int]
 
@@ -106,7 +107,7 @@ def test_lines_of_this_version_are_read_without_a_look_at_each(size: int) -> Non
     longest = max(map(len, data.splitlines(keepends=True))) if size == 1 else len(data)
     torn = data + b'{"ro'
     parts = [torn[start : start + size] for start in range(0, len(torn), size)]
-    assert conversations._decode_plain(parts, longest) == (said, 4)
+    assert decode_parts(parts, longest) == (said, 4)
 
 
 def test_a_long_last_line_is_found_whole(tmp_path: Path) -> None:
@@ -463,7 +464,7 @@ def test_that_check_sees_members_that_are_dropped(
     def forget(canister: Any) -> bytes:
         return encode_canister(msgspec.structs.replace(canister, source_line=None))
 
-    monkeypatch.setattr("vibe_llms.storage.conversations.encode_canister", forget)
+    monkeypatch.setattr("vibe_llms.storage.lines.encode_canister", forget)
     with pytest.raises(AssertionError):
         check_unknown_members(tmp_path, 50)
 

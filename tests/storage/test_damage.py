@@ -20,7 +20,7 @@ from vibe_llms.storage import lines as storage_lines
 from vibe_llms.storage.appending import complete_size
 from vibe_llms.storage.archive import DirectoryArchive
 from vibe_llms.storage.inspection import inspect_archive
-from vibe_llms.storage.lines import Line
+from vibe_llms.storage.lines import Line, decode_each
 
 Rounds = Callable[[int, int], int]
 HANG_SECONDS = 2.0
@@ -131,9 +131,7 @@ def test_that_check_sees_a_reader_that_knows_decoding_errors_only(
 def test_that_check_sees_a_reader_that_skips_what_it_cannot_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def read_on(
-        self: object, lines: Iterable[Line], *, lenient: bool
-    ) -> tuple[list[Canister], list[object]]:
+    def read_on(lines: Iterable[Line]) -> tuple[list[Canister], list[object]]:
         found: list[Canister] = []
         for line in lines:
             try:
@@ -142,7 +140,7 @@ def test_that_check_sees_a_reader_that_skips_what_it_cannot_read(
                 continue
         return found, []
 
-    monkeypatch.setattr(conversations.ConversationFolder, "_decode", read_on)
+    monkeypatch.setattr(conversations, "decode_each", read_on)
     with pytest.raises(AssertionError):
         check_mutations(tmp_path, 280)
 
@@ -206,17 +204,13 @@ def test_stored_canisters_are_read_back_unchanged(tmp_path: Path, rounds: Rounds
 def test_that_check_sees_lines_split_elsewhere_than_at_their_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    decode = conversations.ConversationFolder._decode
-
-    def split_lines(
-        self: conversations.ConversationFolder, lines: Iterable[Line], *, lenient: bool
-    ) -> object:
+    def split_lines(lines: Iterable[Line]) -> object:
         text = b"".join((line.data or b"") + b"\n" for line in lines).decode()
         split = [line.encode() for line in text.splitlines()]
         wrong = [Line(number, 0, len(line), line) for number, line in enumerate(split, 1)]
-        return decode(self, wrong, lenient=lenient)
+        return decode_each(wrong)
 
-    monkeypatch.setattr(conversations.ConversationFolder, "_decode", split_lines)
-    monkeypatch.setattr(conversations, "_decode_plain", lambda parts, longest: None)
+    monkeypatch.setattr(conversations, "decode_each", split_lines)
+    monkeypatch.setattr(conversations, "decode_parts", lambda parts, longest: None)
     with pytest.raises((AssertionError, ArchiveDamaged)):
         check_all_comes_out(tmp_path, [*produce_canisters(5, 200)])

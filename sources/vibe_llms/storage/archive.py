@@ -22,7 +22,6 @@ from vibe_llms.configuration import StorageSettings
 from vibe_llms.events import Notice
 from vibe_llms.exceptions import (
     ContentMissing,
-    ConversationAmbiguous,
     ConversationMoved,
     ConversationNotFound,
     StorageError,
@@ -39,6 +38,7 @@ from vibe_llms.storage.conversations import (
     survey_folders,
 )
 from vibe_llms.storage.deposits import GRACE_SECONDS, concerns_contents, references_of
+from vibe_llms.storage.details import describe_changes
 from vibe_llms.storage.files import (
     TEMPORARY,
     make_folder,
@@ -59,6 +59,7 @@ from vibe_llms.storage.interfaces import (
     ignore,
 )
 from vibe_llms.storage.locks import locked
+from vibe_llms.storage.resolving import Named, find_conversation
 from vibe_llms.storage.search import DOOMED, Index
 from vibe_llms.storage.uploads import UploadFolder
 
@@ -68,8 +69,6 @@ CONVERSATIONS = "conversations"
 CONTENT = "content"
 FILES = "files"
 INDEX = "index.sqlite3"
-_SHORTEST_PREFIX = 4
-_SHOWN_TITLE = 30
 #: Anything that looks like a hash counts as one, because a newer version may write it elsewhere.
 _HASH = re.compile(rb"[0-9a-f]{64}")
 _HASH_OVERLAP = 63
@@ -151,15 +150,13 @@ class DirectoryArchive:
         remove_tags: Sequence[str] = (),
     ) -> Details:
         """Change the details of a conversation."""
-        changes: dict[str, Any] = {}
-        if name is not None:
-            changes["name"] = name
-        if model is not None:
-            changes["model"] = model
-        if superseded_by is not None:
-            changes["superseded-by"] = superseded_by
-        if add_tags or remove_tags:
-            changes["tags"] = lambda tags: sorted({*(tags or ()), *add_tags} - {*remove_tags})
+        changes = describe_changes(
+            name=name,
+            model=model,
+            superseded_by=superseded_by,
+            add_tags=add_tags,
+            remove_tags=remove_tags,
+        )
         return await self._in_thread(self.access_folder(identity).revise, changes)
 
     async def remove(self, *identities: str) -> None:
@@ -372,22 +369,8 @@ class DirectoryArchive:
         if text in identities:
             return text
         current = self._index().survey()
-        if re.fullmatch(r"-[1-9][0-9]{0,8}", text):
-            if int(text) >= -len(current):
-                return current[-int(text) - 1].identity
-            raise ConversationNotFound(f"there are {len(current)} conversations, so none is {text}")
-        found = _find(text, identities, current)
-        if len(found) == 1:
-            return found[0]
-        if not found:
-            raise ConversationNotFound(f"no conversation named {text!r}; see: vibe-llms list")
-        titles = {summary.identity: summary.title for summary in current}
-        named = ", ".join(f"{one} {_shorten(titles.get(one, ''))}".strip() for one in found[:8])
-        more = f" and {len(found) - 8} more" if len(found) > 8 else ""
-        raise ConversationAmbiguous(
-            f"{text!r} fits {len(found)} conversations: {named}{more}; "
-            "give more of the name, or the id",
-            candidates=tuple(found),
+        return find_conversation(
+            text, identities, [Named(one.identity, one.name, one.title) for one in current]
         )
 
     def survey_now(
@@ -600,33 +583,6 @@ class DirectoryArchive:
 
     def _index(self) -> Index:
         return Index(self.folder / INDEX, self.conversations, self.contents, self._report)
-
-
-def _find(text: str, identities: Sequence[str], current: Sequence[Summary]) -> Sequence[str]:
-    """The conversations that match a text best, newest first."""
-    wanted = text.casefold()
-    titled = [(one.identity, one.name.casefold(), one.title.casefold()) for one in current]
-    begun = {one for one in identities if one.startswith(wanted)}
-    if len(text) < _SHORTEST_PREFIX:
-        begun = set()
-    kinds: Sequence[Callable[[str, str, str], bool]] = (
-        lambda identity, name, _: identity in begun or name == wanted,
-        lambda _, __, title: title.startswith(wanted),
-        lambda _, __, title: wanted in title,
-    )
-    for fits in kinds if wanted.strip() else ():
-        if found := [one[0] for one in titled if fits(*one)]:
-            return found
-        # Hidden conversations are found only by identity.
-        if begun:
-            return sorted(begun)
-    return ()
-
-
-def _shorten(title: str) -> str:
-    line = " ".join(title.split())
-    line = line if len(line) <= _SHOWN_TITLE else f"{line[: _SHOWN_TITLE - 1]}…"
-    return repr(line) if line else ""
 
 
 def most_open() -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,12 +22,11 @@ from vibe_llms.events import Notice
 from vibe_llms.exceptions import (
     ArchiveDamaged,
     ConversationNotFound,
-    StorageError,
     VibeLlmsError,
 )
 from vibe_llms.files import LARGEST_FILE, LARGEST_SETTINGS, describe_size, opened
 from vibe_llms.messages.canisters import Canister
-from vibe_llms.messages.codecs import LineUnreadable, decode_canister, decode_plain, encode_canister
+from vibe_llms.messages.codecs import LineUnreadable, decode_canister
 from vibe_llms.messages.contents import repair_text
 from vibe_llms.storage.appending import (
     MESSAGES,
@@ -39,10 +38,8 @@ from vibe_llms.storage.appending import (
 from vibe_llms.storage.changes import CHANGES, Changes
 from vibe_llms.storage.details import (
     METADATA,
-    decode_details,
+    change_details,
     encode_details,
-    encode_tree,
-    parse_tree,
     read_details,
     refuse_newer,
 )
@@ -59,7 +56,13 @@ from vibe_llms.storage.files import (
     write_new,
 )
 from vibe_llms.storage.interfaces import Details, Gap
-from vibe_llms.storage.lines import Line, LineReader
+from vibe_llms.storage.lines import (
+    LineReader,
+    decode_each,
+    decode_parts,
+    describe_damage,
+    encode_line,
+)
 from vibe_llms.storage.locks import locked
 
 _IDENTITY = re.compile(r"[0-9a-z][0-9a-z_-]{0,63}")
@@ -135,12 +138,14 @@ class ConversationFolder:
         with self._errors():
             gaps: list[Gap] = []
             longest = self._settings.line_bytes
-            plain = _decode_plain(read_parts(self.path, MESSAGES), longest)
+            plain = decode_parts(read_parts(self.path, MESSAGES), longest)
             if plain is not None:
                 canisters, torn = plain
             else:
                 lines = LineReader(read_parts(self.path, MESSAGES), longest)
-                canisters, gaps = self._decode(lines, lenient=lenient)
+                canisters, gaps = decode_each(lines)
+                if gaps and not lenient:
+                    raise self._damaged(gaps[0])
                 torn = lines.torn
         self.writer.reported = torn
         return canisters, gaps, [describe_torn(self.identity, torn)] if torn else []
@@ -194,16 +199,8 @@ class ConversationFolder:
         with self._errors(), locked(self.path, seconds=self._settings.lock_seconds) as folder:
             self._changes.mark(self.identity)
             place = str(self.path / METADATA)
-            tree = parse_tree(read_relative(folder, METADATA, LARGEST_SETTINGS), place)
-            decode_details(tree, place)
-            for key, change in changes.items():
-                value = change(tree.get(key)) if callable(change) else change
-                if value in ("", [], None):
-                    tree.pop(key, None)
-                else:
-                    tree[key] = value
-            data = encode_tree(tree)
-            details = decode_details(parse_tree(data, place), place)
+            data = read_relative(folder, METADATA, LARGEST_SETTINGS)
+            data, details = change_details(data, changes, place)
             replace_file(self.path / METADATA, data, durable=self._durable)
         return details
 
@@ -214,7 +211,7 @@ class ConversationFolder:
             refuse_newer(self.path)
             data = read_within(self.path, MESSAGES)
             lines = list(LineReader([data], self._settings.line_bytes))
-            _, gaps = self._decode(lines, lenient=True)
+            _, gaps = decode_each(lines)
             if gaps:
                 bad = {gap.line for gap in gaps}
                 good = [
@@ -228,37 +225,11 @@ class ConversationFolder:
         return gaps
 
     def _encode(self, canisters: Sequence[Canister]) -> bytes:
-        lines = [encode_canister(canister) for canister in canisters]
-        for line in lines:
-            if len(line) >= self._settings.line_bytes:
-                raise StorageError(
-                    f"a message of {len(line)} bytes exceeds line-bytes "
-                    f"({self._settings.line_bytes})",
-                    path=str(self.path),
-                )
-        return b"".join(line + b"\n" for line in lines)
-
-    def _decode(self, lines: Iterable[Line], *, lenient: bool) -> tuple[list[Canister], list[Gap]]:
-        canisters: list[Canister] = []
-        gaps: list[Gap] = []
-        for line in lines:
-            try:
-                canisters.append(line.decode())
-            except LineUnreadable as error:
-                gap = Gap(line.number, line.offset, line.size, str(error))
-                if not lenient:
-                    raise self._damaged(gap) from error
-                gaps.append(gap)
-        return canisters, gaps
+        longest = self._settings.line_bytes
+        return b"".join(encode_line(one, longest, str(self.path)) + b"\n" for one in canisters)
 
     def _damaged(self, gap: Gap) -> ArchiveDamaged:
-        return ArchiveDamaged(
-            f"this line, at byte {gap.offset}, cannot be read ({gap.reason}). Show the rest: "
-            f"vibe-llms show {self.identity} --lenient; repair it: vibe-llms doctor --repair",
-            path=str(self.path / MESSAGES),
-            line=gap.line,
-            offset=gap.offset,
-        )
+        return describe_damage(gap, self.identity, str(self.path / MESSAGES))
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -278,30 +249,6 @@ class ConversationFolder:
                 path=str(self.path / (error.filename or "")),
             )
         return ConversationNotFound(f"there is no conversation {self.identity}")
-
-
-def _decode_plain(parts: Iterable[bytes], longest: int) -> tuple[list[Canister], int] | None:
-    """All canisters and the size of what follows the last whole line.
-
-    Nothing if a line is not in this version's own form, or may be too long; then each line is read
-    separately.
-    """
-    canisters: list[Canister] = []
-    pending: list[bytes] = []
-    size = 0
-    for part in parts:
-        end = part.rfind(b"\n") + 1
-        size += end or len(part)
-        if size > longest:
-            return None
-        pending.append(part[:end] or part)
-        if end:
-            some = decode_plain(b"".join(pending))
-            if some is None:
-                return None
-            canisters += some
-            pending, size = [part[end:]], len(part) - end
-    return canisters, size
 
 
 def _read_back(lines: int, end: int) -> Iterator[tuple[int, bytes]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -88,6 +88,41 @@ def encode_tree(tree: Mapping[str, Any]) -> bytes:
     import tomli_w
 
     return repair_text(tomli_w.dumps(tree)).encode()
+
+
+def describe_changes(
+    *,
+    name: str | None = None,
+    model: str | None = None,
+    superseded_by: str | None = None,
+    add_tags: Sequence[str] = (),
+    remove_tags: Sequence[str] = (),
+) -> Mapping[str, Any]:
+    """The changes of `Archive.revise`, by the keys of the file: values, or functions of the old."""
+    changes: dict[str, Any] = {}
+    if name is not None:
+        changes["name"] = name
+    if model is not None:
+        changes["model"] = model
+    if superseded_by is not None:
+        changes["superseded-by"] = superseded_by
+    if add_tags or remove_tags:
+        changes["tags"] = lambda tags: sorted({*(tags or ()), *add_tags} - {*remove_tags})
+    return changes
+
+
+def change_details(data: bytes, changes: Mapping[str, Any], path: str) -> tuple[bytes, Details]:
+    """The text of `metadata.toml` with some changes, and its details; newer fields are kept."""
+    tree = parse_tree(data, path)
+    decode_details(tree, path)
+    for key, change in changes.items():
+        value = change(tree.get(key)) if callable(change) else change
+        if value in ("", [], None):
+            tree.pop(key, None)
+        else:
+            tree[key] = value
+    changed = encode_tree(tree)
+    return changed, decode_details(parse_tree(changed, path), path)
 
 
 def fork_details(parent: Details, origin: Origin, name: str) -> Details:

@@ -7,7 +7,6 @@ message, because words can only be removed with the text that they came from.
 from __future__ import annotations
 
 import os
-import re
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,14 +19,9 @@ from msgspec import Struct
 
 from vibe_llms.exceptions import ConversationNotFound, StorageError
 from vibe_llms.files import LARGEST_FILE, opened, read_parts
-from vibe_llms.messages.canisters import (
-    Canister,
-    DocumentCanister,
-    InvocationCanister,
-    UserCanister,
-)
+from vibe_llms.messages.canisters import Canister, UserCanister
 from vibe_llms.messages.codecs import LineUnreadable
-from vibe_llms.messages.contents import Reference, TextualContent, repair_text
+from vibe_llms.messages.contents import Reference
 from vibe_llms.storage.appending import MESSAGES
 from vibe_llms.storage.changes import slot_of
 from vibe_llms.storage.contents import ContentStore
@@ -35,18 +29,12 @@ from vibe_llms.storage.conversations import ConversationFolder
 from vibe_llms.storage.details import read_details
 from vibe_llms.storage.files import describe, open_folder
 from vibe_llms.storage.lines import Line, LineReader
+from vibe_llms.storage.texts import spread, text_of, title_of
 
 if TYPE_CHECKING:
     import sqlite3
     from concurrent.futures import Executor, Future
 
-_TITLE_LENGTH = 60
-_INDEXED_CHARACTERS = 200_000
-#: Characters of scripts without spaces between words, or with grammar at their ends.
-UNSPACED = (
-    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u2fdf\u3005-\u3007\u3040-\u312f\u31f0-\u31ff"
-    "\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]"
-)
 #: Shorter texts hardly shrink.
 _PACKED_FROM = 512
 _PACKING = 1
@@ -225,7 +213,7 @@ class Intake:
                 continue
             text = text_of_all(canister, self._contents)
             if not title and isinstance(canister, UserCanister):
-                title = _title(text)
+                title = title_of(text)
             messages.append((taken.size + line.offset, spread(text)))
         if last is None:
             return taken, messages
@@ -439,35 +427,13 @@ def _unpack(packed: str | bytes) -> str:
         raise ValueError("the text of a message is damaged") from error
 
 
-def _title(text: str) -> str:
-    """The first words of a conversation, shown if it has no name."""
-    line = next((line.strip() for line in text.splitlines() if line.strip()), "")
-    return line if len(line) <= _TITLE_LENGTH else f"{line[: _TITLE_LENGTH - 1]}…"
-
-
-def spread(text: str) -> str:
-    """The text with every character of a script without spaces as a separate word."""
-    return text if text.isascii() else re.sub(UNSPACED, r" \g<0> ", text)
-
-
 def text_of_all(canister: Canister, contents: ContentStore) -> str:
     """The searchable words of a canister, including those that are stored separately."""
-    parts: list[str] = []
-    match canister:
-        case InvocationCanister(name=name, arguments=arguments):
-            parts += [name, arguments]
-        case DocumentCanister(title=title, source=source):
-            parts += [title, source]
-    for content in canister.contents:
-        if isinstance(content, TextualContent):
-            parts.append(_read_text(content.data, contents))
-    return repair_text("\n".join(part for part in parts if part)[:_INDEXED_CHARACTERS])
 
+    def read(reference: Reference) -> str:
+        try:
+            return contents.load(reference).decode("utf-8", "replace")
+        except StorageError:
+            return ""
 
-def _read_text(data: str | Reference, contents: ContentStore) -> str:
-    if isinstance(data, str):
-        return data
-    try:
-        return contents.load(data).decode("utf-8", "replace")
-    except StorageError:
-        return ""
+    return text_of(canister, read)

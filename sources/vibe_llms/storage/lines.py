@@ -1,4 +1,4 @@
-"""Reads the lines of a conversation's file in parts: in linear time and bounded memory."""
+"""The lines of a conversation: read in parts, in linear time and bounded memory."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
+from vibe_llms.exceptions import ArchiveDamaged, StorageError
 from vibe_llms.files import describe_size
 from vibe_llms.messages.canisters import Canister
-from vibe_llms.messages.codecs import LineUnreadable, decode_canister
+from vibe_llms.messages.codecs import LineUnreadable, decode_canister, decode_plain, encode_canister
+from vibe_llms.storage.interfaces import Gap
 
 
 class Line(Struct, frozen=True):
@@ -67,3 +69,60 @@ class LineReader:
             self.torn += last.size + 1
         elif last is not None:
             yield last
+
+
+def encode_line(canister: Canister, longest: int, path: str) -> bytes:
+    """The line of a canister without its newline; `StorageError` if it could not be read again."""
+    line = encode_canister(canister)
+    if len(line) >= longest:
+        raise StorageError(
+            f"a message of {len(line)} bytes exceeds line-bytes ({longest})", path=path
+        )
+    return line
+
+
+def decode_parts(parts: Iterable[bytes], longest: int) -> tuple[list[Canister], int] | None:
+    """All canisters and the size of what follows the last whole line.
+
+    Nothing if a line is not in this version's own form, or may be too long; then each line is read
+    separately.
+    """
+    canisters: list[Canister] = []
+    pending: list[bytes] = []
+    size = 0
+    for part in parts:
+        end = part.rfind(b"\n") + 1
+        size += end or len(part)
+        if size > longest:
+            return None
+        pending.append(part[:end] or part)
+        if end:
+            some = decode_plain(b"".join(pending))
+            if some is None:
+                return None
+            canisters += some
+            pending, size = [part[end:]], len(part) - end
+    return canisters, size
+
+
+def decode_each(lines: Iterable[Line]) -> tuple[list[Canister], list[Gap]]:
+    """The canisters of lines, and the gaps between them: lines that cannot be read."""
+    canisters: list[Canister] = []
+    gaps: list[Gap] = []
+    for line in lines:
+        try:
+            canisters.append(line.decode())
+        except LineUnreadable as error:
+            gaps.append(Gap(line.number, line.offset, line.size, str(error)))
+    return canisters, gaps
+
+
+def describe_damage(gap: Gap, identity: str, path: str) -> ArchiveDamaged:
+    """The error for a line of a conversation that cannot be read."""
+    return ArchiveDamaged(
+        f"this line, at byte {gap.offset}, cannot be read ({gap.reason}). Show the rest: "
+        f"vibe-llms show {identity} --lenient; repair it: vibe-llms doctor --repair",
+        path=path,
+        line=gap.line,
+        offset=gap.offset,
+    )

@@ -14,7 +14,6 @@ cleans it.
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing, suppress
@@ -50,18 +49,17 @@ from vibe_llms.storage.databases import IN_MEMORY, open_database
 from vibe_llms.storage.details import METADATA
 from vibe_llms.storage.files import TEMPORARY, storage_errors
 from vibe_llms.storage.indexing import (
-    UNSPACED,
     Found,
     Intake,
     Look,
     decode_look,
     encode_look,
     open_lines,
-    spread,
     text_of_all,
 )
 from vibe_llms.storage.interfaces import Finding, Origin, Report, Summary, ignore
 from vibe_llms.storage.lines import LineReader
+from vibe_llms.storage.texts import excerpt_of, spread, words_of
 
 if TYPE_CHECKING:
     import sqlite3
@@ -69,7 +67,6 @@ if TYPE_CHECKING:
 #: Increased when the tables change; an index of another version is rebuilt.
 _VERSION = 6
 _ORIGIN = msgspec.json.Decoder(Origin)
-_EXCERPT_LENGTH = 60
 #: When to look at all files again, because other programs may have changed some.
 LOOK_SECONDS = 10.0
 #: The clock of a file system may stand still for so long; changes in the meantime would not show.
@@ -181,7 +178,7 @@ class Index:
 
     def search(self, text: str, *, limit: int = 20, superseded: bool = False) -> Sequence[Finding]:
         """Messages that contain all words of a text, best first."""
-        words = [word for word in repair_text(text).split() if any(map(str.isalnum, word))]
+        words = words_of(text)
         if not words:
             return []
         return self._answer(lambda: self._search(words, limit, superseded))
@@ -472,7 +469,7 @@ class Index:
                         canister.identity,
                         role_of(canister),
                         canister.created,
-                        _excerpt(text_of_all(canister, self._contents), words),
+                        excerpt_of(text_of_all(canister, self._contents), words),
                         name,
                     )
                 )
@@ -533,20 +530,3 @@ class Index:
 def _code_of(error: Exception) -> int:
     """SQLite's primary error code; 0 for other errors."""
     return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
-
-
-def _excerpt(text: str, words: Sequence[str]) -> str:
-    """Part of a text around the first of the words, with the words in brackets."""
-    flat = re.sub(r"\s+", " ", text)
-    bare = (re.sub(r"^\W+|\W+$", "", word) for word in words)
-    pattern = re.compile("|".join(_whole(word) for word in bare), re.IGNORECASE)
-    found = pattern.search(flat)
-    start = max((found.start() if found else 0) - _EXCERPT_LENGTH, 0)
-    end = (found.end() if found else 0) + _EXCERPT_LENGTH
-    marked = pattern.sub(lambda match: f"[{match[0]}]", flat[start:end])
-    return f"{'…' if start else ''}{marked}{'…' if end < len(flat) else ''}"
-
-
-def _whole(word: str) -> str:
-    escaped = re.escape(word)
-    return escaped if re.search(UNSPACED, word) else rf"\b{escaped}\b"

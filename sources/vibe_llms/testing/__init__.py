@@ -19,6 +19,7 @@ from vibe_llms.messages.canisters import UserCanister
 from vibe_llms.network.offline import forbid_requests, requests_forbidden
 from vibe_llms.providers.scripted.client import ScriptedClient, ScriptedModel
 from vibe_llms.providers.scripted.scripts import Improvisation, Part, Script, ScriptedReply
+from vibe_llms.testing.archive import check_archive
 from vibe_llms.testing.budgets import check_budget_store
 from vibe_llms.testing.events import check_events
 from vibe_llms.testing.memory import check_memory_store
@@ -35,6 +36,7 @@ __all__ = [
     "ScriptedModel",
     "ScriptedReply",
     "UserCanister",
+    "check_archive",
     "check_budget_store",
     "check_events",
     "check_memory_store",

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from vibe_llms.configuration import Configuration
+from vibe_llms.configuration import Configuration, Places
 from vibe_llms.storage.backends import Backend
+from vibe_llms.storage.interfaces import Report, ignore
 from vibe_llms.storage.objects import produce_object_store
+from vibe_llms.storage.postgres.archive import PostgresArchive
 from vibe_llms.storage.postgres.blocking import BlockingDatabase
 from vibe_llms.storage.postgres.contents import PostgresContents
 from vibe_llms.storage.postgres.database import Database
@@ -33,6 +35,13 @@ class PostgresBackend:
             inline_bytes=configuration.storage.inline_bytes,
             objects=produce_object_store(configuration),
         )
+
+    def open_archive(
+        self, user: str, places: Places, *, report: Report = ignore
+    ) -> PostgresArchive:
+        """The archive of a user; it needs no files."""
+        del places, report
+        return PostgresArchive(self.database, self.contents, user, self.configuration.storage)
 
     async def close(self) -> None:
         """Close all connections; safe to call twice."""

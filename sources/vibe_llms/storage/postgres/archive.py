@@ -1,0 +1,640 @@
+"""`PostgresArchive`: the conversations and contents of one user, in the database.
+
+Every method is one transaction, in which only those wait for each other that change the same
+conversation; and what shares messages, or ends to, does so one after the other for each user.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from vibe_llms.configuration import StorageSettings
+from vibe_llms.events import Notice
+from vibe_llms.exceptions import (
+    ContentDamaged,
+    ContentMissing,
+    ConversationMoved,
+    ConversationNotFound,
+    FormatNewer,
+)
+from vibe_llms.messages.canisters import Canister, UserCanister, role_of
+from vibe_llms.messages.codecs import LineUnreadable, decode_canister
+from vibe_llms.messages.contents import Reference, TextualContent, repair_text
+from vibe_llms.storage.conversations import is_conversation_identity
+from vibe_llms.storage.deposits import Deposit
+from vibe_llms.storage.details import (
+    change_details,
+    decode_details,
+    describe_changes,
+    encode_details,
+    parse_tree,
+)
+from vibe_llms.storage.interfaces import (
+    FORMAT,
+    Details,
+    Finding,
+    Origin,
+    Restored,
+    Summary,
+    UploadedFile,
+)
+from vibe_llms.storage.lines import (
+    LineReader,
+    decode_each,
+    decode_parts,
+    describe_damage,
+    encode_line,
+)
+from vibe_llms.storage.postgres import statements
+from vibe_llms.storage.postgres.contents import PostgresContents, Prepared
+from vibe_llms.storage.postgres.database import Connection, Database
+from vibe_llms.storage.postgres.words import encode_query, encode_words, has_phrases
+from vibe_llms.storage.resolving import Named, find_conversation, rank_of, refuse_rank
+from vibe_llms.storage.texts import excerpt_of, text_of, title_of, words_of
+
+#: Anything that looks like a hash counts as one, because a newer version may write it elsewhere.
+_HASH = re.compile(rb"[0-9a-f]{64}")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+#: Lines are decoded in parts of so many bytes.
+_PART_BYTES = 256 * 1024
+_EVER = datetime.max.replace(tzinfo=UTC)
+
+
+class _Rows(Struct, frozen=True):
+    """Canisters as rows of the table; `titled` is the place of the one that has the title."""
+
+    identities: list[str]
+    lines: list[bytes]
+    hashes: list[str]
+    words: list[str]
+    title: str
+    titled: int | None
+
+    def values(self) -> dict[str, Any]:
+        """The values of a statement."""
+        last = self.identities[-1] if self.identities else ""
+        return {**msgspec.structs.asdict(self), "count": len(self.identities), "last": last}
+
+
+class PostgresArchive:
+    """The archive of a user in the database; its connections belong to the backend."""
+
+    def __init__(
+        self,
+        database: Database,
+        contents: PostgresContents,
+        user: str,
+        settings: StorageSettings = StorageSettings(),
+    ) -> None:
+        self.database = database
+        self.contents = contents
+        self.user = user
+        self.settings = settings
+
+    async def create(
+        self, identity: str, details: Details, canisters: Sequence[Canister]
+    ) -> tuple[Canister, ...]:
+        """A new conversation with its first canisters; returns them as they are kept in memory."""
+        values = self._values(identity)
+        prepared, rows = await self._prepare(canisters)
+        values |= {**rows.values(), **_columns_of(encode_details(details), details)}
+        async with self.database.transaction(self.user) as connection:
+            if await _fetch(connection, statements.CREATE, values) is None:
+                if not await self._is_there(connection, values, rows, first=0):
+                    raise ConversationMoved("it exists already", path=identity)
+            else:
+                await self._keep(connection, prepared, rows, identity)
+        return prepared.kept
+
+    async def append(
+        self, identity: str, canisters: Sequence[Canister], *, after: str | None
+    ) -> tuple[tuple[Canister, ...], tuple[Notice, ...]]:
+        """Add canisters; see `vibe_llms.storage.interfaces.Archive`.
+
+        What is there already, because its outcome was not known and it is repeated, is not added
+        again.
+        """
+        values = self._values(identity)
+        prepared, rows = await self._prepare(canisters)
+        values |= {**rows.values(), "after": None if after is None else _clean(after)}
+        async with self.database.transaction(self.user) as connection:
+            if await _fetch(connection, statements.APPEND, values) is None:
+                await self._explain(connection, values, rows)
+            else:
+                await self._keep(connection, prepared, rows, identity)
+        return prepared.kept, ()
+
+    async def retract(self, identity: str, *, after: str, last: str) -> None:
+        """Delete canisters at the end; see `vibe_llms.storage.interfaces.Archive`."""
+        values = {**self._values(identity), "holder": _holder(identity), "after": _clean(after)}
+        async with self.database.transaction(self.user) as connection:
+            await connection.execute(statements.LOCK, values)
+            row = await self._access(connection, values, "last", lock=True)
+            if row[0] != _clean(last):
+                raise _moved(identity)
+            values["cut"] = await self._locate(connection, identity, after) + 1
+            cursor = await connection.execute(statements.CUT_HASHES, values)
+            values["hashes"] = [digest for (digest,) in await cursor.fetchall()]
+            cursor = await connection.execute(statements.CUT_PIECES, values)
+            values["strands"] = [strand for (strand,) in await cursor.fetchall()]
+            await connection.execute(statements.CUT, values)
+            await connection.execute(statements.SWEEP, values)
+            if values["hashes"]:
+                await connection.execute(statements.CUT_CONTENTS, values)
+
+    async def restore(self, identity: str, *, lenient: bool = False) -> Restored:
+        """A conversation; `lenient` tolerates damage and reports the gaps."""
+        metadata, lines = await self.read(identity)
+        return await asyncio.to_thread(self._decode, identity, metadata, lines, lenient)
+
+    async def read(self, identity: str) -> tuple[bytes, bytes]:
+        """The bytes of `metadata.toml` and `messages.jsonl` that a conversation has in a folder."""
+        async with self.database.transaction(self.user) as connection:
+            cursor = connection.cursor(binary=True)
+            await cursor.execute(statements.RESTORE, self._values(identity))
+            rows = await cursor.fetchall()
+        if not rows:
+            raise _not_found(identity)
+        return rows[0][0].encode(), b"".join(part + b"\n" for _, part in rows if part is not None)
+
+    async def fork(
+        self, identity: str, target: str, details: Details, *, at: str | None = None
+    ) -> None:
+        """A new conversation with the messages of another, which both share."""
+        values = {
+            **self._values(identity),
+            "target": self._values(target)["conversation"],
+            "parent": _holder(identity),
+            "holder": _holder(target),
+            **_columns_of(encode_details(details), details),
+        }
+        async with self.database.transaction(self.user) as connection:
+            await connection.execute(statements.LOCK, values)
+            cut, last = await self._access(connection, values, "messages, last")
+            if at is not None:
+                cut, last = await self._locate(connection, identity, at) + 1, _clean(at)
+            values |= {"cut": cut, "last": last}
+            if await _fetch(connection, statements.FORK, values) is None:
+                raise ConversationMoved("it exists already", path=target)
+            await connection.execute(statements.SHARE_CONTENTS, values)
+
+    async def revise(
+        self,
+        identity: str,
+        *,
+        name: str | None = None,
+        model: str | None = None,
+        superseded_by: str | None = None,
+        add_tags: Sequence[str] = (),
+        remove_tags: Sequence[str] = (),
+    ) -> Details:
+        """Change the details of a conversation."""
+        changes = describe_changes(
+            name=name,
+            model=model,
+            superseded_by=superseded_by,
+            add_tags=add_tags,
+            remove_tags=remove_tags,
+        )
+        values = self._values(identity)
+        async with self.database.transaction(self.user) as connection:
+            (metadata,) = await self._access(connection, values, "metadata", lock=True)
+            changed, details = change_details(metadata.encode(), changes, identity)
+            columns = _columns_of(changed, details)
+            names = ", ".join(f"{column} = %({column})s" for column in columns)
+            await connection.execute(
+                f"update vibe.conversations set {names} "  # noqa: S608
+                "where owner = %(owner)s and identity = %(conversation)s",
+                {**values, **columns},
+            )
+        return details
+
+    async def remove(self, *identities: str) -> None:
+        """Permanently delete conversations: all of them, or none."""
+        for identity in identities:
+            self._values(identity)
+        values: dict[str, Any] = {"owner": self.user, "identities": [*identities]}
+        async with self.database.transaction(self.user) as connection:
+            await connection.execute(statements.LOCK, values)
+            cursor = await connection.execute(statements.REMOVE, values)
+            gone: dict[str, datetime] = dict(await cursor.fetchall())
+            for identity in identities:
+                if identity not in gone:
+                    raise _not_found(identity)
+            cursor = await connection.execute(statements.REMOVE_PIECES, values)
+            values["strands"] = [strand for (strand,) in await cursor.fetchall()]
+            await connection.execute(statements.SWEEP, values)
+            for identity, updated in gone.items():
+                await self.contents.release(
+                    connection, self.user, _holder(identity), before=updated
+                )
+
+    async def resolve(self, text: str) -> str:
+        """The identity of the conversation that a text means; see `Archive.resolve`."""
+        values: dict[str, Any] = {"owner": self.user, "conversation": text, "rank": rank_of(text)}
+        listed = f"from vibe.conversations c where owner = %(owner)s and {statements.IS_LISTED}"
+        async with self.database.transaction(self.user) as connection:
+            if is_conversation_identity(text) and await _fetch(
+                connection,
+                "select identity from vibe.conversations "
+                "where owner = %(owner)s and identity = %(conversation)s",
+                values,
+            ):
+                return text
+            if values["rank"]:
+                question = (
+                    f"select identity {listed} {statements.NEWEST} offset %(rank)s - 1 limit 1"
+                )
+                if row := await _fetch(connection, question, values):
+                    return str(row[0])
+                row = await _fetch(connection, f"select count(*) {listed}", values)
+                raise refuse_rank(text, row[0] if row else 0)
+            cursor = await connection.execute(
+                f"select identity, name, title, {statements.IS_LISTED} "  # noqa: S608
+                f"from vibe.conversations c where owner = %(owner)s {statements.NEWEST}",
+                values,
+            )
+            rows = await cursor.fetchall()
+        current = [Named(one, name, name or title) for one, name, title, shown in rows if shown]
+        return await asyncio.to_thread(find_conversation, text, [row[0] for row in rows], current)
+
+    async def survey(
+        self, *, limit: int | None = None, tag: str = "", superseded: bool = False
+    ) -> Sequence[Summary]:
+        """The conversations, most recent first; with `superseded`, all of them."""
+        # Written into the statement, because how many are wanted decides how they are found.
+        most = "" if limit is None else f"limit {int(limit)}"
+        async with self.database.transaction(self.user) as connection:
+            cursor = await connection.execute(
+                f"{statements.SUMMARY} {_wanted(tag, superseded)} {statements.NEWEST} {most}",
+                {"owner": self.user, "tag": _clean(tag)},
+            )
+            return [_summarize(*row) for row in await cursor.fetchall()]
+
+    async def count(self, *, tag: str = "", superseded: bool = False) -> int:
+        """How many conversations `survey` lists without a limit."""
+        async with self.database.transaction(self.user) as connection:
+            row = await _fetch(
+                connection,
+                "select count(*) from vibe.conversations c "  # noqa: S608
+                f"where owner = %(owner)s {_wanted(tag, superseded)}",
+                {"owner": self.user, "tag": _clean(tag)},
+            )
+        return int(row[0]) if row else 0
+
+    async def search(
+        self, text: str, *, limit: int = 20, superseded: bool = False
+    ) -> Sequence[Finding]:
+        """Messages that contain all words of a text, best first.
+
+        Of more than 1,000 messages that do, the newest are rated.
+        """
+        words = words_of(text)
+        query = encode_query(self.user, words)
+        findings: list[Finding] = []
+        skipped = 0
+        while query is not None and len(findings) < limit:
+            values = {
+                "wanted": query.wanted,
+                "rated": query.rated,
+                "every": superseded,
+                "most": limit,
+                "skipped": skipped,
+            }
+            async with self.database.transaction(self.user) as connection:
+                rows = await (await connection.execute(statements.SEARCH, values)).fetchall()
+            found = [(*row, canister) for row in rows if (canister := _decode(row[3])) is not None]
+            read = _reader_of(await self._read_texts([canister for *_, canister in found]))
+            for conversation, name, title, _, canister in found:
+                said = text_of(canister, read)
+                if has_phrases(said, query):
+                    findings.append(
+                        Finding(
+                            conversation,
+                            name or title,
+                            canister.identity,
+                            role_of(canister),
+                            canister.created,
+                            excerpt_of(said, words),
+                            name,
+                        )
+                    )
+            if len(rows) < limit:
+                break
+            skipped += limit
+        return findings[:limit]
+
+    async def load(self, reference: Reference) -> bytes:
+        """The bytes of a reference, checked against its hash."""
+        return await self.contents.load(self.user, reference)
+
+    async def load_all(self, references: Sequence[Reference]) -> Mapping[str, bytes]:
+        """The bytes of references, by their hashes."""
+        return await self.contents.load_all(self.user, references)
+
+    async def put(self, data: bytes, mimetype: str = "") -> Reference:
+        """Store bytes. If no message refers to them within an hour, they may be collected."""
+        return await self.contents.put(self.user, data, mimetype)
+
+    async def upload(self, data: bytes, name: str, mimetype: str = "") -> UploadedFile:
+        """Store bytes as a file, which is kept until it is removed."""
+        deposit = await asyncio.to_thread(Deposit.from_bytes, data, mimetype)
+        await self.contents.put_all(self.user, [deposit])
+        reference = deposit.reference
+        async with self.database.transaction(self.user) as connection:
+            holder = _file_holder(reference.hash)
+            await self.contents.use(connection, self.user, [reference], holder)
+            values = {
+                "owner": self.user,
+                "hash": reference.hash,
+                "name": _clean(name),
+                "mimetype": _clean(mimetype),
+                "size": reference.size,
+            }
+            cursor = await connection.execute(statements.KEEP_FILE, values)
+            (row,) = await cursor.fetchall()
+        return _describe_file(*row)
+
+    async def survey_files(self) -> Sequence[UploadedFile]:
+        """The files that were uploaded, the newest first."""
+        async with self.database.transaction(self.user) as connection:
+            cursor = await connection.execute(
+                f"{statements.FILES} order by created desc, hash desc", {"owner": self.user}
+            )
+            return [_describe_file(*row) for row in await cursor.fetchall()]
+
+    async def access_file(self, identity: str) -> UploadedFile:
+        """An uploaded file, by the hash of its bytes; `ContentMissing` if there is none."""
+        async with self.database.transaction(self.user) as connection:
+            statement = f"{statements.FILES} and hash = %(hash)s"
+            return await self._find_file(connection, statement, identity)
+
+    async def remove_file(self, identity: str) -> UploadedFile:
+        """Delete an uploaded file; its bytes stay while a message needs them."""
+        async with self.database.transaction(self.user) as connection:
+            file = await self._find_file(connection, statements.REMOVE_FILE, identity)
+            await self.contents.release(connection, self.user, _file_holder(identity), before=_EVER)
+        return file
+
+    async def collect(self) -> Sequence[str]:
+        """Delete the contents that no conversation or file refers to; returns their hashes."""
+        return await self.contents.collect(self.user)
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+    def _values(self, identity: str) -> dict[str, Any]:
+        """The values that name a conversation; `ConversationNotFound` if it cannot be one."""
+        if not is_conversation_identity(identity):
+            raise ConversationNotFound(
+                f"{identity!r} is not the identity of a conversation; see: vibe-llms list"
+            )
+        return {"owner": self.user, "conversation": identity}
+
+    async def _prepare(self, canisters: Sequence[Canister]) -> tuple[Prepared, _Rows]:
+        prepared = await self.contents.prepare(self.user, canisters)
+        texts = await self._read_texts(prepared.kept)
+        return prepared, await asyncio.to_thread(self._encode, prepared, texts)
+
+    def _encode(self, prepared: Prepared, texts: Mapping[str, str]) -> _Rows:
+        rows = _Rows([], [], [], [], "", None)
+        read = _reader_of(texts)
+        title, titled = "", None
+        for place, (stored, kept) in enumerate(zip(prepared.stored, prepared.kept, strict=True)):
+            line = encode_line(stored, self.settings.line_bytes, "")
+            text = text_of(kept, read)
+            if titled is None and isinstance(kept, UserCanister) and (title := title_of(text)):
+                titled = place
+            rows.identities.append(_clean(stored.identity))
+            rows.lines.append(line)
+            hashes = sorted({digest.decode() for digest in _HASH.findall(line)})
+            rows.hashes.append(f"{{{','.join(hashes)}}}")
+            rows.words.append(encode_words(self.user, text))
+        return msgspec.structs.replace(rows, title=_clean(title), titled=titled)
+
+    async def _keep(
+        self, connection: Connection, prepared: Prepared, rows: _Rows, identity: str
+    ) -> None:
+        """Store the contents that rows need, and keep them for the conversation."""
+        # After the conversation: so its row is locked before theirs, as by all others.
+        holder = _holder(identity)
+        if prepared.references:
+            await self.contents.store(connection, self.user, prepared, holder)
+            # Not before its contents were stored: what is newer may belong to another message.
+            await connection.execute(statements.TOUCH, self._values(identity))
+        needed = {one.hash for one in prepared.references}
+        others = {one for text in rows.hashes for one in _DIGEST.findall(text)} - needed
+        if others:
+            # A newer version may need them; if they are not there, they were something else.
+            values = {"owner": self.user, "holder": holder, "hashes": sorted(others)}
+            await connection.execute(statements.KEEP_OTHERS, values)
+
+    async def _access(
+        self, connection: Connection, values: Mapping[str, Any], columns: str, *, lock: bool = False
+    ) -> tuple[Any, ...]:
+        """Columns of a conversation that this version may change."""
+        row = await _fetch(
+            connection,
+            f"select format, {columns} from vibe.conversations "  # noqa: S608
+            "where owner = %(owner)s and identity = %(conversation)s"
+            f"{' for no key update' if lock else ''}",
+            values,
+        )
+        if row is None:
+            raise _not_found(values["conversation"])
+        if row[0] > FORMAT:
+            raise FormatNewer(_describe_format(row[0]), path=values["conversation"])
+        return row[1:]
+
+    async def _locate(self, connection: Connection, identity: str, message: str) -> int:
+        """The position of a message; of two with the same identity, of the later one."""
+        values = {**self._values(identity), "message": _clean(message)}
+        row = await _fetch(connection, statements.LOCATE, values) if message else None
+        if row is None:
+            raise ConversationNotFound(f"{identity} has no message {message}")
+        return int(row[0])
+
+    async def _explain(
+        self, connection: Connection, values: Mapping[str, Any], rows: _Rows
+    ) -> None:
+        """Raise why canisters could not be added, unless they are there already."""
+        (messages,) = await self._access(connection, values, "messages")
+        first = messages - len(rows.identities)
+        if not rows.identities or not await self._is_there(connection, values, rows, first=first):
+            raise _moved(values["conversation"])
+
+    async def _is_there(
+        self, connection: Connection, values: Mapping[str, Any], rows: _Rows, *, first: int
+    ) -> bool:
+        """Whether a conversation ends with rows, the first of which has this position."""
+        before = values.get("after")
+        start = first - 1 if before else first
+        cursor = await connection.cursor(binary=True).execute(
+            statements.LAST, {**values, "first": start}
+        )
+        found = await cursor.fetchall()
+        if before and (not found or found.pop(0)[0] != before):
+            return False
+        return found == [*zip(rows.identities, rows.lines, strict=True)]
+
+    def _decode(self, identity: str, metadata: bytes, lines: bytes, lenient: bool) -> Restored:
+        details = decode_details(parse_tree(metadata, identity), identity)
+        longest = self.settings.line_bytes
+        plain = decode_parts(_parts_of(lines), longest)
+        if plain is not None:
+            return Restored(identity, details, tuple(plain[0]))
+        canisters, gaps = decode_each(LineReader(_parts_of(lines), longest))
+        if gaps and not lenient:
+            raise describe_damage(gaps[0], identity, identity)
+        return Restored(identity, details, tuple(canisters), tuple(gaps))
+
+    async def _read_texts(self, canisters: Sequence[Canister]) -> Mapping[str, str]:
+        """The texts that canisters refer to, by their hashes, as far as they can be read."""
+        wanted = {
+            content.data.hash: content.data
+            for canister in canisters
+            for content in canister.contents
+            if isinstance(content, TextualContent) and isinstance(content.data, Reference)
+        }
+        loaded: dict[str, bytes] = {}
+        try:
+            loaded |= await self.load_all([*wanted.values()])
+        except (ContentMissing, ContentDamaged):
+            for one in wanted.values():
+                try:
+                    loaded[one.hash] = await self.load(one)
+                except (ContentMissing, ContentDamaged):
+                    continue
+        return {digest: data.decode("utf-8", "replace") for digest, data in loaded.items()}
+
+    async def _find_file(
+        self, connection: Connection, statement: str, identity: str
+    ) -> UploadedFile:
+        values = {"owner": self.user, "hash": _clean(identity)}
+        row = await _fetch(connection, statement, values)
+        if row is None:
+            raise ContentMissing(f"there is no file {identity!r}")
+        return _describe_file(*row)
+
+
+async def _fetch(
+    connection: Connection, statement: str, values: Mapping[str, Any]
+) -> tuple[Any, ...] | None:
+    return await (await connection.execute(statement.encode(), values)).fetchone()
+
+
+def _columns_of(metadata: bytes, details: Details) -> dict[str, Any]:
+    """The columns that details have."""
+    origin = details.forked_from
+    return {
+        "metadata": metadata.decode(),
+        "format": details.format,
+        "name": _clean(details.name),
+        "model": _clean(details.model),
+        "tags": [_clean(tag) for tag in details.tags],
+        "origin": None
+        if origin is None
+        else [_clean(origin.conversation), _clean(origin.canister)],
+        "superseded_by": _clean(details.superseded_by),
+        "created": details.created,
+    }
+
+
+def _summarize(
+    identity: str,
+    name: str,
+    title: str,
+    created: datetime,
+    updated: datetime,
+    model: str,
+    tags: Sequence[str],
+    origin: Sequence[str] | None,
+    messages: int,
+    version: int,
+    superseded_by: str,
+) -> Summary:
+    return Summary(
+        identity,
+        name,
+        title,
+        created.astimezone(UTC),
+        updated.astimezone(UTC),
+        model,
+        tuple(tags),
+        None if origin is None else Origin(*origin),
+        messages,
+        _describe_format(version) if version > FORMAT else "",
+        superseded_by,
+    )
+
+
+def _wanted(tag: str, superseded: bool) -> str:
+    """The conditions of a list."""
+    listed = "" if superseded else f"and {statements.IS_LISTED}"
+    return f"{listed} and %(tag)s = any(tags)" if tag else listed
+
+
+def _describe_file(
+    digest: str, name: str, mimetype: str, size: int, created: datetime
+) -> UploadedFile:
+    return UploadedFile(
+        id=digest,
+        name=name,
+        mimetype=mimetype,
+        size=size,
+        created=created.astimezone(UTC).isoformat(),
+    )
+
+
+def _describe_format(version: int) -> str:
+    return (
+        f"a newer version of vibe-llms wrote this (format {version}, known is {FORMAT}); "
+        "install that version to open it"
+    )
+
+
+def _not_found(identity: str) -> ConversationNotFound:
+    return ConversationNotFound(f"there is no conversation {identity}")
+
+
+def _moved(identity: str) -> ConversationMoved:
+    return ConversationMoved(
+        "another process has continued this conversation; continue in a fork", path=identity
+    )
+
+
+def _holder(identity: str) -> str:
+    return f"conversation/{identity}"
+
+
+def _file_holder(digest: str) -> str:
+    return f"file/{digest}"
+
+
+def _clean(text: str) -> str:
+    """A text that a column can hold."""
+    return repair_text(text).replace("\0", "\ufffd")
+
+
+def _decode(line: bytes) -> Canister | None:
+    try:
+        return decode_canister(line)
+    except LineUnreadable:
+        return None
+
+
+def _reader_of(texts: Mapping[str, str]) -> Callable[[Reference], str]:
+    """What `text_of` reads references with."""
+    return lambda reference: texts.get(reference.hash, "")
+
+
+def _parts_of(data: bytes) -> Iterator[bytes]:
+    for start in range(0, len(data), _PART_BYTES):
+        yield data[start : start + _PART_BYTES]

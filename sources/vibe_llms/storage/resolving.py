@@ -1,0 +1,84 @@
+"""Finds the conversation that a text means: the rules of `Archive.resolve`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
+
+from vibe_llms.exceptions import ConversationAmbiguous, ConversationNotFound
+
+_SHORTEST_PREFIX = 4
+_SHOWN_TITLE = 30
+_SHOWN = 8
+_FROM_NEWEST = re.compile(r"-[1-9][0-9]{0,8}")
+
+
+class Named(Struct, frozen=True):
+    """What a conversation is found by; `title` is its name, or its opening."""
+
+    identity: str
+    name: str
+    title: str
+
+
+def rank_of(text: str) -> int:
+    """The place that a text such as `-1` means, from the newest, which is 1; 0 for other texts."""
+    return -int(text) if _FROM_NEWEST.fullmatch(text) else 0
+
+
+def refuse_rank(text: str, count: int) -> ConversationNotFound:
+    """The error for a place where no conversation is."""
+    return ConversationNotFound(f"there are {count} conversations, so none is {text}")
+
+
+def find_conversation(text: str, identities: Sequence[str], current: Sequence[Named]) -> str:
+    """The identity of the conversation that a text means, which is no identity itself.
+
+    `identities` are those of all conversations, `current` the ones that lists show, newest first.
+    """
+    if rank := rank_of(text):
+        if rank > len(current):
+            raise refuse_rank(text, len(current))
+        return current[rank - 1].identity
+    found = _find(text, identities, current)
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise ConversationNotFound(f"no conversation named {text!r}; see: vibe-llms list")
+    titles = {one.identity: one.title for one in current}
+    shown = ", ".join(f"{one} {_shorten(titles.get(one, ''))}".strip() for one in found[:_SHOWN])
+    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    raise ConversationAmbiguous(
+        f"{text!r} fits {len(found)} conversations: {shown}{more}; "
+        "give more of the name, or the id",
+        candidates=tuple(found),
+    )
+
+
+def _find(text: str, identities: Sequence[str], current: Sequence[Named]) -> Sequence[str]:
+    """The conversations that match a text best, newest first."""
+    wanted = text.casefold()
+    titled = [(one.identity, one.name.casefold(), one.title.casefold()) for one in current]
+    begun = {one for one in identities if one.startswith(wanted)}
+    if len(text) < _SHORTEST_PREFIX:
+        begun = set()
+    kinds: Sequence[Callable[[str, str, str], bool]] = (
+        lambda identity, name, _: identity in begun or name == wanted,
+        lambda _, __, title: title.startswith(wanted),
+        lambda _, __, title: wanted in title,
+    )
+    for fits in kinds if wanted.strip() else ():
+        if found := [one[0] for one in titled if fits(*one)]:
+            return found
+        # Hidden conversations are found only by identity.
+        if begun:
+            return sorted(begun)
+    return ()
+
+
+def _shorten(title: str) -> str:
+    line = " ".join(title.split())
+    line = line if len(line) <= _SHOWN_TITLE else f"{line[: _SHOWN_TITLE - 1]}…"
+    return repr(line) if line else ""

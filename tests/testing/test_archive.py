@@ -1,0 +1,231 @@
+"""The contract of an archive: our own keep it, and an archive with a bug does not."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.fakes.postgres import temporary_database
+from vibe_llms.configuration import StorageSettings
+from vibe_llms.events import Notice
+from vibe_llms.exceptions import ConversationMoved
+from vibe_llms.messages.canisters import Canister
+from vibe_llms.messages.contents import Reference
+from vibe_llms.storage.archive import DirectoryArchive
+from vibe_llms.storage.interfaces import Archive, Details, Finding, Restored, Summary
+from vibe_llms.storage.postgres.archive import PostgresArchive
+from vibe_llms.storage.postgres.contents import PostgresContents
+from vibe_llms.storage.postgres.database import Database
+from vibe_llms.storage.postgres.settings import PostgresSettings
+from vibe_llms.testing import check_archive
+
+FAST = StorageSettings(durability="fast")
+
+
+def open_folders(
+    folder: Path, kind: type[DirectoryArchive] = DirectoryArchive
+) -> Callable[[str], Awaitable[Archive]]:
+    """Opens the archives of users in a folder."""
+
+    async def open_archive(user: str) -> Archive:
+        return kind(folder / user, FAST)
+
+    return open_archive
+
+
+@pytest.fixture(params=[False, True], ids=["direct", "pooled"])
+async def open_tables(
+    request: pytest.FixtureRequest,
+) -> AsyncIterator[Callable[[str], Awaitable[Archive]]]:
+    """Opens the archives of users in one database, each over connections of its own."""
+    with temporary_database() as place:
+        settings = PostgresSettings(dsn=place.dsn, pooler=request.param)
+        databases = [Database(settings), Database(settings)]
+        turns = itertools.cycle(databases)
+
+        async def open_archive(user: str) -> Archive:
+            database = next(turns)
+            contents = PostgresContents(database, inline_bytes=FAST.inline_bytes)
+            return PostgresArchive(database, contents, user, FAST)
+
+        yield open_archive
+        for database in databases:
+            await database.close()
+
+
+async def test_folders_keep_the_contract(tmp_path: Path) -> None:
+    await check_archive(open_folders(tmp_path))
+
+
+async def test_tables_keep_the_contract(
+    open_tables: Callable[[str], Awaitable[Archive]],
+) -> None:
+    await check_archive(open_tables)
+
+
+class Hasty(DirectoryArchive):
+    """It looks for the last message before it waits for its turn."""
+
+    async def append(
+        self, identity: str, canisters: Sequence[Canister], *, after: str | None
+    ) -> tuple[tuple[Canister, ...], tuple[Notice, ...]]:
+        held = (await self.restore(identity)).canisters
+        if after is not None and (held[-1].identity if held else "") != after:
+            raise ConversationMoved("moved")
+        return await super().append(identity, canisters, after=None)
+
+
+class Overwriting(DirectoryArchive):
+    """A conversation that exists is begun anew."""
+
+    async def create(
+        self, identity: str, details: Details, canisters: Sequence[Canister]
+    ) -> tuple[Canister, ...]:
+        try:
+            return await super().create(identity, details, canisters)
+        except ConversationMoved:
+            await self.remove(identity)
+            return await super().create(identity, details, canisters)
+
+
+class Forgetful(DirectoryArchive):
+    """What newer versions wrote is not written again."""
+
+    async def restore(self, identity: str, *, lenient: bool = False) -> Restored:
+        restored = await super().restore(identity, lenient=lenient)
+        known = tuple(msgspec.structs.replace(one, source_line=None) for one in restored.canisters)
+        return msgspec.structs.replace(restored, canisters=known)
+
+
+class Whole(DirectoryArchive):
+    """A fork has all messages of its parent."""
+
+    async def fork(
+        self, identity: str, target: str, details: Details, *, at: str | None = None
+    ) -> None:
+        await super().fork(identity, target, details)
+
+
+class Careless(DirectoryArchive):
+    """Messages are taken back whatever follows them."""
+
+    async def retract(self, identity: str, *, after: str, last: str) -> None:
+        last = (await self.restore(identity)).canisters[-1].identity
+        await super().retract(identity, after=after, last=last)
+
+
+class Loose(DirectoryArchive):
+    """One of the words is enough."""
+
+    async def search(
+        self, text: str, *, limit: int = 20, superseded: bool = False
+    ) -> Sequence[Finding]:
+        found: dict[str, Finding] = {}
+        for word in text.split():
+            for one in await super().search(word, limit=limit, superseded=superseded):
+                found[one.canister] = one
+        return [*found.values()][:limit]
+
+
+class Oldest(DirectoryArchive):
+    """The oldest conversations come first."""
+
+    async def survey(
+        self, *, limit: int | None = None, tag: str = "", superseded: bool = False
+    ) -> Sequence[Summary]:
+        found = await super().survey(tag=tag, superseded=superseded)
+        return [*reversed(found)][:limit]
+
+
+class Greedy(DirectoryArchive):
+    """What was just put is collected, too."""
+
+    async def collect(self) -> Sequence[str]:
+        return self.collect_now(grace_seconds=-1)
+
+
+class Keeping(DirectoryArchive):
+    """Nothing is ever collected."""
+
+    async def collect(self) -> Sequence[str]:
+        return ()
+
+
+class Trusting(DirectoryArchive):
+    """Any reference is taken for one whose bytes are there."""
+
+    def _deposit(
+        self, canisters: Sequence[Canister]
+    ) -> tuple[tuple[Canister, ...], tuple[Canister, ...]]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(self.contents, "holds", lambda reference: True)
+            return super()._deposit(canisters)
+
+
+class Blending(DirectoryArchive):
+    """A stranger gets the archive of the user."""
+
+    def __init__(self, folder: Path, *arguments: Any, **options: Any) -> None:
+        owner = folder.name.removeprefix("not-")
+        super().__init__(folder.with_name(owner), *arguments, **options)
+
+
+class Guessing(DirectoryArchive):
+    """Of several conversations that fit, one is taken."""
+
+    async def resolve(self, text: str) -> str:
+        wanted = text.casefold()
+        for one in await self.survey():
+            if len(text) > 3 and (
+                wanted in one.title.casefold() or one.identity.startswith(wanted)
+            ):
+                return one.identity
+        return await super().resolve(text)
+
+
+class Unlisted(DirectoryArchive):
+    """Conversations that another one replaced are not searched even where all are wanted."""
+
+    async def search(
+        self, text: str, *, limit: int = 20, superseded: bool = False
+    ) -> Sequence[Finding]:
+        return await super().search(text, limit=limit)
+
+
+class Deaf(DirectoryArchive):
+    """Bytes are given without a look at their hash."""
+
+    async def load(self, reference: Reference) -> bytes:
+        path = self.contents.folder / reference.hash / "data"
+        return path.read_bytes() if path.exists() else b""
+
+
+@pytest.mark.parametrize(
+    ("kind", "complaint"),
+    [
+        (Hasty, "appends after the same message succeed"),
+        (Overwriting, "have the same identity"),
+        (Forgetful, "messages of a newer version|written in another way"),
+        (Whole, "a fork: 2 messages are due"),
+        (Careless, "retracting what does not end with"),
+        (Loose, "finds"),
+        (Oldest, "the newest is not the first"),
+        (Greedy, "was just put, is collected"),
+        (Keeping, "contents are unused"),
+        (Trusting, "refers to nothing"),
+        (Blending, "another user's list"),
+        (Guessing, "means|no ConversationAmbiguous is raised"),
+        (Unlisted, "not all are searched"),
+        (Deaf, "no ContentMissing is raised"),
+    ],
+)
+async def test_an_archive_with_a_bug_does_not(
+    kind: type[DirectoryArchive], complaint: str, tmp_path: Path
+) -> None:
+    with pytest.raises(AssertionError, match=complaint):
+        await check_archive(open_folders(tmp_path, kind))
