@@ -229,6 +229,12 @@ class ConversationBusy(RequestError):
     """A turn of this conversation is running; wait for it or cancel it."""
 
 
+class TooManyRuns(RequestError):
+    """The user has as many runs as may go on at the same time; `retry_after` is in seconds."""
+
+    retry_after = 1.0
+
+
 class CollectionNotFound(RequestError):
     """No collection of documents has this name."""
 
@@ -506,6 +512,12 @@ class VersioningFailed(StorageError):
 def find_wait(error: BaseException) -> float | None:
     """After how many seconds the same may succeed, if the error says so."""
     match error:
-        case RateLimited() | ProviderOverloaded() | BudgetExceeded() | StorageUnavailable():
+        case (
+            RateLimited()
+            | ProviderOverloaded()
+            | BudgetExceeded()
+            | StorageUnavailable()
+            | TooManyRuns()
+        ):
             return error.retry_after
     return None

@@ -113,8 +113,8 @@ class Storm:
         """Wait until all runs have ended, those too that no client has learned of."""
         store = produce_store(open_backend(self.configuration))
         try:
-            while any([await store.count(user) for user in self._clients]) or any(
-                [await store.survey(u, status=RunStatus.WAITING, limit=1) for u in self._clients]
+            while any(
+                count for status, count in (await store.count_all()).items() if not status.ended
             ):
                 await asyncio.sleep(0.1)
         finally:

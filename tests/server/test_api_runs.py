@@ -87,6 +87,32 @@ async def wait_for(http: httpx2.AsyncClient, run: str, status: str) -> None:
             await asyncio.sleep(0.02)
 
 
+async def test_requests_at_the_same_time_do_not_exceed_the_runs_of_a_user(served: Served) -> None:
+    async with served.http() as http:
+        first = (await http.post("/v1/responses", json={"model": "keeper", "input": "x"})).json()
+        await http.post(f"/v1/responses/{first['id']}/cancel")
+        known = len((await http.get("/api/conversations")).json()["conversations"])
+
+        async def begin_one(number: int) -> httpx2.Response:
+            body = {"model": "scripted/slow", "input": f"x{number}", "background": True}
+            # Some continue a response, which only one can do without a fork.
+            earlier = {"previous_response_id": first["id"]} if number % 2 else {}
+            return await http.post("/v1/responses", json={**body, **earlier})
+
+        answers = await asyncio.gather(*map(begin_one, range(12)))
+        made = [one.json()["id"] for one in answers if one.status_code == 200]
+        refused = [one for one in answers if one.status_code != 200]
+        stored = len((await http.get("/api/conversations")).json()["conversations"])
+        for one in made:
+            await http.post(f"/v1/responses/{one}/cancel")
+    assert len(made) == 2
+    assert {one.status_code for one in refused} == {429}
+    assert {one.headers["retry-after"] for one in refused} == {"1"}
+    assert {one.json()["error"]["code"] for one in refused} == {"too_many_turns"}
+    # The forks of those that were refused are gone.
+    assert stored <= known + 2
+
+
 async def test_a_call_of_the_agent_is_not_the_clients_to_answer(served: Served) -> None:
     run, call = await begin(served)
     async with served.http() as http:

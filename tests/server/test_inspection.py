@@ -46,7 +46,7 @@ async def count_runs() -> None:
     """Use the file of runs, which makes it."""
     store = produce_store(open_backend(load_configuration()))
     try:
-        await store.count("local")
+        await store.survey("local")
     finally:
         await store.close()
 

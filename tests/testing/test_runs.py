@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from tests.fakes.postgres import temporary_database
+from vibe_llms.exceptions import TooManyRuns
 from vibe_llms.invocation.questions import ElicitationAnswer
 from vibe_llms.runs import CallApproval, RunRecord, RunStatus, sqlite
 from vibe_llms.runs.interfaces import Lease
@@ -62,18 +63,35 @@ class Hasty(SqliteRunStore):
 class Impartial(SqliteRunStore):
     """Any worker may take a new run."""
 
-    async def create(self, record: RunRecord, seconds: float = 0.0) -> None:
+    async def create(
+        self, record: RunRecord, seconds: float = 0.0, *, most: int | None = None
+    ) -> None:
         queued = msgspec.structs.replace(record, status=RunStatus.QUEUED)
-        await super().create(queued)
+        await super().create(queued, most=most)
 
 
 class Forgetful(SqliteRunStore):
     """It looks for the key of a request before it keeps the run, in another transaction."""
 
-    async def create(self, record: RunRecord, seconds: float = 0.0) -> None:
+    async def create(
+        self, record: RunRecord, seconds: float = 0.0, *, most: int | None = None
+    ) -> None:
         if record.request is not None:
             await self.find_request(record.user, record.request)
-        await super().create(msgspec.structs.replace(record, request=None), seconds)
+        await super().create(msgspec.structs.replace(record, request=None), seconds, most=most)
+
+
+class Crowded(SqliteRunStore):
+    """It counts the runs of a user before it keeps another one, in another transaction."""
+
+    async def create(
+        self, record: RunRecord, seconds: float = 0.0, *, most: int | None = None
+    ) -> None:
+        known = await self.survey(record.user)
+        going = [one for one in known if one.status in (RunStatus.QUEUED, RunStatus.RUNNING)]
+        if most is not None and len(going) >= most:
+            raise TooManyRuns("too many")
+        await super().create(record, seconds)
 
 
 class Fickle(SqliteRunStore):
@@ -164,6 +182,7 @@ BROKEN: dict[Callable[..., SqliteRunStore], str] = {
     Repeating: "it is read again",
     Hasty: "were claimed",
     Impartial: "although its creator works on it",
+    Crowded: "runs are made at the same time, and not 3",
     Forgetful: "have the same request",
     Fickle: "decision",
     Credulous: "the decision holds for a tool that has changed",

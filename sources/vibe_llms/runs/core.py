@@ -90,6 +90,7 @@ class Runs:
     """The runs of one user.
 
     With a `worker`, which works on those of others too, neither it nor the store is closed here.
+    At most so many go on at the same time.
     """
 
     def __init__(
@@ -100,9 +101,11 @@ class Runs:
         *,
         user: str = LOCAL,
         worker: RunWorker | None = None,
+        most: int | None = None,
     ) -> None:
         self.store = store
         self.user = user
+        self._most = most
         self._host = host
         self._owns = worker is None
         self.worker = worker or RunWorker(
@@ -126,11 +129,11 @@ class Runs:
     ) -> Run:
         """Record a turn and begin it; returns as soon as it is durable.
 
-        `ConversationBusy` if the conversation has a run that has not ended, `RequestError` if
-        another process could not rebuild it. The model reads `instructions` in this turn only, and
-        `controls` are merged over those of the conversation. With `output`, the reply is checked
-        against the schema of it. `origin` is kept in the record. If a run has the `request`
-        already, it is returned.
+        `ConversationBusy` if the conversation has a run that has not ended, `TooManyRuns` if the
+        user has too many, `RequestError` if another process could not rebuild it. The model reads
+        `instructions` in this turn only, and `controls` are merged over those of the conversation.
+        With `output`, the reply is checked against the schema of it. `origin` is kept in the
+        record. If a run has the `request` already, it is returned.
         """
         if not prompt:
             raise RequestError("a run needs a prompt")
@@ -196,7 +199,7 @@ class Runs:
         self._begun[record.identity] = conversation
         # A run that is kept is worked on, even if who started it is gone by then.
         try:
-            created = await finish(self.worker.create(record))
+            created = await finish(self.worker.create(record, self._most))
         except RequestRepeated as error:
             created = await self.store.access(self.user, error.run)
         return self._produce_run(created, conversation, form)

@@ -171,11 +171,14 @@ class RunStore(Protocol):
         """Whether there may be any runs; a store need not be created to say that there are none."""
         ...
 
-    async def create(self, record: RunRecord, seconds: float = 0.0) -> None:
+    async def create(
+        self, record: RunRecord, seconds: float = 0.0, *, most: int | None = None
+    ) -> None:
         """Keep a new run; `ConversationBusy` if its conversation has a run that has not ended.
 
         One that is running already, in its epoch, is its creator's for so many seconds. If it has a
-        request whose key is known, nothing is kept; see `find_request`.
+        request whose key is known, nothing is kept; see `find_request`. `TooManyRuns` if `most` of
+        its user are queued or worked on by then, also where several are created at the same time.
         """
         ...
 
@@ -200,10 +203,6 @@ class RunStore(Protocol):
         limit: int | None = None,
     ) -> Sequence[RunRecord]:
         """The runs of a user, the newest first; those that are older than the run `after`."""
-        ...
-
-    async def count(self, user: str) -> int:
-        """How many runs of a user are queued or worked on."""
         ...
 
     async def count_all(self) -> Mapping[RunStatus, int]:

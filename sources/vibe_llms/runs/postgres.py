@@ -25,6 +25,7 @@ from vibe_llms.exceptions import (
     RunNotFound,
     StorageError,
     StorageUnavailable,
+    TooManyRuns,
 )
 from vibe_llms.invocation.questions import ElicitationAnswer
 from vibe_llms.runs.events import first_cursor
@@ -56,6 +57,9 @@ _PREFIX = 4
 #: How often events of runs that ended long ago are looked for, and of how many runs.
 _PURGE_SECONDS = 60.0
 _PURGED = 100
+#: Runs of one user are counted and created one after the other: the first key of an advisory lock,
+#: "runs" in ASCII.
+_ROOM_LOCK = 0x72756E73
 
 _RECORDS = """
 select run.owner, run.identity, run.conversation, run.status, run.epoch, run.cancelling,
@@ -146,12 +150,10 @@ class PostgresRunStore:
         """Only the database knows whether there are any runs, so there may be."""
         return True
 
-    async def create(self, record: RunRecord, seconds: float = 0.0) -> None:
-        """Keep a new run; `ConversationBusy` if its conversation has a run that has not ended.
-
-        One that is running already, in its epoch, is its creator's for so many seconds. If it has a
-        request whose key is known, nothing is kept; see `find_request`.
-        """
+    async def create(
+        self, record: RunRecord, seconds: float = 0.0, *, most: int | None = None
+    ) -> None:
+        """Keep a new run; see `RunStore.create`."""
         user, request = record.user, record.request
         values = {
             "owner": user,
@@ -174,6 +176,8 @@ class PostgresRunStore:
                 place = {"key": _encode(request.key), "digest": request.digest}
                 if not (await connection.execute(_KEEP_REQUEST, {**values, **place})).rowcount:
                     await _find_request(connection, user, request)
+            if most is not None:
+                await _require_room(connection, user, most)
             if not (await connection.execute(_CREATE, values)).rowcount:
                 raise await _find_busy(connection, user, record.conversation)
 
@@ -211,17 +215,6 @@ class PostgresRunStore:
                 values,
             )
         return [*map(_read_record, rows)]
-
-    async def count(self, user: str) -> int:
-        """How many runs of a user are queued or worked on."""
-        async with self._database.transaction(user) as connection:
-            ((found,),) = await _fetch(
-                connection,
-                "select count(*) from vibe.runs "
-                "where owner = %s and status in ('queued', 'running')",
-                (user,),
-            )
-        return int(found)
 
     async def count_all(self) -> Mapping[RunStatus, int]:
         """How many runs of all users there are, by their status."""
@@ -697,6 +690,16 @@ async def _queue(connection: Connection, user: str, run: str) -> None:
         "where owner = %s and identity = %s and status = 'waiting'",
         (user, run),
     )
+
+
+async def _require_room(connection: Connection, user: str, most: int) -> None:
+    lock = "select pg_advisory_xact_lock(%s, hashtext(%s))"
+    await connection.execute(lock, (_ROOM_LOCK, user))
+    # A statement sees what was committed before it, so this one is not part of the first.
+    counted = "select count(*) from vibe.runs where owner = %s and status in ('queued', 'running')"
+    ((running,),) = await _fetch(connection, counted, (user,))
+    if running >= most:
+        raise TooManyRuns(f"{running} runs of this user are going on; wait until one ends")
 
 
 async def _find_request(connection: Connection, user: str, request: RequestKey) -> None:

@@ -24,6 +24,7 @@ from vibe_llms.exceptions import (
     RequestKeyReused,
     RequestRepeated,
     RunNotFound,
+    TooManyRuns,
 )
 from vibe_llms.invocation.questions import ElicitationAnswer
 from vibe_llms.runs.database import RunFile, find_file
@@ -72,17 +73,17 @@ class SqliteRunStore(RunFile):
         self._events_seconds = events_days * 86400
         self._purged = 0.0
 
-    async def create(self, record: RunRecord, seconds: float = 0.0) -> None:
-        """Keep a new run; `ConversationBusy` if its conversation has a run that has not ended.
-
-        One that is running already, in its epoch, is its creator's for so many seconds. If it has a
-        request whose key is known, nothing is kept; see `find_request`.
-        """
+    async def create(
+        self, record: RunRecord, seconds: float = 0.0, *, most: int | None = None
+    ) -> None:
+        """Keep a new run; see `RunStore.create`."""
 
         def work(database: sqlite3.Connection) -> None:
             user, conversation = record.user, record.conversation
             if record.request is not None:
                 _find_request(database, user, record.request)
+            if most is not None:
+                _require_room(database, user, most)
             row = database.execute(
                 "select identity, status from runs where user = ? and conversation = ? "
                 "and status in ('queued', 'running', 'waiting')",
@@ -146,19 +147,6 @@ class SqliteRunStore(RunFile):
                 (user, status or "%", after, user, after, -1 if limit is None else limit),
             )
             return [*map(_read_record, rows)]
-
-        return await self.run(work)
-
-    async def count(self, user: str) -> int:
-        """How many runs of a user are queued or worked on."""
-
-        def work(database: sqlite3.Connection) -> int:
-            # The sign keeps SQLite from reading all runs that the user ever had.
-            (found,) = database.execute(
-                "select count(*) from runs where status in ('queued', 'running') and +user = ?",
-                (user,),
-            ).fetchone()
-            return int(found)
 
         return await self.run(work)
 
@@ -608,6 +596,15 @@ def _find_request(database: sqlite3.Connection, user: str, request: RequestKey) 
     if row[0] != request.digest:
         raise RequestKeyReused("this key belongs to another request; give each its own")
     raise RequestRepeated(f"the run {row[1]} has this request", run=row[1])
+
+
+def _require_room(database: sqlite3.Connection, user: str, most: int) -> None:
+    # The sign keeps SQLite from reading all runs that the user ever had.
+    (running,) = database.execute(
+        "select count(*) from runs where status in ('queued', 'running') and +user = ?", (user,)
+    ).fetchone()
+    if running >= most:
+        raise TooManyRuns(f"{running} runs of this user are going on; wait until one ends")
 
 
 def _remove(database: sqlite3.Connection, user: str, run: str) -> None:

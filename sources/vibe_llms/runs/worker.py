@@ -80,16 +80,19 @@ class RunWorker:
                 await claimed.wait()
         self._awaited.pop(run, None)
 
-    async def create(self, record: RunRecord) -> RunRecord:
-        """Keep a new run, and work on it at once if this worker may and has room."""
+    async def create(self, record: RunRecord, most: int | None = None) -> RunRecord:
+        """Keep a new run, and work on it at once if this worker may and has room.
+
+        `TooManyRuns` if its user has `most` of them.
+        """
         if self._paused or len(self._jobs) + self._creating >= self._parallel:
-            await self._store.create(record)
+            await self._store.create(record, most=most)
             self._expect(record.identity)
             return record
         mine = replace(record, status=RunStatus.RUNNING, epoch=1)
         self._creating += 1
         try:
-            await self._store.create(mine, self._lease_seconds)
+            await self._store.create(mine, self._lease_seconds, most=most)
         finally:
             self._creating -= 1
         if self._closed:

@@ -118,7 +118,6 @@ async def start_run(core: ServerCore, exchange: Exchange, space: UserSpace) -> N
             return
     output = None if order.output is None else read_schema(order.output, "output")
     files = [await access_file(space, one, "files") for one in order.files]
-    await space.require_room()
     conversation = await _open_conversation(space, order)
     attached = [produce_attachment(data, file.name, file.mimetype) for file, data in files]
     prompt = conversation.read_prompt([order.prompt, *attached])

@@ -69,6 +69,7 @@ _FAILURES: tuple[tuple[type[VibeLlmsError], int, str, str | None], ...] = (
     (exceptions.SecretRefused, 400, INVALID, "secret_refused"),
     (exceptions.DecisionRefused, 409, INVALID, "decision_refused"),
     (exceptions.ConversationBusy, 409, INVALID, "conversation_busy"),
+    (exceptions.TooManyRuns, 429, "rate_limit_error", "too_many_turns"),
     (exceptions.RequestKeyReused, 422, INVALID, "idempotency_key_reused"),
     (exceptions.SessionClosed, 503, _SERVER, "shutting_down"),
     (exceptions.StorageUnavailable, 503, _SERVER, "storage_unavailable"),

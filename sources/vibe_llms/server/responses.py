@@ -210,7 +210,6 @@ async def _start(
     space: UserSpace, request: ResponseRequest, model: str, key: RequestKey | None
 ) -> tuple[ServedTurn, Run]:
     """The run of a new response, which continues an earlier one, or is the first of its kind."""
-    await space.require_room()
     instructions = [request.instructions] if request.instructions else []
     if request.previous_response_id is None:
         served = await ServedTurn.begin(space, read_order(request, model))

@@ -90,7 +90,14 @@ class UserSpace:
     @contextmanager
     def turn(self) -> Iterator[None]:
         """Count a turn while it runs; refused if the user has too many."""
-        self._require_room(self.running)
+        if self.running >= self.settings.user_turns:
+            raise Rejected(
+                f"{self.running} turns of this user are running; wait until one ends",
+                status=429,
+                type="rate_limit_error",
+                code="too_many_turns",
+                retry_after=_RETRY_SECONDS,
+            )
         self.running += 1
         try:
             yield
@@ -113,21 +120,6 @@ class UserSpace:
             yield
         finally:
             self._following -= 1
-
-    async def require_room(self) -> None:
-        """Refuse another run if the user has too many that are queued or worked on."""
-        runs = self.session.access_runs()
-        self._require_room(await runs.store.count(self.user))
-
-    def _require_room(self, running: int) -> None:
-        if running >= self.settings.user_turns:
-            raise Rejected(
-                f"{running} turns of this user are running; wait until one ends",
-                status=429,
-                type="rate_limit_error",
-                code="too_many_turns",
-                retry_after=_RETRY_SECONDS,
-            )
 
     async def survey_models(self) -> Sequence[str]:
         """The agents, and the addresses of the models that the user may name, aliases first."""
@@ -298,7 +290,8 @@ class UserSpaces:
             await self._backend.close()
 
     def _produce_runs(self, user: str, host: RunHost) -> Runs:
-        return Runs(self._runs, host, self._limits, user=user, worker=self.worker)
+        most = self._settings.user_turns
+        return Runs(self._runs, host, self._limits, user=user, worker=self.worker, most=most)
 
     async def _open_run(self, record: RunRecord) -> Conversation:
         with self.enter(record.user) as space:

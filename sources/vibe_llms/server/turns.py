@@ -20,6 +20,7 @@ from vibe_llms.exceptions import (
     ConversationNotFound,
     ForkPointInvalid,
     FormatNewer,
+    RequestError,
 )
 from vibe_llms.invocation.invokers import Invoker, find_invoker
 from vibe_llms.messages.canisters import (
@@ -207,15 +208,32 @@ class ServedTurn:
     async def start(
         self, instructions: Sequence[str], origin: bytes, request: RequestKey | None = None
     ) -> Run:
-        """The turn as a run, which does not end with the connection."""
-        return await self._space.session.access_runs().start(
-            self._conversation,
-            self._conversation.read_prompt(self._prompt),
-            instructions=instructions,
-            controls=self._order.controls,
-            origin=origin,
-            request=request,
-        )
+        """The turn as a run, which does not end with the connection.
+
+        Where it does not begin, the fork that was made for it is deleted.
+        """
+        conversation = self._conversation
+        try:
+            run = await self._space.session.access_runs().start(
+                conversation,
+                conversation.read_prompt(self._prompt),
+                instructions=instructions,
+                controls=self._order.controls,
+                origin=origin,
+                request=request,
+            )
+        except RequestError:
+            await self._discard()
+            raise
+        if run.record.conversation != conversation.identity:
+            # It is the run of an earlier request with the same key.
+            await self._discard()
+        return run
+
+    async def _discard(self) -> None:
+        if self._begun:
+            with suppress(ConversationNotFound):
+                await self._space.archive.remove(self._conversation.identity)
 
     @property
     def hidden(self) -> Collection[str]:
@@ -332,19 +350,19 @@ class RecordedTurn:
 async def withdraw(archive: Archive, conversation: str, kept: str, before: str) -> None:
     """Delete what follows the message `before`, unless the model has said something there.
 
-    Without a message that is `kept`, the whole conversation is deleted.
+    Without a message that is `kept`, the whole conversation is deleted, such as a fork.
     """
     # Whatever another process has added since stays.
     with suppress(ConversationNotFound, ConversationMoved):
         stored = (await archive.restore(conversation)).canisters
         places = [place for place, one in enumerate(stored) if one.identity == before]
         added = stored[places[-1] + 1 :] if places else stored
-        if not added or any(isinstance(one, ReplyCanister) for one in added):
+        if any(isinstance(one, ReplyCanister) for one in added):
             return
-        if kept and places:
-            await archive.retract(conversation, after=kept, last=added[-1].identity)
-        else:
+        if not (kept and places):
             await archive.remove(conversation)
+        elif added:
+            await archive.retract(conversation, after=kept, last=added[-1].identity)
 
 
 async def count_tokens(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
@@ -20,6 +21,7 @@ from vibe_llms.exceptions import (
     RequestRepeated,
     RunNotFound,
     StorageError,
+    TooManyRuns,
     VibeLlmsError,
 )
 from vibe_llms.invocation.questions import (
@@ -47,6 +49,8 @@ _WAIT_SECONDS = 10.0
 _LONG_SECONDS = 600.0
 #: So many tasks of two stores do the same at the same time.
 _RIVALS = 8
+#: So many runs a user may have where this is checked.
+_MOST = 3
 _CALL = CallApproval(invocation="call", name="transfer", reason="it asks", definition="one")
 _QUESTION = RunQuestion(
     identity="q",
@@ -185,7 +189,6 @@ async def _check_runs_are_found(stores: _Stores) -> None:
         )
     queued = await stores.other.survey(stores.user, status=RunStatus.QUEUED)
     require([one.identity for one in queued] == [second.identity], "a status is not looked for")
-    require(await stores.other.count(stores.user) == 1, "runs that are not ended are not counted")
 
 
 async def _check_users_are_apart(stores: _Stores) -> None:
@@ -221,6 +224,28 @@ async def _check_one_run_at_a_time(stores: _Stores) -> None:
     await stores.create("another")
     await stores.other.finish(await stores.claim(), RunStatus.COMPLETED)
     await stores.create()
+
+
+async def _check_a_user_has_so_many_runs(stores: _Stores) -> None:
+    # Neither of these goes on.
+    await stores.create("waits")
+    await stores.one.suspend(await stores.claim(), [_CALL])
+    await stores.create("ends")
+    await stores.other.finish(await stores.claim(), RunStatus.COMPLETED)
+    numbers = itertools.count()
+
+    async def create(store: RunStore) -> str:
+        record = stores.record(f"c{next(numbers)}")
+        await store.create(record, most=_MOST)
+        return record.identity
+
+    made, refused = await stores.race(create)
+    require(len(made) == _MOST, f"{len(made)} runs are made at the same time, and not {_MOST}")
+    others = [one for one in refused if not isinstance(one, TooManyRuns)]
+    require(not others, f"not TooManyRuns, but {others}")
+    await _refuses(create(stores.other), TooManyRuns, "one run more")
+    await stores.one.cancel(stores.user, str(made[0]), _ENDED)
+    await create(stores.one)
 
 
 async def _check_a_run_has_one_worker(stores: _Stores) -> None:
@@ -543,6 +568,7 @@ _CHECKS: Sequence[_Check] = (
     _check_runs_are_found,
     _check_users_are_apart,
     _check_one_run_at_a_time,
+    _check_a_user_has_so_many_runs,
     _check_a_run_has_one_worker,
     _check_a_creator_may_be_the_worker,
     _check_leases_end,
