@@ -106,7 +106,7 @@ class _InvocationEvent(Struct, frozen=True, kw_only=True):
 
 
 class InvocationStartedEvent(_InvocationEvent, frozen=True):
-    """A tool starts to run."""
+    """A call begins. One that is refused, or has no tool, fails at once."""
 
 
 class InvocationProgressEvent(_InvocationEvent, frozen=True):

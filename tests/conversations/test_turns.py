@@ -19,6 +19,8 @@ from vibe_llms.controls import Controls
 from vibe_llms.conversations.calls import CallLimits
 from vibe_llms.events import (
     Event,
+    InvocationCompletedEvent,
+    InvocationFailedEvent,
     InvocationStartedEvent,
     MessageCompletedEvent,
     MessageFailedEvent,
@@ -100,6 +102,12 @@ def roles(turn: Turn) -> list[str]:
     return [role_of(canister) for canister in turn.canisters]
 
 
+def ended(events: Sequence[Event]) -> list[ResultCanister]:
+    """The results that the end events of calls have."""
+    ends = (InvocationCompletedEvent, InvocationFailedEvent)
+    return [one.result for one in events if isinstance(one, ends)]
+
+
 async def test_a_turn_goes_on_until_the_model_is_done() -> None:
     turn, events, model = await hold(
         calls_of({"a": 1, "b": 2}, usage=Usage(1, output_tokens=1)),
@@ -162,7 +170,7 @@ async def test_the_rounds_of_a_turn_are_bounded(limit: int) -> None:
     assert [one.failed for one in results] == [False] * limit + [True]
     assert f"has had {limit} rounds of tool calls (max-rounds)" in results[-1].text
     assert [one.notice.subject for one in events if isinstance(one, NoticeEvent)] == ["limit"]
-    assert sum(isinstance(one, InvocationStartedEvent) for one in events) == limit
+    assert [one.failed for one in ended(events)] == [False] * limit + [True]
 
 
 async def test_the_calls_of_a_turn_are_bounded_and_none_of_a_reply_beyond_runs() -> None:
@@ -174,7 +182,7 @@ async def test_the_calls_of_a_turn_are_bounded_and_none_of_a_reply_beyond_runs()
     assert [one.failed for one in results] == [False, False, True, True]
     assert results[-1].text == "The call was not run: the turn has had 3 tool calls (max-calls)."
     assert len(model.requests) == 2
-    assert sum(isinstance(one, InvocationStartedEvent) for one in events) == 2
+    assert [one.failed for one in ended(events)] == [False, False, True, True]
 
 
 @pytest.mark.parametrize("together", [True, False])
@@ -183,7 +191,7 @@ async def test_identical_calls_in_a_row_end_the_turn(together: bool) -> None:
     replies = [calls_of(same, same, same)] if together else [calls_of(same) for _ in range(3)]
     turn, events, _ = await hold(*replies)
     assert turn.stop_reason == StopReason.LIMIT
-    assert sum(isinstance(one, InvocationStartedEvent) for one in events) == (0 if together else 2)
+    assert [one.failed for one in ended(events)] == [together, together, True]
     assert isinstance(turn.canisters[-1], ResultCanister)
     assert "'add' was called 3 times alike (identical-calls)" in turn.canisters[-1].text
 
@@ -255,7 +263,7 @@ async def check_loop(chance: random.Random) -> None:
         for _ in range(20)
     ]
     turn, events, model = await hold(*replies, tools=limits)
-    ran = [one.invocation for one in events if isinstance(one, InvocationStartedEvent)]
+    ran = [one.invocation for one in events if isinstance(one, InvocationCompletedEvent)]
     assert turn.stop_reason == StopReason.LIMIT
     assert len(model.requests) <= limits["max-rounds"] + 1
     assert len(ran) <= limits["max-calls"]

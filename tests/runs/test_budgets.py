@@ -18,7 +18,7 @@ from vibe_llms.configuration import Budget, BudgetPeriod
 from vibe_llms.controls import Controls
 from vibe_llms.events import Event, MessageStartedEvent
 from vibe_llms.exceptions import BudgetExceeded, ProviderOverloaded, RequestError
-from vibe_llms.runs.accounts import Account, Amount, Balance, Claim, decide, end_of, start_of
+from vibe_llms.runs.accounts import Account, Amount, Balance, Claim, Grant, decide, end_of, start_of
 from vibe_llms.runs.sqlite_budgets import SqliteBudgetStore
 from vibe_llms.session import Session
 from vibe_llms.testing.wires.anthropic_replies import text_reply
@@ -154,6 +154,22 @@ async def test_a_held_reservation_of_a_dead_process_is_released_and_a_sent_one_c
         await store.settle(USER, "sent", Amount(1))
         (balance,) = await store.read([ONE])
         assert balance.spent == Amount(200)
+
+
+async def test_a_reservation_lasts_as_long_as_the_lease_of_a_run(tmp_path: Path) -> None:
+    async with session(
+        tmp_path, {"tokens": 100_000, "period": "total"}, runs={"lease-seconds": 300}
+    ) as one:
+        store = one.access_budgets().store
+        reserve, lasts = store.reserve, []
+
+        async def watch(claim: Claim, seconds: float) -> Grant:
+            lasts.append(seconds)
+            return await reserve(claim, seconds)
+
+        store.reserve = watch  # type: ignore[method-assign]
+        await (await one.begin("scripted/one")).converse("Hello!")
+    assert lasts == [300]
 
 
 async def test_a_claim_that_was_granted_is_granted_again_as_it_was(tmp_path: Path) -> None:

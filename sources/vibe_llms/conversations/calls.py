@@ -170,9 +170,10 @@ def is_tainted(
 ) -> bool:
     """Whether there is untrusted text since the user's last message, or a reply is a claim.
 
-    Untrusted are documents, except those that are `vouched` for, and results from outside and of
-    tools that did not run here. `added` is the turn, which begins with the prompt, and `history`
-    is what was before. With `claims`, replies in it that no model has made are not trusted.
+    Untrusted are documents, except those that are `vouched` for, and results from outside, of tools
+    that did not run here, and of those that are no longer known. `added` is the turn, which begins
+    with the prompt, and `history` is what was before. With `claims`, replies in it that no model
+    has made are not trusted.
     """
     if claims and any(isinstance(one, ReplyCanister) and one.provenance is None for one in history):
         return True
@@ -182,17 +183,17 @@ def is_tainted(
         tool = find_invoker(tools, getattr(canister, "name", ""))
         if isinstance(canister, InvocationCanister) and (tool is None or tool.outside):
             return True
-    outside = {
-        canister.identity
-        for canister in added
-        if isinstance(canister, InvocationCanister)
-        and (tool := find_invoker(tools, canister.name)) is not None
-        and tool.outside
-    }
-    # Results in the prompt are of tools that did not run here.
-    outside |= {one.invocation for one in prompt if isinstance(one, ResultCanister)}
-    return any(
-        (isinstance(canister, DocumentCanister) and canister.identity not in vouched)
-        or (isinstance(canister, ResultCanister) and canister.invocation in outside)
-        for canister in added
-    )
+    calls = {one.identity: one.name for one in added if isinstance(one, InvocationCanister)}
+    said = {one.identity for one in prompt}
+
+    def is_outside(canister: Canister) -> bool:
+        if isinstance(canister, DocumentCanister):
+            return canister.identity not in vouched
+        if not isinstance(canister, ResultCanister):
+            return False
+        if canister.identity in said:
+            return True
+        tool = find_invoker(tools, calls.get(canister.invocation, ""))
+        return not canister.failed if tool is None else tool.outside
+
+    return any(map(is_outside, added))

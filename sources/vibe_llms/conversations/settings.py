@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -106,21 +106,37 @@ class ConversationSettings(Struct, frozen=True, kw_only=True):
         return settle_tools(self.model, tuple(tools.values()), self.mode, asked=asked)
 
 
+class TurnState(Struct, frozen=True, omit_defaults=True):
+    """What is known of a turn beyond its messages, and cannot be found out from them again.
+
+    `vouched` are the documents that hooks added and trust. `tainted` says that it has had untrusted
+    text: the tool that returned it may be gone, or described otherwise, when the turn continues.
+    """
+
+    vouched: frozenset[str] = frozenset()
+    tainted: bool = False
+
+
 class TurnRecord(Protocol):
     """What a turn asks of the run that records it, so that another process can go on with it.
 
-    `resumed` says that the history has the prompt already, `vouched` which of the documents that
-    hooks added are trusted. A method raises `LeaseLost` if another process has taken the run over.
+    `resumed` says that the history has the prompt already, `lost` that this process stops before
+    the turn has ended. A method raises `LeaseLost` if another process has taken the run over.
     """
 
     @property
     def resumed(self) -> bool: ...  # noqa: D102
 
     @property
-    def vouched(self) -> Collection[str]: ...  # noqa: D102
+    def lost(self) -> bool: ...  # noqa: D102
 
-    async def vouch(self, documents: Collection[str]) -> None:
-        """Record which documents are trusted, before the prompt is kept."""
+    @property
+    def state(self) -> TurnState:
+        """What was recorded last."""
+        ...
+
+    async def record_state(self, state: TurnState) -> None:
+        """Record the state, before the messages that changed it are kept."""
         ...
 
     async def begin_call(self, invocation: InvocationCanister, invoker: Invoker) -> str:

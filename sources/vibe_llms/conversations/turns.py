@@ -32,8 +32,15 @@ from vibe_llms.conversations.settings import (
     TurnMemo,
     TurnRecord,
     TurnRequest,
+    TurnState,
 )
-from vibe_llms.events import Notice, NoticeEvent, TurnEndedEvent
+from vibe_llms.events import (
+    InvocationFailedEvent,
+    InvocationStartedEvent,
+    Notice,
+    NoticeEvent,
+    TurnEndedEvent,
+)
 from vibe_llms.exceptions import (
     ContextOverflow,
     ControlInvalid,
@@ -104,17 +111,17 @@ class TurnRun:
         self._limiter = settings.services.access_limiter(settings.model)
         self._spending = settings.services.access_spending(settings.budgets)
         self._output: object = None
-        self._vouched: set[str] = set()
         self._counts = True
         self._suspending = False
         self._record = request.record
+        self._state = TurnState() if self._record is None else self._record.state
         self._calls = TurnCalls(
             *(history, settings, memo, self._dispatcher, self._record),
-            is_tainted=self._is_tainted,
+            is_tainted=lambda: self._taint(self._added).tainted,
             keep=self._keep,
         )
         if self._record is not None and self._record.resumed:
-            self._rejoin(self._record)
+            self._rejoin()
 
     async def run(self) -> Turn:
         """Run the turn. In every case, what arrived is kept, and the last event reports the end."""
@@ -140,8 +147,6 @@ class TurnRun:
                     await self._keep(self._prompt)
                     raise
                 self._said = len(said)
-                if self._record is not None and self._vouched:
-                    await self._record.vouch(self._vouched)
                 await self._begin_keeping(said)
             reason = await self._hold(*self._find_open_reply())
             if self._request.form is not None and reason != StopReason.SUSPENDED:
@@ -158,7 +163,7 @@ class TurnRun:
                 )
             raise
         finally:
-            if reason != StopReason.SUSPENDED:
+            if reason != StopReason.SUSPENDED and not (self._record and self._record.lost):
                 self._conclude(reason, withdrawn=withdrawn)
         return self.result(reason)
 
@@ -174,7 +179,7 @@ class TurnRun:
     @property
     def handover(self) -> Handover:
         """What a run needs to continue the turn."""
-        return Handover(self._request, frozenset(self._vouched))
+        return Handover(self._request, self._taint(self._added))
 
     def _conclude(self, reason: str, *, withdrawn: bool) -> None:
         try:
@@ -277,7 +282,10 @@ class TurnRun:
         except ContextOverflow:
             self._notify(Notice("hook", "what hooks add does not fit into the context window"))
             return prompt
-        self._vouched = {c.identity for one in contexts if not one.outside for c in one.canisters}
+        vouched = frozenset(
+            c.identity for one in contexts if not one.outside for c in one.canisters
+        )
+        self._state = replace(self._state, vouched=vouched)
         return said
 
     def _run_hooks_after(self, reason: str) -> None:
@@ -328,14 +336,14 @@ class TurnRun:
                 return StopReason.INVOCATIONS
             reply, answered = (), ()
 
-    def _rejoin(self, record: TurnRecord) -> None:
+    def _rejoin(self) -> None:
         """Begin where a turn of another process ended, whose prompt is in the history."""
         canisters = self._history.canisters
         first = self._prompt[0].identity
         start = next(i for i, one in enumerate(canisters) if one.identity == first)
         while start and isinstance(canisters[start - 1], DocumentCanister):
             start -= 1
-        self._start, self._vouched = start, set(record.vouched)
+        self._start = start
         self._added = canisters[start:]
         places = [i for i, one in enumerate(self._added) if one.identity in self._fresh]
         self._said = places[-1] + 1
@@ -471,15 +479,17 @@ class TurnRun:
             return limited(None)
         return limited(self._limiter, estimate_tokens(reversed(self._messages)))
 
-    def _is_tainted(self) -> bool:
-        return is_tainted(
+    def _taint(self, added: Sequence[Canister]) -> TurnState:
+        """The state of the turn with some messages; once it is tainted, it stays so."""
+        tainted = self._state.tainted or is_tainted(
             self._history.canisters[: self._start],
             self._prompt,
-            self._added,
+            added,
             self._invokers,
-            vouched=self._vouched,
+            vouched=self._state.vouched,
             claims=self._settings.claims,
         )
+        return replace(self._state, tainted=tainted)
 
     def _report_blocked(self) -> None:
         """Report once which tools are blocked until the user reviews them."""
@@ -493,9 +503,14 @@ class TurnRun:
     async def _refuse(self, calls: Sequence[InvocationCanister], limit: str) -> None:
         self._notify(Notice("limit", f"the turn ends here: {limit}"))
         contents = (TextualContent(f"The call was not run: {limit}."),)
-        await self._keep(
-            [ResultCanister(contents, invocation=call.identity, failed=True) for call in calls]
-        )
+        results = [ResultCanister(contents, invocation=one.identity, failed=True) for one in calls]
+        await self._keep(results)
+        conversation = self._history.identity
+        for call, result in zip(calls, results, strict=True):
+            self._dispatcher(InvocationStartedEvent(invocation=call, conversation=conversation))
+            self._dispatcher(
+                InvocationFailedEvent(result, invocation=call, conversation=conversation)
+            )
 
     async def _begin_keeping(self, said: Sequence[Canister]) -> None:
         """Keep the prompt, at the same time as the request is sent where the model allows it.
@@ -530,6 +545,9 @@ class TurnRun:
 
     async def _keep_recorded(self, record: TurnRecord, canisters: Sequence[Canister]) -> None:
         await record.flush()
+        if (state := self._taint([*self._added, *canisters])) != record.state:
+            await record.record_state(state)
+            self._state = state
         await self._history.append(canisters, self._notify, confirm=record.confirm)
         record.report_kept(canisters)
 
@@ -589,10 +607,10 @@ class TurnRun:
 
 
 class Handover(Struct, frozen=True):
-    """A turn that a run continues: what was asked for, and which documents are trusted."""
+    """A turn that a run continues: what was asked for, and its state."""
 
     request: TurnRequest
-    vouched: frozenset[str]
+    state: TurnState
 
 
 def _check_choice(controls: Controls, tools: Mapping[str, Invoker], model: Model) -> None:

@@ -30,8 +30,6 @@ from vibe_llms.runs.accounts import (
 )
 from vibe_llms.storage.backends import Backend, produce_part
 
-#: How long a reservation is held for a process that does not renew it.
-LEASE_SECONDS = 60.0
 _POLL_SECONDS = 0.05
 _MILLION = 1_000_000
 
@@ -47,8 +45,9 @@ class Budgets:
         *,
         user: str = LOCAL,
         owns_store: bool = True,
-        lease_seconds: float = LEASE_SECONDS,
+        lease_seconds: float,
     ) -> None:
+        """Budgets whose reservations end `lease_seconds` after their process stops."""
         self.store = store
         self.user = user
         self.settings = settings
@@ -245,6 +244,7 @@ def produce_budgets(
         access_prices,
         user=user,
         owns_store=store is None,
+        lease_seconds=backend.configuration.runs.lease_seconds,
     )
 
 

@@ -22,6 +22,7 @@ from vibe_llms.conversations.outputs import (
     OutputType,
     produce_form,
 )
+from vibe_llms.conversations.settings import TurnState
 from vibe_llms.ensembles.agents import AgentsEnsemble
 from vibe_llms.ensembles.interfaces import Ensemble
 from vibe_llms.exceptions import (
@@ -64,6 +65,7 @@ _LOOK_SECONDS = 0.2
 _REASONS = {
     RunStatus.CANCELLED: StopReason.INTERRUPTED,
     RunStatus.WAITING: StopReason.SUSPENDED,
+    RunStatus.FAILED: StopReason.FAILED,
 }
 
 
@@ -162,10 +164,8 @@ class Runs:
             raise RequestError("a turn with its own tools does not go on as a run")
         controls, form = request.controls or Controls(), request.form
         recipe = self._write_recipe(conversation, (), controls, form)
-        vouched = (await running.suspend()).vouched
-        return await self._create(
-            conversation, request.said, recipe, form=form, vouched=tuple(vouched)
-        )
+        state = (await running.suspend()).state
+        return await self._create(conversation, request.said, recipe, form=form, state=state)
 
     async def _create(
         self,
@@ -176,7 +176,7 @@ class Runs:
         form: OutputForm | None,
         origin: bytes = b"",
         request: RequestKey | None = None,
-        vouched: tuple[str, ...] = (),
+        state: TurnState = TurnState(),
     ) -> Run:
         history, now = conversation.history, datetime.now(UTC)
         opening = () if history.stored else history.canisters
@@ -194,7 +194,7 @@ class Runs:
             updated=now,
             origin=origin,
             request=request,
-            vouched=vouched,
+            state=state,
         )
         self._begun[record.identity] = conversation
         # A run that is kept is worked on, even if who started it is gone by then.
@@ -299,8 +299,7 @@ class Runs:
             for one in replies
             if isinstance(one, AssistantCanister) and one.reply == replies[-1].reply
         )
-        ending = replies[-1].ending if replies else None
-        reason = _REASONS.get(record.status) or (ending.reason if ending else StopReason.FINISHED)
+        reason = _REASONS.get(record.status) or record.reason or StopReason.FINISHED
         output = None
         if record.recipe.output is not None and record.status is RunStatus.COMPLETED:
             output = _read_output(form or produce_form(record.recipe.output), text, record)

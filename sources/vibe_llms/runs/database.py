@@ -21,14 +21,14 @@ from vibe_llms.storage.mounts import find_network_mount
 
 T = TypeVar("T")
 
-_VERSION = 2
+_VERSION = 3
 _TABLES = """
 create table runs (
     user text not null, identity text not null, conversation text not null, status text not null,
     epoch integer not null, until real not null, cancelling integer not null,
     created real not null, updated real not null, recipe blob not null, prompt blob not null,
-    opening blob not null, details blob, vouched blob not null, origin blob not null,
-    error text not null, kind text not null, primary key (user, identity)
+    opening blob not null, details blob, state blob not null, origin blob not null,
+    reason text not null, error text not null, kind text not null, primary key (user, identity)
 ) without rowid;
 create unique index active on runs (user, conversation)
     where status in ('queued', 'running', 'waiting');

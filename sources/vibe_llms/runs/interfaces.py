@@ -13,6 +13,7 @@ from msgspec import Struct
 from vibe_llms.configuration import ToolMode
 from vibe_llms.controls import Controls
 from vibe_llms.conversations.outputs import OutputForm, produce_form
+from vibe_llms.conversations.settings import TurnState
 from vibe_llms.invocation.questions import ElicitationAnswer, ElicitationRequest
 from vibe_llms.messages.canisters import Canister
 from vibe_llms.messages.codecs import decode_canister, encode_canister
@@ -89,10 +90,10 @@ class RunRecord(Struct, frozen=True, kw_only=True):
     """A run as it is stored.
 
     `prompt` are the lines of its first messages, `opening` those of messages before them that its
-    conversation has not stored yet, and `details` the conversation's. `vouched` are the documents
-    that hooks added and trust. `origin` is what its starter wants to find with it, in a form of its
-    own. `request` is kept when the run is created, and not read with it again. `error` says why it
-    failed, and `kind` is the class of the error.
+    conversation has not stored yet, and `details` the conversation's. `state` is that of its turn.
+    `origin` is what its starter wants to find with it, in a form of its own. `request` is kept when
+    the run is created, and not read with it again. `reason` says why its turn ended, as a
+    `StopReason`; `error` why it failed, and `kind` is the class of the error.
     """
 
     identity: str
@@ -106,10 +107,11 @@ class RunRecord(Struct, frozen=True, kw_only=True):
     epoch: int = 0
     opening: bytes = b""
     details: Details | None = None
-    vouched: tuple[str, ...] = ()
+    state: TurnState = TurnState()
     cancelling: bool = False
     origin: bytes = b""
     request: RequestKey | None = None
+    reason: str = ""
     error: str = ""
     kind: str = ""
 
@@ -232,8 +234,8 @@ class RunStore(Protocol):
         """Raise `LeaseLost` if the lease was lost."""
         ...
 
-    async def vouch(self, lease: Lease, documents: Collection[str]) -> None:
-        """Record which documents of the prompt are trusted."""
+    async def record_state(self, lease: Lease, state: TurnState) -> None:
+        """Record, durably, the state of the turn."""
         ...
 
     async def begin_call(self, lease: Lease, invocation: str) -> int:
@@ -288,6 +290,7 @@ class RunStore(Protocol):
         status: RunStatus,
         events: Sequence[tuple[int, bytes]] = (),
         *,
+        reason: str = "",
         error: str = "",
         kind: str = "",
     ) -> None:

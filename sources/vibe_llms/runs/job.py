@@ -12,6 +12,7 @@ from typing import TypeAlias, TypeVar
 import msgspec
 
 from vibe_llms.conversations.conversation import Conversation
+from vibe_llms.conversations.settings import TurnState
 from vibe_llms.conversations.streams import RunningTurn
 from vibe_llms.exceptions import LeaseLost, StorageError, VibeLlmsError, find_wait
 from vibe_llms.invocation.approval import ApprovalRequest, Decision
@@ -82,11 +83,11 @@ class RunJob:
         self._asked: list[RunQuestion] = []
         self._answer_seconds = answer_seconds
         self._turn: RunningTurn | None = None
-        self._lost = self._cancelled = False
+        self.lost = self._cancelled = False
         self._identity: Callable[[], str] = lambda: record.conversation
         self.recorder = RunRecorder(store, self.lease, fail=self.lose)
         self.resumed = False
-        self.vouched: Collection[str] = record.vouched
+        self.state = record.state
         name = f"run {record.identity}"
         self.task = asyncio.create_task(self._hold(), name=name, context=context)
 
@@ -98,20 +99,21 @@ class RunJob:
 
     def lose(self) -> None:
         """Stop at once, and keep nothing: another process has the run."""
-        self._lost = True
+        self.lost = True
         self.recorder.drop()
         if self._turn is not None:
             self._turn.interrupt()
 
     def give_back(self) -> None:
         """Stop at once, so that another process continues from what is durable."""
-        self._lost = True
+        self.lost = True
         self.recorder.drop()
         self.task.cancel()
 
-    async def vouch(self, documents: Collection[str]) -> None:
-        """Record which documents are trusted, before the prompt is kept."""
-        await self._guard(self._store.vouch(self.lease, documents))
+    async def record_state(self, state: TurnState) -> None:
+        """Record the state of the turn, before the messages that changed it are kept."""
+        await self._guard(self._store.record_state(self.lease, state))
+        self.state = state
 
     async def begin_call(self, invocation: InvocationCanister, invoker: Invoker) -> str:
         """Record that a call runs now; returns why it cannot, if it may have run before."""
@@ -185,7 +187,7 @@ class RunJob:
         self._check()
 
     def _check(self) -> None:
-        if self._lost:
+        if self.lost:
             raise LeaseLost(f"another process has taken the run {self._run.identity} over")
 
     def report_kept(self, canisters: Sequence[Canister]) -> None:
@@ -214,13 +216,13 @@ class RunJob:
         """
         try:
             return await work
-        except StorageError:
-            self._lost = True
+        except (StorageError, LeaseLost):
+            self.lost = True
             self.recorder.drop()
             raise
 
     async def _hold(self) -> None:
-        status, error = RunStatus.COMPLETED, None
+        status, error, reason = RunStatus.COMPLETED, None, ""
         try:
             reason = await self._hold_turn()
             if reason == StopReason.SUSPENDED:
@@ -235,13 +237,13 @@ class RunJob:
             await self._release()
             raise
         except VibeLlmsError as failure:
-            if self._lost:
+            if self.lost:
                 self.lose()
                 if isinstance(failure, StorageError):
                     raise
                 return
             status, error = RunStatus.FAILED, failure
-        await self._finish(status, error)
+        await self._finish(status, error, reason)
 
     async def _hold_turn(self) -> str:
         run = self._run
@@ -322,13 +324,15 @@ class RunJob:
         with suppress(LeaseLost):
             await self._store.release(self.lease)
 
-    async def _finish(self, status: RunStatus, error: VibeLlmsError | None) -> None:
+    async def _finish(self, status: RunStatus, error: VibeLlmsError | None, reason: str) -> None:
         text = "" if error is None else redact(str(error))
         kind = "" if error is None else type(error).__name__
         wait = None if error is None else find_wait(error)
         with suppress(LeaseLost):
             events = await self.recorder.close(RunEnded(status, text, wait))
-            await self._store.finish(self.lease, status, events, error=text, kind=kind)
+            await self._store.finish(
+                self.lease, status, events, reason=reason, error=text, kind=kind
+            )
 
 
 def _request_answer(question: RunQuestion) -> AnswerRequested:

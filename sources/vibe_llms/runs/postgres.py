@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from vibe_llms.conversations.settings import TurnState
 from vibe_llms.exceptions import (
     ConversationBusy,
     DecisionRefused,
@@ -51,8 +52,8 @@ _RECIPE = msgspec.json.Decoder(Recipe)
 _DETAILS = msgspec.json.Decoder(Details)
 _APPROVAL = msgspec.json.Decoder(CallApproval)
 _QUESTION = msgspec.json.Decoder(RunQuestion)
-_FAILURE = msgspec.json.Decoder(tuple[str, str])
-_TEXTS = msgspec.json.Decoder(tuple[str, ...])
+_STATE = msgspec.json.Decoder(TurnState)
+_ENDING = msgspec.json.Decoder(tuple[str, str, str])
 _PREFIX = 4
 #: How often events of runs that ended long ago are looked for, and of how many runs.
 _PURGE_SECONDS = 60.0
@@ -63,8 +64,8 @@ _ROOM_LOCK = 0x72756E73
 
 _RECORDS = """
 select run.owner, run.identity, run.conversation, run.status, run.epoch, run.cancelling,
-    run.created, run.updated, how.recipe, how.prompt, how.opening, how.details, how.vouched,
-    how.origin, how.failure
+    run.created, run.updated, how.recipe, how.prompt, how.opening, how.details, how.state,
+    how.origin, how.ending
 from vibe.runs run join vibe.run_recipes how on how.owner = run.owner and how.run = run.identity
 """
 #: Whether a worker still has a run.
@@ -91,8 +92,8 @@ with made as (
     on conflict (owner, conversation) where status in ('queued', 'running', 'waiting') do nothing
     returning owner
 )
-insert into vibe.run_recipes (owner, run, recipe, prompt, opening, details, vouched, origin)
-select owner, %(run)s, %(recipe)s, %(prompt)s, %(opening)s, %(details)s, %(vouched)s, %(origin)s
+insert into vibe.run_recipes (owner, run, recipe, prompt, opening, details, state, origin)
+select owner, %(run)s, %(recipe)s, %(prompt)s, %(opening)s, %(details)s, %(state)s, %(origin)s
 from made
 """
 #: A day is how long the key of a request is known.
@@ -167,7 +168,7 @@ class PostgresRunStore:
             "prompt": record.prompt,
             "opening": record.opening,
             "details": None if record.details is None else msgspec.json.encode(record.details),
-            "vouched": msgspec.json.encode(record.vouched),
+            "state": msgspec.json.encode(record.state),
             "origin": record.origin,
         }
         await self._purge()
@@ -273,13 +274,13 @@ class PostgresRunStore:
         async with self._database.transaction(lease.user) as connection:
             await _hold(connection, lease)
 
-    async def vouch(self, lease: Lease, documents: Collection[str]) -> None:
-        """Record which documents of the prompt are trusted."""
+    async def record_state(self, lease: Lease, state: TurnState) -> None:
+        """Record, durably, the state of the turn."""
         async with self._database.transaction(lease.user) as connection:
             await _hold(connection, lease)
             await connection.execute(
-                "update vibe.run_recipes set vouched = %s where owner = %s and run = %s",
-                (msgspec.json.encode(sorted(documents)), lease.user, lease.run),
+                "update vibe.run_recipes set state = %s where owner = %s and run = %s",
+                (msgspec.json.encode(state), lease.user, lease.run),
             )
 
     async def begin_call(self, lease: Lease, invocation: str) -> int:
@@ -395,6 +396,7 @@ class PostgresRunStore:
         status: RunStatus,
         events: Sequence[tuple[int, bytes]] = (),
         *,
+        reason: str = "",
         error: str = "",
         kind: str = "",
     ) -> None:
@@ -402,10 +404,10 @@ class PostgresRunStore:
         async with self._database.transaction(lease.user) as connection:
             await _append(connection, lease, events)
             await _give_back(connection, lease, status)
-            if error or kind:
+            if reason or error or kind:
                 await connection.execute(
-                    "update vibe.run_recipes set failure = %s where owner = %s and run = %s",
-                    (msgspec.json.encode((error, kind)), lease.user, lease.run),
+                    "update vibe.run_recipes set ending = %s where owner = %s and run = %s",
+                    (msgspec.json.encode((reason, error, kind)), lease.user, lease.run),
                 )
 
     async def cancel(self, user: str, run: str, ended: bytes) -> RunStatus:
@@ -788,8 +790,8 @@ async def _answer(
 
 def _read_record(row: Sequence[Any]) -> RunRecord:
     user, identity, conversation, status, epoch, cancelling, created, updated, *rest = row
-    recipe, prompt, opening, details, vouched, origin, failure = rest
-    error, kind = ("", "") if failure is None else _FAILURE.decode(failure)
+    recipe, prompt, opening, details, state, origin, ending = rest
+    reason, error, kind = ("", "", "") if ending is None else _ENDING.decode(ending)
     return RunRecord(
         identity=identity,
         user=user,
@@ -802,9 +804,10 @@ def _read_record(row: Sequence[Any]) -> RunRecord:
         epoch=epoch,
         opening=opening,
         details=None if details is None else _DETAILS.decode(details),
-        vouched=_TEXTS.decode(vouched),
+        state=_STATE.decode(state),
         cancelling=cancelling,
         origin=origin,
+        reason=reason,
         error=error,
         kind=kind,
     )

@@ -146,10 +146,14 @@ class RunRecorder:
         self._news.set()
 
     async def flush(self) -> None:
-        """Record what there is, and the conversation if the run continues in another."""
+        """Record what there is, and the conversation if the run continues in another.
+
+        Raises `LeaseLost` if another process has the run, also if there is nothing to record.
+        """
         async with self._lock:
             batch = [*self._pending]
             if not batch:
+                await self._store.check(self._lease)
                 return
             moved = [one.conversation for _, one in batch if isinstance(one, ConversationChanged)]
             self._writing = len(batch)

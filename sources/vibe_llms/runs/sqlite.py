@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from vibe_llms.conversations.settings import TurnState
 from vibe_llms.exceptions import (
     ConversationBusy,
     DecisionRefused,
@@ -44,9 +45,10 @@ from vibe_llms.storage.interfaces import Details
 
 _COLUMNS = (
     "user, identity, conversation, status, epoch, cancelling, created, updated, recipe, prompt, "
-    "opening, details, vouched, origin, error, kind"
+    "opening, details, state, origin, reason, error, kind"
 )
 _RECIPE = msgspec.json.Decoder(Recipe)
+_STATE = msgspec.json.Decoder(TurnState)
 _DETAILS = msgspec.json.Decoder(Details)
 _APPROVAL = msgspec.json.Decoder(CallApproval)
 _QUESTION = msgspec.json.Decoder(RunQuestion)
@@ -103,12 +105,12 @@ class SqliteRunStore(RunFile):
                 )
             details = None if record.details is None else msgspec.json.encode(record.details)
             database.execute(
-                f"insert into runs ({_COLUMNS}, until) values ({', '.join('?' * 17)})",  # noqa: S608
+                f"insert into runs ({_COLUMNS}, until) values ({', '.join('?' * 18)})",  # noqa: S608
                 (
                     *(user, record.identity, conversation, record.status, record.epoch),
                     *(0, now, now),
                     *(msgspec.json.encode(record.recipe), record.prompt, record.opening, details),
-                    *(msgspec.json.encode(record.vouched), record.origin, "", "", now + seconds),
+                    *(msgspec.json.encode(record.state), record.origin, "", "", "", now + seconds),
                 ),
             )
 
@@ -221,10 +223,10 @@ class SqliteRunStore(RunFile):
         """Raise `LeaseLost` if the lease was lost."""
         await self.run(lambda database: _check(database, lease))
 
-    async def vouch(self, lease: Lease, documents: Collection[str]) -> None:
-        """Record which documents of the prompt are trusted."""
-        data = msgspec.json.encode(sorted(documents))
-        await self.write(lambda database: _update(database, lease, vouched=data))
+    async def record_state(self, lease: Lease, state: TurnState) -> None:
+        """Record, durably, the state of the turn."""
+        data = msgspec.json.encode(state)
+        await self.write(lambda database: _update(database, lease, state=data))
 
     async def begin_call(self, lease: Lease, invocation: str) -> int:
         """Record, durably, that a call runs now; returns the epoch in which it began before, or 0.
@@ -338,13 +340,15 @@ class SqliteRunStore(RunFile):
         status: RunStatus,
         events: Sequence[tuple[int, bytes]] = (),
         *,
+        reason: str = "",
         error: str = "",
         kind: str = "",
     ) -> None:
         """End a run; its last events are recorded at the same time."""
 
         def work(database: sqlite3.Connection) -> None:
-            _update(database, lease, status=status, until=0.0, error=error, kind=kind)
+            ends = {"reason": reason, "error": error, "kind": kind}
+            _update(database, lease, status=status, until=0.0, **ends)
             _insert_events(database, lease, events)
 
         await self.write(work)
@@ -687,7 +691,7 @@ def _read_approval(row: tuple[bytes, int | None, str]) -> CallApproval:
 
 def _read_record(row: Sequence[Any]) -> RunRecord:
     user, identity, conversation, status, epoch, cancelling, created, updated, *rest = row
-    recipe, prompt, opening, details, vouched, origin, error, kind = rest
+    recipe, prompt, opening, details, state, origin, reason, error, kind = rest
     return RunRecord(
         identity=identity,
         user=user,
@@ -700,9 +704,10 @@ def _read_record(row: Sequence[Any]) -> RunRecord:
         epoch=epoch,
         opening=opening,
         details=None if details is None else _DETAILS.decode(details),
-        vouched=msgspec.json.decode(vouched, type=tuple[str, ...]),
+        state=_STATE.decode(state),
         cancelling=bool(cancelling),
         origin=origin,
+        reason=reason,
         error=error,
         kind=kind,
     )

@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from vibe_llms.conversations.settings import TurnState
 from vibe_llms.exceptions import (
     ConversationBusy,
     DecisionRefused,
@@ -62,6 +63,7 @@ _QUESTION = RunQuestion(
         fields=(ElicitationField(name="answer", choices=(("a", "A"), ("b", "B")), default="a"),),
     ),
 )
+_STATE = TurnState(frozenset({"d"}), tainted=True)
 _YES, _NO = ElicitationAnswer("accept", {"answer": "b"}), ElicitationAnswer("decline")
 _EVENT = b'{"event":"completed","message":"m"}'
 _ENDED = b'{"event":"ended","status":"cancelled"}'
@@ -157,7 +159,7 @@ async def _refuses(work: Awaitable[object], kind: type[VibeLlmsError], what: str
 
 
 async def _check_runs_are_found(stores: _Stores) -> None:
-    first = stores.record("one", origin=b"from here", opening=b"before", vouched=("d",))
+    first = stores.record("one", origin=b"from here", opening=b"before", state=_STATE)
     await stores.one.create(first)
     second = await stores.create("two")
     found = await stores.other.access(stores.user, first.identity)
@@ -294,7 +296,7 @@ async def _check_leases_end(stores: _Stores) -> None:
 #: Everything that the worker of a run writes.
 _WRITES: dict[str, Callable[[RunStore, Lease], Awaitable[object]]] = {
     "check": lambda store, lease: store.check(lease),
-    "vouch": lambda store, lease: store.vouch(lease, ["d"]),
+    "record_state": lambda store, lease: store.record_state(lease, _STATE),
     "begin_call": lambda store, lease: store.begin_call(lease, "call"),
     "begin_again": lambda store, lease: store.begin_again(lease, "call"),
     "append_events": lambda store, lease: store.append_events(lease, [(7, _EVENT)]),
@@ -316,7 +318,7 @@ async def _check_only_the_last_worker_writes(stores: _Stores) -> None:
         await _refuses(write(stores.one, earlier), LeaseLost, f"{name} of an earlier epoch")
         found = await stores.other.access(stores.user, run)
         require(found.status is RunStatus.RUNNING, f"{name} of an earlier epoch ends the run")
-        require(not found.vouched, f"{name} of an earlier epoch is kept")
+        require(found.state == TurnState(), f"{name} of an earlier epoch is kept")
         require(not await stores.other.read_events(stores.user, run), "its events are kept")
         require(not await stores.other.survey_approvals(stores.user, run), "its calls are kept")
         require(not await stores.other.survey_questions(stores.user, run), "it asks")
@@ -336,6 +338,17 @@ async def _check_only_the_last_worker_writes(stores: _Stores) -> None:
 async def _finish(stores: _Stores, lease: Lease) -> None:
     if not (await stores.status(lease.run)).ended:
         await stores.other.finish(lease, RunStatus.CANCELLED)
+
+
+async def _check_the_state_of_a_turn_is_kept(stores: _Stores) -> None:
+    run = (await stores.create()).identity
+    await stores.other.record_state(await stores.claim(seconds=0), _STATE)
+    later = await stores.claim()
+    found = (await stores.one.access(stores.user, run)).state
+    require(found == _STATE, f"the state {_STATE} was recorded, and {found} is found")
+    await stores.other.record_state(later, TurnState())
+    found = (await stores.one.access(stores.user, run)).state
+    require(found == TurnState(), "a state is not replaced by the next")
 
 
 async def _check_calls_are_marked(stores: _Stores) -> None:
@@ -505,11 +518,17 @@ async def _check_runs_are_cancelled(stores: _Stores) -> None:
     require((cursor > first_cursor(2), bytes(data)) == (True, _ENDED), "its end is not recorded")
     run = (await stores.create("ended")).identity
     await stores.other.finish(
-        await stores.claim(), RunStatus.FAILED, [(first_cursor(1) + 1, _EVENT)], error="e", kind="k"
+        await stores.claim(),
+        RunStatus.FAILED,
+        [(first_cursor(1) + 1, _EVENT)],
+        reason="r",
+        error="e",
+        kind="k",
     )
     require(await one.cancel(user, run, _ENDED) is RunStatus.FAILED, "an ended run is cancelled")
     found = await one.access(user, run)
-    require((found.error, found.kind) == ("e", "k"), "why a run failed is not kept")
+    kept = (found.reason, found.error, found.kind)
+    require(kept == ("r", "e", "k"), "why a run ended is not kept")
     require(len(await one.read_events(user, run)) == 1, "an ended run gets another event")
 
 
@@ -573,6 +592,7 @@ _CHECKS: Sequence[_Check] = (
     _check_a_creator_may_be_the_worker,
     _check_leases_end,
     _check_only_the_last_worker_writes,
+    _check_the_state_of_a_turn_is_kept,
     _check_calls_are_marked,
     _check_events_are_kept_once,
     _check_decisions_are_made_once,

@@ -30,7 +30,7 @@ create policy owner on vibe.runs
     with check (owner = vibe.current_user_name());
 grant select, insert, update, delete on vibe.runs to vibe_llms;
 
--- How runs are rebuilt, and why they failed.
+-- How runs are rebuilt, and why they ended.
 create table vibe.run_recipes (
     owner text not null,
     run text collate "C" not null,
@@ -38,9 +38,9 @@ create table vibe.run_recipes (
     prompt bytea not null,
     opening bytea not null,
     details bytea,
-    vouched bytea not null,
+    state bytea not null,
     origin bytea not null,
-    failure bytea,
+    ending bytea,
     primary key (owner, run)
 );
 

@@ -1,0 +1,175 @@
+"""What a run keeps of its turn, and what a process does that no longer has it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.runs import changing
+from tests.runs.test_runs import Rig, follow, wait_for
+from vibe_llms import Decision, Session, Turn, open_session
+from vibe_llms.hooks import HookRequest
+from vibe_llms.memory.hook import MemoryHook
+from vibe_llms.messages.canisters import ResultCanister, StopReason, role_of
+from vibe_llms.runs import ApprovalRequested, CallEnded, CallStarted, MessageDelta, Run
+from vibe_llms.runs.interfaces import Lease
+
+FETCH = """
+[[replies]]
+parts = [
+    { invocation = "changing/fetch", arguments = {} },
+    { invocation = "changing/gate", arguments = {} },
+]
+[[replies]]
+parts = [{ invocation = "changing/send", arguments = { text = "secret" } }]
+[[replies]]
+parts = [{ text = "Done." }]
+"""
+
+
+@pytest.fixture
+async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
+    async with AsyncExitStack() as stack:
+        yield Rig(tmp_path, stack)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "asks"),
+    [
+        ({"outside": True}, {"outside": True}, True),
+        ({"outside": True}, None, True),
+        ({"outside": True}, {}, True),
+        # What is known of a tool went with it.
+        ({}, None, True),
+        ({}, {}, False),
+    ],
+)
+async def test_untrusted_text_is_not_forgotten_where_another_process_goes_on(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    before: Mapping[str, Any],
+    after: Mapping[str, Any] | None,
+    *,
+    asks: bool,
+) -> None:
+    monkeypatch.setattr(changing, "SENT", [])
+    (tmp_path / "fetch.toml").write_text(FETCH)
+    settings = {
+        "storage": {"durability": "fast"},
+        "providers": {"scripted": {"scripts": {"fetch": str(tmp_path / "fetch.toml")}}},
+        "ensembles": {"changing": {"module": "tests.runs.changing"}},
+    }
+    monkeypatch.setattr(changing, "FETCH", before)
+    async with open_session(home=tmp_path, configuration=settings) as session:
+        conversation = await session.begin("scripted/fetch", ensembles=["changing"])
+        run = await session.start(conversation, "Go on.")
+        _, asked = await wait_for(run, ApprovalRequested)
+        assert asked.name == "changing/gate"
+    monkeypatch.setattr(changing, "FETCH", after)
+    async with open_session(home=tmp_path, configuration=settings) as session:
+        found = await session.access_run(run.identity)
+        await found.decide(asked.invocation, Decision.ALLOW)
+        waits = False
+        async for _, event in found.events():
+            waits = isinstance(event, ApprovalRequested) and event.name == "changing/send"
+            if waits:
+                break
+        assert waits is asks
+        assert ([] if asks else ["secret"]) == changing.SENT
+
+
+async def usurp(session: Session, run: Run) -> None:
+    """Take a run over, as a process does that finds its lease ended."""
+    store, record = session.access_runs().store, run.record
+    await store.renew([Lease(record.user, run.identity, 1)], 0)
+    claimed = None
+    while claimed is None:
+        claimed = await store.claim(record.user, 600, known=["transfer", "look"])
+    assert (claimed.identity, claimed.epoch) == (run.identity, 2)
+
+
+async def test_a_process_whose_epoch_is_over_appends_nothing(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends: list[str] = []
+    monkeypatch.setattr(MemoryHook, "after_turn", lambda _, __, turn: ends.append(turn.stop_reason))
+    started: asyncio.Future[tuple[Session, Run]] = asyncio.get_running_loop().create_future()
+
+    async def transfer(sum: int) -> str:  # noqa: A002
+        await usurp(*await started)
+        return f"sent {sum}"
+
+    rig.bank.transfer = transfer  # type: ignore[method-assign]
+    session = await rig.open()
+    conversation = await session.begin(
+        "scripted/call", invokers=session.registered_invokers.values(), memory=True
+    )
+    started.set_result((session, await session.start(conversation, "Go on.")))
+    worker = session.access_runs().worker
+    while worker.busy:
+        await asyncio.sleep(0.01)
+    stored = (await session.archive.restore(conversation.identity)).canisters
+    assert [role_of(one) for one in stored] == ["user", "invocation"]
+    # The process that has the run now concludes the turn.
+    assert ends == []
+
+
+async def test_hooks_conclude_a_turn_once_and_where_it_ends(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends: list[str] = []
+
+    def after_turn(_: MemoryHook, __: HookRequest, turn: Turn) -> None:
+        ends.append(turn.stop_reason)
+
+    monkeypatch.setattr(MemoryHook, "after_turn", after_turn)
+    session = await rig.open()
+    conversation = await session.begin("scripted/slow", memory=True)
+    run = await session.start(conversation, "I like tea.")
+    await wait_for(run, MessageDelta)
+    await session.close()
+    assert ends == []
+    (rig.home / "slow.toml").write_text('[[replies]]\nparts = [{ text = "Nice." }]\n')
+    other = await rig.open()
+    found = await other.access_run(run.identity)
+    other.access_runs().resume()
+    assert (await found.result()).text == "Nice."
+    assert ends == [StopReason.FINISHED]
+
+
+async def test_a_run_that_ends_at_a_limit_says_so_to_every_process(tmp_path: Path) -> None:
+    (tmp_path / "loop.toml").write_text(
+        '[[replies]]\nparts = [{ invocation = "look", arguments = {} }]\n' * 3
+    )
+    settings = {
+        "storage": {"durability": "fast"},
+        "tools": {"max-rounds": 1},
+        "providers": {"scripted": {"scripts": {"loop": str(tmp_path / "loop.toml")}}},
+    }
+
+    def look() -> str:
+        return "nothing"
+
+    async with open_session(home=tmp_path, configuration=settings, invokers=[look]) as session:
+        conversation = await session.begin("scripted/loop", invokers=[look])
+        run = await session.start(conversation, "Go on.")
+        turn = await run.result()
+        events = [event for _, event in await follow(run)]
+    assert turn.stop_reason == StopReason.LIMIT
+    results = [one for one in turn.canisters if isinstance(one, ResultCanister)]
+    # The call that was refused begins and ends for those who follow, as others do.
+    begun = [one.invocation for one in events if isinstance(one, CallStarted)]
+    ended = [one for one in events if isinstance(one, CallEnded)]
+    assert begun == [one.invocation for one in ended]
+    assert [(one.result, one.failed) for one in ended] == [
+        (one.identity, one.failed) for one in results
+    ]
+    assert [one.failed for one in ended] == [False, True]
+    async with open_session(home=tmp_path, configuration=settings, invokers=[look]) as session:
+        found = await session.access_run(run.identity)
+        assert (await found.result()).stop_reason == StopReason.LIMIT
