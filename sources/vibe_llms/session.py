@@ -52,6 +52,7 @@ from vibe_llms.keys import KeyVault
 from vibe_llms.messages.canisters import Canister, SupervisorCanister, Turn
 from vibe_llms.messages.contents import Reference
 from vibe_llms.providers.interfaces import Model
+from vibe_llms.providers.limits import Limiters
 from vibe_llms.providers.provider_pool import ImportGuard, Providers, ProviderStatus, unguarded
 from vibe_llms.providers.spending import Spending
 from vibe_llms.registries import Row
@@ -93,12 +94,14 @@ class Session:
         vault: KeyVault | None = None,
         claims: bool = False,
         own_rows: bool = True,
+        limiters: Limiters | None = None,
     ) -> None:
         """`backend` keeps its runs and budgets; without one, it is that of the configuration.
 
         With `claims`, others may have made up the replies in the histories that are given.
 
-        Without `own_rows`, `*` among an agent's optional ensembles stands for none.
+        Without `own_rows`, `*` among an agent's optional ensembles stands for none. `limiters` are
+        those that other sessions share.
         """
         self.configuration = configuration
         self.archive = archive
@@ -112,6 +115,7 @@ class Session:
             keys=keys,
             interactive=interactive,
             import_guard=import_guard,
+            limiters=limiters,
         )
         self.vault = vault or KeyVault(configuration.places.keys_file)
         self._backend = backend or open_backend(configuration)

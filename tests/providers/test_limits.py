@@ -532,7 +532,7 @@ async def test_a_model_of_no_row_has_no_limits(home: Path) -> None:
         conversation = await session.begin(model)
         for _ in range(4):
             await conversation.converse("Hello!")
-        assert session._providers._limiters == {}
+        assert session._providers.access_limiter(model) is None
 
 
 async def test_a_fork_and_a_switch_of_the_model_keep_to_the_limits_of_the_row(home: Path) -> None:
@@ -540,11 +540,12 @@ async def test_a_fork_and_a_switch_of_the_model_keep_to_the_limits_of_the_row(ho
     async with open_session() as session:
         conversation = await session.begin("scripted/demo")
         await conversation.converse("Hello!")
-        assert session._providers._limiters == {}
+        limiter = session._providers.access_row_limiter("slow")
+        assert limiter is not None
+        assert not limiter._starts
         await conversation.switch("slow/demo")
         await conversation.converse("Hello!")
         await (await conversation.fork()).converse("Hello!")
-        limiter = session._providers._limiters["slow"]
         assert len(limiter._starts) == 2
         assert sum(spent.tokens for spent in limiter._spent) > 0
         starts = list(limiter._starts)

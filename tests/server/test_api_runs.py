@@ -87,6 +87,22 @@ async def wait_for(http: httpx2.AsyncClient, run: str, status: str) -> None:
             await asyncio.sleep(0.02)
 
 
+async def test_each_item_of_a_response_that_was_cancelled_is_done(served: Served) -> None:
+    run, _ = await begin(served)
+    path = f"/v1/responses/resp_{run}"
+    async with served.http() as http:
+        await http.post(f"{path}/cancel")
+        ended = (await http.get(path)).json()
+        lines = (await http.get(f"{path}?stream=true")).text.splitlines()
+    events = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
+    added = [one["item"] for one in events if one["type"] == "response.output_item.added"]
+    done = [one["item"] for one in events if one["type"] == "response.output_item.done"]
+    assert [one["id"] for one in added] == [one["id"] for one in done]
+    assert [one["status"] for one in done] == ["incomplete"]
+    assert events[-1]["response"] == ended
+    assert [one["status"] for one in ended["output"]] == ["incomplete"]
+
+
 async def test_requests_at_the_same_time_do_not_exceed_the_runs_of_a_user(served: Served) -> None:
     async with served.http() as http:
         first = (await http.post("/v1/responses", json={"model": "keeper", "input": "x"})).json()

@@ -274,3 +274,15 @@ async def test_a_request_over_the_users_budget_is_429_with_the_time_to_wait(home
     assert (refused.status_code, answered.status_code) == (429, 200)
     error = refused.json()["error"]
     assert (error["code"], "it never fits" in error["message"]) == ("insufficient_quota", True)
+
+
+async def test_the_limits_of_a_provider_hold_for_all_users_together(home: Path) -> None:
+    rows = {"scripted": {"requests-per-minute": 1}}
+    body = {"model": "scripted/demo", "messages": [{"role": "user", "content": "Hello"}]}
+    async with serving(home, server={"turn-seconds": 2}, providers=rows) as served:
+        statuses = []
+        for user in ("ada", "eve"):
+            async with served.http(user) as http:
+                statuses.append((await http.post("/v1/chat/completions", json=body)).status_code)
+    # The second one would have had to wait for the rest of the minute.
+    assert statuses == [200, 504]

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
 import anthropic
 import msgspec
 import pytest
 
-from tests.server.conftest import Served
+from tests.server.conftest import Served, serving
 from vibe_llms.server.dialects import ANTHROPIC, OPENAI
 from vibe_llms.server.failures import Failure
 
@@ -81,3 +86,39 @@ async def test_the_official_client_reads_an_error(served: Served) -> None:
         "invalid_api_key",
     )
     assert caught.value.request_id
+
+
+async def test_a_stream_that_takes_too_long_ends_with_an_error_of_its_dialect(home: Path) -> None:
+    home.mkdir()
+    (home / "slow.toml").write_text("[[replies]]\nparts = [{ text = 'begin' }, { stall = true }]\n")
+    rows = {"scripted": {"scripts": {"slow": str(home / "slow.toml")}}}
+    said = {"messages": [{"role": "user", "content": "Hello"}]}
+    bodies: dict[str, Any] = {
+        "/v1/chat/completions": said,
+        "/v1/messages": {"max_tokens": 9, **said},
+        "/v1/responses": {"input": "Hello", "store": False},
+    }
+    async with (
+        serving(home, server={"turn-seconds": 3}, providers=rows) as served,
+        served.http() as http,
+    ):
+
+        async def ask(path: str, **headers: str) -> list[dict[str, Any]]:
+            body = {"model": "scripted/slow", "stream": True, **bodies[path]}
+            text = (await http.post(path, json=body, headers=headers)).text
+            data = [line.removeprefix("data: ") for line in text.splitlines()]
+            return [json.loads(line) for line in data if line.startswith("{")]
+
+        chat, messages, responses, repeatable = await asyncio.gather(
+            *map(ask, bodies), ask("/v1/chat/completions", **{"idempotency-key": "1"})
+        )
+        (run,) = (await http.get("/api/runs")).json()["runs"]
+        await http.post(f"/api/runs/{run['id']}/cancel")
+    for events in (chat, repeatable):
+        assert "begin" in str(events[:-1])
+        assert events[-1]["error"]["code"] == "turn_timeout"
+    assert messages[-1]["error"]["type"] == "timeout_error"
+    assert responses[-1]["type"] == "response.failed"
+    assert "turn-seconds" in responses[-1]["response"]["error"]["message"]
+    # Only its client has stopped waiting for it.
+    assert run["status"] == "running"

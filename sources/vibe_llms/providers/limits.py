@@ -1,5 +1,7 @@
 """Requests and tokens per minute: one limiter for each row that has limits, shared by a session.
 
+The sessions of a server share them too.
+
 Requests wait in a queue, in order of arrival, until they fit into the limits of the last 60
 seconds. Tokens are first counted as estimated, then corrected by what the reply reports. When a
 server says how long to wait, the whole queue waits. Without limits there is no limiter.
@@ -161,6 +163,21 @@ class Limiter:
         )
         error.retry_after = seconds
         return error
+
+
+class Limiters:
+    """The limiters of the rows that have limits, made when they are first needed."""
+
+    def __init__(self) -> None:
+        self._limiters: dict[str, Limiter] = {}
+
+    def access(self, row: str, requests: int | None, tokens: int | None) -> Limiter | None:
+        """The limiter of a row, if it has limits."""
+        if requests is None and tokens is None:
+            return None
+        if row not in self._limiters:
+            self._limiters[row] = Limiter(row, requests=requests, tokens=tokens)
+        return self._limiters[row]
 
 
 class LimiterSlot:

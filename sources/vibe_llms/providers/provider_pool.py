@@ -19,7 +19,7 @@ from vibe_llms.plugins.loading import open_plugin
 from vibe_llms.plugins.pins import InstallSettings, Plugin, read_plugin
 from vibe_llms.providers.caller_keys import CALLER, access_caller_key
 from vibe_llms.providers.interfaces import Client, Model, Provider, ProviderConfiguration
-from vibe_llms.providers.limits import Limiter
+from vibe_llms.providers.limits import Limiter, Limiters
 from vibe_llms.providers.matching import list_some, match_model, suggest_models
 from vibe_llms.providers.registry import access_provider, guard_row
 from vibe_llms.registries import Row
@@ -86,7 +86,9 @@ class Providers:
         keys: Mapping[str, str] | None = None,
         interactive: bool = False,
         import_guard: ImportGuard = unguarded,
+        limiters: Limiters | None = None,
     ) -> None:
+        """Providers whose requests pass through limiters that others may share."""
         self._configuration = configuration
         self._event_handler = event_handler
         self._keys = {row: check_key(key, "the caller") for row, key in (keys or {}).items()}
@@ -95,7 +97,7 @@ class Providers:
         self._rows = {row.name: row for row in configuration.rows(PROVIDERS)}
         self._providers: dict[str, Provider] = {}
         self._clients: dict[str, Client] = {}
-        self._limiters: dict[str, Limiter] = {}
+        self._limiters = limiters or Limiters()
 
     async def access_model(self, name: str) -> Model:
         """The model of an address or an alias, as `locate` finds it, or of a server that runs here.
@@ -275,17 +277,11 @@ class Providers:
 
     def access_row_limiter(self, name: str) -> Limiter | None:
         """The limiter of a row by its name, if it has limits; those of callers' keys are theirs."""
-        if self.is_of_callers(name):
+        if name not in self._rows or self.is_of_callers(name):
             return None
-        if name not in self._limiters:
-            if name not in self._rows:
-                return None
-            settings = self._read_row(self._rows[name])
-            requests, tokens = settings.requests_per_minute, settings.tokens_per_minute
-            if requests is None and tokens is None:
-                return None
-            self._limiters[name] = Limiter(name, requests=requests, tokens=tokens)
-        return self._limiters[name]
+        settings = self._read_row(self._rows[name])
+        requests, tokens = settings.requests_per_minute, settings.tokens_per_minute
+        return self._limiters.access(name, requests, tokens)
 
     def access_prices(self, row: str) -> str:
         """The name of the price list of a row; empty if it names none."""

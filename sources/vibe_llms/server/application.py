@@ -144,8 +144,10 @@ class Application:
             # The client is not told, so the operator is.
             self._log(f"{exchange.request_id} failed: {error}")
         if exchange.status:
-            # The response has begun; all that is left is to end the connection early.
-            raise error
+            if not await exchange.end_stream(failure):
+                # The response has begun; all that is left is to end the connection early.
+                raise error
+            return
         headers = []
         if failure.retry_after is not None:
             headers.append((b"retry-after", str(max(1, round(failure.retry_after))).encode()))

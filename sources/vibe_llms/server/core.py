@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from vibe_llms.configuration import Configuration
+from vibe_llms.providers.limits import Limiters
 from vibe_llms.server.embedders import Embedders
 from vibe_llms.server.failures import Rejected
 from vibe_llms.server.metrics import CountingTracer, Metrics
@@ -23,12 +24,14 @@ class ServerCore:
         self.settings = settings
         #: What the server keeps for all users.
         self.folder = configuration.places.data / "server"
-        self.embedders = Embedders(configuration)
+        # The limits of a provider hold for all users together.
+        limiters = Limiters()
+        self.embedders = Embedders(configuration, limiters)
         self.metrics = Metrics(lambda: self.spaces.running)
         traced = configuration.telemetry.enabled
         tracer = produce_tracer(configuration) if traced else Tracer()
         self.tracer = CountingTracer(self.metrics, tracer)
-        self.spaces = UserSpaces(configuration, settings, self.tracer)
+        self.spaces = UserSpaces(configuration, settings, self.tracer, limiters)
         #: Set while the server ends: it is not ready for new requests then.
         self.ending = False
 

@@ -15,6 +15,7 @@ from vibe_llms.memory.embedders.endpoints import EndpointEmbedder
 from vibe_llms.memory.embedders.rows import produce_embedder
 from vibe_llms.memory.embedders.strict import StrictEmbedder
 from vibe_llms.providers.interfaces import EmbeddingClient
+from vibe_llms.providers.limits import Limiters
 from vibe_llms.providers.provider_pool import PROVIDERS, Providers
 from vibe_llms.server.failures import Rejected
 
@@ -22,10 +23,10 @@ from vibe_llms.server.failures import Rejected
 class Embedders:
     """The embedders that requests can name; those in this process are opened once for all users."""
 
-    def __init__(self, configuration: Configuration) -> None:
+    def __init__(self, configuration: Configuration, limiters: Limiters) -> None:
         self._configuration = configuration
         keys = read_keys(configuration.places.keys_file)
-        self._providers = Providers(configuration, ignore_events, keys=keys)
+        self._providers = Providers(configuration, ignore_events, keys=keys, limiters=limiters)
         self._opened: dict[str, StrictEmbedder] = {}
 
     async def embed(

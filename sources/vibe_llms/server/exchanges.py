@@ -18,6 +18,8 @@ from vibe_llms.server.settings import ServerSettings
 
 JSON = b"application/json"
 _KEY = re.compile(rb"[\x21-\x7e]{1,255}")
+#: How long a client may take to read the last event of a stream that has failed.
+_END_SECONDS = 1.0
 EVENTS = b"text/event-stream; charset=utf-8"
 Headers: TypeAlias = Iterable[tuple[bytes, bytes]]
 #: The three parts of ASGI.
@@ -57,6 +59,8 @@ class Exchange:
         self.headers_sent: Headers = ((self.dialect.request_id, self.request_id.encode()),)
         #: The status that was sent; 0 before.
         self.status = 0
+        #: Writes the failure of a stream that has begun.
+        self._fail: Callable[[Failure], bytes] | None = None
         self._receive = receive
         self._send = send
 
@@ -142,24 +146,41 @@ class Exchange:
         body = self.dialect.encode_failure(failure, self.request_id)
         await self.reply(body, status=failure.status, headers=headers)
 
-    def write_failure(self, failure: Failure) -> bytes:
-        """An error after a stream has begun."""
-        return self.dialect.write_failure(failure, self.request_id)
-
     async def start(self, status: int, media_type: bytes, headers: Headers = ()) -> None:
         """Send the head of a response."""
         self.status = status
         head = [(b"content-type", media_type), *headers, *self.headers_sent]
         await self._send({"type": "http.response.start", "status": status, "headers": head})
 
-    async def stream(self, parts: AsyncIterator[bytes]) -> None:
-        """Send events as they come, not before the first; waits while the client is slow."""
+    async def stream(
+        self, parts: AsyncIterator[bytes], fail: Callable[[Failure], bytes] | None = None
+    ) -> None:
+        """Send events as they come, not before the first; waits while the client is slow.
+
+        With `fail`, a failure after the first becomes the last event: what `fail` returns, or where
+        that is nothing, an error in the form of the client's dialect.
+        """
         first = await anext(parts)
         await self.start(200, EVENTS, ((b"cache-control", b"no-cache"),))
+        self._fail = fail
         await self._send({"type": "http.response.body", "body": first, "more_body": True})
         async for part in parts:
             await self._send({"type": "http.response.body", "body": part, "more_body": True})
+        self._fail = None
         await self._send({"type": "http.response.body", "body": b""})
+
+    async def end_stream(self, failure: Failure) -> bool:
+        """End a stream that has begun with a failure; returns whether that was possible."""
+        if self._fail is None:
+            return False
+        last = self._fail(failure) or self.dialect.write_failure(failure, self.request_id)
+        try:
+            # A client that does not read is not waited for.
+            async with asyncio.timeout(_END_SECONDS):
+                await self._send({"type": "http.response.body", "body": last})
+        except TimeoutError:
+            return False
+        return True
 
     @asynccontextmanager
     async def until_disconnect(self) -> AsyncIterator[None]:

@@ -46,9 +46,8 @@ async def answer_once(
     turn = RecordedTurn(space, order, run)
     writer = produce_writer(turn)
     if stream:
-        parts = _write_events(exchange, turn, writer)
-        async with aclosing(parts):
-            await exchange.stream(parts)
+        async with aclosing(_write_events(turn, writer)) as parts:
+            await exchange.stream(parts, writer.fail)
         return
     async for _ in follow(run):
         pass
@@ -56,21 +55,12 @@ async def answer_once(
     await exchange.reply(writer.encode(await turn.conclude()))
 
 
-async def _write_events(
-    exchange: Exchange, turn: RecordedTurn, writer: ReplyWriter
-) -> AsyncGenerator[bytes, None]:
-    shown = False
-    try:
-        async for event in follow(turn.run):
-            if chunk := writer.write(event):
-                shown = True
-                yield chunk
-        await _require_success(turn)
-        yield writer.finish(await turn.conclude())
-    except Rejected as error:
-        if not shown:
-            raise
-        yield writer.fail(error.failure) or exchange.write_failure(error.failure)
+async def _write_events(turn: RecordedTurn, writer: ReplyWriter) -> AsyncGenerator[bytes, None]:
+    async for event in follow(turn.run):
+        if chunk := writer.write(event):
+            yield chunk
+    await _require_success(turn)
+    yield writer.finish(await turn.conclude())
 
 
 async def _require_success(turn: RecordedTurn) -> None:

@@ -191,6 +191,7 @@ def _describe_output(
     turn: Turn[None] | None, names: Collection[str], state: ResponseState
 ) -> Iterator[Item]:
     canisters = () if turn is None else turn.canisters
+    unanswered = "incomplete" if state.status.ended else "in_progress"
     results = {one.invocation: one for one in canisters if isinstance(one, ResultCanister)}
     for canister in canisters:
         match canister:
@@ -200,7 +201,8 @@ def _describe_output(
                 yield _describe_call(canister)
             case InvocationCanister():
                 result = results.get(canister.identity)
-                yield describe_stage(canister, result, shown=canister.name not in state.hidden)
+                shown = canister.name not in state.hidden
+                yield describe_stage(canister, result, shown=shown, unanswered=unanswered)
     for approval in state.approvals:
         if approval.allowed is None:
             yield describe_approval(approval.invocation, approval.name, approval.reason)
@@ -268,11 +270,18 @@ def describe_call(identity: str, name: str, arguments: str, status: str) -> Item
 
 
 def describe_stage(
-    call: InvocationCanister, result: ResultCanister | None, *, shown: bool = True
+    call: InvocationCanister,
+    result: ResultCanister | None,
+    *,
+    shown: bool = True,
+    unanswered: str = "in_progress",
 ) -> Item:
-    """A call of a tool that runs here; unless it is `shown`, without arguments and result."""
+    """A call of a tool that runs here; unless it is `shown`, without arguments and result.
+
+    `unanswered` is the status of one without a result.
+    """
     failed = result is not None and result.failed
-    status = "in_progress" if result is None else "failed" if failed else "completed"
+    status = unanswered if result is None else "failed" if failed else "completed"
     return {
         "type": "x:tool_call",
         "id": f"x_{call.identity}",
@@ -357,7 +366,10 @@ class StreamWriter:
         """The last events."""
         self._number = cursor * _NUMBERS
         kind = _LAST.get(response["status"], "response.incomplete")
-        return self._close("incomplete") + self._write(kind, response=response)
+        written = self._close("incomplete")
+        for call in [*self._stages]:
+            written += self._end_stage(call, "incomplete")
+        return written + self._write(kind, response=response)
 
     def write(self, cursor: int, event: RunEvent) -> bytes:
         """What an event becomes; empty for those that a client of Responses does not see."""
@@ -385,9 +397,7 @@ class StreamWriter:
                     "x:response.tool_call.progress", **place, text=text, done=done, total=total
                 )
             case CallEnded(invocation=call, failed=failed) if call in self._stages:
-                index, item = self._stages.pop(call)
-                item = {**item, "status": "failed" if failed else "completed"}
-                return self._write("response.output_item.done", output_index=index, item=item)
+                return self._end_stage(call, "failed" if failed else "completed")
             case ApprovalRequested(invocation=call, name=name, reason=reason):
                 item = describe_approval(call, name, reason)
                 return self._write("x:response.approval_requested", item=item)
@@ -395,6 +405,12 @@ class StreamWriter:
                 item = describe_question(question, call, name)
                 return self._write("x:response.answer_requested", item=item)
         return b""
+
+    def _end_stage(self, call: str, status: str) -> bytes:
+        index, item = self._stages.pop(call)
+        return self._write(
+            "response.output_item.done", output_index=index, item={**item, "status": status}
+        )
 
     def _write_delta(self, cursor: int, event: MessageDelta) -> bytes:
         start = cursor - len(event.text)

@@ -19,6 +19,7 @@ from vibe_llms.invocation.questions import decline
 from vibe_llms.keys import KeyVault
 from vibe_llms.memory.hook import MemoryHook
 from vibe_llms.providers.caller_keys import CALLER
+from vibe_llms.providers.limits import Limiters
 from vibe_llms.providers.provider_pool import PROVIDERS
 from vibe_llms.runs.accounts import BudgetStore
 from vibe_llms.runs.budgets import produce_budget_store
@@ -49,6 +50,7 @@ class UserSpace:
         budgets: BudgetStore,
         produce_runs: Callable[[RunHost], Runs],
         tracer: Tracer,
+        limiters: Limiters,
     ) -> None:
         configuration = backend.configuration
         places = find_user_places(configuration.places, user)
@@ -74,6 +76,7 @@ class UserSpace:
             claims=True,
             # The rows of a server are not its users' own.
             own_rows=False,
+            limiters=limiters,
         )
         self.continuations = Continuations(places.data / "server")
         self.running = 0
@@ -228,10 +231,16 @@ class UserSpaces:
     """The spaces of all users who are there; one that is idle for long is closed."""
 
     def __init__(
-        self, configuration: Configuration, settings: ServerSettings, tracer: Tracer = Tracer()
+        self,
+        configuration: Configuration,
+        settings: ServerSettings,
+        tracer: Tracer = Tracer(),
+        limiters: Limiters | None = None,
     ) -> None:
+        """Spaces whose requests to a provider count together."""
         self._settings = settings
         self._tracer = tracer
+        self._limiters = limiters or Limiters()
         self._spaces: dict[str, UserSpace] = {}
         # Opened with the first request under a budget.
         self._backend = backend = open_backend(configuration)
@@ -258,7 +267,8 @@ class UserSpaces:
         if user not in self._spaces:
             produce = partial(self._produce_runs, user)
             self._spaces[user] = UserSpace(
-                self._backend, user, self._settings, self._budgets, produce, self._tracer
+                *(self._backend, user, self._settings, self._budgets),
+                *(produce, self._tracer, self._limiters),
             )
         self._entered[user] = self._entered.get(user, 0) + 1
         try:
