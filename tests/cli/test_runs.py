@@ -6,6 +6,7 @@ import json
 import sqlite3
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -161,6 +162,19 @@ def test_follow_gives_events_with_cursors_and_continues_after_one(bank: Bank) ->
     assert "".join(texts) == "two three"
     whole = invoke("runs", "follow", identity, "--json").json
     assert (whole["text"], whole["stop_reason"]) == ("one two three", "finished")
+
+
+def test_follow_says_where_events_were_deleted(bank: Bank, home: Path) -> None:
+    identity = bank.start("talk")
+    invoke("runs", "follow", identity)
+    with closing(sqlite3.connect(home / "server" / "runs.sqlite")) as database, database:
+        database.execute("delete from events")
+    followed = invoke("runs", "follow", identity)
+    assert (followed.status, followed.output) == (0, "")
+    assert "note: its events were deleted; the reply is in: vibe-llms runs show" in followed.errors
+    assert "one two three" in invoke("runs", "show", identity).output
+    (line,) = invoke("runs", "follow", identity, "--jsonl").output.splitlines()
+    assert json.loads(line)["event"] == "expired"
 
 
 def test_a_failed_run_has_the_status_of_its_error(bank: Bank) -> None:

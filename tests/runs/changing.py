@@ -37,3 +37,24 @@ def produce(name: str, _: EnsembleConfiguration) -> FunctionEnsemble:
 
 
 register("changing", produce)
+
+
+class Program(FunctionEnsemble):
+    """Tools of a program outside, which forgets what it knew when it starts again."""
+
+    origin = "program"
+    details: Mapping[str, str] = {}
+
+
+def produce_program(name: str, _: EnsembleConfiguration) -> Program:
+    """A program with one tool."""
+    program = Program(name)
+
+    @program.register(approval="allow", outside=True)
+    def compute() -> str:
+        return "x = 3"
+
+    return program
+
+
+register("program", produce_program)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,22 @@ from tests.runs.test_runs import Rig, follow, wait_for
 from vibe_llms import Decision, Session, Turn, open_session
 from vibe_llms.hooks import HookRequest
 from vibe_llms.memory.hook import MemoryHook
-from vibe_llms.messages.canisters import ResultCanister, StopReason, role_of
-from vibe_llms.runs import ApprovalRequested, CallEnded, CallStarted, MessageDelta, Run
+from vibe_llms.messages.canisters import (
+    ResultCanister,
+    StopReason,
+    SupervisorCanister,
+    role_of,
+)
+from vibe_llms.providers.scripted.client import ScriptedModel
+from vibe_llms.runs import (
+    ApprovalRequested,
+    CallEnded,
+    CallStarted,
+    MessageDelta,
+    Run,
+    RunEnded,
+)
+from vibe_llms.runs.events import encode_event
 from vibe_llms.runs.interfaces import Lease
 
 FETCH = """
@@ -173,3 +187,65 @@ async def test_a_run_that_ends_at_a_limit_says_so_to_every_process(tmp_path: Pat
     async with open_session(home=tmp_path, configuration=settings, invokers=[look]) as session:
         found = await session.access_run(run.identity)
         assert (await found.result()).stop_reason == StopReason.LIMIT
+
+
+LOST = "What the tools of program had in memory before"
+
+
+@pytest.mark.parametrize("used", [True, False])
+async def test_the_model_is_told_what_programs_may_have_lost_while_a_run_waited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, used: bool
+) -> None:
+    called = '{ invocation = "program/compute", arguments = {} },' if used else ""
+    gate = '{ invocation = "changing/gate", arguments = {} }'
+    (tmp_path / "wait.toml").write_text(
+        f"[[replies]]\nparts = [{called} {gate}]\n"
+        f"[[replies]]\nparts = [{gate.replace('gate', 'fetch')}]\n"
+        '[[replies]]\nparts = [{ text = "Done." }]\n'
+    )
+    settings = {
+        "storage": {"durability": "fast"},
+        "providers": {"scripted": {"scripts": {"wait": str(tmp_path / "wait.toml")}}},
+        "ensembles": {
+            "changing": {"module": "tests.runs.changing"},
+            "program": {"module": "tests.runs.changing", "pin-tools": False},
+        },
+    }
+    told: list[bool] = []
+    converse = ScriptedModel.converse
+
+    async def watch(self: ScriptedModel, canisters: Sequence[Any], *rest: Any) -> Any:
+        said = [one.text for one in canisters if isinstance(one, SupervisorCanister)]
+        told.append(any(LOST in text for text in said))
+        return await converse(self, canisters, *rest)
+
+    monkeypatch.setattr(ScriptedModel, "converse", watch)
+    async with open_session(home=tmp_path, configuration=settings) as session:
+        conversation = await session.begin("scripted/wait", ensembles=["changing", "program"])
+        run = await session.start(conversation, "Go on.")
+        _, asked = await wait_for(run, ApprovalRequested)
+    async with open_session(home=tmp_path, configuration=settings) as session:
+        found = await session.access_run(run.identity)
+        await found.decide(asked.invocation, Decision.ALLOW)
+        assert (await found.result()).text == "Done."
+        stored = (await session.archive.restore(run.record.conversation)).canisters
+    assert told == [False, used, used]
+    assert not any(isinstance(one, SupervisorCanister) for one in stored)
+
+
+async def test_a_run_that_a_fault_ends_says_so_to_followers(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    session = await rig.open()
+    monkeypatch.setattr(ScriptedModel, "converse", fail)
+    run = await rig.start(session, "talk")
+    events = await follow(run)
+    assert events[-1][1] == RunEnded("failed", "RuntimeError: a bug")
+    assert await follow(run, events[-1][0]) == []
+    assert (await session.access_runs().store.read_events("local", run.identity))[-1] == (
+        events[-1][0],
+        encode_event(events[-1][1]),
+    )

@@ -43,6 +43,7 @@ from vibe_llms.runs import (
     RunContinued,
     RunEnded,
     RunEvent,
+    RunExpired,
     RunStatus,
 )
 from vibe_llms.runs.events import first_cursor
@@ -189,16 +190,16 @@ async def test_every_cursor_gives_the_rest_exactly_once_live_and_replayed(rig: R
     assert await follow(run, last) == []
 
 
-async def test_a_run_whose_events_were_deleted_says_only_how_it_ended(rig: Rig) -> None:
+async def test_a_run_whose_events_were_deleted_says_once_how_it_ended(rig: Rig) -> None:
     session = await rig.open()
     run = await rig.start(session, "talk")
-    await run.result()
+    (began, _), *_ = await follow(run)
     runs = session.access_runs()
     store = SqliteRunStore(rig.home / "server" / "runs.sqlite", events_days=0)
     await store.create(msgspec.structs.replace(run.record, identity="another"))
     await store.close()
-    ((cursor, event),) = await follow(await runs.access(run.identity))
-    assert event == RunEnded("completed")
+    ((cursor, event),) = await follow(await runs.access(run.identity), began)
+    assert event == RunExpired("completed")
     assert await follow(run, cursor) == []
 
 

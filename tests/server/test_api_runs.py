@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
 from collections.abc import AsyncIterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -339,6 +341,25 @@ async def test_a_wrong_order_begins_nothing(
         assert (await http.post("/api/runs", json=order)).status_code == status
         assert (await http.get("/api/runs")).json() == {"runs": [], "has_more": False}
         assert (await http.get("/api/conversations")).json()["conversations"] == []
+
+
+async def test_events_that_were_deleted_are_answered_with_the_final_state(
+    served: Served, home: Path
+) -> None:
+    run, _ = await begin(served)
+    async with served.http() as http:
+        await http.post(f"/api/runs/{run}/cancel")
+    (first, _), *_, (last, _) = await read_events(served, run)
+    with closing(sqlite3.connect(home / "server" / "runs.sqlite")) as database, database:
+        database.execute("delete from events")
+    ((cursor, event),) = await read_events(served, run, **{"Last-Event-ID": str(first)})
+    assert cursor > last
+    assert event == {"event": "expired", "status": "cancelled"}
+    assert await read_events(served, run, **{"Last-Event-ID": str(cursor)}) == []
+    async with served.http() as http:
+        ended = await http.get(f"/v1/responses/resp_{run}?stream=true&starting_after={first * 16}")
+    names = [line for line in ended.text.splitlines() if line.startswith("event: ")]
+    assert names == ["event: response.incomplete"]
 
 
 async def test_budgets_are_those_of_the_user(home: Path) -> None:

@@ -25,6 +25,7 @@ from vibe_llms.runs.events import (
     ConversationChanged,
     RunContinued,
     RunEvent,
+    RunExpired,
     encode_event,
 )
 from vibe_llms.runs.replay import Replay
@@ -84,6 +85,9 @@ def _describe_move(event: RunEvent, shown: Collection[str]) -> Event | None:
         case ConversationChanged(conversation=conversation):
             text = f"the run continues in the conversation {conversation}, a fork"
             return NoticeEvent(notice=Notice("fork", text))
+        case RunExpired():
+            text = "its events were deleted; the reply is in: vibe-llms runs show"
+            return NoticeEvent(notice=Notice("run", text))
     return None
 
 

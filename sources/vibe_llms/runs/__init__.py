@@ -14,6 +14,7 @@ from vibe_llms.runs.events import (
     RunContinued,
     RunEnded,
     RunEvent,
+    RunExpired,
     RunNotice,
 )
 from vibe_llms.runs.interfaces import CallApproval, RunQuestion, RunRecord, RunStatus, RunStore
@@ -35,6 +36,7 @@ __all__ = [
     "RunContinued",
     "RunEnded",
     "RunEvent",
+    "RunExpired",
     "RunNotice",
     "RunQuestion",
     "RunRecord",

@@ -131,6 +131,16 @@ class RunEnded(_RunEvent, frozen=True, tag="ended"):
     retry_after: float | None = None
 
 
+class RunExpired(_RunEvent, frozen=True, tag="expired"):
+    """The only event of a run that ended so long ago that its events were deleted: how it ended.
+
+    `status` is a `RunStatus`, `error` says why it failed. Its messages are in the history.
+    """
+
+    status: str
+    error: str = ""
+
+
 RunEvent: TypeAlias = (
     MessageStarted
     | MessageDelta
@@ -145,6 +155,7 @@ RunEvent: TypeAlias = (
     | RunContinued
     | ConversationChanged
     | RunEnded
+    | RunExpired
 )
 
 _ENCODER = msgspec.json.Encoder()

@@ -36,6 +36,8 @@ from vibe_llms.runs.events import (
     RunEnded,
     RunEvent,
     decode_event,
+    encode_event,
+    first_cursor,
 )
 from vibe_llms.runs.interfaces import (
     CallApproval,
@@ -47,7 +49,7 @@ from vibe_llms.runs.interfaces import (
     read_lines,
 )
 from vibe_llms.runs.recorder import RunRecorder
-from vibe_llms.runs.takeover import find_end, find_missing, find_open
+from vibe_llms.runs.takeover import describe_loss, find_end, find_missing, find_open
 
 T = TypeVar("T")
 
@@ -205,8 +207,11 @@ class RunJob:
         self.recorder.drop()
         with suppress(StorageError):
             text = redact(f"{type(error).__name__}: {error}")
+            ended = encode_event(RunEnded(RunStatus.FAILED, text))
+            # After all that is recorded, whatever that is.
+            events = [(first_cursor(self.lease.epoch + 1), ended)]
             await self._store.finish(
-                self.lease, RunStatus.FAILED, error=text, kind=type(error).__name__
+                self.lease, RunStatus.FAILED, events, error=text, kind=type(error).__name__
             )
 
     async def _guard(self, work: Awaitable[T]) -> T:
@@ -262,9 +267,12 @@ class RunJob:
         if self._cancelled or run.cancelling:
             return StopReason.INTERRUPTED
         self._check()
+        instructions = [*run.recipe.instructions]
+        if self.resumed:
+            instructions += describe_loss(history, conversation.settings.toolbox.ensembles)
         self._turn = conversation.begin_recorded(
             prompt,
-            instructions=[*map(SupervisorCanister.from_text, run.recipe.instructions)],
+            instructions=[*map(SupervisorCanister.from_text, instructions)],
             controls=run.recipe.produce_controls(),
             form=run.recipe.produce_form(),
             event_handler=self.recorder,

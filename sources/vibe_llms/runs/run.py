@@ -12,6 +12,7 @@ from vibe_llms.messages.canisters import InvocationCanister, T, Turn
 from vibe_llms.runs.events import (
     RunEnded,
     RunEvent,
+    RunExpired,
     cut,
     decode_event,
     encode_event,
@@ -67,7 +68,8 @@ class Run(Generic[T]):
         """The events after a cursor, each with its own cursor, until the run ends.
 
         It can be called at any time, also after the end. A follower that continues with the cursor
-        of the last event that arrived gets every later one once.
+        of the last event that arrived gets every later one once. If they were deleted, some days
+        after the end, it gets `RunExpired` in their place.
         """
         while True:
             recorder = self._worker.access_recorder(self.identity)
@@ -99,15 +101,12 @@ class Run(Generic[T]):
         return [*cut([(cursor, decode_event(data)) for cursor, data in found], after)]
 
     async def _find_end(self, after: int) -> Sequence[tuple[int, RunEvent]]:
-        """The last event of a run that has ended, if a follower that has the rest has not seen it.
-
-        It is not recorded if the run ended by a fault, or its events were deleted some days later.
-        """
+        """The event in place of those that were deleted, unless a follower has seen the end."""
         record, end = self._record, first_cursor(self._record.epoch + 1)
         seen = [event for cursor, event in await self._read(after - 1) if cursor == after]
         if after >= end or any(isinstance(event, RunEnded) for event in seen):
             return ()
-        return [(end, RunEnded(record.status, record.error))]
+        return [(end, RunExpired(record.status, record.error))]
 
     async def survey_events(self) -> Sequence[RunEvent]:
         """The events that are recorded by now."""

@@ -1,10 +1,11 @@
-"""What a worker tells the followers of a run that another worker left: where it starts again."""
+"""What followers and the model are told where a worker continues a run: what starts again."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from vibe_llms.conversations.corrections import describe_correction, is_correction
+from vibe_llms.ensembles.interfaces import Ensemble, OutsideEnsemble
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
@@ -58,6 +59,18 @@ def find_end(history: Sequence[Canister], prompt: Sequence[Canister]) -> str:
     """The last message of a run that other messages follow; empty if it is the last of all."""
     own = find_own(history, prompt)
     return own[-1].identity if own and own[-1] is not history[-1] else ""
+
+
+def describe_loss(history: Sequence[Canister], ensembles: Iterable[Ensemble]) -> Iterator[str]:
+    """What the model has to know of the programs that its calls have used: they may be new ones."""
+    programs = {one.name for one in ensembles if isinstance(one, OutsideEnsemble)}
+    calls = [one.name.partition("/")[0] for one in history if isinstance(one, InvocationCanister)]
+    if used := sorted(programs.intersection(calls)):
+        yield (
+            f"This turn was interrupted and continues now. What the tools of {', '.join(used)} had "
+            "in memory before, such as variables, open files and connections, may be lost. Check "
+            "it before you rely on it."
+        )
 
 
 def find_open(events: Sequence[RunEvent], stored: Collection[str]) -> str:

@@ -135,7 +135,8 @@ async def show_run(_: ServerCore, exchange: Exchange, space: UserSpace) -> None:
 async def follow_run(_: ServerCore, exchange: Exchange, space: UserSpace) -> None:
     """Send the events of a run as they come, after a cursor; the last one is `ended`.
 
-    The identity of each event is its cursor. `Last-Event-ID` counts rather than `after`.
+    The identity of each event is its cursor. `Last-Event-ID` counts rather than `after`. Some days
+    after the end, `expired` is the only event.
     """
     run = await _access(space, exchange.argument)
     last = exchange.headers.get(b"last-event-id", b"").decode("latin-1")

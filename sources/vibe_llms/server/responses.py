@@ -29,6 +29,7 @@ from vibe_llms.runs.events import (
     AnswerRequested,
     ApprovalRequested,
     RunEnded,
+    RunExpired,
     first_cursor,
     measure,
 )
@@ -355,7 +356,7 @@ async def _write_events(run: Run, after: int) -> AsyncGenerator[bytes, None]:
     begun = ResponseState(identity=run.identity, model=origin.model, created=run.record.created)
     yield writer.begin(describe_response(origin.request, begun))
     async for cursor, event in run.events():
-        if isinstance(event, RunEnded):
+        if isinstance(event, RunEnded | RunExpired):
             yield writer.end(cursor, await _describe(run)) + DONE
         elif written := writer.write(cursor, event):
             yield written
