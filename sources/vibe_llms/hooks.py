@@ -75,6 +75,12 @@ class TurnHook:
         """
         return HookContext()
 
+    async def note_turn(self, request: HookRequest, turn: Turn) -> None:
+        """Write down, if need be, what `after_turn` will do, so that it survives this process.
+
+        The end of the turn waits for it, at most `before_seconds`; a run has not ended before.
+        """
+
     def after_turn(self, request: HookRequest, turn: Turn) -> Work | None:
         """The work to do after the turn, if any; it runs in the background.
 
@@ -231,6 +237,10 @@ class HookRunner:
         contexts = await asyncio.gather(*(self._ask(hook, request) for hook in hooks))
         return [context for context in contexts if context is not None and context.canisters]
 
+    async def note_turn(self, hooks: Sequence[TurnHook], request: HookRequest, turn: Turn) -> None:
+        """Let hooks write down what they will do; one that fails or is too slow gives a notice."""
+        await asyncio.gather(*(self._note(hook, request, turn) for hook in hooks))
+
     def after_turn(self, hooks: Sequence[TurnHook], request: HookRequest, turn: Turn) -> None:
         """Queue the work that hooks have on a turn that has ended."""
         for hook in hooks:
@@ -272,6 +282,13 @@ class HookRunner:
             text = f"{hook.name} took longer than {seconds:g} s; this turn continues without it"
             request.notify(Notice("hook", text))
         return None
+
+    async def _note(self, hook: TurnHook, request: HookRequest, turn: Turn) -> None:
+        if type(hook).note_turn is TurnHook.note_turn:
+            return
+        with _guard(hook, "could not note this turn", request.notify):
+            async with asyncio.timeout(hook.before_seconds):
+                await hook.note_turn(request, turn)
 
     async def _wait(self, task: asyncio.Future[Any], seconds: float) -> bool:
         """Wait for a hook's context; whether it has come in time."""

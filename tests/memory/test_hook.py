@@ -17,6 +17,7 @@ from msgspec import Struct
 from tests.fakes.askers import ScriptedAsker, names_repeats
 from tests.fakes.loading import SlowEmbedder, loads
 from tests.fakes.models import LONG, model_of, says
+from tests.fakes.postgres import temporary_database
 from vibe_llms import synchronous
 from vibe_llms.asking import ModelAsker
 from vibe_llms.configuration import LOCAL, load_configuration
@@ -30,6 +31,7 @@ from vibe_llms.memory.deduplication import Deduplication
 from vibe_llms.memory.entries import Role, Scope
 from vibe_llms.memory.hook import MemoryHook, produce_hook
 from vibe_llms.memory.journal import Journal
+from vibe_llms.memory.postgres_journal import PostgresJournal
 from vibe_llms.memory.settings import MemorySettings
 from vibe_llms.messages.canisters import (
     AssistantCanister,
@@ -41,6 +43,8 @@ from vibe_llms.messages.canisters import (
 from vibe_llms.providers.provider_pool import Providers
 from vibe_llms.session import Session, open_session
 from vibe_llms.storage.backends import open_backend
+from vibe_llms.storage.postgres.blocking import BlockingDatabase
+from vibe_llms.storage.postgres.settings import PostgresSettings
 from vibe_llms.testing import Part, ScriptedModel, ScriptedReply, scripted_model
 
 ME = Scope.of_user("me")
@@ -363,10 +367,12 @@ class Taker:
     def __init__(self, *, failing: int = 0) -> None:
         self.taken: list[list[str]] = []
         self.gate = asyncio.Event()
+        self.begun = asyncio.Event()
         self.failing = failing
         self.asker = ScriptedAsker()
 
     async def take_in(self, canisters: Sequence[Canister], *, conversation: str) -> Report:
+        self.begun.set()
         await self.gate.wait()
         self.taken.append([one.text for one in canisters if isinstance(one, UserCanister)])
         self.failing -= 1
@@ -374,7 +380,13 @@ class Taker:
 
 
 def hook(
-    session: Session, home: Path, taker: Taker, *, restore: Any = None, load: Any = None
+    session: Session,
+    home: Path,
+    taker: Taker,
+    *,
+    restore: Any = None,
+    load: Any = None,
+    journal: Any = None,
 ) -> MemoryHook:
     async def produce(_: object) -> Taker:
         return taker
@@ -385,7 +397,7 @@ def hook(
     return MemoryHook(
         Memory(home / "memory", durable=False),
         MemorySettings(),
-        journal=home / "ingestion",
+        journal=journal or Journal(home / "ingestion"),
         produce_taker=produce,
         host=HookHost(
             backend=open_backend(session.configuration),
@@ -397,6 +409,35 @@ def hook(
             notify=lambda notice: session.event_handler(NoticeEvent(notice=notice)),
         ),
     )
+
+
+async def test_a_turn_of_another_server_is_remembered_by_the_one_that_works(home: Path) -> None:
+    with temporary_database() as place:
+        database = BlockingDatabase(PostgresSettings(dsn=place.dsn))
+        async with open_session(home=home, configuration=FAST) as session:
+            takers = Taker(), Taker()
+            one, other = (
+                hook(session, home, taker, journal=PostgresJournal(database, "ada"))
+                for taker in takers
+            )
+            first = await session.begin(model(), hooks=[one])
+            await first.converse("One")
+            await takers[0].begun.wait()
+            second = await session.begin(model(), hooks=[other])
+            await second.converse("Two")
+            # It is noted when the turn ends, and the other server has the lease.
+            assert len(PostgresJournal(database, "ada").survey()) == 2
+            takers[0].gate.set()
+            takers[1].gate.set()
+            await session.background.wait()
+            assert (takers[0].taken, takers[1].taken) == ([["One"], ["Two"]], [])
+            await second.converse("Three")
+            await session.background.wait()
+            assert takers[1].taken == [["Three"]]
+            assert PostgresJournal(database, "ada").survey() == []
+            await one.close()
+            await other.close()
+        database.close()
 
 
 async def test_cancelled_work_is_done_by_the_next_session(home: Path) -> None:

@@ -15,7 +15,8 @@ import pytest
 from tests.faults.calls import SystemCalls
 from vibe_llms.exceptions import StorageError
 from vibe_llms.memory import journal as journals
-from vibe_llms.memory.journal import MOST_ATTEMPTS, Journal, Ticket, Worker
+from vibe_llms.memory.journal import Journal
+from vibe_llms.memory.tickets import MOST_ATTEMPTS, Ticket, Worker
 
 
 def ticket(name: str = "one", user: str = "me") -> Ticket:
@@ -57,9 +58,9 @@ def test_what_was_not_settled_is_taken_up_once(tmp_path: Path) -> None:
 
 def test_a_ticket_of_a_running_process_is_not_taken_over(tmp_path: Path) -> None:
     first, second = Journal(tmp_path), Journal(tmp_path)
-    path = first.enter(ticket())
+    identity = first.enter(ticket())
     assert names(second) == []
-    assert path.exists()
+    assert [one.identity for one in second.survey()] == [identity]
 
 
 def test_a_lock_that_excludes_no_one_is_detected(
@@ -111,7 +112,8 @@ def test_where_nothing_can_be_written_it_says_so(tmp_path: Path) -> None:
 _DIES = """
 import os, signal, sys
 from pathlib import Path
-from vibe_llms.memory.journal import MOST_ATTEMPTS, Journal, Ticket, Worker
+from vibe_llms.memory.journal import Journal
+from vibe_llms.memory.tickets import MOST_ATTEMPTS, Ticket, Worker
 journal = Journal(Path(sys.argv[1]))
 for number in range(3):
     journal.enter(Ticket("me", str(number), ()))
@@ -137,7 +139,7 @@ def test_all_tickets_are_surveyed_and_stay_whose_they_are(tmp_path: Path) -> Non
         ("one", False),
         ("two", True),
     ]
-    assert all(one.path.exists() for one in found)
+    assert all([*tmp_path.glob(f"*/{one.identity}.json")] for one in found)
     assert names(Journal(tmp_path)) == ["one"]
 
 
@@ -179,11 +181,11 @@ def test_a_worker_that_has_died_is_none(tmp_path: Path) -> None:
 def test_what_has_failed_is_taken_over_only_by_who_wants_it(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
     journal.enter(Ticket("me", "failed", ("a",), MOST_ATTEMPTS, failure="no network"))
-    path = journal.enter(ticket("known"))
+    known = journal.enter(ticket("known"))
     journal.enter(ticket("new"))
     journal.close()
     journal = Journal(tmp_path)
-    taken = journal.take_over("me", known=[path.name])
+    taken = journal.take_over("me", known=[known])
     assert [one.conversation for _, one in taken] == ["new"]
     taken = journal.take_over("me", failed=True)
     assert [one.conversation for _, one in taken] == ["failed", "known"]
@@ -214,7 +216,8 @@ def test_a_durable_ticket_is_synchronised(tmp_path: Path, monkeypatch: pytest.Mo
     synchronised: list[str] = []
     for name in ("fsync", "fdatasync"):
         monkeypatch.setattr(os, name, lambda number: synchronised.append(name_of(number)))
-    path = Journal(tmp_path / "journal", durable=True).enter(ticket())
+    identity = Journal(tmp_path / "journal", durable=True).enter(ticket())
+    (path,) = tmp_path.glob(f"journal/*/{identity}.json")
     assert [*dict.fromkeys(synchronised)][:2] == [str(tmp_path / "journal"), str(tmp_path)]
     assert str(path.parent) == synchronised[-1]
     assert any(path.name in one for one in synchronised)

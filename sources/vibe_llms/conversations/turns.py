@@ -164,7 +164,7 @@ class TurnRun:
             raise
         finally:
             if reason != StopReason.SUSPENDED and not (self._record and self._record.lost):
-                self._conclude(reason, withdrawn=withdrawn)
+                await self._conclude(reason, withdrawn=withdrawn)
         return self.result(reason)
 
     def suspend(self) -> bool:
@@ -181,10 +181,10 @@ class TurnRun:
         """What a run needs to continue the turn."""
         return Handover(self._request, self._taint(self._added))
 
-    def _conclude(self, reason: str, *, withdrawn: bool) -> None:
+    async def _conclude(self, reason: str, *, withdrawn: bool) -> None:
         try:
             if self._added and not withdrawn:
-                self._run_hooks_after(reason)
+                await self._run_hooks_after(reason)
         finally:
             turn, conversation = self.result(reason), self._history.identity
             self._dispatcher(TurnEndedEvent(turn=turn, reason=reason, conversation=conversation))
@@ -288,10 +288,13 @@ class TurnRun:
         self._state = replace(self._state, vouched=vouched)
         return said
 
-    def _run_hooks_after(self, reason: str) -> None:
+    async def _run_hooks_after(self, reason: str) -> None:
         if hooks := self._settings.hooks:
             turn, runner = self.result(reason), self._settings.services.hook_runner
-            runner.after_turn(hooks, self._describe(), turn)
+            try:
+                await runner.note_turn(hooks, self._describe(), turn)
+            finally:
+                runner.after_turn(hooks, self._describe(), turn)
 
     def _describe(self) -> HookRequest:
         """The turn for hooks; its conversation may have continued in a fork since it began."""

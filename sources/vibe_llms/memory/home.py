@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from vibe_llms.configuration import Configuration
 from vibe_llms.memory.files import MemoryFiles
+from vibe_llms.memory.journal import Journal
 from vibe_llms.storage.backends import Backend
 
 
@@ -19,6 +20,15 @@ class HomeStores:
             lock_seconds=storage.lock_seconds,
             durable=storage.durability == "safe",
         )
+
+    def open_journal(self, user: str, configuration: Configuration) -> Journal:
+        """The tickets below the places of a configuration."""
+        del user
+        durable = configuration.storage.durability == "safe"
+        return Journal(configuration.places.state / "ingestion", durable=durable)
+
+    def close(self) -> None:
+        """Nothing is open."""
 
 
 def produce_store(backend: Backend) -> HomeStores:

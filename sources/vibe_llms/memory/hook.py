@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
+from functools import partial
 from typing import Protocol, TypeAlias
 
 import msgspec
@@ -18,12 +19,14 @@ from vibe_llms.memory.core import Memory
 from vibe_llms.memory.deduplication import Deduplication
 from vibe_llms.memory.entries import Entry, Role, Scope
 from vibe_llms.memory.ingestion import Ingestion
-from vibe_llms.memory.journal import Journal, Ticket
+from vibe_llms.memory.interfaces import MemoryStores
 from vibe_llms.memory.recall import Asked, question_of, recall, write_down
 from vibe_llms.memory.settings import MemorySettings, produce_memory, read_memory_settings
+from vibe_llms.memory.tickets import Ticket, TicketJournal
 from vibe_llms.messages.canisters import AssistantCanister, Canister, StopReason, Turn, UserCanister
 from vibe_llms.messages.contents import Reference, TextualContent
 from vibe_llms.providers.interfaces import Loader, Model
+from vibe_llms.storage.backends import produce_part
 from vibe_llms.tracing import Span
 
 
@@ -75,10 +78,9 @@ class MemoryHook(TurnHook):
         memory: Memory,
         settings: MemorySettings,
         *,
-        journal: Path,
+        journal: TicketJournal,
         produce_taker: TakerFactory,
         host: HookHost,
-        durable: bool = True,
     ) -> None:
         self.memory = memory
         self.settings = settings
@@ -88,16 +90,17 @@ class MemoryHook(TurnHook):
         self.user = Scope.of_user(settings.user)
         #: Those of the last turns; a session may last for months.
         self.reports: deque[Report] = deque(maxlen=_MOST_REPORTS)
-        self._journal = Journal(journal, durable=durable)
+        self._journal = journal
+        #: The tickets of turns that have just ended, by the first canister of each.
+        self._noted: dict[str, str] = {}
         self._produce_taker = produce_taker
         self._host = host
-        self._inherited = False
+        #: Tickets that were tried here; what failed waits for another session.
+        self._tried: set[str] = set()
         #: What asked the model last that answered.
         self._asker: Asker | None = None
         # The journal keeps what does not fit, for another session.
-        self._deferred: deque[tuple[Path, Ticket, Sequence[Canister]]] = deque(
-            maxlen=_MOST_DEFERRED
-        )
+        self._deferred: deque[tuple[str, Ticket, Sequence[Canister]]] = deque(maxlen=_MOST_DEFERRED)
 
     async def before_turn(self, request: HookRequest) -> HookContext:
         """What is recalled, as one document; nothing if nothing fits.
@@ -127,6 +130,12 @@ class MemoryHook(TurnHook):
             span.count(len(found))
         return found
 
+    async def note_turn(self, request: HookRequest, turn: Turn) -> None:
+        """Enter the turn in the journal, if it is to be remembered."""
+        if (ticket := self._produce_ticket(request, turn)) is not None:
+            identity = await asyncio.to_thread(self._journal.enter, ticket)
+            self._noted[ticket.canisters[0]] = identity
+
     def after_turn(self, request: HookRequest, turn: Turn) -> Work | None:
         """Remember the turn, however it ended, if the conversation is kept.
 
@@ -134,23 +143,30 @@ class MemoryHook(TurnHook):
         session.
         """
         said = choose(turn)
-        if not request.kept or not said:
+        ticket = self._produce_ticket(request, turn)
+        if ticket is None:
             return None
-        identities = tuple(canister.identity for canister in said)
-        ticket = Ticket(
-            self.settings.user,
-            request.conversation,
-            identities,
-            model=f"{request.model.provider}/{request.model.name}",
-            entered=datetime.now(UTC),
-        )
-        path = self._journal.enter(ticket)
+        identity = self._noted.pop(ticket.canisters[0], "")
         if turn.stop_reason == StopReason.FAILED:
-            self._deferred.append((path, ticket, said))
+            if identity:
+                self._deferred.append((identity, ticket, said))
             return None
         # It begins later, but lies within the turn that ends now.
         span = self._host.tracer.work("upsert_memory", conversation=request.conversation)
-        return self._work(request.model, said, ticket, path, span)
+        return self._work(request.model, said, ticket, identity, span)
+
+    def _produce_ticket(self, request: HookRequest, turn: Turn) -> Ticket | None:
+        """What is to be remembered of a turn; `None` for nothing."""
+        said = choose(turn)
+        if not request.kept or not said:
+            return None
+        return Ticket(
+            self.settings.user,
+            request.conversation,
+            tuple(canister.identity for canister in said),
+            model=f"{request.model.provider}/{request.model.name}",
+            entered=datetime.now(UTC),
+        )
 
     async def catch_up(
         self, *, known: Collection[str] = (), failed: bool = False
@@ -161,37 +177,46 @@ class MemoryHook(TurnHook):
         names are `known` are left out, and so are failed ones, unless `failed` is set.
         """
         tried, count = set(known), 0
-        while left := self._journal.take_over(self.settings.user, known=tried, failed=failed):
-            for path, ticket in left:
-                tried.add(path.name)
-                count += await self._take_up_one(None, path, ticket)
+        take_over = partial(self._journal.take_over, self.settings.user, failed=failed)
+        while left := await asyncio.to_thread(take_over, known=tried):
+            for identity, ticket in left:
+                tried.add(identity)
+                count += await self._take_up_one(None, identity, ticket)
         if count:
             await self._deduplicate()
         return count, tried
 
     async def close(self) -> None:
         """Keep the index; what is still to be remembered waits for another session."""
-        self._journal.close()
-        await self.memory.close()
+        try:
+            await asyncio.to_thread(self._journal.close)
+        finally:
+            await self.memory.close()
 
     async def _work(
-        self, model: Model, said: Sequence[Canister], ticket: Ticket, path: Path, span: Span
+        self, model: Model, said: Sequence[Canister], ticket: Ticket, identity: str, span: Span
     ) -> None:
         with span:
-            await self._learn(model, said, ticket, path)
+            if not identity:
+                # It could not be noted before.
+                identity = await asyncio.to_thread(self._journal.enter, ticket)
+            await self._learn(model, said, ticket, identity)
 
     async def _learn(
-        self, model: Model, said: Sequence[Canister], ticket: Ticket, path: Path
+        self, model: Model, said: Sequence[Canister], ticket: Ticket, identity: str
     ) -> None:
+        if not await asyncio.to_thread(self._journal.begin):
+            # The process that remembers for this user takes it over.
+            return
         taker = await self._produce_taker(model)
-        if not self._inherited:
-            self._inherited = True
-            await self._take_up(taker)
+        await self._take_up(taker, identity)
         while self._deferred:
             before, other, words = self._deferred.popleft()
             await self._take_in(taker, words, other, before)
-        await self._take_in(taker, said, ticket, path)
+        await self._take_in(taker, said, ticket, identity)
         await self._deduplicate()
+        while not await asyncio.to_thread(self._journal.end, known=self._tried):
+            await self._take_up(taker, identity)
 
     async def _deduplicate(self) -> None:
         """Merge the user's repeated facts, if that is due."""
@@ -215,16 +240,21 @@ class MemoryHook(TurnHook):
     def _notify(self, text: str) -> None:
         self._host.notify(Notice("memory", text))
 
-    async def _take_up(self, taker: Taker) -> None:
-        """Remember what other processes of this user have left undone."""
+    async def _take_up(self, taker: Taker, own: str) -> None:
+        """Remember what others have left undone, as far as it came before an own ticket."""
         count = 0
-        for path, ticket in self._journal.take_over(self.settings.user):
-            count += await self._take_up_one(taker, path, ticket)
+        known = {*self._tried, *(identity for identity, _, _ in self._deferred)}
+        take_over = partial(self._journal.take_over, self.settings.user, known=known)
+        for identity, ticket in await asyncio.to_thread(take_over):
+            if identity == own:
+                break
+            self._tried.add(identity)
+            count += await self._take_up_one(taker, identity, ticket)
         if count:
             turns = "a turn" if count == 1 else f"{count} turns"
             self._notify(f"memory now remembers what an earlier session left: {turns}")
 
-    async def _take_up_one(self, present: Taker | None, path: Path, ticket: Ticket) -> bool:
+    async def _take_up_one(self, present: Taker | None, identity: str, ticket: Ticket) -> bool:
         """Remember a turn of another process; whether there was one, and it was completed."""
         said: Sequence[Canister] = ()
         try:
@@ -233,12 +263,12 @@ class MemoryHook(TurnHook):
             taker = await self._choose_taker(present, ticket)
         except ConversationNotFound:
             # There is nothing to remember.
-            self._journal.settle(path)
+            await asyncio.to_thread(self._journal.settle, identity)
             return False
         except VibeLlmsError as error:
-            self._put_off(ticket, path, error)
+            await self._put_off(ticket, identity, error)
             return False
-        return await self._take_in(taker, said, ticket, path) and bool(said)
+        return await self._take_in(taker, said, ticket, identity) and bool(said)
 
     async def _choose_taker(self, present: Taker | None, ticket: Ticket) -> Taker:
         """The taker with the model that answered a turn, if it is known here.
@@ -256,39 +286,40 @@ class MemoryHook(TurnHook):
             return present
 
     async def _take_in(
-        self, taker: Taker, said: Sequence[Canister], ticket: Ticket, path: Path
+        self, taker: Taker, said: Sequence[Canister], ticket: Ticket, identity: str
     ) -> bool:
         """Remember a turn; whether that was completed, and need not be tried again."""
         if said:
             try:
                 whole = [await load_texts(canister, self._host.load) for canister in said]
             except VibeLlmsError as error:
-                self._put_off(ticket, path, error)
+                await self._put_off(ticket, identity, error)
                 return False
             with self.memory.grouped():
                 report = await taker.take_in(whole, conversation=ticket.conversation)
             self.reports.append(report)
             if report.failures:
                 self._asker = None
-                self._keep_failed(ticket, path, report.failures[0])
+                await self._keep_failed(ticket, identity, report.failures[0])
                 return False
             self._asker = taker.asker
-        self._journal.settle(path)
+        await asyncio.to_thread(self._journal.settle, identity)
         return True
 
-    def _put_off(self, ticket: Ticket, path: Path, error: VibeLlmsError) -> None:
+    async def _put_off(self, ticket: Ticket, identity: str, error: VibeLlmsError) -> None:
         """Leave a turn that cannot be remembered to another session."""
         after = "will be tried again"
-        if self._keep_failed(ticket, path, str(error)).failed:
+        if (await self._keep_failed(ticket, identity, str(error))).failed:
             after = "will not be tried again; to try: vibe-llms memory ingest"
         self._notify(f"a turn of {ticket.conversation} was not remembered and {after}: {error}")
 
-    def _keep_failed(self, ticket: Ticket, path: Path, failure: str) -> Ticket:
+    async def _keep_failed(self, ticket: Ticket, identity: str, failure: str) -> Ticket:
         """Keep a turn for another attempt."""
+        self._tried.add(identity)
         kept = msgspec.structs.replace(
             ticket, attempts=ticket.attempts + 1, failure=" ".join(failure.split())
         )
-        self._journal.enter(kept, path)
+        await asyncio.to_thread(self._journal.enter, kept, identity)
         return kept
 
 
@@ -329,11 +360,6 @@ async def load_texts(canister: Canister, load: Loader) -> Canister:
     return msgspec.structs.replace(canister, contents=tuple(contents))
 
 
-def journal_folder(configuration: Configuration) -> Path:
-    """The folder of the turns that are still to be remembered."""
-    return configuration.places.state / "ingestion"
-
-
 def produce_hook(configuration: Configuration, host: HookHost) -> MemoryHook:
     """The memory of `[memory]`; nothing is read before it is used."""
     settings = read_memory_settings(configuration)
@@ -349,6 +375,8 @@ def produce_hook(configuration: Configuration, host: HookHost) -> MemoryHook:
         providers=host.providers,
         notify=notify,
     )
+
+    stores: MemoryStores = produce_part(host.backend, "memory")
 
     # This takes seconds, and the first turn is still to come.
     memory.begin_loading()
@@ -370,10 +398,9 @@ def produce_hook(configuration: Configuration, host: HookHost) -> MemoryHook:
     return MemoryHook(
         memory,
         settings,
-        journal=journal_folder(configuration),
+        journal=stores.open_journal(host.user, configuration),
         produce_taker=produce_taker,
         host=host,
-        durable=configuration.storage.durability == "safe",
     )
 
 

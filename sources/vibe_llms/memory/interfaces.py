@@ -18,6 +18,7 @@ from vibe_llms.configuration import Configuration
 from vibe_llms.exceptions import MemoryDamaged
 from vibe_llms.memory.entries import Entry, Scope
 from vibe_llms.memory.places import Difference, FileStat
+from vibe_llms.memory.tickets import TicketJournal
 from vibe_llms.storage.locks import Patience
 
 
@@ -26,6 +27,14 @@ class MemoryStores(Protocol):
 
     def open_store(self, user: str, configuration: Configuration) -> MemoryStore:
         """The memory of a user, whose own files are at the places of the configuration."""
+        ...
+
+    def open_journal(self, user: str, configuration: Configuration) -> TicketJournal:
+        """The turns that are still to be remembered for a user."""
+        ...
+
+    def close(self) -> None:
+        """Close what is open, if the backend is not closed; safe to call twice."""
         ...
 
 

@@ -5,7 +5,7 @@
 
 Each process holds the lock of its folder while it runs. If a folder is not locked, its process has
 ended, and another one takes its turns over. The one worker in the background locks `ingestion`,
-too. Only identities are kept; the archive has the texts.
+too.
 """
 
 from __future__ import annotations
@@ -13,60 +13,21 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
-from msgspec import Struct
 
 from vibe_llms.exceptions import ArchiveLocked, StorageError
 from vibe_llms.files import LARGEST_SETTINGS, read_file
+from vibe_llms.memory.tickets import Left, Ticket, Worker
 from vibe_llms.messages.identities import produce_identity
 from vibe_llms.storage.files import FOLDER, replace_file, storage_errors, synchronise_folder
 from vibe_llms.storage.locks import acquire, locked
 
 _SUFFIX = ".json"
 _WORKER = "worker.json"
-#: The number of automatic attempts; after that, users may ask for another, for some days.
-MOST_ATTEMPTS = 3
-_KEPT = timedelta(days=30)
 _PATIENCE_SECONDS = 1.0
-
-
-class Ticket(Struct, frozen=True):
-    """A turn to remember: whose memory, which conversation, which canisters.
-
-    `model` is the address of the model that answered, `attempts` the number of failed attempts, and
-    `failure` the reason of the last one.
-    """
-
-    user: str
-    conversation: str
-    canisters: tuple[str, ...]
-    attempts: int = 0
-    model: str = ""
-    entered: datetime | None = None
-    failure: str = ""
-
-    @property
-    def failed(self) -> bool:
-        """Whether there are no more automatic attempts."""
-        return self.attempts >= MOST_ATTEMPTS
-
-
-class Left(Struct, frozen=True):
-    """A ticket and its file; `held` by a running process, or left by one that has ended."""
-
-    path: Path
-    ticket: Ticket
-    held: bool
-
-
-class Worker(Struct, frozen=True):
-    """The process that remembers turns in the background, and since when."""
-
-    process: int
-    since: datetime
 
 
 _TICKETS = msgspec.json.Decoder(Ticket)
@@ -85,20 +46,33 @@ class Journal:
         self._own: Path | None = None
         self._lock = -1
 
-    def enter(self, ticket: Ticket, path: Path | None = None) -> Path:
+    def enter(self, ticket: Ticket, identity: str = "") -> str:
         """Keep a ticket until it is settled, in its own file or in that of another.
 
         It survives the end of this process.
         """
-        path = path or self._access_own() / f"{produce_identity()}{_SUFFIX}"
+        name = f"{identity or produce_identity()}{_SUFFIX}"
+        path = self._access_own() / name
         with storage_errors(path):
             replace_file(path, msgspec.json.encode(ticket), durable=self._durable)
-        return path
+        return path.stem
 
-    def settle(self, path: Path) -> None:
-        """Remove a ticket, since its turn is remembered."""
-        with storage_errors(path), suppress(FileNotFoundError):
-            path.unlink()
+    def settle(self, identity: str) -> None:
+        """Remove a ticket, since its turn is remembered, or is not to be."""
+        name = f"{identity}{_SUFFIX}"
+        own = [] if self._own is None else [self._own / name]
+        with storage_errors(self._folder):
+            for path in own if own and own[0].exists() else self._folder.glob(f"*/{name}"):
+                path.unlink(missing_ok=True)
+
+    def begin(self) -> bool:
+        """Nothing is to be waited for: each process works on its own tickets."""
+        return True
+
+    def end(self, *, known: Collection[str] = ()) -> bool:
+        """Nothing came from others."""
+        del known
+        return True
 
     @contextmanager
     def working(self) -> Iterator[bool]:
@@ -130,18 +104,17 @@ class Journal:
 
     def take_over(
         self, user: str, *, known: Collection[str] = (), failed: bool = False
-    ) -> Sequence[tuple[Path, Ticket]]:
+    ) -> Sequence[tuple[str, Ticket]]:
         """Take over a user's turns that ended processes have left.
 
-        Those whose file names are `known` are left out, and so are failed ones, unless `failed` is
-        set.
+        Those that are `known` are left out, and so are failed ones, unless `failed` is set.
         """
 
-        def wants(name: str, ticket: Ticket) -> bool:
-            return ticket.user == user and name not in known and (failed or not ticket.failed)
+        def wants(identity: str, ticket: Ticket) -> bool:
+            return ticket.user == user and identity not in known and (failed or not ticket.failed)
 
         own = self._access_own()
-        taken: list[tuple[Path, Ticket]] = []
+        taken: list[tuple[str, Ticket]] = []
         with storage_errors(self._folder):
             for name in sorted(os.listdir(self._folder)):
                 if name != own.name:
@@ -158,7 +131,7 @@ class Journal:
                     held = _is_held(folder)
                     for path in sorted(folder.iterdir()):
                         with suppress(OSError, ValueError):
-                            found.append(Left(path, _read_ticket(path), held))
+                            found.append(Left(path.stem, _read_ticket(path), held))
         return found
 
     def close(self) -> None:
@@ -197,13 +170,13 @@ def _read_ticket(path: Path) -> Ticket:
 
 def _take_from(
     folder: Path, own: Path, wants: Callable[[str, Ticket], bool]
-) -> Sequence[tuple[Path, Ticket]]:
+) -> Sequence[tuple[str, Ticket]]:
     try:
         lock = os.open(folder, FOLDER)
     except OSError:
         # It is gone, or no folder of ours.
         return ()
-    taken: list[tuple[Path, Ticket]] = []
+    taken: list[tuple[str, Ticket]] = []
     try:
         acquire(lock, folder, 0)
         for name in sorted(os.listdir(folder)):
@@ -215,11 +188,12 @@ def _take_from(
                 # A crash cut it short before it counted as kept.
                 (folder / name).unlink()
                 continue
-            if _is_old(ticket):
+            identity = name.removesuffix(_SUFFIX)
+            if ticket.old:
                 (folder / name).unlink()
-            elif wants(name, ticket):
+            elif wants(identity, ticket):
                 os.rename(folder / name, own / name)
-                taken.append((own / name, ticket))
+                taken.append((identity, ticket))
         os.rmdir(folder)
     except (StorageError, OSError):
         # The process that holds it is running, and does its own work.
@@ -227,10 +201,6 @@ def _take_from(
     finally:
         os.close(lock)
     return taken
-
-
-def _is_old(ticket: Ticket) -> bool:
-    return ticket.entered is not None and datetime.now(UTC) - ticket.entered > _KEPT
 
 
 def _is_held(folder: Path) -> bool:

@@ -20,6 +20,7 @@ import msgspec
 from vibe_llms.exceptions import ArchiveLocked, MemoryDamaged, StorageError
 from vibe_llms.memory.entries import Entry, Scope, decode_entry, encode_entry
 from vibe_llms.memory.places import DELETED, Difference, FileStat, place_of
+from vibe_llms.memory.postgres_journal import PostgresJournal
 from vibe_llms.memory.snapshot import FORMAT
 from vibe_llms.storage.locks import Patience
 
@@ -533,6 +534,15 @@ class PostgresStores:
         """The rows of a user."""
         lock_seconds = configuration.storage.lock_seconds
         return PostgresMemory(self._database, user, lock_seconds=lock_seconds)
+
+    def open_journal(self, user: str, configuration: Configuration) -> PostgresJournal:
+        """The tickets of a user."""
+        del configuration
+        return PostgresJournal(self._database, user)
+
+    def close(self) -> None:
+        """Close the connections that are not in use."""
+        self._database.close()
 
 
 def produce_store(backend: PostgresBackend) -> PostgresStores:

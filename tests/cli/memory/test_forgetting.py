@@ -16,7 +16,8 @@ from vibe_llms.cli import questions
 from vibe_llms.cli.memory import forgetting
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import Role, Scope
-from vibe_llms.memory.journal import Journal, Ticket
+from vibe_llms.memory.journal import Journal
+from vibe_llms.memory.tickets import Ticket
 
 
 def remember(text: str, *options: str) -> str:

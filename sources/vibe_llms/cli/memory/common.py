@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import json
 import os
@@ -29,7 +28,7 @@ from vibe_llms.cli.terminal import (
     write_json,
 )
 from vibe_llms.cli.text import cut
-from vibe_llms.configuration import LOCAL, load_configuration
+from vibe_llms.configuration import LOCAL, Configuration, load_configuration
 from vibe_llms.exceptions import MemoryInvalid, SecretRefused, StorageError
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.descriptions import MemoryEntry
@@ -37,6 +36,7 @@ from vibe_llms.memory.entries import GLOBAL, LARGEST_BYTES, Entry, Scope
 from vibe_llms.memory.interfaces import MemoryStores
 from vibe_llms.memory.recall import SHORT
 from vibe_llms.memory.settings import MemorySettings, produce_memory, read_memory_settings
+from vibe_llms.memory.tickets import TicketJournal
 from vibe_llms.storage.backends import open_backend, produce_part
 
 P = ParamSpec("P")
@@ -82,6 +82,18 @@ def with_memory(
                 await backend.close()
 
     return command
+
+
+@contextmanager
+def opened_journal(configuration: Configuration) -> Iterator[TicketJournal]:
+    """The turns that are still to be remembered for the user."""
+    stores: MemoryStores = produce_part(open_backend(configuration), "memory")
+    journal = stores.open_journal(LOCAL, configuration)
+    try:
+        yield journal
+    finally:
+        journal.close()
+        stores.close()
 
 
 def words_argument(name: str, *, required: bool = True) -> Callable[[Any], Any]:
@@ -163,15 +175,14 @@ def survey_latest(count: int) -> Sequence[Entry]:
     """The latest entries that the user can see, read directly from where they are kept."""
     configuration = load_configuration()
     settings = read_memory_settings(configuration)
-    backend = open_backend(configuration)
-    stores: MemoryStores = produce_part(backend, "memory")
+    stores: MemoryStores = produce_part(open_backend(configuration), "memory")
     store = stores.open_store(LOCAL, configuration)
     entries: list[Entry] = []
     for scope in (scope_of(None, settings), GLOBAL):
         places = sorted(store.scan(scope), reverse=True)[:count]
         found = store.read_many(scope, places)
         entries += (entry for _, entry in found if isinstance(entry, Entry))
-    asyncio.run(backend.close())
+    stores.close()
     entries.sort(key=lambda entry: entry.created, reverse=True)
     return entries[:count]
 

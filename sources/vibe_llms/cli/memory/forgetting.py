@@ -18,6 +18,7 @@ from vibe_llms.cli.memory.common import (
     fit,
     keeping,
     only_scope_option,
+    opened_journal,
     print_json,
     print_note,
     progress,
@@ -34,12 +35,12 @@ from vibe_llms.exceptions import ConversationNotFound, StorageError
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import Entry, Role, Scope
 from vibe_llms.memory.forgetting import Trace, survey_offspring, survey_traces
-from vibe_llms.memory.hook import journal_folder, load_texts
-from vibe_llms.memory.journal import Journal, Left, Ticket
+from vibe_llms.memory.hook import load_texts
 from vibe_llms.memory.purging import Held, describe_held, find_held, find_surrounding, purge
 from vibe_llms.memory.repository import Repository
 from vibe_llms.memory.settings import MemorySettings
 from vibe_llms.memory.text_search import fold
+from vibe_llms.memory.tickets import Left, Ticket
 from vibe_llms.messages.contents import text_of
 from vibe_llms.storage.backends import open_backend
 from vibe_llms.storage.interfaces import Archive
@@ -313,9 +314,11 @@ async def find_pending(
     configuration: Configuration, words: str | None, scopes: Sequence[Scope] | None
 ) -> Sequence[Left]:
     """The turns still to be remembered in these scopes that contain the words, or all of them."""
+    with opened_journal(configuration) as journal:
+        every = journal.survey()
     left = [
         one
-        for one in Journal(journal_folder(configuration)).survey()
+        for one in every
         if scopes is None
         or Scope.of_user(one.ticket.user) in scopes
         or Scope.of_conversation(one.ticket.conversation) in scopes
@@ -333,9 +336,9 @@ async def find_pending(
 
 def drop_pending(configuration: Configuration, pending: Sequence[Left]) -> None:
     """Cancel turns that are still to be remembered, except those that a program is working on."""
-    journal = Journal(journal_folder(configuration))
-    for one in pending:
-        journal.settle(one.path)
+    with opened_journal(configuration) as journal:
+        for one in pending:
+            journal.settle(one.identity)
     held = sum(one.held for one in pending)
     dropped = len(pending) - held
     if dropped:

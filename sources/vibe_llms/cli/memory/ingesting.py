@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Collection, Mapping
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,16 +17,22 @@ import msgspec
 from msgspec import Struct
 
 from vibe_llms.cli.commands import json_option
-from vibe_llms.cli.memory.common import local_time, print_json, print_note, progress
+from vibe_llms.cli.memory.common import (
+    local_time,
+    opened_journal,
+    print_json,
+    print_note,
+    progress,
+)
 from vibe_llms.cli.running import asynchronous
 from vibe_llms.cli.terminal import note, one_line
 from vibe_llms.configuration import Configuration, load_configuration
 from vibe_llms.events import Event, NoticeEvent
 from vibe_llms.exceptions import StorageError
 from vibe_llms.memory.detaching import detach
-from vibe_llms.memory.hook import MemoryHook, journal_folder
-from vibe_llms.memory.journal import Journal
+from vibe_llms.memory.hook import MemoryHook
 from vibe_llms.memory.settings import read_memory_settings
+from vibe_llms.memory.tickets import TicketJournal
 from vibe_llms.session import open_session
 
 _LOG = "ingestion.log"
@@ -103,15 +110,15 @@ def finish_ingestion() -> None:
 
 def survey_ingestion(configuration: Configuration) -> IngestionStatus:
     """The turns still to be remembered."""
-    journal = Journal(journal_folder(configuration))
-    left = journal.survey()
+    with opened_journal(configuration) as journal:
+        left = journal.survey()
+        worker = journal.find_worker() if left else None
     if not left:
         return IngestionStatus()
     failed = [one.ticket for one in left if one.ticket.failed]
     running = sum(one.held and not one.ticket.failed for one in left)
     times = [one.ticket.entered for one in left if one.ticket.entered is not None]
     failures = [one.ticket.failure for one in left if one.ticket.failure]
-    worker = journal.find_worker()
     return IngestionStatus(
         running=running,
         queued=len(left) - running - len(failed),
@@ -147,13 +154,14 @@ async def _take_in(
     """Remember queued turns; returns how many, and the status afterwards."""
     configuration = load_configuration(overrides=given.get("configuration"))
     settings = read_memory_settings(configuration)
-    journal = Journal(journal_folder(configuration))
     count, tried = 0, set[str]()
 
     def hear(event: Event) -> None:
         if isinstance(event, NoticeEvent):
             print_notice(event.notice.text, detached=detached)
 
+    stack = ExitStack()
+    journal = stack.enter_context(opened_journal(configuration))
     try:
         async with asyncio.timeout(settings.background_seconds if detached else None):
             # Turns queued in the meantime have no other process.
@@ -183,15 +191,17 @@ async def _take_in(
         if not detached:
             raise
         print_notice(str(error), detached=True)
+    finally:
+        stack.close()
     return count, survey_ingestion(configuration)
 
 
-def _is_waiting(journal: Journal, user: str, tried: Collection[str], *, failed: bool) -> bool:
+def _is_waiting(journal: TicketJournal, user: str, tried: Collection[str], *, failed: bool) -> bool:
     """Whether a user has queued turns that no process holds and that were not just tried."""
     return any(
         not one.held
         and one.ticket.user == user
-        and one.path.name not in tried
+        and one.identity not in tried
         and (failed or not one.ticket.failed)
         for one in journal.survey()
     )
