@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from tests.server.conftest import Served
+from pathlib import Path
+
+from tests.fakes.postgres import access_cluster, temporary_database
+from tests.server.conftest import Served, serving
 from tests.server.test_api_conversations import ask_command
 
 
@@ -44,3 +47,30 @@ async def test_what_cannot_be_remembered_is_refused(served: Served) -> None:
         listed = (await client.get("/api/memory")).json()["entries"]
     assert part.status_code == 404
     assert [one["id"] for one in listed] == [made["id"]]
+
+
+async def test_servers_of_one_database_have_one_memory_of_each_user(
+    home: Path, tmp_path: Path
+) -> None:
+    with temporary_database() as place:
+        archive = {"module": "vibe_llms.storage.postgres", "dsn": place.dsn}
+        async with serving(home, archive=archive) as one, one.http() as client:
+            fact = {"content": "Ada likes herons."}
+            identity = (await client.post("/api/memory", json=fact)).json()["id"]
+            async with one.http("ben") as stranger:
+                assert (await stranger.get(f"/api/memory/{identity}")).status_code == 404
+                assert (await stranger.get("/api/memory")).json()["entries"] == []
+        # Nothing of it is in the folder of the first server.
+        async with serving(tmp_path / "other", archive=archive) as other, other.http() as client:
+            found = (await client.get("/api/memory/search?text=herons")).json()["entries"]
+            access_cluster().execute(f"alter database {place.name} allow_connections false")
+            access_cluster().execute(
+                "select pg_terminate_backend(pid) from pg_stat_activity "
+                f"where datname = '{place.name}'"
+            )
+            away = await client.get("/api/memory/search?text=herons")
+            access_cluster().execute(f"alter database {place.name} allow_connections true")
+            back = await client.get("/api/memory/search?text=herons")
+    assert [one["id"] for one in found] == [identity]
+    assert (away.status_code, away.headers["retry-after"]) == (503, "1")
+    assert back.json()["entries"] == found
