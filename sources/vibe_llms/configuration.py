@@ -58,6 +58,11 @@ class Places(Struct, frozen=True):
         return self.configuration / "keys.toml"
 
     @property
+    def users(self) -> Path:
+        """The folder with the homes of all users but `local`."""
+        return self.data / "users"
+
+    @property
     def history_file(self) -> Path:
         """The history of inputs in the chat."""
         return self.state / "history"

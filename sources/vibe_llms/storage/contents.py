@@ -11,7 +11,7 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -102,6 +102,18 @@ class ContentStore:
                 raise _missing(path) from None
         if found.hexdigest() != digest:
             raise _damaged(path)
+
+    def find(self, digests: Collection[str]) -> Mapping[str, Reference]:
+        """The contents that are stored, of those with these hashes; the bytes are not read."""
+        found: dict[str, Reference] = {}
+        for digest in digests:
+            with storage_errors(self.folder):
+                try:
+                    size = os.stat(self._path(digest) / "data", follow_symlinks=False).st_size
+                except FileNotFoundError:
+                    continue
+            found[digest] = Reference(digest, size)
+        return found
 
     def holds(self, reference: Reference) -> bool:
         """Whether the store has bytes with this hash and size; they are not read."""

@@ -21,6 +21,7 @@ from vibe_llms.configuration import StorageSettings
 from vibe_llms.events import Notice
 from vibe_llms.exceptions import (
     ArchiveDamaged,
+    ConversationMoved,
     ConversationNotFound,
     VibeLlmsError,
 )
@@ -31,6 +32,7 @@ from vibe_llms.messages.contents import repair_text
 from vibe_llms.storage.appending import (
     MESSAGES,
     LinesWriter,
+    complete_size,
     describe_torn,
     produce_stamp,
     read_tail,
@@ -46,6 +48,7 @@ from vibe_llms.storage.details import (
 from vibe_llms.storage.files import (
     READ,
     copy_new,
+    date_file,
     explain,
     open_folder,
     read_parts,
@@ -53,6 +56,7 @@ from vibe_llms.storage.files import (
     read_within,
     replace_file,
     storage_errors,
+    time_of,
     write_new,
 )
 from vibe_llms.storage.interfaces import Details, Gap
@@ -64,6 +68,7 @@ from vibe_llms.storage.lines import (
     encode_line,
 )
 from vibe_llms.storage.locks import locked
+from vibe_llms.storage.transfer import StoredConversation
 
 _IDENTITY = re.compile(r"[0-9a-z][0-9a-z_-]{0,63}")
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
@@ -111,6 +116,31 @@ class ConversationFolder:
         """Fill a new folder, which still has a temporary name, with the start of an open file."""
         copy_new(folder / MESSAGES, lines, size, durable=self._durable)
         write_new(folder / METADATA, encode_details(details), durable=self._durable)
+
+    def export(self) -> StoredConversation:
+        """The bytes of both files, without a torn end; whoever changes them waits."""
+        with self._errors(), locked(self.path, seconds=self._settings.lock_seconds, shared=True):
+            lines = read_within(self.path, MESSAGES)
+            metadata = read_within(self.path, METADATA, LARGEST_SETTINGS)
+            changed = os.stat(self.path / MESSAGES, follow_symlinks=False).st_mtime_ns
+        return StoredConversation(metadata, lines[: complete_size(lines)], time_of(changed))
+
+    def receive(self, stored: StoredConversation) -> None:
+        """Replace both files, if the new lines begin with the old ones."""
+        with self._errors(), locked(self.path, seconds=self._settings.lock_seconds):
+            self._changes.mark(self.identity)
+            refuse_newer(self.path)
+            if not stored.lines.startswith(read_within(self.path, MESSAGES)):
+                raise ConversationMoved("the conversation was continued here", path=str(self.path))
+            replace_file(self.path / MESSAGES, stored.lines, durable=self._durable)
+            replace_file(self.path / METADATA, stored.metadata, durable=self._durable)
+            date_file(self.path / MESSAGES, stored.updated)
+
+    def receive_first(self, folder: Path, stored: StoredConversation) -> None:
+        """Fill a new folder, which still has a temporary name."""
+        write_new(folder / MESSAGES, stored.lines, durable=self._durable)
+        write_new(folder / METADATA, stored.metadata, durable=self._durable)
+        date_file(folder / MESSAGES, stored.updated)
 
     def append(self, canisters: Sequence[Canister], *, after: str | None) -> Sequence[Notice]:
         """Add lines with one write and one sync; notices report repairs made before."""

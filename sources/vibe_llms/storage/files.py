@@ -11,6 +11,7 @@ import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from vibe_llms import files
@@ -23,6 +24,7 @@ FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 READ = os.O_RDONLY | os.O_NOFOLLOW
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
+_EPOCH = datetime.fromtimestamp(0, UTC)
 #: The start of the names of unfinished entries, which are not part of the archive.
 TEMPORARY = ".new-"
 
@@ -86,6 +88,17 @@ def open_folder(path: Path | str) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def time_of(nanoseconds: int) -> datetime:
+    """A time of a file system, exact to the microsecond."""
+    return _EPOCH + timedelta(microseconds=nanoseconds // 1000)
+
+
+def date_file(path: Path, changed: datetime) -> None:
+    """Set when a file was last changed."""
+    nanoseconds = (changed - _EPOCH) // timedelta(microseconds=1) * 1000
+    os.utime(path, ns=(nanoseconds, nanoseconds), follow_symlinks=False)
 
 
 def refuse_link(path: Path) -> None:

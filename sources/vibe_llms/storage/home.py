@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 
-from vibe_llms.configuration import Configuration, Places
+from vibe_llms.configuration import LOCAL, Configuration, Places
 from vibe_llms.storage.archive import DirectoryArchive
 from vibe_llms.storage.backends import register
+from vibe_llms.storage.files import storage_errors
 from vibe_llms.storage.interfaces import Report, ignore
 
 
@@ -21,6 +23,20 @@ class HomeBackend:
 
     def __init__(self, configuration: Configuration) -> None:
         self.configuration = configuration
+
+    @property
+    def address(self) -> str:
+        """The folder."""
+        return str(self.configuration.places.data.resolve())
+
+    async def survey_users(self) -> Sequence[str]:
+        """The users who have a folder."""
+        with storage_errors(self.configuration.places.users):
+            try:
+                entries = [*os.scandir(self.configuration.places.users)]
+            except FileNotFoundError:
+                entries = []
+        return [LOCAL, *sorted(one.name for one in entries if one.is_dir(follow_symlinks=False))]
 
     def open_archive(
         self, user: str, places: Places, *, report: Report = ignore

@@ -17,7 +17,7 @@ import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing, suppress
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -47,7 +47,7 @@ from vibe_llms.storage.contents import ContentStore
 from vibe_llms.storage.conversations import is_conversation_identity
 from vibe_llms.storage.databases import IN_MEMORY, open_database
 from vibe_llms.storage.details import METADATA
-from vibe_llms.storage.files import TEMPORARY, storage_errors
+from vibe_llms.storage.files import TEMPORARY, storage_errors, time_of
 from vibe_llms.storage.indexing import (
     Found,
     Intake,
@@ -431,7 +431,7 @@ class Index:
                 name,
                 title,
                 datetime.fromisoformat(created),
-                datetime.fromtimestamp(updated / 1e9, UTC),
+                time_of(updated),
                 model,
                 msgspec.json.decode(tags, type=tuple[str, ...]),
                 _ORIGIN.decode(origin) if origin else None,

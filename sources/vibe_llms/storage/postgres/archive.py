@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -58,6 +58,7 @@ from vibe_llms.storage.postgres.database import Connection, Database
 from vibe_llms.storage.postgres.words import encode_query, encode_words, has_phrases
 from vibe_llms.storage.resolving import Named, find_conversation, rank_of, refuse_rank
 from vibe_llms.storage.texts import excerpt_of, text_of, title_of, words_of
+from vibe_llms.storage.transfer import StoredConversation
 
 #: Anything that looks like a hash counts as one, because a newer version may write it elsewhere.
 _HASH = re.compile(rb"[0-9a-f]{64}")
@@ -156,13 +157,8 @@ class PostgresArchive:
 
     async def read(self, identity: str) -> tuple[bytes, bytes]:
         """The bytes of `metadata.toml` and `messages.jsonl` that a conversation has in a folder."""
-        async with self.database.transaction(self.user) as connection:
-            cursor = connection.cursor(binary=True)
-            await cursor.execute(statements.RESTORE, self._values(identity))
-            rows = await cursor.fetchall()
-        if not rows:
-            raise _not_found(identity)
-        return rows[0][0].encode(), b"".join(part + b"\n" for _, part in rows if part is not None)
+        stored = await self.export_conversation(identity)
+        return stored.metadata, stored.lines
 
     async def fork(
         self, identity: str, target: str, details: Details, *, at: str | None = None
@@ -207,13 +203,7 @@ class PostgresArchive:
         async with self.database.transaction(self.user) as connection:
             (metadata,) = await self._access(connection, values, "metadata", lock=True)
             changed, details = change_details(metadata.encode(), changes, identity)
-            columns = _columns_of(changed, details)
-            names = ", ".join(f"{column} = %({column})s" for column in columns)
-            await connection.execute(
-                f"update vibe.conversations set {names} "  # noqa: S608
-                "where owner = %(owner)s and identity = %(conversation)s",
-                {**values, **columns},
-            )
+            await self._set(connection, values, _columns_of(changed, details))
         return details
 
     async def remove(self, *identities: str) -> None:
@@ -347,20 +337,9 @@ class PostgresArchive:
         """Store bytes as a file, which is kept until it is removed."""
         deposit = await asyncio.to_thread(Deposit.from_bytes, data, mimetype)
         await self.contents.put_all(self.user, [deposit])
-        reference = deposit.reference
-        async with self.database.transaction(self.user) as connection:
-            holder = _file_holder(reference.hash)
-            await self.contents.use(connection, self.user, [reference], holder)
-            values = {
-                "owner": self.user,
-                "hash": reference.hash,
-                "name": _clean(name),
-                "mimetype": _clean(mimetype),
-                "size": reference.size,
-            }
-            cursor = await connection.execute(statements.KEEP_FILE, values)
-            (row,) = await cursor.fetchall()
-        return _describe_file(*row)
+        return await self._keep_file(
+            deposit.reference.hash, deposit.reference.size, name, mimetype, None
+        )
 
     async def survey_files(self) -> Sequence[UploadedFile]:
         """The files that were uploaded, the newest first."""
@@ -387,6 +366,53 @@ class PostgresArchive:
         """Delete the contents that no conversation or file refers to; returns their hashes."""
         return await self.contents.collect(self.user)
 
+    async def survey_identities(self) -> Sequence[str]:
+        """The identities of all conversations, superseded and unreadable ones too."""
+        async with self.database.transaction(self.user) as connection:
+            cursor = await connection.execute(statements.IDENTITIES, {"owner": self.user})
+            return [identity for (identity,) in await cursor.fetchall()]
+
+    async def export_conversation(self, identity: str) -> StoredConversation:
+        """A conversation as it is stored; see `TransferableArchive`."""
+        async with self.database.transaction(self.user) as connection:
+            stored = await _export(connection, self._values(identity))
+        if stored is None:
+            raise _not_found(identity)
+        return stored
+
+    async def import_conversation(self, identity: str, stored: StoredConversation) -> None:
+        """Make a conversation the same as another archive's; see `TransferableArchive`."""
+        values = self._values(identity)
+        details = decode_details(parse_tree(stored.metadata, identity), identity)
+        columns = {**_columns_of(stored.metadata, details), "updated": stored.updated}
+        async with self.database.transaction(self.user) as connection:
+            there = await _export(connection, values)
+        begun = b"" if there is None else there.lines
+        if not stored.lines.startswith(begun):
+            raise ConversationMoved("the conversation was continued here", path=identity)
+        rows = await self._read_rows(stored.lines[len(begun) :])
+        values |= {**rows.values(), **columns, "after": None}
+        async with self.database.transaction(self.user) as connection:
+            if there is None:
+                if await _fetch(connection, statements.CREATE, values) is None:
+                    raise ConversationMoved("it exists already", path=identity)
+            else:
+                await self._access(connection, values, "last", lock=True)
+                there = await _export(connection, values)
+                if there is None or there.lines != begun:
+                    raise _moved(identity)
+                await _fetch(connection, statements.APPEND, values)
+            await self._keep(connection, Prepared((), ()), rows, identity)
+            await self._set(connection, values, columns)
+
+    async def find_contents(self, digests: Collection[str]) -> Mapping[str, Reference]:
+        """The contents that are stored, of those with these hashes."""
+        return await self.contents.find(self.user, digests)
+
+    async def import_file(self, file: UploadedFile) -> None:
+        """Keep the record of a file whose bytes are stored."""
+        await self._keep_file(file.id, file.size, file.name, file.mimetype, file.created)
+
     async def close(self) -> None:
         """Nothing is open."""
 
@@ -398,22 +424,66 @@ class PostgresArchive:
             )
         return {"owner": self.user, "conversation": identity}
 
+    async def _set(
+        self, connection: Connection, values: Mapping[str, Any], columns: Mapping[str, Any]
+    ) -> None:
+        """Change columns of a conversation."""
+        names = ", ".join(f"{column} = %({column})s" for column in columns)
+        await connection.execute(
+            f"update vibe.conversations set {names} "  # noqa: S608
+            "where owner = %(owner)s and identity = %(conversation)s",
+            {**values, **columns},
+        )
+
+    async def _keep_file(
+        self, digest: str, size: int, name: str, mimetype: str, created: str | None
+    ) -> UploadedFile:
+        """Keep the record of a file; without a time, it is made now."""
+        values = {
+            "owner": self.user,
+            "hash": digest,
+            "name": _clean(name),
+            "mimetype": _clean(mimetype),
+            "size": size,
+            "created": created,
+        }
+        async with self.database.transaction(self.user) as connection:
+            await self.contents.use(
+                connection, self.user, [Reference(digest, size)], _file_holder(digest)
+            )
+            cursor = await connection.execute(statements.KEEP_FILE, values)
+            (row,) = await cursor.fetchall()
+        return _describe_file(*row)
+
+    async def _read_rows(self, data: bytes) -> _Rows:
+        """The rows of whole lines as they are stored."""
+        lines = data.split(b"\n")[:-1]
+        canisters = await asyncio.to_thread(lambda: [_decode(line) for line in lines])
+        texts = await self._read_texts([one for one in canisters if one is not None])
+        return await asyncio.to_thread(self._describe, lines, canisters, texts)
+
     async def _prepare(self, canisters: Sequence[Canister]) -> tuple[Prepared, _Rows]:
         prepared = await self.contents.prepare(self.user, canisters)
         texts = await self._read_texts(prepared.kept)
         return prepared, await asyncio.to_thread(self._encode, prepared, texts)
 
     def _encode(self, prepared: Prepared, texts: Mapping[str, str]) -> _Rows:
-        rows = _Rows([], [], [], [], "", None)
+        longest = self.settings.line_bytes
+        lines = [encode_line(stored, longest, "") for stored in prepared.stored]
+        return self._describe(lines, prepared.kept, texts)
+
+    def _describe(
+        self, lines: list[bytes], canisters: Sequence[Canister | None], texts: Mapping[str, str]
+    ) -> _Rows:
+        """The rows of lines; there is no canister for one that cannot be read."""
+        rows = _Rows([], lines, [], [], "", None)
         read = _reader_of(texts)
         title, titled = "", None
-        for place, (stored, kept) in enumerate(zip(prepared.stored, prepared.kept, strict=True)):
-            line = encode_line(stored, self.settings.line_bytes, "")
-            text = text_of(kept, read)
-            if titled is None and isinstance(kept, UserCanister) and (title := title_of(text)):
+        for place, (line, canister) in enumerate(zip(lines, canisters, strict=True)):
+            text = text_of(canister, read) if canister is not None else ""
+            if titled is None and isinstance(canister, UserCanister) and (title := title_of(text)):
                 titled = place
-            rows.identities.append(_clean(stored.identity))
-            rows.lines.append(line)
+            rows.identities.append(_clean(canister.identity) if canister is not None else "")
             hashes = sorted({digest.decode() for digest in _HASH.findall(line)})
             rows.hashes.append(f"{{{','.join(hashes)}}}")
             rows.words.append(encode_words(self.user, text))
@@ -522,6 +592,16 @@ class PostgresArchive:
         if row is None:
             raise ContentMissing(f"there is no file {identity!r}")
         return _describe_file(*row)
+
+
+async def _export(connection: Connection, values: Mapping[str, Any]) -> StoredConversation | None:
+    cursor = connection.cursor(binary=True)
+    await cursor.execute(statements.RESTORE, values)
+    rows = await cursor.fetchall()
+    if not rows:
+        return None
+    lines = b"".join(part + b"\n" for _, _, part in rows if part is not None)
+    return StoredConversation(rows[0][0].encode(), lines, rows[0][1])
 
 
 async def _fetch(

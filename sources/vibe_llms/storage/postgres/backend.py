@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from vibe_llms.configuration import Configuration, Places
 from vibe_llms.storage.backends import Backend
@@ -35,6 +35,17 @@ class PostgresBackend:
             inline_bytes=configuration.storage.inline_bytes,
             objects=produce_object_store(configuration),
         )
+
+    @property
+    def address(self) -> str:
+        """The host, the port and the name of the database."""
+        return self.database.address
+
+    async def survey_users(self) -> Sequence[str]:
+        """The users who have conversations, contents, files or memory."""
+        async with self.database.transaction("") as connection:
+            cursor = await connection.execute("select vibe.survey_users()")
+            return [user for (user,) in await cursor.fetchall()]
 
     def open_archive(
         self, user: str, places: Places, *, report: Report = ignore

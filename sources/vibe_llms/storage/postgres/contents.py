@@ -215,17 +215,15 @@ class PostgresContents:
         await asyncio.to_thread(_check, found)
         return found
 
-    async def find_missing(self, user: str, references: Iterable[Reference]) -> Sequence[Reference]:
-        """Those of some references whose bytes are not stored; the bytes are not read."""
-        wanted = {one.hash: one for one in references}
+    async def find(self, user: str, digests: Iterable[str]) -> Mapping[str, Reference]:
+        """The contents that are stored, of those with these hashes; the bytes are not read."""
         async with self.database.transaction(user) as connection:
             cursor = await connection.execute(
                 "select hash, size from vibe.contents "
                 "where owner = %s and hash = any(%s) and present",
-                (user, [*wanted]),
+                (user, [*digests]),
             )
-            held: dict[str, int] = dict(await cursor.fetchall())
-        return [one for one in wanted.values() if held.get(one.hash) != one.size]
+            return {digest: Reference(digest, size) for digest, size in await cursor.fetchall()}
 
     async def survey(self, user: str) -> Sequence[Reference]:
         """All contents of a user."""

@@ -7,6 +7,7 @@ one. Nothing else of a connection's state is relied on: any pooler may sit in be
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -25,6 +26,7 @@ Connection: TypeAlias = "AsyncConnection[Any]"
 BEGIN = "select set_config('vibe.user', %s, true), set_config('statement_timeout', %s, true)"
 #: Classes of SQLSTATE that pass: of connections, resources, the operator, the system, deadlocks.
 _PASSING = ("08", "53", "57", "58", "40")
+_SILENCE = logging.NullHandler()
 _READ_ONLY = "25006"
 _UNDEFINED = ("3F000", "42P01")
 
@@ -43,6 +45,18 @@ class Database:
         self._idle: list[Connection] = []
         self._room = asyncio.Semaphore(settings.connections)
         self._checked = False
+
+    @property
+    def address(self) -> str:
+        """The host, the port and the name of the database, as the connection string has them."""
+        try:
+            from psycopg.conninfo import conninfo_to_dict
+        except ImportError:
+            # What connects says so.
+            return "postgresql:"
+        named = conninfo_to_dict(self.settings.dsn)
+        host, port = named.get("host") or named.get("service") or "", named.get("port") or 5432
+        return f"postgresql://{host}:{port}/{named.get('dbname') or ''}"
 
     @asynccontextmanager
     async def transaction(self, user: str) -> AsyncIterator[Connection]:
@@ -110,6 +124,8 @@ class Database:
                 package=error.name or "psycopg",
                 command='pip install "vibe-llms[postgres]"',
             ) from error
+        # Cancelled statements are ours, and nothing to warn of where no logging is set up.
+        logging.getLogger("psycopg").addHandler(_SILENCE)
         return await AsyncConnection.connect(self.settings.dsn, **connection_options(self.settings))
 
     async def _give_back(self, connection: Connection) -> None:

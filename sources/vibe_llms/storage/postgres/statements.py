@@ -144,7 +144,7 @@ where u.owner = %(owner)s and u.holder = %(holder)s and u.hash = any(%(hashes)s)
         where p.owner = %(owner)s and p.conversation = %(conversation)s and u.hash = any(m.hashes))
 """
 RESTORE = f"""
-select c.metadata, part.lines
+select c.metadata, c.updated, part.lines
 from vibe.conversations c
 left join vibe.pieces p on p.owner = c.owner and p.conversation = c.identity
 left join lateral (
@@ -163,6 +163,7 @@ select m.identity, m.line from {MESSAGES}
 where p.owner = %(owner)s and p.conversation = %(conversation)s and m.position >= %(first)s
 order by m.position
 """
+IDENTITIES = "select identity from vibe.conversations where owner = %(owner)s order by identity"
 SUMMARY = """
 select identity, name, title, created, updated, model, tags, origin, messages, format, superseded_by
 from vibe.conversations c where owner = %(owner)s
@@ -179,8 +180,9 @@ select * from vibe.search_messages(
 
 FILE = "hash, name, mimetype, size, created"
 KEEP_FILE = f"""
-insert into vibe.files (owner, hash, name, mimetype, size)
-values (%(owner)s, %(hash)s, %(name)s, %(mimetype)s, %(size)s)
+insert into vibe.files (owner, hash, name, mimetype, size, created)
+values (%(owner)s, %(hash)s, %(name)s, %(mimetype)s, %(size)s,
+    coalesce(%(created)s::timestamptz, clock_timestamp()))
 on conflict (owner, hash) do update set
     name = excluded.name, mimetype = excluded.mimetype, created = excluded.created
 returning {FILE}
