@@ -145,7 +145,7 @@ class PostgresArchive:
             values["hashes"] = [digest for (digest,) in await cursor.fetchall()]
             cursor = await connection.execute(statements.CUT_PIECES, values)
             values["strands"] = [strand for (strand,) in await cursor.fetchall()]
-            await connection.execute(statements.CUT, values)
+            await connection.execute(statements.CUT.encode(), values)
             await connection.execute(statements.SWEEP, values)
             if values["hashes"]:
                 await connection.execute(statements.CUT_CONTENTS, values)
@@ -261,10 +261,10 @@ class PostgresArchive:
         """The conversations, most recent first; with `superseded`, all of them."""
         # Written into the statement, because how many are wanted decides how they are found.
         most = "" if limit is None else f"limit {int(limit)}"
+        question = f"{statements.SUMMARY} {_wanted(tag, superseded)} {statements.NEWEST} {most}"
         async with self.database.transaction(self.user) as connection:
             cursor = await connection.execute(
-                f"{statements.SUMMARY} {_wanted(tag, superseded)} {statements.NEWEST} {most}",
-                {"owner": self.user, "tag": _clean(tag)},
+                question.encode(), {"owner": self.user, "tag": _clean(tag)}
             )
             return [_summarize(*row) for row in await cursor.fetchall()]
 
@@ -431,7 +431,7 @@ class PostgresArchive:
         names = ", ".join(f"{column} = %({column})s" for column in columns)
         await connection.execute(
             f"update vibe.conversations set {names} "  # noqa: S608
-            "where owner = %(owner)s and identity = %(conversation)s",
+            "where owner = %(owner)s and identity = %(conversation)s".encode(),
             {**values, **columns},
         )
 
@@ -596,7 +596,7 @@ class PostgresArchive:
 
 async def _export(connection: Connection, values: Mapping[str, Any]) -> StoredConversation | None:
     cursor = connection.cursor(binary=True)
-    await cursor.execute(statements.RESTORE, values)
+    await cursor.execute(statements.RESTORE.encode(), values)
     rows = await cursor.fetchall()
     if not rows:
         return None
