@@ -12,7 +12,8 @@ import pytest
 from tests.runs.test_runs import SCRIPTS, TEXT, Rig, follow, text_of
 from vibe_llms import MessageProgressEvent, Session
 from vibe_llms.conversations.conversation import Conversation
-from vibe_llms.events import Event, TurnEndedEvent
+from vibe_llms.conversations.settings import TurnState
+from vibe_llms.events import Event, TextChunk, TurnEndedEvent
 from vibe_llms.exceptions import RequestError
 from vibe_llms.messages.canisters import AssistantCanister, ResultCanister, StopReason
 from vibe_llms.runs import CallEnded, RunContinued, RunStatus
@@ -33,7 +34,7 @@ class Hearing:
 
     def __call__(self, event: Event) -> None:
         self.events.append(event)
-        if isinstance(event, MessageProgressEvent):
+        if isinstance(event, MessageProgressEvent) and isinstance(event.chunk, TextChunk):
             self.begun.set()
 
 
@@ -131,3 +132,20 @@ async def test_a_turn_that_has_hardly_begun_goes_on_with_its_prompt_once(rig: Ri
     assert (await turn).stop_reason == StopReason.SUSPENDED
     assert (await run.result()).text == TEXT
     assert [one.text for one in conversation.canisters] == ["Go on.", TEXT]  # type: ignore[union-attr]
+
+
+async def test_a_turn_that_has_read_untrusted_text_stays_tainted_as_a_run(rig: Rig) -> None:
+    (rig.home / "call.toml").write_text(
+        SCRIPTS["call"].partition("[[replies]]\n[[replies.parts]]\ntext")[0] + SCRIPTS["slow"]
+    )
+    session = await rig.open(outside=True)
+    session.access_runs().worker.pause()
+    conversation, hearing = await begin(session, "call"), Hearing()
+    turn = asyncio.create_task(conversation.converse("Go on.", event_handler=hearing))
+    await hearing.begun.wait()
+    run = await session.detach(conversation)
+    await turn
+    assert run.record.state == TurnState(tainted=True)
+    other = await rig.open()
+    assert (await (await other.access_run(run.identity)).access()).state == TurnState(tainted=True)
+    await run.cancel()
