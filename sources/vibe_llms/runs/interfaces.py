@@ -17,6 +17,7 @@ from vibe_llms.conversations.settings import TurnState
 from vibe_llms.invocation.questions import ElicitationAnswer, ElicitationRequest
 from vibe_llms.messages.canisters import Canister
 from vibe_llms.messages.codecs import decode_canister, encode_canister
+from vibe_llms.runs.news import News
 from vibe_llms.storage.interfaces import Details
 
 
@@ -168,6 +169,18 @@ class RunStore(Protocol):
     What a worker writes is refused with `LeaseLost` if another has taken the run over. Methods that
     name a run raise `RunNotFound` if its user has no such run. Times are the store's own.
     """
+
+    @property
+    def hears(self) -> bool:
+        """Whether it reports now what other processes do, so that it need not be read often."""
+        ...
+
+    def listen(self, news: News) -> None:
+        """Report there what other processes do, from now on, if the store can learn of it.
+
+        That may come late, or never: whoever waits for something also looks for it.
+        """
+        ...
 
     def exists(self) -> bool:
         """Whether there may be any runs; a store need not be created to say that there are none."""

@@ -40,6 +40,8 @@ from vibe_llms.runs.interfaces import (
     RunRecord,
     RunStatus,
 )
+from vibe_llms.runs.news import News
+from vibe_llms.runs.postgres_news import PostgresNews
 from vibe_llms.storage.backends import Backend
 from vibe_llms.storage.interfaces import Details
 from vibe_llms.storage.postgres.backend import access_database
@@ -142,10 +144,20 @@ class PostgresRunStore:
 
     def __init__(self, database: Database, *, events_days: float = 7.0) -> None:
         self._database = database
+        self._news = PostgresNews(database)
         self._events_days = events_days
         self._purged = 0.0
         self._waiting: list[_Append] = []
         self._appending: asyncio.Task[None] | None = None
+
+    @property
+    def hears(self) -> bool:
+        """Whether it hears what other processes do."""
+        return self._news.hears
+
+    def listen(self, news: News) -> None:
+        """Report there what other processes do, if the database can be listened to."""
+        self._news.listen(news)
 
     def exists(self) -> bool:
         """Only the database knows whether there are any runs, so there may be."""
@@ -181,6 +193,7 @@ class PostgresRunStore:
                 await _require_room(connection, user, most)
             if not (await connection.execute(_CREATE, values)).rowcount:
                 raise await _find_busy(connection, user, record.conversation)
+        self._news.tell_orders(record.identity)
 
     async def find_request(self, user: str, request: RequestKey) -> None:
         """Raise if the key of a request is known; see `RunStore.find_request`."""
@@ -383,12 +396,14 @@ class PostgresRunStore:
                 elif earlier.answer is not None:
                     status = RunStatus.QUEUED
             await _give_back(connection, lease, status)
+        self._news.tell_orders(lease.run)
         return status
 
     async def release(self, lease: Lease) -> None:
         """Give a run back, so that any worker continues it at once."""
         async with self._database.transaction(lease.user) as connection:
             await _give_back(connection, lease, RunStatus.QUEUED)
+        self._news.tell_orders(lease.run)
 
     async def finish(
         self,
@@ -409,6 +424,7 @@ class PostgresRunStore:
                     "update vibe.run_recipes set ending = %s where owner = %s and run = %s",
                     (msgspec.json.encode((reason, error, kind)), lease.user, lease.run),
                 )
+        self._news.tell_events(lease.run)
 
     async def cancel(self, user: str, run: str, ended: bytes) -> RunStatus:
         """Ask for the end of a run; returns its status.
@@ -426,18 +442,19 @@ class PostgresRunStore:
                 "and until >= clock_timestamp()",
                 place,
             )
-            if worked.rowcount:
-                return RunStatus.RUNNING
-            await connection.execute(
-                "update vibe.runs set status = 'cancelled', epoch = epoch + 1, "
-                "updated = clock_timestamp() where owner = %(owner)s and identity = %(run)s",
-                place,
-            )
-            await connection.execute(
-                "insert into vibe.run_events (owner, run, cursor, data) values (%s, %s, %s, %s)",
-                (user, record.identity, first_cursor(record.epoch + 1) + 1, ended),
-            )
-        return RunStatus.CANCELLED
+            if not worked.rowcount:
+                await connection.execute(
+                    "update vibe.runs set status = 'cancelled', epoch = epoch + 1, "
+                    "updated = clock_timestamp() where owner = %(owner)s and identity = %(run)s",
+                    place,
+                )
+                await connection.execute(
+                    "insert into vibe.run_events (owner, run, cursor, data) "
+                    "values (%s, %s, %s, %s)",
+                    (user, record.identity, first_cursor(record.epoch + 1) + 1, ended),
+                )
+        self._news.tell_orders(record.identity)
+        return RunStatus.RUNNING if worked.rowcount else RunStatus.CANCELLED
 
     async def decide(
         self, user: str, run: str, invocation: str, *, allowed: bool, explanation: str = ""
@@ -462,6 +479,7 @@ class PostgresRunStore:
             decided = replace(known, allowed=allowed, explanation=explanation)
             await _keep_approval(connection, user, record.identity, decided)
             await _queue(connection, user, record.identity)
+        self._news.tell_orders(record.identity)
         return decided
 
     async def survey_approvals(self, user: str, run: str) -> Sequence[CallApproval]:
@@ -510,6 +528,7 @@ class PostgresRunStore:
                 raise DecisionRefused(f"the run {run} has ended: it is {record.status}")
             answered = await _answer(connection, user, record.identity, known, answer)
             await _queue(connection, user, record.identity)
+        self._news.tell_orders(record.identity)
         return answered
 
     async def survey_questions(self, user: str, run: str) -> Sequence[RunQuestion]:
@@ -529,6 +548,7 @@ class PostgresRunStore:
         """Finish what is being written; safe to call twice."""
         while self._appending is not None and not self._appending.done():
             await asyncio.wait([self._appending])
+        await self._news.close()
 
     async def _remove(self, user: str, **names: str) -> None:
         values: dict[str, Any] = {"owner": user, "run": None, "conversation": None, **names}
@@ -568,6 +588,7 @@ class PostgresRunStore:
                         await become(connection, user := job.lease.user)
                     cursors.append(await connection.execute(_APPEND, job.values))
             held = [await _is_held(cursor) for cursor in cursors]
+        self._news.tell_events(*(job.lease.run for job in jobs))
         for job, kept in zip(jobs, held, strict=True):
             if not kept:
                 job.refuse(_lost(job.lease))

@@ -25,10 +25,12 @@ from vibe_llms.runs.interfaces import (
     RunStatus,
     RunStore,
 )
+from vibe_llms.runs.news import wait_for
 from vibe_llms.runs.worker import RunWorker
 
-#: How often a follower in another process looks for events.
+#: How often a follower in another process looks for events, and how often if it hears of them.
 _LOOK_SECONDS = 0.2
+_HEARD_SECONDS = 2.0
 
 
 class Run(Generic[T]):
@@ -71,30 +73,33 @@ class Run(Generic[T]):
         of the last event that arrived gets every later one once. If they were deleted, some days
         after the end, it gets `RunExpired` in their place.
         """
-        while True:
-            recorder = self._worker.access_recorder(self.identity)
-            recorded = 0 if recorder is None else recorder.recorded
-            if recorder is not None and after >= recorder.start:
-                events = recorder.read(after)
-            else:
-                events = await self._read(after)
-            for cursor, event in events:
-                yield cursor, event
-                after = cursor
-                if isinstance(event, RunEnded):
-                    return
-            if events:
-                continue
-            if recorder is not None:
-                # There is nothing in between.
-                after = max(after, recorded)
-                await recorder.wait(after)
-            else:
-                if (await self.access()).status.ended and not await self._read(after):
-                    for cursor, event in await self._find_end(after):
-                        yield cursor, event
-                    return
-                await self._worker.wait_for_claim(self.identity, _LOOK_SECONDS)
+        with self._worker.expecting(self.identity) as news:
+            while True:
+                # Before the store is read: what happens then is either found or heard.
+                news.clear()
+                recorder = self._worker.access_recorder(self.identity)
+                recorded = 0 if recorder is None else recorder.recorded
+                if recorder is not None and after >= recorder.start:
+                    events = recorder.read(after)
+                else:
+                    events = await self._read(after)
+                for cursor, event in events:
+                    yield cursor, event
+                    after = cursor
+                    if isinstance(event, RunEnded):
+                        return
+                if events:
+                    continue
+                if recorder is not None:
+                    # There is nothing in between.
+                    after = max(after, recorded)
+                    await recorder.wait(after)
+                else:
+                    if (await self.access()).status.ended and not await self._read(after):
+                        for cursor, event in await self._find_end(after):
+                            yield cursor, event
+                        return
+                    await wait_for(news, _HEARD_SECONDS if self._store.hears else _LOOK_SECONDS)
 
     async def _read(self, after: int) -> Sequence[tuple[int, RunEvent]]:
         found = await self._store.read_events(self._record.user, self.identity, after=after)

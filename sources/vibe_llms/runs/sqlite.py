@@ -40,6 +40,7 @@ from vibe_llms.runs.interfaces import (
     RunRecord,
     RunStatus,
 )
+from vibe_llms.runs.news import News
 from vibe_llms.storage.backends import Backend
 from vibe_llms.storage.interfaces import Details
 
@@ -74,6 +75,12 @@ class SqliteRunStore(RunFile):
         super().__init__(path, lock_seconds=lock_seconds, added=(_ADDED,))
         self._events_seconds = events_days * 86400
         self._purged = 0.0
+
+    #: SQLite does not say what other processes do.
+    hears = False
+
+    def listen(self, news: News) -> None:
+        """Report nothing: what other processes do has to be looked for."""
 
     async def create(
         self, record: RunRecord, seconds: float = 0.0, *, most: int | None = None

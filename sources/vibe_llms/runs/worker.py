@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Collection
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from contextvars import Context, copy_context
 
 from msgspec.structs import replace
@@ -15,6 +15,7 @@ from vibe_llms.credentials import get_logger
 from vibe_llms.exceptions import StorageError
 from vibe_llms.runs.interfaces import Lease, RunRecord, RunStatus, RunStore
 from vibe_llms.runs.job import ConversationOpener, RunJob
+from vibe_llms.runs.news import News, wait_for
 from vibe_llms.runs.recorder import RunRecorder
 
 _LOGGER = get_logger("vibe_llms.runs")
@@ -47,9 +48,7 @@ class RunWorker:
         self._answer_seconds = settings.answer_seconds
         self._jobs: dict[str, RunJob] = {}
         self._contexts: dict[str, Context] = {}
-        self._news = asyncio.Event()
-        #: Set where a run is claimed that a follower in this process waits for.
-        self._awaited: dict[str, asyncio.Event] = {}
+        self._news = News()
         self._task: asyncio.Task[None] | None = None
         self._beating: asyncio.Task[None] | None = None
         self._problem = ""
@@ -72,13 +71,10 @@ class RunWorker:
         job = self._jobs.get(run)
         return None if job is None else job.recorder
 
-    async def wait_for_claim(self, run: str, seconds: float) -> None:
-        """Wait until it has claimed a run, but not for longer than so many seconds."""
-        claimed = self._awaited.setdefault(run, asyncio.Event())
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await claimed.wait()
-        self._awaited.pop(run, None)
+    def expecting(self, run: str) -> AbstractContextManager[asyncio.Event]:
+        """An event that is set when it claims a run, or hears of it, within the block."""
+        self._store.listen(self._news)
+        return self._news.expecting(run)
 
     async def create(self, record: RunRecord, most: int | None = None) -> RunRecord:
         """Keep a new run, and work on it at once if this worker may and has room.
@@ -115,7 +111,7 @@ class RunWorker:
         """Start if it has not, and look for orders now."""
         if not self._paused:
             self._start()
-            self._news.set()
+            self._news.orders.set()
 
     def _expect(self, run: str) -> None:
         """Look for a run that begins here; its spans lie within what its caller is doing."""
@@ -127,6 +123,7 @@ class RunWorker:
 
     def _start(self) -> None:
         if self._task is None:
+            self._store.listen(self._news)
             # In no context: a run of another process has nothing to do with who asked first.
             self._task = asyncio.create_task(self._work(), name="worker of runs", context=Context())
             self._beating = asyncio.create_task(self._beat(), name="leases of runs")
@@ -154,10 +151,8 @@ class RunWorker:
                 if str(error) != self._problem:
                     self._problem = str(error)
                     _LOGGER.warning("runs cannot be looked for: %s", error)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_BUSY_SECONDS if self._jobs else _IDLE_SECONDS):
-                    await self._news.wait()
-            self._news.clear()
+            await wait_for(self._news.orders, _BUSY_SECONDS if self._jobs else _IDLE_SECONDS)
+            self._news.orders.clear()
 
     async def _look(self) -> None:
         leases = [job.lease for job in self._jobs.values()]
@@ -179,13 +174,12 @@ class RunWorker:
             *(self._store, record, self._open, context), answer_seconds=self._answer_seconds
         )
         self._jobs[record.identity] = job
-        if (awaited := self._awaited.pop(record.identity, None)) is not None:
-            awaited.set()
+        self._news.report(record.identity)
         job.task.add_done_callback(functools.partial(self._forget, job))
 
     def _forget(self, job: RunJob, task: asyncio.Task[None]) -> None:
         if len(self._jobs) >= self._parallel:
-            self._news.set()
+            self._news.orders.set()
         if self._jobs.get(job.lease.run) is job:
             del self._jobs[job.lease.run]
         job.recorder.leave()
