@@ -19,7 +19,7 @@ from vibe_llms.server.application import Application
 from vibe_llms.server.exchanges import Receive, Scope, Send
 from vibe_llms.server.running import RunningServer
 from vibe_llms.server.settings import read_server_settings
-from vibe_llms.server.users import UserStore, find_users
+from vibe_llms.server.users import UserFile, find_users
 from vibe_llms.session import Session, open_session
 
 
@@ -51,7 +51,7 @@ class Served:
         self, configuration: Configuration, running: RunningServer, log: list[str]
     ) -> None:
         self.configuration = configuration
-        self.users: UserStore = find_users(configuration)
+        self.users: UserFile = find_users(configuration)
         self.running = running
         self.url = running.url
         self.log = log
@@ -96,7 +96,7 @@ async def serving(home: Path, *, keys: bool = True, **tables: Any) -> AsyncItera
     running = RunningServer(
         configuration,
         read_server_settings(configuration),
-        users=find_users(configuration) if keys else None,
+        keys=keys,
         log=log.append,
         opened=opened.set,
     )

@@ -1,26 +1,128 @@
-"""The users of a server: several servers of one home can start at once."""
+"""The users of a server, in a home and in PostgreSQL, and what all servers share besides."""
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
-from threading import Barrier
 
-from vibe_llms.configuration import LOCAL, load_configuration
-from vibe_llms.server.users import find_users
+import psycopg
+import pytest
+
+from tests.cli.command import invoke
+from tests.fakes.postgres import TestDatabase, temporary_database
+from vibe_llms.configuration import LOCAL, Configuration, Places, load_configuration
+from vibe_llms.exceptions import RequestError
+from vibe_llms.server.continuations import Place, produce_continuations
+from vibe_llms.server.secrets import produce_secrets
+from vibe_llms.server.users import produce_users
+from vibe_llms.storage.backends import Backend, opened_backend
+
+_SERVERS = 4
 
 
-def test_of_servers_that_start_at_once_one_makes_the_first_key(home: Path) -> None:
-    barrier = Barrier(4)
+def configure(home: Path, place: TestDatabase | None) -> Configuration:
+    home.mkdir(exist_ok=True)
+    (home / "config.toml").write_text("" if place is None else place.table)
+    return load_configuration(Places.under(home), environment={})
 
-    def start(_: int) -> str:
-        users = find_users(load_configuration())
-        barrier.wait()
-        return users.add_first()
 
-    with ThreadPoolExecutor(4) as threads:
-        keys = [key for key in threads.map(start, range(4)) if key]
+@pytest.fixture(params=["home", "postgres"])
+def configuration(request: pytest.FixtureRequest, home: Path) -> Iterator[Configuration]:
+    if request.param == "home":
+        yield configure(home, None)
+        return
+    with temporary_database() as place:
+        yield configure(home, place)
+
+
+@pytest.fixture
+async def backends(configuration: Configuration) -> AsyncIterator[list[Backend]]:
+    async with AsyncExitStack() as stack:
+        yield [
+            await stack.enter_async_context(opened_backend(configuration)) for _ in range(_SERVERS)
+        ]
+
+
+async def test_of_servers_that_start_at_once_one_makes_the_first_key(
+    backends: list[Backend],
+) -> None:
+    stores = [produce_users(one) for one in backends]
+    keys = [key for key in await asyncio.gather(*(one.add_first() for one in stores)) if key]
     assert len(keys) == 1
-    users = find_users(load_configuration())
-    assert users.find(keys[0]) == LOCAL
-    assert users.add_first() == ""
+    assert {await one.find(keys[0]) for one in stores} == {LOCAL}
+    assert await stores[0].add_first() == ""
+
+
+async def test_what_one_server_changes_holds_for_the_next_request_at_another(
+    backends: list[Backend],
+) -> None:
+    one, other, *_ = map(produce_users, backends)
+    first, bob = await one.add("ada"), await one.add("bob")
+    assert await other.find(first) == "ada"
+    assert await other.find(bob) == "bob"
+    second = await one.rotate("ada")
+    assert (await other.find(first), await other.find(second)) == (None, "ada")
+    assert [*await other.survey()] == ["ada", "bob"]
+    await other.remove("ada")
+    assert await one.find(second) is None
+    assert await one.find("vl-\ud800\0") is None
+    with pytest.raises(RequestError, match="there is a user 'bob' already"):
+        await one.add("bob")
+    with pytest.raises(RequestError, match="not a valid user name"):
+        await one.add("../bob")
+    for change in (one.rotate, one.remove, one.require):
+        with pytest.raises(RequestError, match="there is no user 'ada'"):
+            await change("ada")
+    assert first != await one.add("ada")
+
+
+async def test_all_servers_have_the_same_secret(backends: list[Backend]) -> None:
+    made = await asyncio.gather(*(produce_secrets(one).access() for one in backends))
+    assert len({*made}) == 1
+    assert len(made[0]) == 32
+    assert await produce_secrets(backends[0]).access() == made[0]
+
+
+async def test_another_server_finds_where_a_history_ends(
+    backends: list[Backend], tmp_path: Path
+) -> None:
+    ada, bob = [Places.under(tmp_path / name) for name in ("ada", "bob")]
+    first, second = [produce_continuations(one) for one in backends[:2]]
+    one, other = first.open("ada", ada), second.open("ada", ada)
+    stranger = second.open("bob", bob)
+    place, later = Place("c1", "m1", b"s"), Place("c2", "m2", b"")
+    assert await other.find(b"\0chain") is None
+    await one.put(b"\0chain", place)
+    assert await other.find(b"\0chain") == place
+    assert await stranger.find(b"\0chain") is None
+    await other.put(b"\0chain", later)
+    assert await one.find(b"\0chain") == later
+    for opened in (one, other, stranger):
+        await opened.close()
+
+
+def test_the_commands_manage_them(configuration: Configuration) -> None:
+    key = invoke("users", "add", "ada", "--json").json["key"]
+    assert invoke("users", "rotate", "ada").output.strip() not in ("", key)
+    (row,) = invoke("users", "list", "--json").json
+    assert row["name"] == "ada"
+    assert invoke("users", "rm", "ada", "-y", "--json").json["cancelled_runs"] == 0
+    assert invoke("users", "list", "--json").json == []
+    assert configuration.budgets.users == {}
+
+
+def test_the_database_shows_no_key_of_another_user_and_no_secret() -> None:
+    with (
+        temporary_database() as place,
+        psycopg.connect(place.dsn, autocommit=True) as connection,
+    ):
+        connection.execute("select set_config('vibe.user', 'ada', false)")
+        connection.execute("insert into vibe.users (owner, key_hash) values ('ada', 'x')")
+        connection.execute("select set_config('vibe.user', 'bob', false)")
+        assert connection.execute("select * from vibe.users").fetchall() == []
+        assert connection.execute("update vibe.users set key_hash = 'y'").rowcount == 0
+        assert connection.execute("select vibe.find_user('x')").fetchone() == ("ada",)
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            connection.execute("select * from vibe.secrets")

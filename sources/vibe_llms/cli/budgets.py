@@ -16,7 +16,7 @@ from vibe_llms.configuration import LOCAL, load_configuration
 from vibe_llms.runs.accounts import Balance
 from vibe_llms.runs.budget_states import describe_budgets, survey_accounts
 from vibe_llms.runs.budgets import produce_budget_store
-from vibe_llms.storage.backends import open_backend
+from vibe_llms.storage.backends import opened_backend
 
 _CELLS = 16
 _PERIODS = {"hour": "an hour", "total": "in total"}
@@ -28,15 +28,16 @@ _PERIODS = {"hour": "an hour", "total": "in total"}
 async def list_budgets(as_json: bool) -> None:
     """Show each budget: what was spent, is reserved and is left, and when the period ends."""
     configuration = load_configuration()
-    store = produce_budget_store(open_backend(configuration))
-    try:
-        known = await store.survey_users() if store.exists() else ()
-        users = dict.fromkeys((LOCAL, *configuration.budgets.users, *known))
-        accounts = survey_accounts(configuration, [*users])
-        # Nothing is created to say that nothing was spent.
-        balances = await store.read(accounts) if store.exists() else [Balance()] * len(accounts)
-    finally:
-        await store.close()
+    async with opened_backend(configuration) as backend:
+        store = produce_budget_store(backend)
+        try:
+            known = await store.survey_users() if store.exists() else ()
+            users = dict.fromkeys((LOCAL, *configuration.budgets.users, *known))
+            accounts = survey_accounts(configuration, [*users])
+            # Nothing is created to say that nothing was spent.
+            balances = await store.read(accounts) if store.exists() else [Balance()] * len(accounts)
+        finally:
+            await store.close()
     rows = describe_budgets(accounts, balances)
     if as_json:
         write_json(json.dumps(msgspec.to_builtins(rows), ensure_ascii=False))

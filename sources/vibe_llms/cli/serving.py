@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import signal
@@ -16,10 +15,10 @@ from vibe_llms.cli.questions import confirm
 from vibe_llms.cli.running import ENDINGS, asynchronous, signals
 from vibe_llms.cli.terminal import note, shown, write, write_json
 from vibe_llms.configuration import LOCAL, load_configuration
-from vibe_llms.exceptions import PackageMissing
+from vibe_llms.exceptions import PackageMissing, StorageUnavailable
 from vibe_llms.server.settings import read_server_settings
-from vibe_llms.server.users import UserStore, find_user_places, find_users
-from vibe_llms.storage.backends import open_backend
+from vibe_llms.server.users import find_user_places, produce_users
+from vibe_llms.storage.backends import opened_backend
 
 
 @click.command("serve")
@@ -50,18 +49,24 @@ async def serve(host: str | None, port: int | None, no_key: bool, quiet: bool) -
         host=settings.host if host is None else host,
         port=settings.port if port is None else port,
     )
-    users = None if no_key else find_users(configuration)
+    key = ""
 
     def announce() -> None:
         note(f"serving on {server.url}; Ctrl-C ends it")
-        if users is not None and (key := users.add_first()):
+        if key:
             note("a client needs these two; the key is not shown again:")
             write(sys.stdout, _export(server.url, key))
 
     # Asyncio warns of every write to a connection that the client has just closed.
     logging.getLogger("asyncio").setLevel(logging.ERROR)
     log = _ignore if quiet else note
-    server = RunningServer(configuration, settings, users=users, log=log, opened=announce)
+    server = RunningServer(configuration, settings, keys=not no_key, log=log, opened=announce)
+    if not no_key:
+        try:
+            key = await server.users.add_first()
+        except StorageUnavailable as error:
+            # It answers once the database does.
+            note(f"not ready yet: {error}")
     with signals({signal.SIGINT: server.end, **dict.fromkeys(ENDINGS, server.end)}):
         await server.serve()
 
@@ -77,11 +82,12 @@ def users() -> None:
 @users.command("add")
 @click.argument("name")
 @json_option
-def add(name: str, as_json: bool) -> None:
+@asynchronous
+async def add(name: str, as_json: bool) -> None:
     """Add a user, and print the key; it is not shown again."""
-    configuration = load_configuration()
-    _print_key(name, find_users(configuration).add(name), as_json=as_json)
-    home = find_user_places(configuration.places, name).data
+    async with opened_backend(load_configuration()) as backend:
+        _print_key(name, await produce_users(backend).add(name), as_json=as_json)
+    home = find_user_places(backend.configuration.places, name).data
     if name != LOCAL and home.exists():
         note(f"an earlier user had this name, and {name} has their conversations: {home}")
 
@@ -89,16 +95,20 @@ def add(name: str, as_json: bool) -> None:
 @users.command("rotate")
 @click.argument("name")
 @json_option
-def rotate(name: str, as_json: bool) -> None:
+@asynchronous
+async def rotate(name: str, as_json: bool) -> None:
     """Replace the key of a user, and print the new one."""
-    _print_key(name, _find().rotate(name), as_json=as_json)
+    async with opened_backend(load_configuration()) as backend:
+        _print_key(name, await produce_users(backend).rotate(name), as_json=as_json)
 
 
 @users.command("list")
 @json_option
-def list_users(as_json: bool) -> None:
+@asynchronous
+async def list_users(as_json: bool) -> None:
     """List the users."""
-    known = _find().survey()
+    async with opened_backend(load_configuration()) as backend:
+        known = await produce_users(backend).survey()
     if as_json:
         rows = [{"name": name, "created": f"{one.created:%FT%TZ}"} for name, one in known.items()]
         write_json(json.dumps(rows))
@@ -113,22 +123,23 @@ def list_users(as_json: bool) -> None:
 @click.argument("name")
 @yes_option
 @json_option
-def remove(name: str, yes: bool, as_json: bool) -> int:
+@asynchronous
+async def remove(name: str, yes: bool, as_json: bool) -> int:
     """Remove a user, whose key is then refused and whose runs are cancelled.
 
     Conversations, memory and files stay.
     """
     from vibe_llms.runs.core import cancel_runs
 
-    configuration = load_configuration()
-    users = find_users(configuration)
-    users.require(name)
-    if not confirm(f"Remove the user {name}?", yes=yes):
-        return 1
-    users.remove(name)
-    home = find_user_places(configuration.places, name).data
-    # Those of local are runs of this command too.
-    cancelled = 0 if name == LOCAL else asyncio.run(cancel_runs(open_backend(configuration), name))
+    async with opened_backend(load_configuration()) as backend:
+        users = produce_users(backend)
+        await users.require(name)
+        if not confirm(f"Remove the user {name}?", yes=yes):
+            return 1
+        await users.remove(name)
+        # Those of local are runs of this command too.
+        cancelled = 0 if name == LOCAL else await cancel_runs(backend, name)
+    home = find_user_places(backend.configuration.places, name).data
     if as_json:
         left = str(home) if home.exists() else None
         write_json(json.dumps({"name": name, "cancelled_runs": cancelled, "folder": left}))
@@ -145,10 +156,6 @@ def remove(name: str, yes: bool, as_json: bool) -> int:
 
 
 COMMANDS: dict[str, click.Command] = {"serve": serve, "users": users}
-
-
-def _find() -> UserStore:
-    return find_users(load_configuration())
 
 
 def _print_key(name: str, key: str, *, as_json: bool) -> None:

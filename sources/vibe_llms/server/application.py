@@ -17,7 +17,6 @@ from vibe_llms.server.endpoints import find_endpoint, match_path
 from vibe_llms.server.exchanges import Disconnected, Exchange, Receive, Scope, Send
 from vibe_llms.server.failures import Rejected, describe_failure
 from vibe_llms.server.operations import ServerEndpoint, UserEndpoint
-from vibe_llms.server.users import UserStore
 
 _LOGGER = get_logger("vibe_llms.server")
 #: Logged for a request whose client closed the connection.
@@ -33,15 +32,15 @@ _READ_HEADERS = (
 class Application:
     """An ASGI application.
 
-    `users` are asked who has a key; without them, every request is one of the user `local`.
+    Without `keys`, every request is one of the user `local`.
     `log` receives a line about each request, without content or keys.
     """
 
     def __init__(
-        self, core: ServerCore, users: UserStore | None, log: Callable[[str], object]
+        self, core: ServerCore, log: Callable[[str], object], *, keys: bool = True
     ) -> None:
         self._core = core
-        self._users = users
+        self._keys = keys
         self._log = log
         self._hosts = {"localhost", *core.settings.allowed_hosts}
         self._origins = {*core.settings.allowed_origins}
@@ -82,7 +81,7 @@ class Application:
             return
         endpoint = find_endpoint(exchange)
         if not (isinstance(endpoint, ServerEndpoint) and endpoint.keyless):
-            exchange.user = self._identify(exchange)
+            exchange.user = await self._identify(exchange)
         match endpoint:
             case ServerEndpoint():
                 await endpoint.handler(self._core, exchange)
@@ -119,15 +118,15 @@ class Application:
                 (b"vary", b"origin"),
             )
 
-    def _identify(self, exchange: Exchange) -> str:
+    async def _identify(self, exchange: Exchange) -> str:
         """The user whose key a request has."""
-        if self._users is None:
+        if not self._keys:
             return LOCAL
         key, headers = b"", exchange.headers
         if (header := headers.get(b"authorization", b""))[: len(_BEARER)].lower() == _BEARER:
             key = header[len(_BEARER) :].strip()
         key = key or headers.get(b"x-api-key") or headers.get(b"api-key") or b""
-        user = self._users.find(key.decode("latin-1")) if key else None
+        user = await self._core.users.find(key.decode("latin-1")) if key else None
         if user is None:
             raise Rejected(
                 "the key is not valid" if key else "a key is needed: Authorization: Bearer KEY",

@@ -9,9 +9,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Protocol
 
 from msgspec import Struct
 
+from vibe_llms.configuration import Places
 from vibe_llms.invocation.approval import canonical_arguments
 from vibe_llms.messages.canisters import (
     AssistantCanister,
@@ -22,6 +24,7 @@ from vibe_llms.messages.canisters import (
     UserCanister,
 )
 from vibe_llms.messages.contents import Content, Reference, TextualContent, hash_bytes, text_of
+from vibe_llms.storage.backends import Backend, produce_part
 from vibe_llms.storage.databases import open_database
 from vibe_llms.storage.files import make_folder
 
@@ -82,11 +85,35 @@ class Place(Struct, frozen=True):
     system: bytes
 
 
-class Continuations:
+class Continuations(Protocol):
     """The replies that a user was given, by the chains that end with them.
 
     It is derived: without it, a history is stored as a new conversation.
     """
+
+    async def find(self, chain: bytes) -> Place | None:
+        """Where a history is stored, if its last reply is one of ours."""
+        ...
+
+    async def put(self, chain: bytes, place: Place) -> None:
+        """Remember where a history ends; the newest place of equal histories counts."""
+        ...
+
+    async def close(self) -> None:
+        """Close what is open."""
+        ...
+
+
+class ContinuationStore(Protocol):
+    """Keeps the continuations of all users."""
+
+    def open(self, user: str, places: Places) -> Continuations:
+        """Those of one user, whose own files are at `places`."""
+        ...
+
+
+class HomeContinuations:
+    """`Continuations` in a SQLite file."""
 
     def __init__(self, folder: Path) -> None:
         make_folder(folder)
@@ -98,20 +125,41 @@ class Continuations:
             pragmas=("journal_mode = wal",),
         )
 
-    def find(self, chain: bytes) -> Place | None:
+    async def find(self, chain: bytes) -> Place | None:
         """Where a history is stored, if its last reply is one of ours."""
         query = "select conversation, canister, system from replies where chain = ?"
         row = self._database.execute(query, (chain,)).fetchone()
         return None if row is None else Place(*row)
 
-    def put(self, chain: bytes, place: Place) -> None:
+    async def put(self, chain: bytes, place: Place) -> None:
         """Remember where a history ends; the newest place of equal histories counts."""
         row = (chain, place.conversation, place.canister, place.system)
         self._database.execute("insert or replace into replies values (?, ?, ?, ?)", row)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Close the file."""
         self._database.close()
+
+
+class HomeContinuationStore:
+    """The `ContinuationStore` of a home: each user has a file."""
+
+    def open(self, user: str, places: Places) -> HomeContinuations:
+        """Those of one user."""
+        del user
+        return HomeContinuations(places.data / "server")
+
+
+def produce_continuations(backend: Backend) -> ContinuationStore:
+    """The continuations of a backend."""
+    store: ContinuationStore = produce_part(backend, "continuations")
+    return store
+
+
+def produce_store(backend: Backend) -> HomeContinuationStore:
+    """The continuations of all users of a home."""
+    del backend
+    return HomeContinuationStore()
 
 
 def hash_system(canisters: Iterable[Canister]) -> bytes:

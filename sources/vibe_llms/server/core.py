@@ -11,8 +11,10 @@ from vibe_llms.providers.limits import Limiters
 from vibe_llms.server.embedders import Embedders
 from vibe_llms.server.failures import Rejected
 from vibe_llms.server.metrics import CountingTracer, Metrics
+from vibe_llms.server.secrets import produce_secrets
 from vibe_llms.server.settings import ServerSettings
 from vibe_llms.server.spaces import UserSpaces
+from vibe_llms.server.users import produce_users
 from vibe_llms.telemetry import produce_tracer
 from vibe_llms.tracing import Tracer
 
@@ -22,8 +24,6 @@ class ServerCore:
 
     def __init__(self, configuration: Configuration, settings: ServerSettings) -> None:
         self.settings = settings
-        #: What the server keeps for all users.
-        self.folder = configuration.places.data / "server"
         # The limits of a provider hold for all users together.
         limiters = Limiters()
         self.embedders = Embedders(configuration, limiters)
@@ -32,6 +32,8 @@ class ServerCore:
         tracer = produce_tracer(configuration) if traced else Tracer()
         self.tracer = CountingTracer(self.metrics, tracer)
         self.spaces = UserSpaces(configuration, settings, self.tracer, limiters)
+        self.users = produce_users(self.spaces.backend)
+        self.secrets = produce_secrets(self.spaces.backend)
         #: Set while the server ends: it is not ready for new requests then.
         self.ending = False
 

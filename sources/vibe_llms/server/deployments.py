@@ -88,7 +88,7 @@ async def complete_deployment(core: ServerCore, exchange: Exchange, space: UserS
     check_request(request)
     name = exchange.argument
     agent, _ = await space.resolve_model(name)
-    signer = StateSigner(core.folder, space.user, agent or name)
+    signer = StateSigner(await core.secrets.access(), space.user, agent or name)
     said, states = _read_messages(request, agent or "", signer)
     order = read_order(replace(request, model=name), said, states)
     tools = {tool.function.name for tool in request.tools or ()}

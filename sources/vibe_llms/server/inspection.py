@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import sqlite3
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 
 from vibe_llms.configuration import LOCAL, Configuration
-from vibe_llms.exceptions import ConfigurationError, RequestError
+from vibe_llms.exceptions import ConfigurationError, RequestError, StorageError
 from vibe_llms.runs.database import inspect_runs
 from vibe_llms.server.settings import ServerSettings, read_server_settings
 from vibe_llms.server.sockets import bind, is_loopback
-from vibe_llms.server.users import User, find_users
+from vibe_llms.server.users import User, find_users, produce_users
+from vibe_llms.storage.backends import opened_backend
 from vibe_llms.storage.inspection import inspect_mode
 from vibe_llms.storage.interfaces import Diagnosis
 from vibe_llms.storage.mounts import find_network_mount
@@ -26,18 +28,21 @@ def inspect_server(configuration: Configuration, *, repair: bool = False) -> Ite
 
     Nothing is checked if no server was ever configured or started here.
     """
-    store = find_users(configuration)
-    folder = store.file.parent
+    file = find_users(configuration).file
+    folder = file.parent
     if not (folder.exists() or configuration.server):
         return
     yield from _inspect_packages()
     yield from inspect_mode(folder, 0o077, repair)
-    yield from inspect_mode(store.file, 0o077, repair)
+    yield from inspect_mode(file, 0o077, repair)
     try:
-        users = store.survey()
+        users = asyncio.run(_survey_users(configuration))
     except ConfigurationError as error:
         text = str(error).removeprefix(f"{error.file}: ")
         yield Diagnosis("users", error.file, text, "restore it from a backup, or write it anew")
+        return
+    except StorageError as error:
+        yield Diagnosis("users", "server", str(error), "see dsn in [archive]")
         return
     yield from _inspect_address(read_server_settings(configuration), users)
     yield from _inspect_budgets(configuration, users)
@@ -54,6 +59,11 @@ def inspect_server(configuration: Configuration, *, repair: bool = False) -> Ite
             yield Diagnosis("runs", str(runs), problem, _LOST)
     except sqlite3.Error as error:
         yield Diagnosis("runs", str(runs), f"it cannot be read: {error}", _LOST)
+
+
+async def _survey_users(configuration: Configuration) -> Mapping[str, User]:
+    async with opened_backend(configuration) as backend:
+        return await produce_users(backend).survey()
 
 
 def _inspect_packages() -> Iterator[Diagnosis]:

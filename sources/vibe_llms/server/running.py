@@ -58,7 +58,7 @@ class RunningServer:
         configuration: Configuration,
         settings: ServerSettings,
         *,
-        users: UserStore | None,
+        keys: bool,
         log: Callable[[str], object],
         opened: Callable[[], object] = lambda: None,
     ) -> None:
@@ -67,7 +67,7 @@ class RunningServer:
         `ConfigurationError` names the row and the key if an agent cannot work.
         `opened` is called once it listens, and `log` with a line about each request.
         """
-        if users is None and not is_loopback(settings.host):
+        if not keys and not is_loopback(settings.host):
             raise RequestError(
                 f"without keys the server listens on this machine only, not on {settings.host}"
             )
@@ -78,7 +78,7 @@ class RunningServer:
         self._core = ServerCore(configuration, settings)
         self._socket = bind(settings.host, settings.port)
         config = uvicorn.Config(
-            Application(self._core, users, log),
+            Application(self._core, log, keys=keys),
             http=Connection,
             h11_max_incomplete_event_size=settings.header_bytes + _FIRST_LINE_BYTES,
             ws="none",
@@ -93,6 +93,8 @@ class RunningServer:
             timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         )
         self._server = Server(config, opened)
+        #: Who may use it; without keys, these are not asked.
+        self.users: UserStore = self._core.users
         self._seconds = settings.shutdown_seconds
         self._hurry = asyncio.Event()
 

@@ -26,7 +26,7 @@ from vibe_llms.runs.budgets import produce_budget_store
 from vibe_llms.runs.core import RunHost, Runs, produce_store
 from vibe_llms.runs.interfaces import RunRecord, RunStatus
 from vibe_llms.runs.worker import RunWorker
-from vibe_llms.server.continuations import Continuations
+from vibe_llms.server.continuations import ContinuationStore, produce_continuations
 from vibe_llms.server.failures import Rejected
 from vibe_llms.server.settings import ServerSettings
 from vibe_llms.server.users import find_user_places
@@ -48,6 +48,7 @@ class UserSpace:
         user: str,
         settings: ServerSettings,
         budgets: BudgetStore,
+        continuations: ContinuationStore,
         produce_runs: Callable[[RunHost], Runs],
         tracer: Tracer,
         limiters: Limiters,
@@ -78,7 +79,7 @@ class UserSpace:
             own_rows=False,
             limiters=limiters,
         )
-        self.continuations = Continuations(places.data / "server")
+        self.continuations = continuations.open(user, places)
         self.running = 0
         rows = configuration.rows(PROVIDERS)
         self._for_callers = any(self.session.is_of_callers(row.name) for row in rows)
@@ -211,7 +212,7 @@ class UserSpace:
         try:
             await self.session.close()
         finally:
-            self.continuations.close()
+            await self.continuations.close()
 
     def _survey_known(self) -> Sequence[str]:
         present = {
@@ -243,8 +244,9 @@ class UserSpaces:
         self._limiters = limiters or Limiters()
         self._spaces: dict[str, UserSpace] = {}
         # Opened with the first request under a budget.
-        self._backend = backend = open_backend(configuration)
+        self.backend = backend = open_backend(configuration)
         self._budgets = produce_budget_store(backend)
+        self._continuations = produce_continuations(backend)
         self._runs = produce_store(backend)
         parallel = settings.parallel_runs
         limits = msgspec.structs.replace(configuration.runs, parallel=parallel)
@@ -267,7 +269,7 @@ class UserSpaces:
         if user not in self._spaces:
             produce = partial(self._produce_runs, user)
             self._spaces[user] = UserSpace(
-                *(self._backend, user, self._settings, self._budgets),
+                *(self.backend, user, self._settings, self._budgets, self._continuations),
                 *(produce, self._tracer, self._limiters),
             )
         self._entered[user] = self._entered.get(user, 0) + 1
@@ -297,7 +299,7 @@ class UserSpaces:
         finally:
             await self._budgets.close()
             await self._runs.close()
-            await self._backend.close()
+            await self.backend.close()
 
     def _produce_runs(self, user: str, host: RunHost) -> Runs:
         most = self._settings.user_turns

@@ -10,16 +10,13 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
-import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from vibe_llms.files import read_trusted
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
@@ -51,12 +48,6 @@ from vibe_llms.server.chat_requests import (
     write_data_url,
 )
 from vibe_llms.server.failures import Rejected
-from vibe_llms.storage.files import make_folder, replace_file, storage_errors
-from vibe_llms.storage.locks import locked
-
-_FILE = "state.key"
-_BYTES = 32
-_LOCK_SECONDS = 10.0
 
 
 class ReplyState(Struct, forbid_unknown_fields=True):
@@ -69,9 +60,9 @@ class ReplyState(Struct, forbid_unknown_fields=True):
 class StateSigner:
     """Writes and reads the states of one user's replies by one agent."""
 
-    def __init__(self, folder: Path, user: str, agent: str) -> None:
-        """A signer with the secret of a folder, which is made if there is none."""
-        self._secret = _access_secret(folder)
+    def __init__(self, secret: bytes, user: str, agent: str) -> None:
+        """A signer with the secret of the servers."""
+        self._secret = secret
         self._place = (user.encode(), agent.encode())
         self._provenance = Provenance("vibe_llms.server", "", agent)
 
@@ -153,16 +144,3 @@ def _describe_media(content: Content) -> Part | None:
         case FileContent(data=bytes(data), mimetype=mimetype, name=name):
             return FilePart(FileData(write_data_url(data, mimetype), name))
     return None
-
-
-def _access_secret(folder: Path) -> bytes:
-    file = folder / _FILE
-    with storage_errors(file):
-        make_folder(folder)
-        try:
-            return read_trusted(file, private=True)
-        except FileNotFoundError:
-            with locked(folder, seconds=_LOCK_SECONDS):
-                if not file.exists():
-                    replace_file(file, os.urandom(_BYTES))
-                return read_trusted(file, private=True)

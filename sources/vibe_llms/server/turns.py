@@ -21,6 +21,7 @@ from vibe_llms.exceptions import (
     ForkPointInvalid,
     FormatNewer,
     RequestError,
+    StorageUnavailable,
 )
 from vibe_llms.invocation.invokers import Invoker, find_invoker
 from vibe_llms.messages.canisters import (
@@ -139,7 +140,8 @@ class ServedTurn:
         # Models may change within a conversation; an agent has histories of its own.
         chain = Chain(agent or "")
         chain.extend(past)
-        place = space.continuations.find(chain.value) if order.store and past else None
+        stored = order.store and bool(past)
+        place = await space.continuations.find(chain.value) if stored else None
         chain.extend(prompt)
         if place is not None:
             # What it is a continuation of may be gone.
@@ -275,7 +277,11 @@ async def _conclude(
     for call in calls:
         chain.add_call(call)
     if order.store:
-        space.continuations.put(chain.value, replace(place, system=hash_system(order.said)))
+        # The reply is stored; without this, the next request begins another conversation.
+        with suppress(StorageUnavailable):
+            await space.continuations.put(
+                chain.value, replace(place, system=hash_system(order.said))
+            )
     if order.media:
         turn = await _load_media(space, turn)
     return Outcome(turn=turn, text=text, calls=calls, visible=chain.value)

@@ -1,6 +1,7 @@
-"""The users of the server and their keys: a file of hashes, which a running server reads again.
+"""The users of the server and their keys, of which only hashes are kept.
 
-A key is 256 random bits, so that a plain SHA-256 of it cannot be reversed.
+A key is 256 random bits, so that a plain SHA-256 of it cannot be reversed. In a home, the hashes
+are in a file, which a running server reads again when it has changed.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 from msgspec import Struct, ValidationError
 
 from vibe_llms.configuration import LOCAL, Configuration, Places, read_toml
 from vibe_llms.exceptions import ConfigurationError, RequestError
+from vibe_llms.storage.backends import Backend, produce_part
 from vibe_llms.storage.files import make_folder, replace_file, storage_errors
 from vibe_llms.storage.locks import locked
 
@@ -35,7 +38,39 @@ class User(Struct, frozen=True, rename="kebab"):
     created: datetime
 
 
-class UserStore:
+class UserStore(Protocol):
+    """Knows the users; several servers and commands use it at the same time."""
+
+    async def survey(self) -> Mapping[str, User]:
+        """The users by their names."""
+        ...
+
+    async def find(self, key: str) -> str | None:
+        """The name of the user who has a key."""
+        ...
+
+    async def require(self, name: str) -> None:
+        """`RequestError` if there is no such user."""
+        ...
+
+    async def add(self, name: str) -> str:
+        """A new user; returns the key, which is not kept."""
+        ...
+
+    async def add_first(self) -> str:
+        """The key of the user `local` if there is none yet; of several servers, one gets it."""
+        ...
+
+    async def rotate(self, name: str) -> str:
+        """A new key for a user; the old one is not valid any more."""
+        ...
+
+    async def remove(self, name: str) -> None:
+        """Delete a user; the conversations stay."""
+        ...
+
+
+class UserFile:
     """The users in a file."""
 
     def __init__(self, file: Path) -> None:
@@ -60,7 +95,7 @@ class UserStore:
 
     def find(self, key: str) -> str | None:
         """The name of the user who has a key."""
-        users, digest = self.survey(), _hash(key)
+        users, digest = self.survey(), hash_key(key)
         name = self._names.get(digest)
         # The table is one of hashes, so the time of a look-up says nothing about keys.
         if name is None or not hmac.compare_digest(users[name].key_hash, digest):
@@ -73,15 +108,10 @@ class UserStore:
 
     def add(self, name: str) -> str:
         """A new user; returns the key, which is not kept."""
-        if not _NAME.fullmatch(name):
-            raise RequestError(
-                f"{name!r} is not a valid user name; use lower-case letters, digits, _ and -"
-            )
+        check_name(name)
         with self._changing() as users:
             if name in users:
-                raise RequestError(
-                    f"there is a user {name!r} already; a new key: vibe-llms users rotate {name}"
-                )
+                raise refuse_known(name)
             return _give_key(users, name, datetime.now(UTC))
 
     def add_first(self) -> str:
@@ -115,9 +145,55 @@ class UserStore:
                 replace_file(self.file, tomli_w.dumps(rows).encode())
 
 
-def find_users(configuration: Configuration) -> UserStore:
-    """The users of a home."""
-    return UserStore(configuration.places.data / "server" / "users.toml")
+class HomeUserStore:
+    """The `UserStore` of a home."""
+
+    def __init__(self, file: UserFile) -> None:
+        self._file = file
+
+    async def survey(self) -> Mapping[str, User]:
+        """The users by their names."""
+        return self._file.survey()
+
+    async def find(self, key: str) -> str | None:
+        """The name of the user who has a key."""
+        return self._file.find(key)
+
+    async def require(self, name: str) -> None:
+        """`RequestError` if there is no such user."""
+        self._file.require(name)
+
+    async def add(self, name: str) -> str:
+        """A new user; returns the key, which is not kept."""
+        return self._file.add(name)
+
+    async def add_first(self) -> str:
+        """The key of the user `local` if there is none yet; of several servers, one gets it."""
+        return self._file.add_first()
+
+    async def rotate(self, name: str) -> str:
+        """A new key for a user; the old one is not valid any more."""
+        return self._file.rotate(name)
+
+    async def remove(self, name: str) -> None:
+        """Delete a user; the conversations stay."""
+        self._file.remove(name)
+
+
+def produce_users(backend: Backend) -> UserStore:
+    """The users of a backend."""
+    store: UserStore = produce_part(backend, "users")
+    return store
+
+
+def produce_store(backend: Backend) -> HomeUserStore:
+    """The users of a home, as a store."""
+    return HomeUserStore(find_users(backend.configuration))
+
+
+def find_users(configuration: Configuration) -> UserFile:
+    """The file with the users of a home."""
+    return UserFile(configuration.places.data / "server" / "users.toml")
 
 
 def find_user_places(places: Places, name: str) -> Places:
@@ -150,17 +226,43 @@ def _read(file: Path) -> Mapping[str, User]:
     return users
 
 
+def produce_key() -> str:
+    """A new key."""
+    return _PREFIX + secrets.token_urlsafe(32)
+
+
+def hash_key(key: str) -> str:
+    """What is kept of a key."""
+    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def check_name(name: str) -> None:
+    """`RequestError` if a user cannot have this name."""
+    if not _NAME.fullmatch(name):
+        raise RequestError(
+            f"{name!r} is not a valid user name; use lower-case letters, digits, _ and -"
+        )
+
+
+def refuse_known(name: str) -> RequestError:
+    """The error that a user is there already."""
+    return RequestError(
+        f"there is a user {name!r} already; a new key: vibe-llms users rotate {name}"
+    )
+
+
+def refuse_unknown(name: str) -> RequestError:
+    """The error that there is no such user."""
+    return RequestError(f"there is no user {name!r}; see: vibe-llms users list")
+
+
 def _give_key(users: dict[str, User], name: str, created: datetime) -> str:
-    key = _PREFIX + secrets.token_urlsafe(32)
-    users[name] = User(_hash(key), created)
+    key = produce_key()
+    users[name] = User(hash_key(key), created)
     return key
 
 
 def _require(users: Mapping[str, User], name: str) -> User:
     if name not in users:
-        raise RequestError(f"there is no user {name!r}; see: vibe-llms users list")
+        raise refuse_unknown(name)
     return users[name]
-
-
-def _hash(key: str) -> str:
-    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()

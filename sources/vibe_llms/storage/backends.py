@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, Protocol, TypeAlias
 
 from vibe_llms.configuration import ARCHIVE, Configuration, Places
@@ -17,8 +18,9 @@ from vibe_llms.storage.interfaces import Archive, Report, ignore
 class Backend(Protocol):
     """Opens what is kept; nothing is read or connected to before it is used.
 
-    `parts` are the modules that keep the rest there: `runs`, `budgets` and `memory`. The function
-    `produce_store` of each makes a store for a backend.
+    `parts` are the modules that keep the rest there: `runs`, `budgets` and `memory`, and for servers
+    `users`, `continuations` and `secrets`. The function `produce_store` of each makes a store for a
+    backend.
     """
 
     configuration: Configuration
@@ -54,6 +56,16 @@ def register(name: str, factory: BackendFactory) -> None:
 def open_backend(configuration: Configuration) -> Backend:
     """The backend that `[archive]` names; `RegistrationError` if its module cannot be used."""
     return _REGISTRY.access(configuration.row("", ARCHIVE))(configuration)
+
+
+@asynccontextmanager
+async def opened_backend(configuration: Configuration) -> AsyncIterator[Backend]:
+    """The backend that `[archive]` names, closed after the block."""
+    backend = open_backend(configuration)
+    try:
+        yield backend
+    finally:
+        await backend.close()
 
 
 def produce_part(backend: Backend, part: str) -> Any:

@@ -19,6 +19,9 @@ class HomeBackend:
         "runs": "vibe_llms.runs.sqlite",
         "budgets": "vibe_llms.runs.sqlite_budgets",
         "memory": "vibe_llms.memory.home",
+        "users": "vibe_llms.server.users",
+        "continuations": "vibe_llms.server.continuations",
+        "secrets": "vibe_llms.server.secrets",
     }
 
     def __init__(self, configuration: Configuration) -> None:

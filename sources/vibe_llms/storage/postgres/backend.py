@@ -22,6 +22,9 @@ class PostgresBackend:
         "runs": "vibe_llms.runs.postgres",
         "budgets": "vibe_llms.runs.postgres_budgets",
         "memory": "vibe_llms.memory.postgres",
+        "users": "vibe_llms.server.postgres_users",
+        "continuations": "vibe_llms.server.postgres_continuations",
+        "secrets": "vibe_llms.server.postgres_secrets",
     }
 
     def __init__(self, configuration: Configuration) -> None:

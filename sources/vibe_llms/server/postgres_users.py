@@ -1,0 +1,90 @@
+"""`PostgresUserStore`: the users of all servers of a database, by the hashes of their keys."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from vibe_llms.configuration import LOCAL
+from vibe_llms.server.users import (
+    User,
+    check_name,
+    hash_key,
+    produce_key,
+    refuse_known,
+    refuse_unknown,
+)
+from vibe_llms.storage.backends import Backend
+from vibe_llms.storage.postgres.backend import access_database
+from vibe_llms.storage.postgres.database import Database
+
+
+class PostgresUserStore:
+    """A `UserStore` in PostgreSQL; every change holds for the next request at any server."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def survey(self) -> Mapping[str, User]:
+        """The users by their names."""
+        async with self._database.transaction("") as connection:
+            cursor = await connection.execute("select * from vibe.survey_keys()")
+            return {
+                name: User(digest, created) for name, digest, created in await cursor.fetchall()
+            }
+
+    async def find(self, key: str) -> str | None:
+        """The name of the user who has a key."""
+        async with self._database.transaction("") as connection:
+            # What is looked for is a hash, so the time that it takes says nothing about keys.
+            cursor = await connection.execute("select vibe.find_user(%s)", (hash_key(key),))
+            row = await cursor.fetchone()
+        return None if row is None else row[0]
+
+    async def require(self, name: str) -> None:
+        """`RequestError` if there is no such user."""
+        if name not in await self.survey():
+            raise refuse_unknown(name)
+
+    async def add(self, name: str) -> str:
+        """A new user; returns the key, which is not kept."""
+        check_name(name)
+        if not (key := await self._add(name)):
+            raise refuse_known(name)
+        return key
+
+    async def add_first(self) -> str:
+        """The key of the user `local` if there is none yet; of several servers, one gets it."""
+        return await self._add(LOCAL)
+
+    async def rotate(self, name: str) -> str:
+        """A new key for a user; the old one is not valid any more."""
+        key = produce_key()
+        async with self._database.transaction(name) as connection:
+            changed = await connection.execute(
+                "update vibe.users set key_hash = %s where owner = %s", (hash_key(key), name)
+            )
+        if not changed.rowcount:
+            raise refuse_unknown(name)
+        return key
+
+    async def remove(self, name: str) -> None:
+        """Delete a user; the conversations stay."""
+        async with self._database.transaction(name) as connection:
+            changed = await connection.execute("delete from vibe.users where owner = %s", (name,))
+        if not changed.rowcount:
+            raise refuse_unknown(name)
+
+    async def _add(self, name: str) -> str:
+        key = produce_key()
+        async with self._database.transaction(name) as connection:
+            made = await connection.execute(
+                "insert into vibe.users (owner, key_hash) values (%s, %s) "
+                "on conflict (owner) do nothing",
+                (name, hash_key(key)),
+            )
+        return key if made.rowcount else ""
+
+
+def produce_store(backend: Backend) -> PostgresUserStore:
+    """The users of the database of a backend."""
+    return PostgresUserStore(access_database(backend))
