@@ -48,6 +48,7 @@ COMMANDS = {
     "memory": ("memory", "Manage what is remembered across conversations."),
     "serve": ("serving", "Answer requests of OpenAI clients over HTTP."),
     "users": ("serving", "Manage the users of the server."),
+    "worker": ("serving", "Work on runs of all users, without a server."),
     "budgets": ("budgets", "Show what users may spend, and have spent."),
     "plugins": ("providers", "Install and remove plugins that the configuration pins."),
     "keys": ("settings", "Manage API keys."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import signal
@@ -69,6 +70,23 @@ async def serve(host: str | None, port: int | None, no_key: bool, quiet: bool) -
             note(f"not ready yet: {error}")
     with signals({signal.SIGINT: server.end, **dict.fromkeys(ENDINGS, server.end)}):
         await server.serve()
+
+
+@click.command("worker")
+@asynchronous
+async def worker() -> None:
+    """Work on runs of all users, without a server.
+
+    Several workers and servers share the runs. Ctrl-C or SIGTERM ends it; another one continues
+    its runs at once.
+    """
+    from vibe_llms.server.working import work
+
+    configuration = load_configuration()
+    ended = asyncio.Event()
+    with signals(dict.fromkeys((signal.SIGINT, *ENDINGS), ended.set)):
+        note("working on runs; Ctrl-C ends it")
+        await work(configuration, read_server_settings(configuration), ended)
 
 
 @click.group("users")
@@ -155,7 +173,7 @@ async def remove(name: str, yes: bool, as_json: bool) -> int:
     return 0
 
 
-COMMANDS: dict[str, click.Command] = {"serve": serve, "users": users}
+COMMANDS: dict[str, click.Command] = {"serve": serve, "users": users, "worker": worker}
 
 
 def _print_key(name: str, key: str, *, as_json: bool) -> None:

@@ -9,17 +9,15 @@ from contextlib import contextmanager, suppress
 
 import uvicorn
 
-from vibe_llms.agents import check_agent, check_ensembles, read_agents
 from vibe_llms.configuration import Configuration
-from vibe_llms.events import ignore_events
 from vibe_llms.exceptions import RequestError
-from vibe_llms.providers.provider_pool import Providers
 from vibe_llms.server.application import Application
 from vibe_llms.server.connections import Connection
 from vibe_llms.server.core import ServerCore
 from vibe_llms.server.settings import ServerSettings
 from vibe_llms.server.sockets import bind, is_loopback
 from vibe_llms.server.users import UserStore
+from vibe_llms.server.working import check_agents
 
 _BACKLOG = 2048
 _KEEP_ALIVE_SECONDS = 75
@@ -71,10 +69,7 @@ class RunningServer:
             raise RequestError(
                 f"without keys the server listens on this machine only, not on {settings.host}"
             )
-        providers = Providers(configuration, ignore_events)
-        for agent in read_agents(configuration).values():
-            check_agent(configuration, agent, providers.locate)
-            check_ensembles(configuration, agent)
+        check_agents(configuration)
         self._core = ServerCore(configuration, settings)
         self._socket = bind(settings.host, settings.port)
         config = uvicorn.Config(

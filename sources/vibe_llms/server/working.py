@@ -1,0 +1,42 @@
+"""Works on runs of all users without answering requests; servers may do that elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+
+from vibe_llms.agents import check_agent, check_ensembles, read_agents
+from vibe_llms.configuration import Configuration
+from vibe_llms.events import ignore_events
+from vibe_llms.providers.provider_pool import Providers
+from vibe_llms.server.settings import ServerSettings
+from vibe_llms.server.spaces import UserSpaces
+from vibe_llms.telemetry import produce_tracer
+from vibe_llms.tracing import Tracer
+
+
+async def work(
+    configuration: Configuration, settings: ServerSettings, ended: asyncio.Event
+) -> None:
+    """Work on runs until that event is set, and give back those that have not ended.
+
+    `ConfigurationError` names the row and the key if an agent cannot work.
+    """
+    check_agents(configuration)
+    tracer = produce_tracer(configuration) if configuration.telemetry.enabled else Tracer()
+    spaces = UserSpaces(configuration, settings, tracer)
+    try:
+        spaces.start()
+        await ended.wait()
+    finally:
+        try:
+            await spaces.close()
+        finally:
+            await tracer.close()
+
+
+def check_agents(configuration: Configuration) -> None:
+    """`ConfigurationError` names the row and the key if an agent cannot work."""
+    providers = Providers(configuration, ignore_events)
+    for agent in read_agents(configuration).values():
+        check_agent(configuration, agent, providers.locate)
+        check_ensembles(configuration, agent)
