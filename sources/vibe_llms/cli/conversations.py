@@ -56,7 +56,7 @@ from vibe_llms.messages.contents import (
     Reference,
     TextualContent,
 )
-from vibe_llms.storage.backends import open_backend
+from vibe_llms.storage.backends import open_backend, opened_backend
 from vibe_llms.storage.descriptions import (
     ConversationSummary,
     Fork,
@@ -340,7 +340,8 @@ async def _remove(archive: Archive, identities: Iterable[str]) -> None:
     from vibe_llms.runs.core import forget_runs
 
     names = [*identities]
-    await forget_runs(open_backend(load_configuration()), names)
+    async with opened_backend(load_configuration()) as backend:
+        await forget_runs(backend, names)
     await archive.remove(*names)
     try:
         await archive.collect()

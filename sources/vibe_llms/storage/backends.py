@@ -18,7 +18,7 @@ from vibe_llms.storage.interfaces import Archive, Report, ignore
 class Backend(Protocol):
     """Opens what is kept; nothing is read or connected to before it is used.
 
-    `parts` are the modules that keep the rest there: `runs`, `budgets` and `memory`, and for servers
+    `parts` are the modules that keep the rest there: `runs`, `budgets`, `memory`, and for servers
     `users`, `continuations` and `secrets`. The function `produce_store` of each makes a store for a
     backend.
     """
