@@ -69,6 +69,7 @@ LATE = {
     ("cli.serving", "runs.core.cancel_runs"),
     ("session", "telemetry.produce_tracer"),
     ("cli.serving", "server.running.RunningServer"),
+    ("cli.serving", "server.working.work"),
 }
 #: What opens files: the one place where they are read; folders and new files of the archive; and
 #: what the system itself provides, such as /proc and inherited descriptors.
