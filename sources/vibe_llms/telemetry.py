@@ -373,8 +373,10 @@ class _Served(Span):
         context.detach(self._token)
         self._span.end()
 
-    def answer(self, status: int) -> None:
+    def answer(self, status: int, conversation: str = "") -> None:
         """See `Span.answer`."""
+        if conversation:
+            self._span.set_attribute(CONVERSATION, conversation)
         self._span.set_attribute("http.response.status_code", status)
         if status >= 500:
             self._fail(str(status))

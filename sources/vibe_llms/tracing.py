@@ -62,8 +62,8 @@ class Span:
     def count(self, number: int) -> None:
         """Take how many entries of memory were found."""
 
-    def answer(self, status: int) -> None:
-        """Take the status of the response of a server."""
+    def answer(self, status: int, conversation: str = "") -> None:
+        """Take the status of the response of a server, and the conversation that it is about."""
 
 
 _SPAN = Span()

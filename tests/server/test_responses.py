@@ -26,6 +26,7 @@ SCRIPTS = {
         '[[replies.parts]]\ninvocation = "look_up"\narguments = {city = "Rome"}\n'
         '[[replies]]\n[[replies.parts]]\ntext = "It is warm."\n'
     ),
+    "stall": '[[replies]]\nwhen = ".*"\n[[replies.parts]]\nstall = true\n',
     "fail": '[[replies]]\n[[replies.parts]]\nerror = "overloaded"\n',
     "limited": '[[replies]]\n[[replies.parts]]\nerror = "rate-limited"\n',
 }
@@ -205,6 +206,45 @@ async def test_a_response_goes_on_with_an_agent_in_the_same_conversation(home: P
     assert second.output_text == TEXT
     roles = [one["role"] for one in stored]
     assert roles == ["user", "assistant", "supervisor", "user", "assistant"]
+
+
+async def test_the_messages_of_a_response_go_with_it_unless_others_follow(
+    scripted: Served,
+) -> None:
+    async with scripted.openai() as client:
+        first = await ask(client, "talk", "one", instructions="Be brief.")
+        second = await ask(client, "talk", "two", previous_response_id=first.id)
+        forked = await ask(client, "talk", "three", previous_response_id=first.id)
+        turns = [[text, TEXT] for text in ("one", "two", "three")]
+        whole, fork = [*turns[0], *turns[1]], [*turns[0], *turns[2]]
+        assert sorted(await conversations(scripted)) == sorted([whole, fork])
+        # What was said before a fork is not its own.
+        await client.responses.delete(forked.id)
+        assert await conversations(scripted) == [whole]
+        third = await ask(client, "talk", "three", previous_response_id=second.id)
+        await client.responses.delete(second.id)
+        assert await conversations(scripted) == [[*whole, *turns[2]]]
+        await client.responses.delete(third.id)
+        assert await conversations(scripted) == [whole]
+        with pytest.raises(openai.NotFoundError):
+            await client.responses.retrieve(third.id)
+        alone = await ask(client, "talk", "four")
+        await client.responses.delete(alone.id)
+        assert await conversations(scripted) == [whole]
+
+
+async def test_the_messages_of_a_response_stay_while_another_goes_on_from_them(
+    scripted: Served,
+) -> None:
+    async with scripted.openai() as client, scripted.http() as http:
+        first = await ask(client, "talk", "one")
+        second = await ask(client, "stall", "two", previous_response_id=first.id, background=True)
+        await client.responses.delete(first.id)
+        await client.responses.cancel(second.id)
+        found = (await http.get(f"/v1/responses/{second.id}")).json()
+        (texts,) = await conversations(scripted)
+        assert found["status"] == "cancelled"
+        assert texts[:2] == ["one", TEXT]
 
 
 async def test_a_call_of_the_client_is_answered_in_the_next_response(scripted: Served) -> None:

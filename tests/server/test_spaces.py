@@ -10,6 +10,7 @@ import pytest
 
 from vibe_llms.configuration import load_configuration
 from vibe_llms.ensembles.core import ENSEMBLES
+from vibe_llms.exceptions import ModelNotFound
 from vibe_llms.server.settings import read_server_settings
 from vibe_llms.server.spaces import UserSpaces
 from vibe_llms.session import open_session
@@ -32,6 +33,12 @@ optional-ensembles = ["*"]
 
 [agents.bare]
 model = "scripted/demo"
+
+[agents.brief]
+prompt = "Briefly: $input"
+
+[agents.translator]
+prompt = "Translate to $language: $input"
 """
 
 
@@ -62,6 +69,19 @@ async def test_served_users_get_the_tools_that_the_agent_names(user: str) -> Non
     await spaces.close()
     assert offered == [["shell"], [], [], []]
     assert not {"shell", "documents-of-mine"} & {*general}
+
+
+@pytest.mark.usefixtures("configured")
+async def test_an_agent_that_needs_variables_is_not_offered() -> None:
+    configuration = load_configuration()
+    spaces = UserSpaces(configuration, read_server_settings(configuration))
+    with spaces.enter("ada") as space:
+        models = await space.survey_models()
+        with pytest.raises(ModelNotFound):
+            await space.resolve_model("translator")
+    await spaces.close()
+    assert "brief" in models
+    assert "translator" not in models
 
 
 @pytest.mark.usefixtures("configured")

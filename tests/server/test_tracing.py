@@ -11,6 +11,7 @@ import pytest
 from opentelemetry.trace import SpanKind, StatusCode
 
 from tests.server.conftest import Served, serving
+from tests.server.test_api_runs import SCRIPT, wait_for
 from tests.test_telemetry import CONVERSATION, Recording, of
 from vibe_llms.server import core
 
@@ -129,6 +130,33 @@ async def test_a_response_that_waits_for_room_lies_within_the_request_that_began
     assert {one.name for one in requests} == {"POST /v1/responses"}
     clients = [one.parent.span_id for one in requests if one.parent]
     assert sorted(clients) == [1, 2, 3]
+
+
+async def test_each_span_about_a_run_has_its_conversation(home: Path, recording: Recording) -> None:
+    home.mkdir()
+    (home / "keeper.toml").write_text(SCRIPT)
+    tables: dict[str, Any] = {
+        "providers": {"scripted": {"scripts": {"keeper": str(home / "keeper.toml")}}},
+        "agents": {"keeper": {"model": "scripted/keeper", "ensembles": ["memory"]}},
+        "telemetry": {"enabled": True},
+    }
+    async with serving(home, **tables) as served, served.http() as client:
+        body = {"model": "keeper", "prompt": "x"}
+        run = (await client.post("/api/runs", json=body)).json()
+        path = f"/api/runs/{run['id']}"
+        await wait_for(client, run["id"], "waiting")
+        (call,) = (await client.get(path)).json()["approvals"]
+        decision = {"invocation": call["invocation"], "allowed": True}
+        await client.post(f"{path}/decide", json=decision)
+        await client.get(f"{path}/events")
+        await client.get(f"/api/conversations/{run['conversation']}")
+        await client.get("/api/conversations/none")
+    *known, unknown = recording.spans
+    assert {of(one).get(CONVERSATION) for one in known} == {run["conversation"]}
+    assert CONVERSATION not in of(unknown)
+    # What goes on because of a decision lies within the request that made it.
+    assert "POST /api/runs > invoke_agent keeper" in recording.tree
+    assert "POST /api/runs/{run}/decide > invoke_agent keeper" in recording.tree
 
 
 async def test_a_failed_request_says_its_status_and_nothing_of_its_content(

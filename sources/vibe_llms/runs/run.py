@@ -142,7 +142,7 @@ class Run(Generic[T]):
             allowed=decision.allowed,
             explanation=decision.reason,
         )
-        self._worker.poke()
+        self._worker.expect(self.identity)
         return made
 
     async def survey_questions(self) -> Sequence[RunQuestion]:
@@ -159,7 +159,7 @@ class Run(Generic[T]):
         if question in asked and answer.action == "accept" and not asked[question].url:
             answer = ElicitationAnswer("accept", asked[question].settle(answer.values))
         made = await self._store.answer(self._record.user, self.identity, question, answer)
-        self._worker.poke()
+        self._worker.expect(self.identity)
         return made
 
     async def cancel(self) -> RunStatus:

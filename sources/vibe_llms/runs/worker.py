@@ -83,7 +83,7 @@ class RunWorker:
         """
         if self._paused or len(self._jobs) + self._creating >= self._parallel:
             await self._store.create(record, most=most)
-            self._expect(record.identity)
+            self.expect(record.identity)
             return record
         mine = replace(record, status=RunStatus.RUNNING, epoch=1)
         self._creating += 1
@@ -113,8 +113,8 @@ class RunWorker:
             self._start()
             self._news.orders.set()
 
-    def _expect(self, run: str) -> None:
-        """Look for a run that begins here; its spans lie within what its caller is doing."""
+    def expect(self, run: str) -> None:
+        """Look for a run that begins or goes on because of this task, within whose span it lies."""
         self._contexts[run] = copy_context()
         while len(self._contexts) > _EXPECTED:
             # Another process has claimed the oldest.

@@ -107,13 +107,14 @@ async def show_conversation(_: ServerCore, exchange: Exchange, space: UserSpace)
     Long texts and other data are references, whose bytes `/api/contents` has.
     """
     restored = await space.archive.restore(exchange.argument)
+    exchange.conversation = exchange.argument
     await exchange.reply(encode_conversation(restored))
 
 
 async def fork_conversation(core: ServerCore, exchange: Exchange, space: UserSpace) -> None:
     """Make a new conversation of the first messages of another."""
     order = read_body(_FORK, await exchange.read(core.settings))
-    identity = await access_conversation(space, exchange.argument)
+    identity = exchange.conversation = await access_conversation(space, exchange.argument)
     history, _ = await History.restore(space.archive, identity)
     twin = await history.fork(locate(history.canisters, order.at), name=repair_text(order.name))
     made = Fork(id=twin.identity, forked_from=identity, messages=len(twin.canisters))
@@ -123,7 +124,7 @@ async def fork_conversation(core: ServerCore, exchange: Exchange, space: UserSpa
 async def change_conversation(core: ServerCore, exchange: Exchange, space: UserSpace) -> None:
     """Rename a conversation, add tags to it, or remove them."""
     change = read_body(_CHANGE, await exchange.read(core.settings))
-    identity = await access_conversation(space, exchange.argument)
+    identity = exchange.conversation = await access_conversation(space, exchange.argument)
     details = await space.archive.revise(
         identity,
         name=None if change.name is None else repair_text(change.name),
@@ -135,7 +136,7 @@ async def change_conversation(core: ServerCore, exchange: Exchange, space: UserS
 
 async def remove_conversation(_: ServerCore, exchange: Exchange, space: UserSpace) -> None:
     """Permanently delete a conversation with its runs."""
-    identity = await access_conversation(space, exchange.argument)
+    identity = exchange.conversation = await access_conversation(space, exchange.argument)
     await space.session.remove(identity)
     space.collect_later()
     await exchange.reply(msgspec.json.encode(ConversationRemoved(identity)))

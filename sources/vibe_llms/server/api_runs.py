@@ -114,6 +114,7 @@ async def start_run(core: ServerCore, exchange: Exchange, space: UserSpace) -> N
     if exchange.request_key is not None:
         found = await space.session.access_runs().find(exchange.request_key)
         if found is not None:
+            exchange.conversation = found.record.conversation
             await exchange.reply(msgspec.json.encode(RunDescription.of(found.record)), status=201)
             return
     output = None if order.output is None else read_schema(order.output, "output")
@@ -123,12 +124,13 @@ async def start_run(core: ServerCore, exchange: Exchange, space: UserSpace) -> N
     prompt = conversation.read_prompt([order.prompt, *attached])
     runs = space.session.access_runs()
     run = await runs.start(conversation, prompt, output=output, request=exchange.request_key)
+    exchange.conversation = run.record.conversation
     await exchange.reply(msgspec.json.encode(RunDescription.of(run.record)), status=201)
 
 
 async def show_run(_: ServerCore, exchange: Exchange, space: UserSpace) -> None:
     """Show a run, with the calls that it waits or waited for."""
-    run = await _access(space, exchange.argument)
+    run = await _access(exchange, space)
     await exchange.reply(msgspec.json.encode(await view_run(run)))
 
 
@@ -138,7 +140,7 @@ async def follow_run(_: ServerCore, exchange: Exchange, space: UserSpace) -> Non
     The identity of each event is its cursor. `Last-Event-ID` counts rather than `after`. Some days
     after the end, `expired` is the only event.
     """
-    run = await _access(space, exchange.argument)
+    run = await _access(exchange, space)
     last = exchange.headers.get(b"last-event-id", b"").decode("latin-1")
     query = read_query(RunQuery, {"after": last} if last else exchange.query)
     with space.following():
@@ -148,14 +150,14 @@ async def follow_run(_: ServerCore, exchange: Exchange, space: UserSpace) -> Non
 
 async def cancel_run(_: ServerCore, exchange: Exchange, space: UserSpace) -> None:
     """Ask for the end of a run; what arrived is kept."""
-    run = await _access(space, exchange.argument)
+    run = await _access(exchange, space)
     await run.cancel()
     await exchange.reply(msgspec.json.encode(RunDescription.of(await run.access())))
 
 
 async def decide_call(core: ServerCore, exchange: Exchange, space: UserSpace) -> None:
     """Decide on a call that a run waits for; the same decision again changes nothing."""
-    run = await _access(space, exchange.argument)
+    run = await _access(exchange, space)
     wanted = read_body(_DECISION, await exchange.read(core.settings))
     made = await run.decide(wanted.invocation, Decision(wanted.allowed, reason=wanted.reason))
     approval = RunApproval(made.invocation, allowed=bool(made.allowed))
@@ -164,7 +166,7 @@ async def decide_call(core: ServerCore, exchange: Exchange, space: UserSpace) ->
 
 async def answer_question(core: ServerCore, exchange: Exchange, space: UserSpace) -> None:
     """Answer a question of a run; the same answer again changes nothing."""
-    run = await _access(space, exchange.argument)
+    run = await _access(exchange, space)
     wanted = read_body(_ANSWER, await exchange.read(core.settings))
     answer = ElicitationAnswer(wanted.action, wanted.values)
     made = await run.answer(wanted.question, answer)
@@ -189,10 +191,12 @@ async def _open_conversation(space: UserSpace, order: RunOrder) -> Conversation:
     return await session.resume(identity, agent=agent, model=model, memory=memory)
 
 
-async def _access(space: UserSpace, identity: str) -> Run:
+async def _access(exchange: Exchange, space: UserSpace) -> Run:
+    identity = exchange.argument
     run = await space.session.access_run(identity)
     if run.identity != identity:
         raise RunNotFound(f"there is no run {identity!r}")
+    exchange.conversation = run.record.conversation
     return run
 
 

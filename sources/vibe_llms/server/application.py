@@ -69,7 +69,7 @@ class Application:
             except Exception as error:  # noqa: BLE001  (a request: the server goes on)
                 await self._report(exchange, error)
             finally:
-                span.answer(exchange.status)
+                span.answer(exchange.status, exchange.conversation)
                 self._record(exchange, path, time.perf_counter() - begun)
 
     async def _answer(self, exchange: Exchange) -> None:

@@ -102,6 +102,11 @@ from vibe_llms.storage.interfaces import UploadedFile
 _Foreign = dict[str, Any]
 #: The data of the last event of OpenAI's streams.
 _DONE = "[DONE]"
+#: The header of requests that a client may repeat.
+_ONCE = {"Idempotency-Key": "A name for the request: repeated with it, it gets the same turn."}
+#: The header of requests to models of rows with `credential = "caller"`.
+_KEY = {"X-Provider-Key": "The key of the client's own provider, for rows that ask for it."}
+_TURN = {**_ONCE, **_KEY}
 
 
 async def show_document(_: ServerCore, exchange: Exchange) -> None:
@@ -161,7 +166,9 @@ ENDPOINTS: Mapping[str, Mapping[str, Endpoint]] = {
     },
     "/api/runs": {
         "GET": UserEndpoint(handler=list_runs, query=RunListQuery, reply=RunList),
-        "POST": UserEndpoint(handler=start_run, body=RunOrder, reply=RunDescription, status=201),
+        "POST": UserEndpoint(
+            handler=start_run, headers=_ONCE, body=RunOrder, reply=RunDescription, status=201
+        ),
     },
     "/api/runs/{run}": {"GET": UserEndpoint(handler=show_run, reply=RunView)},
     "/api/runs/{run}/cancel": {"POST": UserEndpoint(handler=cancel_run, reply=RunDescription)},
@@ -182,6 +189,7 @@ ENDPOINTS: Mapping[str, Mapping[str, Endpoint]] = {
     "/openai/deployments/{agent...}/chat/completions": {
         "POST": UserEndpoint(
             handler=complete_deployment,
+            headers=_TURN,
             query=DeploymentQuery,
             body=DeploymentRequest,
             reply=SentReply,
@@ -191,7 +199,12 @@ ENDPOINTS: Mapping[str, Mapping[str, Endpoint]] = {
     },
     "/v1/chat/completions": {
         "POST": UserEndpoint(
-            handler=complete_chat, body=ChatRequest, reply=SentReply, events=SentReply, last=_DONE
+            handler=complete_chat,
+            headers=_TURN,
+            body=ChatRequest,
+            reply=SentReply,
+            events=SentReply,
+            last=_DONE,
         )
     },
     "/v1/embeddings": {
@@ -199,17 +212,24 @@ ENDPOINTS: Mapping[str, Mapping[str, Endpoint]] = {
     },
     "/v1/messages": {
         "POST": UserEndpoint(
-            handler=create_message, body=MessageRequest, reply=_Foreign, events=_Foreign
+            handler=create_message,
+            headers=_TURN,
+            body=MessageRequest,
+            reply=_Foreign,
+            events=_Foreign,
         )
     },
     "/v1/messages/count_tokens": {
-        "POST": UserEndpoint(handler=count_message_tokens, body=CountRequest, reply=TokensCounted)
+        "POST": UserEndpoint(
+            handler=count_message_tokens, headers=_KEY, body=CountRequest, reply=TokensCounted
+        )
     },
     "/v1/models": {"GET": UserEndpoint(handler=list_models, reply=_Foreign)},
     "/v1/models/{model...}": {"GET": UserEndpoint(handler=show_model, reply=_Foreign)},
     "/v1/responses": {
         "POST": UserEndpoint(
             handler=create_response,
+            headers=_TURN,
             body=ResponseRequest,
             reply=_Foreign,
             events=_Foreign,
@@ -218,7 +238,10 @@ ENDPOINTS: Mapping[str, Mapping[str, Endpoint]] = {
     },
     "/v1/responses/input_tokens": {
         "POST": UserEndpoint(
-            handler=count_input_tokens, body=ResponseRequest, reply=InputTokensCounted
+            handler=count_input_tokens,
+            headers=_KEY,
+            body=ResponseRequest,
+            reply=InputTokensCounted,
         )
     },
     "/v1/responses/{response}": {

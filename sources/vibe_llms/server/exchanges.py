@@ -51,6 +51,8 @@ class Exchange:
         #: What the endpoint's path leaves open, such as the name of a model.
         self.argument = ""
         self.user = ""
+        #: The conversation that the request is about, where that is known.
+        self.conversation = ""
         #: The key of the client's own provider; it is kept nowhere.
         self.provider_key = self.headers.get(b"x-provider-key", b"").decode("latin-1").strip()
         #: What the client calls the request, to be able to repeat it; known once it was read.

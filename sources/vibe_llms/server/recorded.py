@@ -43,6 +43,7 @@ async def answer_once(
     run = await space.session.access_runs().find(request)
     if run is None:
         run = await (await ServedTurn.begin(space, order)).start([], b"", request)
+    exchange.conversation = run.record.conversation
     turn = RecordedTurn(space, order, run)
     writer = produce_writer(turn)
     if stream:

@@ -13,10 +13,16 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from vibe_llms.events import Event
-from vibe_llms.exceptions import ConversationBusy, RunNotFound
+from vibe_llms.exceptions import (
+    ConversationBusy,
+    ConversationMoved,
+    ConversationNotFound,
+    RunNotFound,
+)
 from vibe_llms.invocation.execution import INTERRUPTED
 from vibe_llms.messages.canisters import (
     Canister,
+    DocumentCanister,
     InvocationCanister,
     ReplyCanister,
     ResultCanister,
@@ -33,7 +39,7 @@ from vibe_llms.runs.events import (
     first_cursor,
     measure,
 )
-from vibe_llms.runs.interfaces import RequestKey, RunStatus
+from vibe_llms.runs.interfaces import RequestKey, RunStatus, read_lines
 from vibe_llms.runs.recorder import translate
 from vibe_llms.runs.run import Run
 from vibe_llms.server.answers import answer
@@ -117,6 +123,7 @@ async def create_response(core: ServerCore, exchange: Exchange, space: UserSpace
         served, run = None, found
     else:
         served, run = await _start(space, request, model, exchange.request_key)
+    exchange.conversation = run.record.conversation
     if request.stream:
         await _stream(exchange, space, run)
         return
@@ -154,6 +161,7 @@ async def count_input_tokens(core: ServerCore, exchange: Exchange, space: UserSp
 async def show_response(_: ServerCore, exchange: Exchange, space: UserSpace) -> None:
     """A response, or its events after a number: `stream=true&starting_after=N`."""
     run = await _access(space, exchange.argument)
+    exchange.conversation = run.record.conversation
     query = read_query(ResponseQuery, exchange.query)
     if query.stream:
         await _stream(exchange, space, run, after=query.starting_after)
@@ -164,6 +172,7 @@ async def show_response(_: ServerCore, exchange: Exchange, space: UserSpace) -> 
 async def cancel_response(_: ServerCore, exchange: Exchange, space: UserSpace) -> None:
     """End a response; what arrived is kept."""
     run = await _access(space, exchange.argument)
+    exchange.conversation = run.record.conversation
     await run.cancel()
     with suppress(TimeoutError):
         async with asyncio.timeout(_CANCEL_SECONDS):
@@ -173,18 +182,49 @@ async def cancel_response(_: ServerCore, exchange: Exchange, space: UserSpace) -
 
 
 async def delete_response(_: ServerCore, exchange: Exchange, space: UserSpace) -> None:
-    """Forget a response; its messages stay in the conversation."""
+    """Delete a response, and its messages unless others follow them."""
     run = await _access(space, exchange.argument)
+    exchange.conversation = run.record.conversation
     if not (await run.access()).status.ended:
         raise Rejected("the response has not ended; cancel it first", status=409, code="not_ended")
+    await _remove_messages(space, run)
     await space.session.access_runs().store.remove_run(space.user, run.identity)
+    space.collect_later()
     body = {"id": PREFIX + run.identity, "object": "response.deleted", "deleted": True}
     await _reply(exchange, body)
+
+
+async def _remove_messages(space: UserSpace, run: Run) -> None:
+    turn, record, archive = await run.read(), run.record, space.archive
+    for status in (RunStatus.QUEUED, RunStatus.RUNNING, RunStatus.WAITING):
+        going = await space.session.survey_runs(status=status)
+        if any(one.conversation == record.conversation for one in going):
+            return
+    own = {one.identity for one in (*read_lines(record.opening), *turn.canisters)}
+    # What another process adds in the meantime stays.
+    with suppress(ConversationNotFound, ConversationMoved):
+        restored = await archive.restore(record.conversation)
+        stored = restored.canisters
+        place = len(stored)
+        while place and (
+            stored[place - 1].identity in own
+            or (place < len(stored) and isinstance(stored[place - 1], DocumentCanister))
+        ):
+            place -= 1
+        if place == len(stored):
+            return
+        before = stored[place - 1].identity if place else ""
+        origin = restored.details.forked_from
+        if not before or (origin is not None and before == origin.canister):
+            await archive.remove(record.conversation)
+        else:
+            await archive.retract(record.conversation, after=before, last=stored[-1].identity)
 
 
 async def list_input_items(_: ServerCore, exchange: Exchange, space: UserSpace) -> None:
     """The input of a response, the newest first unless `order=asc`."""
     run = await _access(space, exchange.argument)
+    exchange.conversation = run.record.conversation
     query = read_query(InputItemsQuery, exchange.query)
     items = [*describe_input(_read_origin(run).request, run.identity)]
     if query.order == "desc":

@@ -10,7 +10,7 @@ from functools import partial
 
 import msgspec
 
-from vibe_llms.agents import survey_names
+from vibe_llms.agents import access_agent, survey_names
 from vibe_llms.configuration import LOCAL, Configuration
 from vibe_llms.conversations.conversation import Conversation
 from vibe_llms.credentials import read_keys
@@ -84,7 +84,12 @@ class UserSpace:
         rows = configuration.rows(PROVIDERS)
         self._for_callers = any(self.session.is_of_callers(row.name) for row in rows)
         self._following = 0
-        self._agents = survey_names(configuration)
+        # A client has no way to give the variables of a prompt.
+        self._agents = [
+            name
+            for name in survey_names(configuration)
+            if not access_agent(configuration, name).variables
+        ]
         self.settings = settings
         self._listed: tuple[str, ...] = ()
         self._listed_until = 0.0
