@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import itertools
+import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from tests.fakes.postgres import temporary_database
+from tests.fakes.pooler import pooled
+from tests.fakes.postgres import ROLE, access_cluster, temporary_database
 from vibe_llms.configuration import StorageSettings
 from vibe_llms.events import Notice
-from vibe_llms.exceptions import ConversationMoved
+from vibe_llms.exceptions import ConversationMoved, StorageError
 from vibe_llms.messages.canisters import Canister
 from vibe_llms.messages.contents import Reference
 from vibe_llms.storage.archive import DirectoryArchive
@@ -38,22 +41,22 @@ def open_folders(
     return open_archive
 
 
-@pytest.fixture(params=[False, True], ids=["direct", "pooled"])
-async def open_tables(
-    request: pytest.FixtureRequest,
+@asynccontextmanager
+async def opened_tables(
+    settings: PostgresSettings,
 ) -> AsyncIterator[Callable[[str], Awaitable[Archive]]]:
-    """Opens the archives of users in one database, each over connections of its own."""
-    with temporary_database() as place:
-        settings = PostgresSettings(dsn=place.dsn, pooler=request.param)
-        databases = [Database(settings), Database(settings)]
-        turns = itertools.cycle(databases)
+    """Opens the archives of users in one database, as two processes would in turn."""
+    databases = [Database(settings), Database(settings)]
+    turns = itertools.cycle(databases)
 
-        async def open_archive(user: str) -> Archive:
-            database = next(turns)
-            contents = PostgresContents(database, inline_bytes=FAST.inline_bytes)
-            return PostgresArchive(database, contents, user, FAST)
+    async def open_archive(user: str) -> Archive:
+        database = next(turns)
+        contents = PostgresContents(database, inline_bytes=FAST.inline_bytes)
+        return PostgresArchive(database, contents, user, FAST)
 
+    try:
         yield open_archive
+    finally:
         for database in databases:
             await database.close()
 
@@ -62,10 +65,29 @@ async def test_folders_keep_the_contract(tmp_path: Path) -> None:
     await check_archive(open_folders(tmp_path))
 
 
-async def test_tables_keep_the_contract(
-    open_tables: Callable[[str], Awaitable[Archive]],
-) -> None:
-    await check_archive(open_tables)
+async def test_tables_keep_the_contract() -> None:
+    with temporary_database() as place:
+        async with opened_tables(PostgresSettings(dsn=place.dsn)) as open_archive:
+            await check_archive(open_archive)
+
+
+async def count_often(archive: Archive) -> None:
+    for _ in range(200):
+        await archive.count()
+
+
+async def test_tables_keep_the_contract_behind_a_pooler() -> None:
+    cluster = access_cluster()
+    with temporary_database() as place, tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        async with pooled(Path(folder), cluster.socket, ROLE, place.name) as (dsn, pooler):
+            async with opened_tables(PostgresSettings(dsn=dsn, pooler=True)) as open_archive:
+                await check_archive(open_archive)
+            assert len({*pooler.used}) == 6
+            # That there is a pooler shows if a connection is relied on.
+            async with opened_tables(PostgresSettings(dsn=dsn)) as open_archive:
+                archive = await open_archive("ada")
+                with pytest.raises(StorageError, match="prepared statement"):
+                    await count_often(archive)
 
 
 class Hasty(DirectoryArchive):

@@ -37,7 +37,7 @@ COMMANDS = {
     "rename": ("conversations", "Rename a conversation."),
     "tag": ("conversations", "Add tags to a conversation, or remove them."),
     "rm": ("conversations", "Delete conversations."),
-    "archive": ("archives", "Copy everything that is kept to another place."),
+    "archive": ("archives", "Prepare a database, or copy everything to another place."),
     "runs": ("runs", "List, follow, decide and cancel turns in the background."),
     "models": ("providers", "List models; show or set the default model."),
     "agents": ("agents", "List, show and add agents: models with instructions and tools."),

@@ -26,7 +26,7 @@ from vibe_llms.exceptions import VibeLlmsError
 from vibe_llms.providers.attributes import ModelAttributes
 from vibe_llms.providers.provider_pool import PROVIDERS
 from vibe_llms.session import open_session
-from vibe_llms.storage.backends import open_backend
+from vibe_llms.storage.backends import opened_backend
 from vibe_llms.storage.files import make_folder, read_within, replace_file, storage_errors
 
 #: A value and its description.
@@ -112,13 +112,10 @@ def _survey_models() -> Sequence[Offer]:
 def _survey_conversations() -> Sequence[Offer]:
     async def work() -> Sequence[Offer]:
         configuration = load_configuration()
-        backend = open_backend(configuration)
-        try:
+        async with opened_backend(configuration) as backend:
             archive = backend.open_archive(LOCAL, configuration.places)
             summaries = await archive.survey(limit=OFFERED)
             return [(summary.identity, summary.title) for summary in summaries]
-        finally:
-            await backend.close()
 
     return asyncio.run(work())
 

@@ -56,7 +56,7 @@ from vibe_llms.messages.contents import (
     Reference,
     TextualContent,
 )
-from vibe_llms.storage.backends import open_backend, opened_backend
+from vibe_llms.storage.backends import opened_backend
 from vibe_llms.storage.descriptions import (
     ConversationSummary,
     Fork,
@@ -89,14 +89,13 @@ async def open_archive() -> AsyncIterator[Archive]:
     """The archive of the user's configuration."""
     configuration = load_configuration()
     progress = IndexProgress()
-    backend = open_backend(configuration)
-    archive = backend.open_archive(LOCAL, configuration.places, report=progress.report)
-    try:
-        yield archive
-    finally:
-        await archive.close()
-        await backend.close()
-        progress.clear()
+    async with opened_backend(configuration) as backend:
+        archive = backend.open_archive(LOCAL, configuration.places, report=progress.report)
+        try:
+            yield archive
+        finally:
+            await archive.close()
+            progress.clear()
 
 
 def with_archive(

@@ -39,6 +39,10 @@ class Backend(Protocol):
         """The conversations and contents of a user, whose own files are at `places`."""
         ...
 
+    async def migrate(self) -> Sequence[str]:
+        """Bring what is kept to this version; returns the steps that were needed."""
+        ...
+
     async def close(self) -> None:
         """Close what is open; safe to call twice."""
         ...

@@ -48,6 +48,10 @@ class HomeBackend:
         del user
         return DirectoryArchive(places.data, self.configuration.storage, report=report)
 
+    async def migrate(self) -> Sequence[str]:
+        """Nothing: files are read as they are, and indices are made anew."""
+        return ()
+
     async def close(self) -> None:
         """Nothing is open."""
 

@@ -42,7 +42,7 @@ from vibe_llms.memory.settings import MemorySettings
 from vibe_llms.memory.text_search import fold
 from vibe_llms.memory.tickets import Left, Ticket
 from vibe_llms.messages.contents import text_of
-from vibe_llms.storage.backends import open_backend
+from vibe_llms.storage.backends import opened_backend
 from vibe_llms.storage.interfaces import Archive
 
 #: The number of entries that are shown before the question.
@@ -325,13 +325,12 @@ async def find_pending(
     ]
     if not left or words is None:
         return left
-    backend = open_backend(configuration)
-    archive = backend.open_archive(LOCAL, configuration.places)
-    try:
-        return [one for one in left if await _holds(archive, one.ticket, fold(words))]
-    finally:
-        await archive.close()
-        await backend.close()
+    async with opened_backend(configuration) as backend:
+        archive = backend.open_archive(LOCAL, configuration.places)
+        try:
+            return [one for one in left if await _holds(archive, one.ticket, fold(words))]
+        finally:
+            await archive.close()
 
 
 def drop_pending(configuration: Configuration, pending: Sequence[Left]) -> None:

@@ -12,6 +12,7 @@ from vibe_llms.storage.postgres.archive import PostgresArchive
 from vibe_llms.storage.postgres.blocking import BlockingDatabase
 from vibe_llms.storage.postgres.contents import PostgresContents
 from vibe_llms.storage.postgres.database import Database
+from vibe_llms.storage.postgres.migrating import migrate_database
 from vibe_llms.storage.postgres.settings import read_postgres_settings
 
 
@@ -56,6 +57,11 @@ class PostgresBackend:
         """The archive of a user; it needs no files."""
         del places, report
         return PostgresArchive(self.database, self.contents, user, self.configuration.storage)
+
+    async def migrate(self) -> Sequence[str]:
+        """Bring the tables to this version, as their owner; returns the steps."""
+        steps = await migrate_database(self.settings)
+        return [f"{one.number:04} {one.name}" for one in steps]
 
     async def close(self) -> None:
         """Close all connections; safe to call twice."""

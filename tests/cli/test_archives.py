@@ -1,0 +1,144 @@
+"""The command `archive`, and the others over an archive in PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from tests.cli.command import invoke
+from tests.fakes.postgres import TestDatabase, access_cluster, temporary_database
+from vibe_llms.storage.postgres.migrations import survey_migrations
+
+
+@pytest.fixture
+def place(home: Path) -> Iterator[TestDatabase]:
+    """A migrated database that the configuration of the home names."""
+    with temporary_database() as made:
+        configure(home, made.table)
+        yield made
+
+
+@pytest.fixture
+def bare(home: Path) -> Iterator[TestDatabase]:
+    """The same, not migrated."""
+    with temporary_database(bare=True) as made:
+        configure(home, made.table)
+        yield made
+
+
+def configure(home: Path, table: str) -> None:
+    home.mkdir(exist_ok=True)
+    (home / "config.toml").write_text(table)
+
+
+def test_migrate_applies_what_is_missing_and_says_so(bare: TestDatabase) -> None:
+    refused = invoke("list")
+    assert refused.status == 1
+    assert "vibe-llms archive migrate" in refused.errors
+    names = [f"{one.number:04} {one.name}" for one in survey_migrations()]
+    outcome = invoke("archive", "migrate")
+    assert (outcome.status, outcome.errors) == (0, "")
+    assert outcome.output.splitlines() == [f"applied {name}" for name in names]
+    again = invoke("archive", "migrate")
+    assert (again.status, again.output) == (0, "")
+    assert "nothing to do" in again.errors
+    assert invoke("archive", "migrate", "--json").json == {"applied": []}
+    assert invoke("list").status == 0
+
+
+def test_migrate_prints_the_steps_as_json(bare: TestDatabase) -> None:
+    names = [f"{one.number:04} {one.name}" for one in survey_migrations()]
+    assert invoke("archive", "migrate", "--json").json == {"applied": names}
+
+
+def test_files_need_no_migration(home: Path) -> None:
+    outcome = invoke("archive", "migrate")
+    assert (outcome.status, outcome.output) == (0, "")
+    assert "nothing to do" in outcome.errors
+    assert not home.exists()
+
+
+@pytest.mark.parametrize(
+    ("dsn", "admin", "complaint"),
+    [
+        (
+            "{app}",
+            "",
+            "[archive], key 'admin-dsn': tables are made and changed by the role",
+        ),
+        ("{nobody}", "{admin}", "create it: create role \"nobody\" login password '...'"),
+        ("{admin}", "{admin}", "dsn and admin-dsn name the same role, 'postgres'"),
+        ("{app}", "{app}", "dsn and admin-dsn name the same role, 'app'"),
+        ("{app}", "{weak}", "grant create on database"),
+        ("{app}", "postgresql://postgres@127.0.0.1:1/x", "the database cannot be used now"),
+        ("{super}", "{admin}", "the role 'boss' is a superuser, so it sees the rows of all users"),
+        ("{app}", "no connection string", "missing"),
+    ],
+)
+def test_migrate_says_what_is_wrong_and_changes_nothing(
+    dsn: str, admin: str, complaint: str, bare: TestDatabase, home: Path
+) -> None:
+    cluster = access_cluster()
+    for name, rights in (("weak", ""), ("boss", "superuser")):
+        cluster.execute(
+            f"do $$ begin create role {name} login {rights}; "
+            "exception when duplicate_object then null; end $$"
+        )
+    addresses = {
+        "app": bare.dsn,
+        "admin": bare.admin_dsn,
+        "nobody": cluster.address(bare.name, "nobody"),
+        "weak": cluster.address(bare.name, "weak"),
+        "super": cluster.address(bare.name, "boss"),
+    }
+    text = f'[archive]\nmodule = "vibe_llms.storage.postgres"\ndsn = "{dsn}"\n'
+    text += f'admin-dsn = "{admin}"\n' if admin else ""
+    configure(home, text.format(**addresses))
+    outcome = invoke("archive", "migrate")
+    assert outcome.status in (1, 78)
+    assert complaint in outcome.errors
+    assert len(outcome.errors.splitlines()) == 1
+    with psycopg.connect(bare.admin_dsn) as connection:
+        found = connection.execute("select to_regnamespace('vibe')").fetchone()
+    assert found == (None,)
+
+
+def test_a_newer_database_is_left_as_it_is(place: TestDatabase) -> None:
+    with psycopg.connect(place.admin_dsn) as connection:
+        connection.execute("insert into vibe.migrations values (9998, 'later', 1)")
+    assert "nothing to do" in invoke("archive", "migrate").errors
+    with psycopg.connect(place.admin_dsn) as connection:
+        connection.execute("insert into vibe.migrations values (9999, 'breaking', 9999)")
+    outcome = invoke("archive", "migrate")
+    assert outcome.status == 1
+    assert "needs a newer version of vibe-llms" in outcome.errors
+
+
+def test_the_commands_work_on_a_database_as_on_files(place: TestDatabase, home: Path) -> None:
+    assert invoke("--name", "harbor walk", "tell me of the harbor").status == 0
+    assert invoke("-c", "and of the lighthouse").status == 0
+    (listed,) = invoke("list", "--json").json
+    identity = listed["id"]
+    assert (listed["name"], listed["messages"]) == ("harbor walk", 4)
+    shown = invoke("show", "harbor", "--json").json
+    assert len(shown["messages"]) == 4
+    assert "lighthouse" in invoke("show", identity).output
+    found = invoke("search", "lighthouse", "--json").json
+    assert {one["conversation"] for one in found} == {identity}
+    fork = invoke("fork", "harbor", "--json").json
+    assert fork["messages"] == 4
+    assert invoke("rename", fork["id"], "the twin").status == 0
+    assert invoke("tag", "twin", "later").status == 0
+    (tagged,) = invoke("list", "--tag", "later", "--json").json
+    assert (tagged["name"], tagged["forked_from"]) == ("the twin", identity)
+    assert "lighthouse" in invoke("export", "twin").output
+    assert "lighthouse" in invoke("export", "twin", "--format", "html").output
+    assert "no conversation named 'zz'" in invoke("show", "zz").errors
+    assert invoke("rm", "-y", "harbor walk").status == 0
+    assert [one["name"] for one in invoke("list", "--json").json] == ["the twin"]
+    assert len(invoke("show", "-1", "--json").json["messages"]) == 4
+    assert invoke("search", "harbor", "--json").json
+    assert not (home / "conversations").exists()
