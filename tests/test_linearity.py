@@ -96,7 +96,7 @@ MADE: dict[tuple[str, str], Callable[[], Iterable[tuple[re.Pattern[str], Run]]]]
         "server/endpoints.py",
         r"re.sub('{\\w+}', '([^/]+)', re.sub('{\\w+\\.\\.\\.}', '(.+)', path))",
     ): lambda: [(one, one.fullmatch) for one in endpoints._PATTERNS.values()],
-    ("storage/search.py", "'|'.join((_whole(word) for word in bare))"): like(
+    ("storage/texts.py", "'|'.join((_whole(word) for word in bare))"): like(
         "\\bcat\\b|\\bcats\\b|\u732b", re.IGNORECASE
     ),
 }

@@ -137,9 +137,9 @@ async def test_another_model_given_to_a_resumed_conversation_is_kept(home: Path)
         conversation = await session.begin(DEMO)
         await conversation.converse("Hello!")
         again = await session.resume(conversation.identity, model="scripted/mine")
+        assert (await again.converse("a")).text == "x"
         details = (await session.archive.restore(conversation.identity)).details
         assert details.model == "scripted/mine"
-        assert (await again.converse("a")).text == "x"
         same = await session.resume(conversation.identity, model="scripted:mine")
         assert same.model.name == "mine"
 

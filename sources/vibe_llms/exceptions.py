@@ -24,6 +24,7 @@ The branches say what to do next::
     │   ├── ConversationNotFound
     │   ├── ConversationAmbiguous
     │   ├── ConversationBusy
+    │   ├── TooManyRuns
     │   ├── CollectionNotFound
     │   ├── AgentNotFound
     │   ├── ForkPointInvalid

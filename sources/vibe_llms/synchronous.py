@@ -365,7 +365,8 @@ class Run(_Face[Any], Generic[T]):
         """The events after a cursor, each with its own cursor, until the run ends.
 
         It can be called at any time, also after the end. A follower that continues with the cursor
-        of the last event that arrived gets every later one once.
+        of the last event that arrived gets every later one once. If they were deleted, some days
+        after the end, it gets `RunExpired` in their place.
         """
         events = self._inner.events(after=after)
 
