@@ -17,7 +17,7 @@ from msgspec import Struct
 from tests.fakes.askers import ScriptedAsker, names_repeats
 from tests.fakes.loading import SlowEmbedder, loads
 from tests.fakes.models import LONG, model_of, says
-from tests.fakes.postgres import temporary_database
+from tests.fakes.postgres import access_cluster, temporary_database
 from vibe_llms import synchronous
 from vibe_llms.asking import ModelAsker
 from vibe_llms.configuration import LOCAL, load_configuration
@@ -438,6 +438,33 @@ async def test_a_turn_of_another_server_is_remembered_by_the_one_that_works(home
             await one.close()
             await other.close()
         database.close()
+
+
+async def test_a_turn_that_cannot_be_noted_is_remembered_with_the_next_one(home: Path) -> None:
+    events: list[Event] = []
+    with temporary_database() as place:
+        database = BlockingDatabase(PostgresSettings(dsn=place.dsn, connect_seconds=1))
+        async with open_session(
+            home=home, configuration=FAST, event_handler=events.append
+        ) as session:
+            taker = Taker()
+            taker.gate.set()
+            one = hook(session, home, taker, journal=PostgresJournal(database, "ada"))
+            conversation = await session.begin(model(), hooks=[one])
+            access_cluster().execute(f"alter database {place.name} allow_connections false")
+            answered = await conversation.converse("One")
+            await session.background.wait()
+            assert (answered.text, taker.taken) == ("That is good to know about it.", [])
+            access_cluster().execute(f"alter database {place.name} allow_connections true")
+            await conversation.converse("Two")
+            await session.background.wait()
+            assert taker.taken == [["One"], ["Two"]]
+            assert PostgresJournal(database, "ada").survey() == []
+            await one.close()
+        database.close()
+    noted, worked = notices(events)
+    assert noted.startswith("memory could not note this turn: the database cannot be used now")
+    assert worked.startswith("memory could not finish its work: the database cannot be used now")
 
 
 async def test_cancelled_work_is_done_by_the_next_session(home: Path) -> None:

@@ -13,7 +13,13 @@ import msgspec
 
 from vibe_llms.configuration import Configuration
 from vibe_llms.events import Notice
-from vibe_llms.exceptions import ConversationNotFound, ModelNotFound, ScriptInvalid, VibeLlmsError
+from vibe_llms.exceptions import (
+    ConversationNotFound,
+    ModelNotFound,
+    ScriptInvalid,
+    StorageError,
+    VibeLlmsError,
+)
 from vibe_llms.hooks import Asker, HookContext, HookHost, HookRequest, TurnHook, Work, register
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.deduplication import Deduplication
@@ -148,8 +154,7 @@ class MemoryHook(TurnHook):
             return None
         identity = self._noted.pop(ticket.canisters[0], "")
         if turn.stop_reason == StopReason.FAILED:
-            if identity:
-                self._deferred.append((identity, ticket, said))
+            self._deferred.append((identity, ticket, said))
             return None
         # It begins later, but lies within the turn that ends now.
         span = self._host.tracer.work("upsert_memory", conversation=request.conversation)
@@ -197,9 +202,12 @@ class MemoryHook(TurnHook):
         self, model: Model, said: Sequence[Canister], ticket: Ticket, identity: str, span: Span
     ) -> None:
         with span:
-            if not identity:
-                # It could not be noted before.
-                identity = await asyncio.to_thread(self._journal.enter, ticket)
+            try:
+                identity = identity or await asyncio.to_thread(self._journal.enter, ticket)
+            except StorageError:
+                # It could not be noted before either; the next turn tries again.
+                self._deferred.append(("", ticket, said))
+                raise
             await self._learn(model, said, ticket, identity)
 
     async def _learn(
@@ -212,6 +220,11 @@ class MemoryHook(TurnHook):
         await self._take_up(taker, identity)
         while self._deferred:
             before, other, words = self._deferred.popleft()
+            try:
+                before = before or await asyncio.to_thread(self._journal.enter, other)
+            except StorageError:
+                self._deferred.appendleft((before, other, words))
+                raise
             await self._take_in(taker, words, other, before)
         await self._take_in(taker, said, ticket, identity)
         await self._deduplicate()

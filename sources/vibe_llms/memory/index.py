@@ -7,6 +7,7 @@ is derived; if it does not fit, the index is built from the files again.
 from __future__ import annotations
 
 import threading
+import time
 from array import array
 from collections import ChainMap
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -28,6 +29,8 @@ from vibe_llms.storage.locks import Patience
 _DATABASE, _VECTORS = "database", "vectors"
 #: This many changes are worth a new snapshot, and this share of all entries.
 _CHANGES, _SHARE = 64, 0.05
+#: After a snapshot could not be written, it is not tried again for this time.
+_REST_SECONDS = 60.0
 _SPOKEN = (Role.USER, Role.ASSISTANT)
 
 
@@ -57,6 +60,7 @@ class ScopeIndex:
         self._broken: dict[str, FileStat] = {}
         self._bare: set[int] = set()
         self._changes = 0
+        self._rests_until = 0.0
 
     def __len__(self) -> int:
         return len(self._database)
@@ -246,9 +250,11 @@ class ScopeIndex:
         scope for so many `seconds`.
         """
         enough = self._snapshots.least if always else max(_CHANGES, _SHARE * len(self))
-        if self._changes < enough or not self._files.holds(self.scope):
+        if self._changes < enough or (time.monotonic() < self._rests_until and not always):
             return True
         try:
+            if not self._files.holds(self.scope):
+                return True
             # Under the lock, so that nothing is stored that another process forgets.
             with self._files.changing(self.scope, seconds=seconds):
                 self._files.clear(self.scope)
@@ -256,7 +262,7 @@ class ScopeIndex:
         except ArchiveLocked:
             return False
         except StorageError:
-            return True
+            self._rests_until = time.monotonic() + _REST_SECONDS
         return True
 
     def _write(self) -> None:

@@ -34,6 +34,8 @@ _WAIT_MILLISECONDS = 100
 #: The rows of one query.
 _PAGE = 500
 _MOST_PLACES = 5_000
+#: A value has less than a gigabyte.
+_LARGEST_SNAPSHOT = 900_000_000
 _POLL_SECONDS = 0.05
 
 _LOCK = "select from vibe.memory_scopes where owner = %s and scope = %s for update"
@@ -83,14 +85,11 @@ _SCAN = """
 select place, size, modified, changed, change from vibe.memory_stats
 where owner = %s and scope = %s and starts_with(place, %s) = %s
 """
+_LAST_CHANGE = "select change, erased from vibe.memory_scopes where owner = %s and scope = %s"
 _NEWS = """
-select scopes.change, scopes.erased > %(seen)s, place, size, modified, changed, stats.change
-from vibe.memory_scopes as scopes left join vibe.memory_stats as stats
-on stats.owner = scopes.owner and stats.scope = scopes.scope and scopes.change <> %(seen)s
-and stats.change > case when scopes.erased > %(seen)s then -1 else %(seen)s end
-where scopes.owner = %(owner)s and scopes.scope = %(scope)s
+select place, size, modified, changed, change from vibe.memory_stats
+where owner = %s and scope = %s and change > %s
 """
-_LAST_CHANGE = "select change from vibe.memory_scopes where owner = %s and scope = %s"
 #: A process that deduplicates a scope and dies keeps others from it for this time.
 _CLAIM = """
 update vibe.memory_scopes set deduplicating_until = clock_timestamp() + interval '15 minutes'
@@ -272,17 +271,18 @@ class PostgresMemory:
 
     def survey_news(self, scope: Scope, seen: int) -> tuple[int, bool, Mapping[str, FileStat]]:
         """The last change of a scope; whether all rows are listed; and the rows behind `seen`."""
-        with self._transaction() as connection:
-            rows = connection.execute(_NEWS, {**self._key(scope), "seen": seen}).fetchall()
-        if not rows:
-            return 0, True, {}
-        change, whole = rows[0][:2]
-        return change, whole, {row[2]: FileStat(*row[3:]) for row in rows if row[2] is not None}
+        with self._transaction():
+            change, erased = self.read_change(scope)
+            if change == seen:
+                return change, False, {}
+            whole = erased > seen or not change
+            rows = self._execute(_NEWS, scope, -1 if whole else seen)
+        return change, whole, {place: FileStat(*stat) for place, *stat in rows}
 
-    def read_change(self, scope: Scope) -> int:
-        """The number of the last change of a scope; 0 if there is no such scope."""
+    def read_change(self, scope: Scope) -> tuple[int, int]:
+        """The last change of a scope, and the last that erased; 0 if there is no such scope."""
         rows = self._execute(_LAST_CHANGE, scope)
-        return int(rows[0][0]) if rows else 0
+        return (rows[0][0], rows[0][1]) if rows else (0, 0)
 
     def produce_scanner(self, scope: Scope) -> RowScanner:
         """What finds changes in the rows of a scope."""
@@ -387,7 +387,7 @@ class RowScanner:
 
     def is_listed(self) -> bool:
         """Whether nothing has changed since the last scan."""
-        return self._rows.read_change(self._scope) == self._seen
+        return self._rows.read_change(self._scope)[0] == self._seen
 
     def take_in(self, place: str) -> None:
         """The next scan lists it."""
@@ -430,6 +430,8 @@ class RowSnapshots:
     def write(self, embedder: str, parts: Mapping[str, bytes]) -> None:
         """Store one in place of the other."""
         data = msgspec.msgpack.encode(parts)
+        if len(data) > _LARGEST_SNAPSHOT:
+            return
         with self._database.transaction(self._user) as connection, connection.transaction():
             connection.execute(
                 "insert into vibe.memory_snapshots (owner, scope, format, embedder, parts) "

@@ -6,11 +6,12 @@ They are worked on in their order, by the one process that has the user's lease.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from vibe_llms.exceptions import StorageError
 from vibe_llms.memory.tickets import Left, Ticket, Worker
 from vibe_llms.messages.identities import produce_identity
 
@@ -120,6 +121,7 @@ class PostgresJournal:
     def close(self) -> None:
         """Give the lease back, with what is left; safe to call twice."""
         if self._begun:
-            with self._database.transaction(self._user) as connection:
+            # If that fails, the lease ends by itself.
+            with suppress(StorageError), self._database.transaction(self._user) as connection:
                 connection.execute(_END, (self._user, self._holder))
             self._begun = False
