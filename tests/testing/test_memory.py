@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import tempfile
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.postgres import temporary_database
+from tests.fakes.pooler import pooled
+from tests.fakes.postgres import ROLE, access_cluster, temporary_database
 from vibe_llms.memory.entries import Scope
 from vibe_llms.memory.files import MemoryFiles
 from vibe_llms.memory.places import FileStat
@@ -120,6 +123,23 @@ async def test_rows_keep_the_contract(
 ) -> None:
     servers = cycle(databases)
     await check_memory_store(lambda user: PostgresMemory(next(servers), user, lock_seconds=60))
+
+
+async def test_rows_keep_the_contract_behind_a_pooler() -> None:
+    with temporary_database() as place, tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        sockets = access_cluster().socket
+        async with pooled(Path(folder), sockets, ROLE, place.name) as (dsn, pooler):
+            database = BlockingDatabase(PostgresSettings(dsn=dsn, pooler=True))
+
+            def check() -> None:
+                # Its loop is not that of the pooler.
+                asyncio.run(
+                    check_memory_store(lambda user: PostgresMemory(database, user, lock_seconds=60))
+                )
+                database.close()
+
+            await asyncio.to_thread(check)
+            assert len({*pooler.used}) > 1
 
 
 @pytest.mark.parametrize(
