@@ -20,6 +20,7 @@ from vibe_llms.cli.commands import json_option
 from vibe_llms.cli.running import bound_import
 from vibe_llms.cli.terminal import note, shown, write, write_json
 from vibe_llms.configuration import (
+    ARCHIVE,
     Configuration,
     Layer,
     Places,
@@ -43,8 +44,7 @@ from vibe_llms.providers.provider_pool import PROVIDERS, Providers
 from vibe_llms.server.inspection import inspect_server
 from vibe_llms.server.settings import read_server_settings
 from vibe_llms.server.users import survey_homes
-from vibe_llms.storage.archive import DirectoryArchive
-from vibe_llms.storage.inspection import inspect_archive
+from vibe_llms.storage.backends import open_backend, opened_backend
 from vibe_llms.storage.interfaces import Diagnosis
 
 _MOST = 100
@@ -72,14 +72,11 @@ def doctor(repair: bool, as_json: bool) -> int:
         show(problem)
     if _is_whole():
         configuration = load_configuration()
-        for places in survey_homes(configuration):
-            archive = DirectoryArchive(places.data, configuration.storage)
-            for diagnosis in inspect_archive(archive, repair=repair):
-                show(diagnosis)
+        homes = [*survey_homes(configuration)]
+        asyncio.run(_check_kept(configuration, homes, repair, show))
+        for places in homes:
             for diagnosis in check_memory(places):
                 show(diagnosis)
-            if repair:
-                archive.collect_now()
         for diagnosis in inspect_server(configuration, repair=repair):
             show(diagnosis)
     if as_json:
@@ -106,6 +103,7 @@ def _is_whole() -> bool:
         configuration = load_configuration()
         read_memory_settings(configuration)
         read_server_settings(configuration)
+        open_backend(configuration)
     except ConfigurationError:
         return False
     return True
@@ -123,6 +121,17 @@ def check_memory(places: Places) -> Iterator[Diagnosis]:
             except MemoryDamaged as error:
                 text = str(error).removeprefix(f"{error.path}: ")
                 yield Diagnosis("memory", error.path, text, "fix it by hand, or move it away")
+
+
+async def _check_kept(
+    configuration: Configuration,
+    homes: Sequence[Places],
+    repair: bool,
+    show: Callable[[Diagnosis], None],
+) -> None:
+    async with opened_backend(configuration) as backend:
+        async for diagnosis in backend.inspect(homes, repair=repair):
+            show(diagnosis)
 
 
 async def _check_embedder() -> Sequence[Diagnosis]:
@@ -192,7 +201,7 @@ def survey_problems() -> tuple[Configuration | None, Sequence[Diagnosis]]:
                 return None, sorted(found, key=_order)
             layers = less
     for check in (
-        *(_check_memory, _check_server, _check_keys),
+        *(_check_archive, _check_memory, _check_server, _check_keys),
         *(_check_providers, _check_ensembles, _check_agents),
     ):
         found += [_locate(wrong, places) for wrong in check(configuration)]
@@ -227,6 +236,10 @@ def find_line(text: str, path: Sequence[str]) -> int:
         else:
             low = middle + 1
     return read(low - 1)[0] + 1
+
+
+def _check_archive(configuration: Configuration) -> Iterator[ConfigurationError]:
+    yield from _repeat(configuration, (ARCHIVE,), open_backend)
 
 
 def _check_memory(configuration: Configuration) -> Iterator[ConfigurationError]:

@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Protocol, TypeAlias
 
 from vibe_llms.configuration import ARCHIVE, Configuration, Places
 from vibe_llms.registries import Registry
-from vibe_llms.storage.interfaces import Archive, Report, ignore
+from vibe_llms.storage.interfaces import Archive, Diagnosis, Report, ignore
 
 
 class Backend(Protocol):
@@ -37,6 +37,13 @@ class Backend(Protocol):
 
     def open_archive(self, user: str, places: Places, *, report: Report = ignore) -> Archive:
         """The conversations and contents of a user, whose own files are at `places`."""
+        ...
+
+    def inspect(self, homes: Iterable[Places], *, repair: bool = False) -> AsyncIterator[Diagnosis]:
+        """The problems of what is kept, one after the other; repaired if `repair` is true.
+
+        `homes` are the files of all users.
+        """
         ...
 
     async def migrate(self) -> Sequence[str]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 
 from vibe_llms.configuration import LOCAL, Configuration, Places
 from vibe_llms.storage.archive import DirectoryArchive
 from vibe_llms.storage.backends import register
 from vibe_llms.storage.files import storage_errors
-from vibe_llms.storage.interfaces import Report, ignore
+from vibe_llms.storage.inspection import inspect_archive
+from vibe_llms.storage.interfaces import Diagnosis, Report, ignore
 
 
 class HomeBackend:
@@ -47,6 +48,17 @@ class HomeBackend:
         """The archive in the user's folder."""
         del user
         return DirectoryArchive(places.data, self.configuration.storage, report=report)
+
+    async def inspect(
+        self, homes: Iterable[Places], *, repair: bool = False
+    ) -> AsyncIterator[Diagnosis]:
+        """The problems of the conversations in each home."""
+        for places in homes:
+            archive = DirectoryArchive(places.data, self.configuration.storage)
+            for one in inspect_archive(archive, repair=repair):
+                yield one
+            if repair:
+                archive.collect_now()
 
     async def migrate(self) -> Sequence[str]:
         """Nothing: files are read as they are, and indices are made anew."""

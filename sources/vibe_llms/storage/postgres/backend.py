@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 
 from vibe_llms.configuration import Configuration, Places
 from vibe_llms.storage.backends import Backend
-from vibe_llms.storage.interfaces import Report, ignore
+from vibe_llms.storage.interfaces import Diagnosis, Report, ignore
 from vibe_llms.storage.objects import produce_object_store
 from vibe_llms.storage.postgres.archive import PostgresArchive
 from vibe_llms.storage.postgres.blocking import BlockingDatabase
 from vibe_llms.storage.postgres.contents import PostgresContents
 from vibe_llms.storage.postgres.database import Database
+from vibe_llms.storage.postgres.inspection import inspect_archive, inspect_database
 from vibe_llms.storage.postgres.migrating import migrate_database
 from vibe_llms.storage.postgres.settings import read_postgres_settings
 
@@ -57,6 +58,23 @@ class PostgresBackend:
         """The archive of a user; it needs no files."""
         del places, report
         return PostgresArchive(self.database, self.contents, user, self.configuration.storage)
+
+    async def inspect(
+        self, homes: Iterable[Places], *, repair: bool = False
+    ) -> AsyncIterator[Diagnosis]:
+        """The problems of the database, its roles, and what its users have in it."""
+        del homes
+        problems = await inspect_database(self.database)
+        for one in problems:
+            yield one
+        if any(one.subject == "database" for one in problems):
+            return
+        for user in await self.survey_users():
+            archive = self.open_archive(user, self.configuration.places)
+            async for one in inspect_archive(archive):
+                yield one
+            if repair:
+                await archive.collect()
 
     async def migrate(self) -> Sequence[str]:
         """Bring the tables to this version, as their owner; returns the steps."""

@@ -1,0 +1,111 @@
+"""The command `doctor` over a database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from tests.cli.command import invoke
+from tests.fakes.postgres import TestDatabase, access_cluster, temporary_database
+
+
+@pytest.fixture
+def place(home: Path) -> Iterator[TestDatabase]:
+    with temporary_database() as made:
+        home.mkdir()
+        (home / "config.toml").write_text(made.table)
+        yield made
+
+
+def find() -> list[str]:
+    """What `doctor` finds: the subject, the path, and the text with its remedy."""
+    outcome = invoke("doctor", "--json")
+    members = ("subject", "path", "text", "remedy")
+    return [" ".join(one[member] for member in members) for one in outcome.json]
+
+
+def change(place: TestDatabase, statement: str) -> None:
+    with psycopg.connect(place.admin_dsn) as connection:
+        connection.execute(statement.encode())
+
+
+def test_a_sound_database_is_called_so(place: TestDatabase, home: Path) -> None:
+    assert invoke("doctor") == (0, "", "no problems found\n")
+    assert invoke("tell me something").status == 0
+    (home / "picture.png").write_bytes(b"\x89PNG\r\n\x1a\n" + b"\0" * 2_000)
+    assert invoke("-a", str(home / "picture.png"), "what is this").status == 0
+    assert invoke("doctor") == (0, "", "no problems found\n")
+    assert invoke("doctor", "--repair") == (0, "", "no problems found\n")
+
+
+def test_each_damage_is_found(place: TestDatabase) -> None:
+    assert invoke("-s", "x" * 3_000, "hello").status == 0
+    assert invoke("another").status == 0
+    change(place, "update vibe.messages set line = 'broken' where position = 0")
+    change(place, "update vibe.contents set data = 'other'")
+    found = find()
+    assert sum("this line (6 bytes) cannot be read" in one for one in found) == 2
+    assert sum("does not have its hash any more" in one for one in found) == 1
+    assert invoke("doctor").status == 1
+    change(place, "delete from vibe.content_uses; delete from vibe.contents")
+    change(
+        place,
+        "update vibe.conversations set format = 2, "
+        "metadata = replace(metadata, 'format = 1', 'format = 2') where messages = 2",
+    )
+    assert any("a newer version of vibe-llms wrote this" in one for one in find())
+
+
+def test_a_content_that_is_missing_is_found(place: TestDatabase) -> None:
+    assert invoke("-s", "x" * 3_000, "hello").status == 0
+    change(place, "delete from vibe.content_uses; delete from vibe.contents")
+    (found,) = find()
+    assert "needs this content, but it is missing" in found
+    assert "restore the database from a backup" in found
+
+
+def test_rights_that_show_too_much_are_found(place: TestDatabase, home: Path) -> None:
+    change(place, "alter table vibe.messages disable row level security")
+    change(place, "alter table vibe.files disable row level security")
+    places = [one.split()[:2] for one in find()]
+    assert places == [["rights", "vibe.files"], ["rights", "vibe.messages"]]
+    cluster = access_cluster()
+    for statement in (
+        "create role owner_of_tables nologin",
+        "create role watcher login bypassrls in role vibe_llms",
+        "grant postgres to watcher",
+    ):
+        cluster.execute(
+            f"do $$ begin {statement}; exception when duplicate_object then null; end $$"
+        )
+    text = place.table.replace("//app@", "//watcher@")
+    (home / "config.toml").write_text(text)
+    assert "the role 'watcher' has BYPASSRLS" in find()[0]
+    cluster.execute("alter role watcher nobypassrls")
+    assert "the role 'watcher' owns the tables" in find()[0]
+    cluster.execute("drop role watcher")
+    cluster.execute("drop role owner_of_tables")
+
+
+def test_a_database_that_cannot_be_used_is_one_problem(home: Path) -> None:
+    home.mkdir()
+    (home / "config.toml").write_text(
+        '[archive]\nmodule = "vibe_llms.storage.postgres"\ndsn = "postgresql://app@127.0.0.1:1/x"\n'
+    )
+    (found,) = find()
+    assert "the database cannot be used now" in found
+    with temporary_database(bare=True) as bare:
+        (home / "config.toml").write_text(bare.table)
+        (found,) = find()
+        assert "vibe-llms archive migrate" in found
+    (home / "config.toml").write_text(bare.table.replace("dsn", "dns"))
+    assert any("did you mean 'dsn'?" in one for one in find())
+
+
+def test_an_archive_module_that_cannot_be_used_is_named(home: Path) -> None:
+    home.mkdir()
+    (home / "config.toml").write_text('[archive]\nmodule = "nonesuch"\n')
+    assert any("there is no module 'nonesuch'" in one for one in find())
