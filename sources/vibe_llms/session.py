@@ -138,7 +138,7 @@ class Session:
             access_model=self.access_model,
             access_controls=self._providers.access_controls,
             access_limiter=self._providers.access_limiter,
-            access_spending=self._access_spending,
+            access_spending=self.access_spending,
             tools=configuration.tools,
             gatekeeper=self.gatekeeper,
             open_ensembles=self._open_ensembles,
@@ -557,7 +557,8 @@ class Session:
             )
         return self._budgets
 
-    def _access_spending(self, budgets: Mapping[str, Budget]) -> Spending | None:
+    def access_spending(self, budgets: Mapping[str, Budget]) -> Spending | None:
+        """What requests of the user count against, with budgets of agents; none without budgets."""
         if not budgets and not self.configuration.budgets.find(self._user):
             return None
         return self.access_budgets().produce_spending(budgets)
@@ -589,7 +590,7 @@ class Session:
             output_tokens=output_tokens,
             access_controls=self._providers.access_controls,
             access_limiter=self._providers.access_limiter,
-            access_spending=self._access_spending,
+            access_spending=self.access_spending,
             tracer=self._access_tracer(),
         )
 

@@ -93,3 +93,21 @@ async def test_a_provider_that_is_down_is_a_bad_gateway(home: Path) -> None:
         with pytest.raises(openai.APIStatusError) as caught:
             await client.embeddings.create(model="openai/text-embedding-3-small", input="a")
     assert caught.value.status_code == 502
+
+
+async def test_embeddings_count_against_the_budget_of_their_user(home: Path) -> None:
+    budgets = {"tokens": 60, "period": "total"}
+    async with serving(home, budgets=budgets) as served, served.openai() as client:
+        for _ in range(2):
+            await client.embeddings.create(model=MODEL, input=["one two three"])
+        async with served.http() as http:
+            (balance,) = (await http.get("/api/budgets")).json()["budgets"]
+        with pytest.raises(openai.RateLimitError) as caught:
+            await client.embeddings.create(model=MODEL, input=["words " * 20])
+        async with served.openai("ada") as another:
+            await another.embeddings.create(model=MODEL, input=["one two three"])
+    assert caught.value.code == "insufficient_quota"
+    # Waiting does not help: it never fits.
+    assert "retry-after" not in caught.value.response.headers
+    assert 0 < balance["spent"] < 60
+    assert balance["reserved"] == 0

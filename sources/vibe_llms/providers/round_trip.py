@@ -185,7 +185,7 @@ def _pay(
             if accumulator.ended and accumulator.usage != Usage():
                 usage = accumulator.usage
         except ProviderError as error:
-            if accumulator.usage is None and not accumulator.visible and _is_free(error):
+            if accumulator.usage is None and not accumulator.visible and is_free(error):
                 usage = Usage()
             raise
         finally:
@@ -194,7 +194,7 @@ def _pay(
     return reserve_and_attempt
 
 
-def _is_free(error: ProviderError) -> bool:
+def is_free(error: ProviderError) -> bool:
     """Whether a provider has surely done nothing for a request that failed."""
     if isinstance(error, ProviderUnreachable):
         return not error.connected

@@ -9,11 +9,13 @@ import base64
 import sys
 from array import array
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct
 
+from vibe_llms.providers.spending import spend
 from vibe_llms.providers.token_estimates import measure_text
 from vibe_llms.server.core import ServerCore
 from vibe_llms.server.exchanges import Exchange
@@ -77,8 +79,10 @@ async def create_embeddings(core: ServerCore, exchange: Exchange, space: UserSpa
     request = read_body(_DECODER, await exchange.read(core.settings))
     texts = request.texts
     async with exchange.until_disconnect(), core.turn_limit():
+        spending = space.session.access_spending({})
         with space.turn():
-            vectors = await core.embedders.embed(request.model, texts, request.dimensions)
+            async with nullcontext() if spending is None else spend(spending):
+                vectors = await core.embedders.embed(request.model, texts, request.dimensions)
     # What the embedders of all rows have in common counts no tokens.
     tokens = sum(measure_text(text).likely for text in texts)
     core.metrics.tokens.labels(request.model, "input").inc(tokens)

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
 
 from msgspec import Struct
 
 from vibe_llms.configuration import Positive
 from vibe_llms.controls import Controls
-from vibe_llms.exceptions import ContextOverflow
+from vibe_llms.exceptions import ContextOverflow, ProviderError
 from vibe_llms.memory.embedders.core import EMBEDDERS, EmbedderConfiguration, register
 from vibe_llms.messages.canisters import Usage
 from vibe_llms.providers.interfaces import EmbeddingClient
 from vibe_llms.providers.limits import access_slot, limited
 from vibe_llms.providers.provider_pool import PROVIDERS
+from vibe_llms.providers.round_trip import is_free
+from vibe_llms.providers.spending import access_spending
 
 #: Of one request: far below the 300,000 tokens of OpenAI's, whatever the language.
 _BATCH_CHARACTERS = 100_000
 #: A text that is too long is halved down to this.
 _SHORTEST = 128
+#: At most so many tokens begin and end a text.
+_TEXT_TOKENS = 4
 
 
 class EndpointSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
@@ -123,12 +128,40 @@ class EndpointEmbedder:
         with limited(limiter, sum(map(len, texts)) // 3):
             slot, usage = access_slot(), Usage()
             try:
-                found = await client.embed(self._model, texts, dimensions=self._settings.dimensions)
+                async with self._paid(texts) as charge:
+                    found = await client.embed(
+                        self._model, texts, dimensions=self._settings.dimensions
+                    )
+                    charge(found.usage)
                 usage = found.usage
             finally:
                 if slot is not None:
                     slot.settle(usage)
         return found.vectors
+
+    @asynccontextmanager
+    async def _paid(self, texts: Sequence[str]) -> AsyncIterator[Callable[[Usage], None]]:
+        """Count a request against the budgets of this context, if there are any.
+
+        Without a usage, it is charged in full.
+        """
+        spending, used = access_spending(), list[Usage]()
+        if spending is None:
+            yield used.append
+            return
+        usage: Usage | None = None
+        model = await self._providers.access_client(self._row).access_model(self._model)
+        size = sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)
+        await spending.reserve(model, size + _TEXT_TOKENS * len(texts), 0, least=0)
+        await spending.send()
+        try:
+            yield used.append
+            usage = next((one for one in used if one != Usage()), None)
+        except ProviderError as error:
+            usage = Usage() if is_free(error) else None
+            raise
+        finally:
+            await spending.settle(usage)
 
     def _notify_once(self) -> None:
         if not self._reported:
