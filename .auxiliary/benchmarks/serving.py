@@ -285,7 +285,7 @@ def _run_load(server: Server, order: Order) -> Measured:
 def _produce_bench(litellm: str | None, *, seconds: float) -> Iterator[Bench]:
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(dir=real_disk()))
-        upstream = stack.enter_context(_serve_upstream())
+        upstream = stack.enter_context(serve_upstream())
         homes = iter(range(100))
 
         def produce_ours() -> contextlib.AbstractContextManager[Server]:
@@ -299,7 +299,7 @@ def _produce_bench(litellm: str | None, *, seconds: float) -> Iterator[Bench]:
 
 
 @contextlib.contextmanager
-def _serve_upstream() -> Iterator[Server]:
+def serve_upstream() -> Iterator[Server]:
     command = [sys.executable, str(HERE / "upstream.py"), str(CHUNKS)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -318,13 +318,13 @@ def _serve_ours(home: Path, upstream: str) -> Iterator[Server]:
         + "".join(f'{model} = "openai-chat/{model}"\n' for model in MODELS)
         + f"[server]\nuser-turns = {2 * STREAMS}\n"
     )
-    port = _find_port()
+    port = find_port()
     command = [
         str(Path(sys.executable).parent / "vibe-llms"),
         *("serve", "--no-key", "--quiet", "--port", str(port)),
     ]
     variables = environment(home, "openai-chat", f"{upstream}/v1")
-    with _serve("ours", command, variables, port, "/ready") as server:
+    with serve("ours", command, variables, port, "/ready") as server:
         yield server
 
 
@@ -344,7 +344,7 @@ def _serve_litellm(python: str, folder: Path, upstream: str) -> Iterator[Server]
     file = folder / "litellm.yaml"
     # JSON is YAML.
     file.write_bytes(msgspec.json.encode({"model_list": rows}))
-    port = _find_port()
+    port = find_port()
     command = [
         str(Path(python).parent / "litellm"),
         *("--config", str(file), "--port", str(port), "--host", "127.0.0.1", "--num_workers", "1"),
@@ -355,12 +355,12 @@ def _serve_litellm(python: str, folder: Path, upstream: str) -> Iterator[Server]
         "LITELLM_LOG": "ERROR",
         "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true",
     }
-    with _serve("LiteLLM", command, variables, port, "/health/liveliness") as server:
+    with serve("LiteLLM", command, variables, port, "/health/liveliness") as server:
         yield server
 
 
 @contextlib.contextmanager
-def _serve(
+def serve(
     name: str, command: list[str], variables: dict[str, str], port: int, ready: str
 ) -> Iterator[Server]:
     url = f"http://127.0.0.1:{port}"
@@ -388,7 +388,7 @@ def _is_ready(url: str) -> bool:
         return False
 
 
-def _find_port() -> int:
+def find_port() -> int:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return int(found.getsockname()[1])

