@@ -140,7 +140,7 @@ def check_blocks(page: Page) -> None:
     """`AssertionError` where a block differs from its source, or no test checks its kind."""
     for block in page.blocks:
         match block.language:
-            case "python" | "toml" | "ini" | "dockerfile" | "nginx" | "yaml":
+            case "python" | "toml" | "ini" | "dockerfile" | "nginx" | "haproxy" | "yaml" | "bash":
                 assert block.title, f"{block.place}: name its file: ```{block.language} title=..."
                 assert block.text == (EXAMPLES / block.title).read_text(), (
                     f"{block.place}: {block.title} is another; run .auxiliary/scripts/reference"
