@@ -15,7 +15,7 @@ import pytest
 
 from tests.cli.command import invoke
 from tests.cli.terminal import COMMAND
-from tests.fakes.objects import access_bucket_server
+from tests.fakes.objects import BucketServer, access_bucket_server
 from tests.fakes.postgres import TestDatabase, temporary_database
 from tests.faults.archives import FAST, produce_details, say
 from vibe_llms.configuration import load_configuration
@@ -27,6 +27,7 @@ from vibe_llms.runs.core import produce_store
 from vibe_llms.runs.interfaces import Recipe, RunRecord, RunStatus
 from vibe_llms.storage.archive import DirectoryArchive
 from vibe_llms.storage.home import HomeBackend
+from vibe_llms.storage.objects import BucketSettings
 
 
 @pytest.fixture
@@ -35,19 +36,20 @@ def place() -> Iterator[TestDatabase]:
         yield made
 
 
-@pytest.fixture
-def archive(home: Path, place: TestDatabase) -> str:
-    """The configuration names PostgreSQL, with a bucket for large contents."""
-    bucket = access_bucket_server().produce_bucket(least_bytes=2_000)
+def write_configuration(home: Path, place: TestDatabase, bucket: BucketSettings) -> None:
+    """Name PostgreSQL, with a bucket for large contents."""
     home.mkdir(exist_ok=True)
-    text = (
+    (home / "config.toml").write_text(
         f"{place.table}[archive.contents]\n"
         'module = "vibe_llms.storage.objects"\n'
         f'bucket = "{bucket.bucket}"\nendpoint = "{bucket.endpoint}"\nregion = "us-east-1"\n'
         "least-bytes = 2000\nskip-signature = true\n"
     )
-    (home / "config.toml").write_text(text)
-    return text
+
+
+@pytest.fixture
+def archive(home: Path, place: TestDatabase) -> None:
+    write_configuration(home, place, access_bucket_server().produce_bucket())
 
 
 def fill(folder: Path, count: int = 3) -> DirectoryArchive:
@@ -84,8 +86,9 @@ def read_files(folder: Path) -> dict[str, bytes]:
     }
 
 
+@pytest.mark.usefixtures("archive")
 def test_all_users_are_copied_to_the_database_and_to_another_home(
-    home: Path, archive: str, tmp_path: Path
+    home: Path, tmp_path: Path
 ) -> None:
     fill(home)
     fill(home / "users" / "ada", 2)
@@ -114,10 +117,10 @@ def test_all_users_are_copied_to_the_database_and_to_another_home(
     assert listed == {f"conversation{number:04}" for number in range(3)}
 
 
+@pytest.mark.usefixtures("archive")
 def test_a_second_copy_brings_what_is_new_and_names_what_was_continued_elsewhere(
-    home: Path, archive: str, tmp_path: Path
+    home: Path, tmp_path: Path
 ) -> None:
-    del archive
     source, other = fill(home), tmp_path / "other"
     invoke("archive", "copy", "home", "archive")
     source.append_now("conversation0001", say("more"), None)
@@ -136,10 +139,10 @@ def test_a_second_copy_brings_what_is_new_and_names_what_was_continued_elsewhere
     assert problem["subject"] == "conversation0000"
 
 
+@pytest.mark.usefixtures("archive")
 def test_a_copy_that_is_killed_again_and_again_is_completed(
-    home: Path, archive: str, place: TestDatabase, tmp_path: Path
+    home: Path, place: TestDatabase, tmp_path: Path
 ) -> None:
-    del archive
     fill(home, 60)
     before = read_files(home)
     other = tmp_path / "other"
@@ -177,10 +180,8 @@ def test_a_copy_that_is_killed_again_and_again_is_completed(
     assert (user["copied_conversations"], user["copied_contents"]) == (0, 0)
 
 
-def test_a_source_with_runs_that_have_not_ended_is_refused_at_the_end(
-    home: Path, archive: str
-) -> None:
-    del archive
+@pytest.mark.usefixtures("archive")
+def test_a_source_with_runs_that_have_not_ended_is_refused_at_the_end(home: Path) -> None:
     fill(home)
     assert invoke("archive", "copy", "home", "archive", "--final").status == 0
     now = datetime.now(UTC)
@@ -205,6 +206,26 @@ def test_a_source_with_runs_that_have_not_ended_is_refused_at_the_end(
     assert outcome.status == 2
     assert "1 run has not ended in FROM" in outcome.error
     assert invoke("archive", "copy", "home", "archive").status == 0
+
+
+def test_a_bucket_that_is_away_ends_a_copy_that_another_one_completes(
+    home: Path, place: TestDatabase
+) -> None:
+    server = BucketServer()
+    bucket = server.produce_bucket()
+    fill(home)
+    write_configuration(home, place, bucket)
+    server.stop()
+    outcome = invoke("archive", "copy", "home", "archive")
+    assert outcome.status == 1
+    assert "the bucket 'bucket-" in outcome.error
+    assert "cannot be used now" in outcome.error
+    server.start()
+    try:
+        (user,) = invoke("archive", "copy", "home", "archive", "--json").json["users"]
+        assert (user["copied_conversations"], user["copied_contents"]) == (3, 4)
+    finally:
+        server.stop()
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from vibe_llms.storage.archive import DirectoryArchive
 from vibe_llms.storage.conversations import ConversationFolder
 from vibe_llms.storage.interfaces import Origin
 from vibe_llms.storage.objects import BucketStore
+from vibe_llms.storage.postgres import statements
 from vibe_llms.storage.postgres.archive import PostgresArchive
 from vibe_llms.storage.postgres.contents import PostgresContents
 from vibe_llms.storage.postgres.database import Database
@@ -141,6 +142,17 @@ def pair(
 
 
 Pair = tuple[TransferableArchive, TransferableArchive]
+
+
+async def test_more_messages_than_one_statement_takes_are_copied(
+    folder: DirectoryArchive, rows: PostgresArchive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(statements, "PART", 2)
+    await fill(folder)
+    assert await copy(folder, rows) == 4
+    await folder.append("one", say(*map(str, range(5))), after=None)
+    assert await copy(folder, rows) == 1
+    await check_same(folder, rows)
 
 
 async def test_a_second_copy_brings_only_what_is_new(pair: Pair) -> None:

@@ -390,19 +390,24 @@ class PostgresArchive:
         begun = b"" if there is None else there.lines
         if not stored.lines.startswith(begun):
             raise ConversationMoved("the conversation was continued here", path=identity)
-        rows = await self._read_rows(stored.lines[len(begun) :])
-        values |= {**rows.values(), **columns, "after": None}
+        lines = stored.lines[len(begun) :].split(b"\n")[:-1]
+        starts = range(0, len(lines), statements.PART)
+        parts = [await self._read_rows(lines[start : start + statements.PART]) for start in starts]
         async with self.database.transaction(self.user) as connection:
             if there is None:
-                if await _fetch(connection, statements.CREATE, values) is None:
+                first = {**values, **columns, **_Rows([], [], [], [], "", None).values()}
+                if await _fetch(connection, statements.CREATE, first) is None:
                     raise ConversationMoved("it exists already", path=identity)
             else:
                 await self._access(connection, values, "last", lock=True)
                 there = await _export(connection, values)
                 if there is None or there.lines != begun:
                     raise _moved(identity)
-                await _fetch(connection, statements.APPEND, values)
-            await self._keep(connection, Prepared((), ()), rows, identity)
+            # Some at a time, because each statement has a time limit.
+            for rows in parts:
+                more = {**values, **rows.values(), "after": None}
+                await _fetch(connection, statements.APPEND, more)
+                await self._keep(connection, Prepared((), ()), rows, identity)
             await self._set(connection, values, columns)
 
     async def find_contents(self, digests: Collection[str]) -> Mapping[str, Reference]:
@@ -455,9 +460,8 @@ class PostgresArchive:
             (row,) = await cursor.fetchall()
         return _describe_file(*row)
 
-    async def _read_rows(self, data: bytes) -> _Rows:
-        """The rows of whole lines as they are stored."""
-        lines = data.split(b"\n")[:-1]
+    async def _read_rows(self, lines: list[bytes]) -> _Rows:
+        """The rows of lines as they are stored."""
         canisters = await asyncio.to_thread(lambda: [_decode(line) for line in lines])
         texts = await self._read_texts([one for one in canisters if one is not None])
         return await asyncio.to_thread(self._describe, lines, canisters, texts)
