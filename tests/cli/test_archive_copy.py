@@ -6,7 +6,7 @@ import asyncio
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from tests.cli.terminal import COMMAND
 from tests.fakes.objects import BucketServer, access_bucket_server
 from tests.fakes.postgres import TestDatabase, temporary_database
 from tests.faults.archives import FAST, produce_details, say
+from vibe_llms.cli.archive_copy import find_backend
 from vibe_llms.configuration import load_configuration
 from vibe_llms.memory.entries import GLOBAL, Entry, Scope
 from vibe_llms.memory.files import MemoryFiles
@@ -25,6 +26,7 @@ from vibe_llms.messages.canisters import UserCanister
 from vibe_llms.messages.contents import ImageContent, TextualContent
 from vibe_llms.runs.core import produce_store
 from vibe_llms.runs.interfaces import Recipe, RunRecord, RunStatus
+from vibe_llms.server.users import UserFile, find_users, produce_users
 from vibe_llms.storage.archive import DirectoryArchive
 from vibe_llms.storage.home import HomeBackend
 from vibe_llms.storage.objects import BucketSettings
@@ -86,6 +88,15 @@ def read_files(folder: Path) -> dict[str, bytes]:
     }
 
 
+async def find_users_of(place: str, keys: Iterable[str]) -> list[str | None]:
+    """The names of those who have keys."""
+    backend = find_backend(place, load_configuration())
+    try:
+        return [await produce_users(backend).find(key) for key in keys]
+    finally:
+        await backend.close()
+
+
 @pytest.mark.usefixtures("archive")
 def test_all_users_are_copied_to_the_database_and_to_another_home(
     home: Path, tmp_path: Path
@@ -93,12 +104,14 @@ def test_all_users_are_copied_to_the_database_and_to_another_home(
     fill(home)
     fill(home / "users" / "ada", 2)
     before = read_files(home)
+    store = find_users(load_configuration())
+    keys = {name: store.add(name) for name in ("ada", "local")}
     outcome = invoke("archive", "copy", "home", "archive")
     assert (outcome.status, outcome.output.splitlines()) == (
         0,
         [
             f"{user}: copied {count} of {count} conversations, 1 of 1 files, 2 of 2 memories, "
-            f"{count + 1} contents (0.0 MB)"
+            f"1 of 1 keys, {count + 1} contents (0.0 MB)"
             for user, count in (("local", 3), ("ada", 2))
         ],
     )
@@ -112,6 +125,13 @@ def test_all_users_are_copied_to_the_database_and_to_another_home(
     }
     assert read_files(other) == before
     assert not (other / "users" / "local").exists()
+    # Their keys are valid in all three places.
+    assert store.survey() == UserFile(other / "server" / "users.toml").survey()
+    for place in ("archive", "home", str(other)):
+        assert asyncio.run(find_users_of(place, keys.values())) == [*keys]
+    again = store.rotate("ada")
+    assert "1 of 1 keys" in invoke("archive", "copy", "home", "archive").output
+    assert asyncio.run(find_users_of("archive", [again, keys["ada"]])) == ["ada", None]
     # What the configuration names is used from now on.
     listed = {one["id"] for one in invoke("list", "--json").json}
     assert listed == {f"conversation{number:04}" for number in range(3)}
@@ -131,7 +151,7 @@ def test_a_second_copy_brings_what_is_new_and_names_what_was_continued_elsewhere
     outcome = invoke("archive", "copy", "home", str(other))
     assert (outcome.status, outcome.output) == (
         1,
-        "local: copied 1 of 3 conversations, 0 of 1 files, 0 of 2 memories, 0 contents (0.0 MB)\n",
+        "local: copied 1 of 3 conversations, 0 of 1 files, 0 of 2 memories\n",
     )
     assert "not copied: local: conversation0000: " in outcome.errors
     assert "the conversation was continued here" in outcome.errors
@@ -245,6 +265,22 @@ def test_places_that_make_no_sense_are_refused(
     outcome = invoke("archive", "copy", source, target)
     assert outcome.status not in (0, 1)
     assert words in outcome.errors
+
+
+def test_a_name_that_cannot_be_that_of_a_folder_is_refused(
+    home: Path, place: TestDatabase, tmp_path: Path
+) -> None:
+    home.mkdir(exist_ok=True)
+    (home / "config.toml").write_text(place.table)
+    with psycopg.connect(place.admin_dsn) as connection:
+        connection.execute(
+            "insert into vibe.contents (owner, hash, size, data, present) "
+            "values ('../evil', repeat('0', 64), 1, 'x', true)"
+        )
+    outcome = invoke("archive", "copy", "archive", str(tmp_path / "other"))
+    assert outcome.status == 1
+    assert "'../evil' is not a valid user name" in outcome.errors
+    assert not (tmp_path / "other").exists()
 
 
 def test_a_configuration_file_names_a_place_too(

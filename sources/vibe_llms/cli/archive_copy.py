@@ -29,7 +29,7 @@ from vibe_llms.exceptions import RequestError, StorageError, StorageUnavailable
 from vibe_llms.memory.copying import copy_memory
 from vibe_llms.memory.interfaces import MemoryStore, MemoryStores
 from vibe_llms.runs.core import produce_store
-from vibe_llms.server.users import find_user_places
+from vibe_llms.server.users import User, check_name, find_user_places, produce_users
 from vibe_llms.storage.backends import Backend, open_backend, produce_part
 from vibe_llms.storage.home import HomeBackend
 from vibe_llms.storage.transfer import (
@@ -63,6 +63,8 @@ class Tally(Struct):
     copied_files: int = 0
     memories: int = 0
     copied_memories: int = 0
+    keys: int = 0
+    copied_keys: int = 0
     copied_contents: int = 0
     copied_bytes: int = 0
 
@@ -74,7 +76,7 @@ class Tally(Struct):
 @json_option
 @asynchronous
 async def copy_archive(source: str, target: str, final: bool, as_json: bool) -> int:
-    """Copy the conversations, contents, files and memory of all users.
+    """Copy the conversations, contents, files, memory and keys of all users.
 
     FROM and TO are `home`, the files of your home folder; `archive`, what [archive] in your
     configuration names; the path of another home folder; or the path of a .toml file, for what
@@ -95,10 +97,11 @@ async def copy_archive(source: str, target: str, final: bool, as_json: bool) -> 
             await _refuse_runs(one)
         waiting.show("copying")
         try:
-            for user in await one.survey_users():
+            keys = await produce_users(one).survey()
+            for user in dict.fromkeys([*await one.survey_users(), *keys]):
                 tallies.append(tally := Tally(user))
                 copier = _Copier(one, other, tally, problems, waiting.change)
-                await copier.copy()
+                await copier.copy(keys.get(user))
         finally:
             waiting.clear()
     if as_json:
@@ -126,8 +129,25 @@ class _Copier:
         self._report = report
         self._done = 0
 
-    async def copy(self) -> None:
-        """Copy everything; what cannot be copied is a problem, and hurts nothing else."""
+    async def copy(self, key: User | None) -> None:
+        """Copy everything, the key at last.
+
+        What cannot be copied is a problem, and hurts nothing else.
+        """
+        user = self._tally.user
+        try:
+            # It becomes the name of a folder.
+            check_name(user)
+        except RequestError as error:
+            self._problems.append(Problem(user, user, str(error)))
+            return
+        await self._copy_archive()
+        await self._copy_memory()
+        if key is not None:
+            self._tally.keys = 1
+            self._tally.copied_keys = await produce_users(self._target).keep(user, key)
+
+    async def _copy_archive(self) -> None:
         async with AsyncExitStack() as stack:
             source, target = [
                 await stack.enter_async_context(_opened_archive(backend, self._tally.user))
@@ -151,7 +171,6 @@ class _Copier:
             for file in files:
                 if await self._try(file.name, copy_file(source, target, file)):
                     self._tally.copied_files += 1
-        await self._copy_memory()
 
     async def _copy_memory(self) -> None:
         user = self._tally.user
@@ -249,12 +268,16 @@ async def _refuse_runs(source: Backend) -> None:
 
 def _print(tallies: Sequence[Tally], problems: Sequence[Problem]) -> None:
     for one in tallies:
-        parts = [
-            f"{one.copied_conversations:,} of {one.conversations:,} conversations",
-            f"{one.copied_files:,} of {one.files:,} files",
-            f"{one.copied_memories:,} of {one.memories:,} memories",
-            f"{one.copied_contents:,} contents ({one.copied_bytes / 1e6:,.1f} MB)",
-        ]
-        write(sys.stdout, shown(f"{one.user}: copied {', '.join(parts)}") + "\n")
+        rows = (
+            (one.copied_conversations, one.conversations, "conversations"),
+            (one.copied_files, one.files, "files"),
+            (one.copied_memories, one.memories, "memories"),
+            (one.copied_keys, one.keys, "keys"),
+        )
+        parts = [f"{copied:,} of {total:,} {what}" for copied, total, what in rows if total]
+        if one.copied_contents:
+            size = f"{one.copied_bytes / 1e6:,.1f} MB"
+            parts.append(f"{one.copied_contents:,} contents ({size})")
+        write(sys.stdout, shown(f"{one.user}: copied {', '.join(parts) or 'nothing'}") + "\n")
     for problem in problems:
         note(f"not copied: {problem.user}: {problem.subject}: {problem.text}")

@@ -74,6 +74,19 @@ class PostgresUserStore:
         if not changed.rowcount:
             raise refuse_unknown(name)
 
+    async def keep(self, name: str, user: User) -> bool:
+        """Give a user the key of another store; see `UserStore`."""
+        check_name(name)
+        async with self._database.transaction(name) as connection:
+            changed = await connection.execute(
+                "insert into vibe.users as known (owner, key_hash, created) values (%s, %s, %s) "
+                "on conflict (owner) do update "
+                "set key_hash = excluded.key_hash, created = excluded.created "
+                "where (known.key_hash, known.created) <> (excluded.key_hash, excluded.created)",
+                (name, user.key_hash, user.created),
+            )
+        return changed.rowcount == 1
+
     async def _add(self, name: str) -> str:
         key = produce_key()
         async with self._database.transaction(name) as connection:

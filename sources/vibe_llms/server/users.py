@@ -69,6 +69,10 @@ class UserStore(Protocol):
         """Delete a user; the conversations stay."""
         ...
 
+    async def keep(self, name: str, user: User) -> bool:
+        """Give a user the key of another store, new or not; returns whether that is a change."""
+        ...
+
 
 class UserFile:
     """The users in a file."""
@@ -132,6 +136,15 @@ class UserFile:
             _require(users, name)
             del users[name]
 
+    def keep(self, name: str, user: User) -> bool:
+        """Give a user the key of another store; see `UserStore`."""
+        check_name(name)
+        if self.survey().get(name) == user:
+            return False
+        with self._changing() as users:
+            users[name] = user
+        return True
+
     @contextmanager
     def _changing(self) -> Iterator[dict[str, User]]:
         with storage_errors(self.file):
@@ -178,6 +191,10 @@ class HomeUserStore:
     async def remove(self, name: str) -> None:
         """Delete a user; the conversations stay."""
         self._file.remove(name)
+
+    async def keep(self, name: str, user: User) -> bool:
+        """Give a user the key of another store; see `UserStore`."""
+        return self._file.keep(name, user)
 
 
 def produce_users(backend: Backend) -> UserStore:
