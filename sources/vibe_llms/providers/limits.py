@@ -1,6 +1,6 @@
 """Requests and tokens per minute: one limiter for each row that has limits, shared by a session.
 
-The sessions of a server share them too.
+The sessions of a server share them too, and servers of one database count together.
 
 Requests wait in a queue, in order of arrival, until they fit into the limits of the last 60
 seconds. Tokens are first counted as estimated, then corrected by what the reply reports. When a
@@ -11,27 +11,31 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Coroutine, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
+from typing import Any, Protocol
 
 from msgspec import Struct
 
 from vibe_llms.events import Notice
-from vibe_llms.exceptions import RateLimited
+from vibe_llms.exceptions import RateLimited, VibeLlmsError
 from vibe_llms.messages.canisters import Usage
 from vibe_llms.providers.interfaces import Notifier
 
 WINDOW_SECONDS = 60.0
 #: Shorter waits are not reported.
 NOTICE_SECONDS = 2.0
+#: How often a request that waits for other processes looks again.
+_LOOK_SECONDS = 1.0
 
 
 class _Spent(Struct, eq=False):
-    """Tokens that count from a point in time."""
+    """Tokens that count from a point in time; `number` is the request's in the shared window."""
 
     time: float
     tokens: int
+    number: int | None = None
 
 
 class _Waiting(Struct, eq=False):
@@ -42,15 +46,53 @@ class _Waiting(Struct, eq=False):
     admitted: asyncio.Future[_Spent]
 
 
+class Window(Protocol):
+    """What several processes have sent in the last 60 seconds to the providers of rows.
+
+    It raises `VibeLlmsError` where it cannot be asked.
+    """
+
+    async def enter(
+        self, row: str, tokens: int, most_requests: int | None, most_tokens: int | None
+    ) -> tuple[int | None, float, bool]:
+        """Count a request if it fits: its number, or how long it has to wait.
+
+        The last value says whether the provider has asked for that wait.
+        """
+        ...
+
+    async def settle(self, row: str, number: int, tokens: int) -> None:
+        """Replace the estimate of a request by what it used."""
+        ...
+
+    async def pause(self, row: str, seconds: float) -> None:
+        """Let no process send requests for some seconds."""
+        ...
+
+
 class Limiter:
     """Lets requests pass in order of arrival, never more in 60 seconds than the limits allow.
 
     `None` means no limit. A request whose estimate exceeds the whole limit of tokens passes when
     nothing else counts. A limiter serves one event loop and uses that loop's clock.
+
+    With a `window`, requests that passed here also wait for those of other processes. While that
+    cannot be asked, the limits hold for this process.
     """
 
-    def __init__(self, row: str, *, requests: int | None = None, tokens: int | None = None) -> None:
+    def __init__(
+        self,
+        row: str,
+        *,
+        requests: int | None = None,
+        tokens: int | None = None,
+        window: Window | None = None,
+    ) -> None:
         self.row = row
+        self._window = window
+        # One asks the window at a time, in the order of arrival.
+        self._entering = asyncio.Lock()
+        self._telling: set[asyncio.Task[None]] = set()
         self.requests, self.tokens = requests, tokens
         self._starts: deque[float] = deque()
         self._spent: deque[_Spent] = deque()
@@ -77,8 +119,34 @@ class Limiter:
                 notify(Notice("wait", f"{self.row}: waiting, {self._explain()}"))
                 await asyncio.wait([waiting.admitted])
             spent = waiting.admitted.result()
+            if self._window is not None:
+                await self._enter_window(self._window, spent, notify, patience)
             undoing.pop_all()
         return spent
+
+    async def _enter_window(
+        self, window: Window, spent: _Spent, notify: Notifier, patience: float
+    ) -> None:
+        """Wait for what other processes have sent."""
+        noted = False
+        async with self._entering:
+            while True:
+                try:
+                    number, seconds, asked = await window.enter(
+                        self.row, spent.tokens, self.requests, self.tokens
+                    )
+                except VibeLlmsError:
+                    return
+                if number is not None:
+                    spent.number = number
+                    return
+                if asked and seconds > patience:
+                    raise self._refusal(seconds)
+                if seconds > NOTICE_SECONDS and not noted:
+                    noted = True
+                    notify(Notice("wait", f"{self.row}: waiting for requests of other servers"))
+                # Some may have used less than they estimated.
+                await asyncio.sleep(min(seconds, _LOOK_SECONDS))
 
     def settle(self, spent: _Spent, usage: Usage | None) -> None:
         """Replace the estimate of a request by what it really used.
@@ -87,6 +155,8 @@ class Limiter:
         """
         if usage is None or self.tokens is None:
             return
+        if self._window is not None and spent.number is not None:
+            self._tell(self._window.settle(self.row, spent.number, usage.total_tokens))
         excess = usage.total_tokens - spent.tokens
         if excess > 0:
             self._spent.append(_Spent(_now(), excess))
@@ -98,6 +168,23 @@ class Limiter:
         """Let no request pass for some seconds."""
         self._paused_until = max(self._paused_until, _now() + seconds)
         self._advance()
+        if self._window is not None:
+            self._tell(self._window.pause(self.row, seconds))
+
+    def _tell(self, words: Coroutine[Any, Any, None]) -> None:
+        """Tell other processes, without waiting for them."""
+
+        async def tell() -> None:
+            with suppress(VibeLlmsError):
+                await words
+
+        self._telling.add(telling := asyncio.create_task(tell(), name="limits of providers"))
+        telling.add_done_callback(self._telling.discard)
+
+    async def close(self) -> None:
+        """Wait until other processes know what was used."""
+        if self._telling:
+            await asyncio.wait(self._telling)
 
     def _advance(self) -> None:
         """Let the requests pass that may go, and schedule the next one."""
@@ -166,9 +253,13 @@ class Limiter:
 
 
 class Limiters:
-    """The limiters of the rows that have limits, made when they are first needed."""
+    """The limiters of the rows that have limits, made when they are first needed.
 
-    def __init__(self) -> None:
+    With a `window`, other processes count too.
+    """
+
+    def __init__(self, window: Window | None = None) -> None:
+        self._window = window
         self._limiters: dict[str, Limiter] = {}
 
     def access(self, row: str, requests: int | None, tokens: int | None) -> Limiter | None:
@@ -176,8 +267,15 @@ class Limiters:
         if requests is None and tokens is None:
             return None
         if row not in self._limiters:
-            self._limiters[row] = Limiter(row, requests=requests, tokens=tokens)
+            self._limiters[row] = Limiter(
+                row, requests=requests, tokens=tokens, window=self._window
+            )
         return self._limiters[row]
+
+    async def close(self) -> None:
+        """Wait until other processes know what was used."""
+        for limiter in self._limiters.values():
+            await limiter.close()
 
 
 class LimiterSlot:

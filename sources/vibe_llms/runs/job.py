@@ -14,7 +14,13 @@ import msgspec
 from vibe_llms.conversations.conversation import Conversation
 from vibe_llms.conversations.settings import TurnState
 from vibe_llms.conversations.streams import RunningTurn
-from vibe_llms.exceptions import LeaseLost, StorageError, VibeLlmsError, find_wait
+from vibe_llms.exceptions import (
+    LeaseLost,
+    StorageError,
+    StorageUnavailable,
+    VibeLlmsError,
+    find_wait,
+)
 from vibe_llms.invocation.approval import ApprovalRequest, Decision
 from vibe_llms.invocation.execution import INTERRUPTED, CallSuspended
 from vibe_llms.invocation.invokers import Invoker
@@ -242,7 +248,8 @@ class RunJob:
             await self._release()
             raise
         except VibeLlmsError as failure:
-            if self.lost:
+            # What is away comes back, and a worker then continues from what is durable.
+            if self.lost or isinstance(failure, StorageUnavailable):
                 self.lose()
                 if isinstance(failure, StorageError):
                     raise

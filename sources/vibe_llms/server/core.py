@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from vibe_llms.configuration import Configuration
-from vibe_llms.providers.limits import Limiters
 from vibe_llms.server.embedders import Embedders
 from vibe_llms.server.failures import Rejected
 from vibe_llms.server.metrics import CountingTracer, Metrics
@@ -24,14 +23,13 @@ class ServerCore:
 
     def __init__(self, configuration: Configuration, settings: ServerSettings) -> None:
         self.settings = settings
-        # The limits of a provider hold for all users together.
-        limiters = Limiters()
-        self.embedders = Embedders(configuration, limiters)
         self.metrics = Metrics(lambda: self.spaces.running)
         traced = configuration.telemetry.enabled
         tracer = produce_tracer(configuration) if traced else Tracer()
         self.tracer = CountingTracer(self.metrics, tracer)
-        self.spaces = UserSpaces(configuration, settings, self.tracer, limiters)
+        self.spaces = UserSpaces(configuration, settings, self.tracer)
+        # The limits of a provider hold for all users together.
+        self.embedders = Embedders(configuration, self.spaces.limiters)
         self.users = produce_users(self.spaces.backend)
         self.secrets = produce_secrets(self.spaces.backend)
         #: Set while the server ends: it is not ready for new requests then.

@@ -31,7 +31,7 @@ from vibe_llms.server.failures import Rejected
 from vibe_llms.server.settings import ServerSettings
 from vibe_llms.server.users import find_user_places
 from vibe_llms.session import Session
-from vibe_llms.storage.backends import Backend, open_backend
+from vibe_llms.storage.backends import Backend, open_backend, produce_part
 from vibe_llms.tracing import Tracer
 
 _RETRY_SECONDS = 1.0
@@ -241,15 +241,14 @@ class UserSpaces:
         configuration: Configuration,
         settings: ServerSettings,
         tracer: Tracer = Tracer(),
-        limiters: Limiters | None = None,
     ) -> None:
         """Spaces whose requests to a provider count together."""
         self._settings = settings
         self._tracer = tracer
-        self._limiters = limiters or Limiters()
         self._spaces: dict[str, UserSpace] = {}
         # Opened with the first request under a budget.
         self.backend = backend = open_backend(configuration)
+        self.limiters = Limiters(produce_part(backend, "limits", required=False))
         self._budgets = produce_budget_store(backend)
         self._continuations = produce_continuations(backend)
         self._runs = produce_store(backend)
@@ -275,7 +274,7 @@ class UserSpaces:
             produce = partial(self._produce_runs, user)
             self._spaces[user] = UserSpace(
                 *(self.backend, user, self._settings, self._budgets, self._continuations),
-                *(produce, self._tracer, self._limiters),
+                *(produce, self._tracer, self.limiters),
             )
         self._entered[user] = self._entered.get(user, 0) + 1
         try:
@@ -302,6 +301,7 @@ class UserSpaces:
         try:
             await asyncio.gather(*self._closing, *(space.close() for space in spaces))
         finally:
+            await self.limiters.close()
             await self._budgets.close()
             await self._runs.close()
             await self.backend.close()

@@ -19,8 +19,8 @@ class Backend(Protocol):
     """Opens what is kept; nothing is read or connected to before it is used.
 
     `parts` are the modules that keep the rest there: `runs`, `budgets`, `memory`, and for servers
-    `users`, `continuations` and `secrets`. The function `produce_store` of each makes a store for a
-    backend.
+    `users`, `continuations` and `secrets`. With `limits`, processes count requests to providers
+    together. The function `produce_store` of each makes a store for a backend.
     """
 
     configuration: Configuration
@@ -79,6 +79,11 @@ async def opened_backend(configuration: Configuration) -> AsyncIterator[Backend]
         await backend.close()
 
 
-def produce_part(backend: Backend, part: str) -> Any:
-    """A store of the backend for one kind of things, such as runs."""
+def produce_part(backend: Backend, part: str, *, required: bool = True) -> Any:
+    """A store of the backend for one kind of things, such as runs.
+
+    `None` if it is not `required` and the backend has no such part.
+    """
+    if not required and part not in backend.parts:
+        return None
     return importlib.import_module(backend.parts[part]).produce_store(backend)

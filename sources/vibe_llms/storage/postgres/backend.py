@@ -24,6 +24,7 @@ class PostgresBackend:
         "runs": "vibe_llms.runs.postgres",
         "budgets": "vibe_llms.runs.postgres_budgets",
         "memory": "vibe_llms.memory.postgres",
+        "limits": "vibe_llms.storage.postgres.limits",
         "users": "vibe_llms.server.postgres_users",
         "continuations": "vibe_llms.server.postgres_continuations",
         "secrets": "vibe_llms.server.postgres_secrets",

@@ -1,0 +1,43 @@
+"""`PostgresWindow`: what all servers of a database have sent to a provider in the last minute."""
+
+from __future__ import annotations
+
+from vibe_llms.storage.backends import Backend
+from vibe_llms.storage.postgres.backend import access_database
+from vibe_llms.storage.postgres.database import Database
+
+
+class PostgresWindow:
+    """Counts the requests of rows with limits; see `vibe_llms.providers.limits.Window`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def enter(
+        self, row: str, tokens: int, most_requests: int | None, most_tokens: int | None
+    ) -> tuple[int | None, float, bool]:
+        """Count a request if it fits: its number, or how long to wait, and whether to be asked."""
+        async with self._database.transaction("") as connection:
+            cursor = await connection.execute(
+                "select entered, seconds, asked from vibe.enter_limit(%s, %s, %s, %s)",
+                (row, tokens, most_requests, most_tokens),
+            )
+            found = await cursor.fetchone()
+        assert found is not None
+        number, seconds, asked = found
+        return number, seconds, asked
+
+    async def settle(self, row: str, number: int, tokens: int) -> None:
+        """Replace the estimate of a request by what it used."""
+        async with self._database.transaction("") as connection:
+            await connection.execute("select vibe.settle_limit(%s, %s, %s)", (row, number, tokens))
+
+    async def pause(self, row: str, seconds: float) -> None:
+        """Let no server send requests for some seconds."""
+        async with self._database.transaction("") as connection:
+            await connection.execute("select vibe.pause_limit(%s, %s)", (row, seconds))
+
+
+def produce_store(backend: Backend) -> PostgresWindow:
+    """The window that all servers of the database of a backend share."""
+    return PostgresWindow(access_database(backend))
