@@ -513,6 +513,7 @@ class Session:
             tracer=self._access_tracer(),
             collections=tuple(dict.fromkeys((*agent.collections, *collections))),
             template=agent.produce_template(variables),
+            agent=agent.name,
             budgets=agent.budgets,
             claims=self._claims,
         )
@@ -657,7 +658,8 @@ class Session:
         if recipe.model != history.details.model:
             history.choose(recipe.model)
         agent = Agent(name="")
-        if (name := history.details.agent) in survey_names(self.configuration):
+        name = history.details.agent if recipe.agent is None else recipe.agent
+        if name in survey_names(self.configuration):
             # The rest of what it says is in the recipe, and in the history.
             row = self.access_agent(name)
             agent = Agent(name=name, budget=row.budget, agents=row.agents if recipe.agents else ())

@@ -288,6 +288,25 @@ async def test_an_agents_budget_counts_its_requests_and_those_of_agents_that_it_
         assert (await spent(one)).spent == Amount()
 
 
+async def test_a_run_counts_against_the_agent_that_answers_wherever_it_is_worked_on(
+    tmp_path: Path,
+) -> None:
+    budget = {"tokens": 100_000, "period": "total"}
+    agents = {name: {"model": "scripted/one", "budget": budget} for name in ("first", "second")}
+    async with (
+        session(tmp_path, {}, agents=agents) as one,
+        session(tmp_path, {}, agents=agents) as other,
+    ):
+        begun = await one.begin(agent="first")
+        await begun.converse("Hello!")
+        one.access_runs().worker.pause()
+        run = await one.start(await one.resume(begun.identity, agent="second"), "Again.")
+        other.access_runs().worker.poke()
+        await run.result()
+        assert (await spent(one, "first")).spent == Amount(150)
+        assert (await spent(one, "second")).spent == Amount(150)
+
+
 async def test_a_request_waits_for_what_others_have_reserved(tmp_path: Path) -> None:
     budgets = {"tokens": 12_000, "period": "total", "wait-seconds": 60}
     async with session(tmp_path, budgets) as one:

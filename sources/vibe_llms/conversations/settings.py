@@ -61,7 +61,8 @@ class ConversationSettings(Struct, frozen=True, kw_only=True):
 
     `controls` and `handler` are its own; the session supplies the rest. `collections` are names of
     collections of documents that the model may search. `template` writes each message of the user.
-    `supervisor` are instructions that are said with the next message unless the history has them.
+    `supervisor` are instructions that are said with the next message unless the history has them,
+    and `agent` is the name of the agent whose they and other settings are.
     `budgets` are those of agents that its requests count against, by the agents' names. With
     `claims`, replies in the history that no model has made are untrusted text.
     """
@@ -76,6 +77,7 @@ class ConversationSettings(Struct, frozen=True, kw_only=True):
     collections: tuple[str, ...] = ()
     template: Callable[[str], str] | None = None
     supervisor: str = ""
+    agent: str = ""
     tracer: Tracer = Tracer()
     budgets: Mapping[str, Budget] = {}
     claims: bool = False

@@ -456,7 +456,7 @@ class TurnRun:
             provider=model.provider,
             model=model.name,
             messages=messages,
-            agent=self._history.details.agent,
+            agent=self._settings.agent,
             controls=self._controls,
             default_controls=self._default_controls,
             streaming=self._request.streaming,

@@ -343,6 +343,7 @@ class Runs:
             raise RequestError(f"no other process could continue this run: {'; '.join(problems)}")
         return Recipe(
             model=f"{settings.model.provider}/{settings.model.name}",
+            agent=settings.agent,
             agents=any(isinstance(one, AgentsEnsemble) for one in toolbox.ensembles),
             claims=settings.claims,
             declared=tuple(

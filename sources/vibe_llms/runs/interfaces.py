@@ -49,14 +49,15 @@ class DeclaredTool(Struct, frozen=True, omit_defaults=True):
 class Recipe(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """How any process rebuilds the conversation of a run: by names, which its registries know.
 
-    With `agents`, those that its agent may ask are offered as tools. With `claims`, replies in the
-    history that no model has made are untrusted text. `instructions` are for this
-    run only, and are not kept in the conversation. `unshown` are tools whose arguments and results
-    are not shown in stages. `output` is the JSON Schema of the turn's output, which prompt and
-    controls ask for.
+    `agent` is the one that answers; a record without it means that of the conversation. With
+    `agents`, those that it may ask are offered as tools. With `claims`, replies in the history that
+    no model has made are untrusted text. `instructions` are for this run only, and are not kept in
+    the conversation. `unshown` are tools whose arguments and results are not shown in stages.
+    `output` is the JSON Schema of the turn's output, which prompt and controls ask for.
     """
 
     model: str
+    agent: str | None = None
     agents: bool = False
     claims: bool = False
     declared: tuple[DeclaredTool, ...] = ()
