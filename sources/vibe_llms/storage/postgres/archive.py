@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -28,7 +28,7 @@ from vibe_llms.messages.canisters import Canister, UserCanister, role_of
 from vibe_llms.messages.codecs import LineUnreadable, decode_canister
 from vibe_llms.messages.contents import Reference, TextualContent, repair_text
 from vibe_llms.storage.conversations import is_conversation_identity
-from vibe_llms.storage.deposits import Deposit
+from vibe_llms.storage.deposits import Deposit, concerns_contents
 from vibe_llms.storage.details import (
     change_details,
     decode_details,
@@ -63,8 +63,8 @@ from vibe_llms.storage.transfer import StoredConversation
 #: Anything that looks like a hash counts as one, because a newer version may write it elsewhere.
 _HASH = re.compile(rb"[0-9a-f]{64}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-#: Lines are decoded in parts of so many bytes.
-_PART_BYTES = 256 * 1024
+#: So few canisters are made rows of at once.
+_FEW = 4
 _EVER = datetime.max.replace(tzinfo=UTC)
 
 
@@ -152,8 +152,12 @@ class PostgresArchive:
 
     async def restore(self, identity: str, *, lenient: bool = False) -> Restored:
         """A conversation; `lenient` tolerates damage and reports the gaps."""
-        metadata, lines = await self.read(identity)
-        return await asyncio.to_thread(self._decode, identity, metadata, lines, lenient)
+        async with self.database.transaction(self.user) as connection:
+            read = await _read(connection, self._values(identity))
+        if read is None:
+            raise _not_found(identity)
+        metadata, _, parts = read
+        return await asyncio.to_thread(self._decode, identity, metadata, parts, lenient)
 
     async def read(self, identity: str) -> tuple[bytes, bytes]:
         """The bytes of `metadata.toml` and `messages.jsonl` that a conversation has in a folder."""
@@ -467,6 +471,11 @@ class PostgresArchive:
         return await asyncio.to_thread(self._describe, lines, canisters, texts)
 
     async def _prepare(self, canisters: Sequence[Canister]) -> tuple[Prepared, _Rows]:
+        limit = self.settings.inline_bytes
+        if len(canisters) <= _FEW and not any(concerns_contents(one, limit) for one in canisters):
+            # A thread would take longer than the work.
+            prepared = Prepared(tuple(canisters), tuple(canisters))
+            return prepared, self._encode(prepared, {})
         prepared = await self.contents.prepare(self.user, canisters)
         texts = await self._read_texts(prepared.kept)
         return prepared, await asyncio.to_thread(self._encode, prepared, texts)
@@ -558,13 +567,15 @@ class PostgresArchive:
             return False
         return found == [*zip(rows.identities, rows.lines, strict=True)]
 
-    def _decode(self, identity: str, metadata: bytes, lines: bytes, lenient: bool) -> Restored:
+    def _decode(
+        self, identity: str, metadata: bytes, parts: Sequence[bytes], lenient: bool
+    ) -> Restored:
         details = decode_details(parse_tree(metadata, identity), identity)
         longest = self.settings.line_bytes
-        plain = decode_parts(_parts_of(lines), longest)
+        plain = decode_parts(parts, longest)
         if plain is not None:
             return Restored(identity, details, tuple(plain[0]))
-        canisters, gaps = decode_each(LineReader(_parts_of(lines), longest))
+        canisters, gaps = decode_each(LineReader(parts, longest))
         if gaps and not lenient:
             raise describe_damage(gaps[0], identity, identity)
         return Restored(identity, details, tuple(canisters), tuple(gaps))
@@ -598,14 +609,26 @@ class PostgresArchive:
         return _describe_file(*row)
 
 
-async def _export(connection: Connection, values: Mapping[str, Any]) -> StoredConversation | None:
+async def _read(
+    connection: Connection, values: Mapping[str, Any]
+) -> tuple[bytes, datetime, Sequence[bytes]] | None:
+    """The details of a conversation, the time of its last change, and its lines in parts."""
     cursor = connection.cursor(binary=True)
     await cursor.execute(statements.RESTORE.encode(), values)
     rows = await cursor.fetchall()
     if not rows:
         return None
-    lines = b"".join(part + b"\n" for _, _, part in rows if part is not None)
-    return StoredConversation(rows[0][0].encode(), lines, rows[0][1])
+    metadata, updated, *_ = rows[0]
+    parts = sorted((start, part) for _, _, start, part in rows if part is not None)
+    return metadata.encode(), updated, [part + b"\n" for _, part in parts]
+
+
+async def _export(connection: Connection, values: Mapping[str, Any]) -> StoredConversation | None:
+    read = await _read(connection, values)
+    if read is None:
+        return None
+    metadata, updated, parts = read
+    return StoredConversation(metadata, b"".join(parts), updated)
 
 
 async def _fetch(
@@ -717,8 +740,3 @@ def _decode(line: bytes) -> Canister | None:
 def _reader_of(texts: Mapping[str, str]) -> Callable[[Reference], str]:
     """What `text_of` reads references with."""
     return lambda reference: texts.get(reference.hash, "")
-
-
-def _parts_of(data: bytes) -> Iterator[bytes]:
-    for start in range(0, len(data), _PART_BYTES):
-        yield data[start : start + _PART_BYTES]

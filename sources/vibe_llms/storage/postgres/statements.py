@@ -143,8 +143,9 @@ where u.owner = %(owner)s and u.holder = %(holder)s and u.hash = any(%(hashes)s)
         select from {MESSAGES}
         where p.owner = %(owner)s and p.conversation = %(conversation)s and u.hash = any(m.hashes))
 """
+#: Its rows are sorted by whoever asks: the database would write them to its disk for that.
 RESTORE = f"""
-select c.metadata, c.updated, part.lines
+select c.metadata, c.updated, part.start, part.lines
 from vibe.conversations c
 left join vibe.pieces p on p.owner = c.owner and p.conversation = c.identity
 left join lateral (
@@ -156,7 +157,6 @@ left join lateral (
     from generate_series(p.first, least(p.past, c.messages) - 1, {PART}) as start
 ) part on true
 where c.owner = %(owner)s and c.identity = %(conversation)s
-order by part.start
 """
 LAST = f"""
 select m.identity, m.line from {MESSAGES}
