@@ -55,13 +55,13 @@ class Served:
         self.running = running
         self.url = running.url
         self.log = log
-        self._keys: dict[str, str] = {}
+        self.keys: dict[str, str] = {}
 
     def key(self, user: str = "local") -> str:
         """The key of a user, who is made first if there is none."""
-        if user not in self._keys:
-            self._keys[user] = self.users.add(user)
-        return self._keys[user]
+        if user not in self.keys:
+            self.keys[user] = self.users.add(user)
+        return self.keys[user]
 
     def openai(self, user: str = "local") -> openai.AsyncOpenAI:
         """The official client."""

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 from tests.fakes.postgres import access_cluster, temporary_database
 from tests.server.conftest import Served, serving
 from tests.server.test_api_conversations import ask_command
+from vibe_llms.configuration import Places, load_configuration
+from vibe_llms.server.users import produce_users
+from vibe_llms.storage.backends import open_backend
 
 
 async def test_facts_are_added_listed_found_and_removed(served: Served) -> None:
@@ -54,14 +58,25 @@ async def test_servers_of_one_database_have_one_memory_of_each_user(
 ) -> None:
     with temporary_database() as place:
         archive = {"module": "vibe_llms.storage.postgres", "dsn": place.dsn}
-        async with serving(home, archive=archive) as one, one.http() as client:
+        configuration = load_configuration(Places.under(home), overrides={"archive": archive})
+        backend = open_backend(configuration)
+        keys = {name: await produce_users(backend).add(name) for name in ("local", "ben")}
+        await backend.close()
+        async with serving(home, archive=archive) as one:
+            one.keys.update(keys)
             fact = {"content": "Ada likes herons."}
-            identity = (await client.post("/api/memory", json=fact)).json()["id"]
+            async with one.http() as client:
+                made = await client.post("/api/memory", json=fact)
+            assert made.status_code == 201, made.text
+            identity = made.json()["id"]
             async with one.http("ben") as stranger:
                 assert (await stranger.get(f"/api/memory/{identity}")).status_code == 404
                 assert (await stranger.get("/api/memory")).json()["entries"] == []
         # Nothing of it is in the folder of the first server.
-        async with serving(tmp_path / "other", archive=archive) as other, other.http() as client:
+        async with AsyncExitStack() as stack:
+            other = await stack.enter_async_context(serving(tmp_path / "other", archive=archive))
+            other.keys.update(keys)
+            client = await stack.enter_async_context(other.http())
             found = (await client.get("/api/memory/search?text=herons")).json()["entries"]
             access_cluster().execute(f"alter database {place.name} allow_connections false")
             access_cluster().execute(
