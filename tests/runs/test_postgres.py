@@ -11,10 +11,15 @@ import psycopg
 import pytest
 
 from tests.fakes.postgres import TestDatabase, temporary_database
+from vibe_llms.configuration import StorageSettings
 from vibe_llms.exceptions import LeaseLost, RunNotFound, StorageError, StorageUnavailable
+from vibe_llms.messages.canisters import UserCanister
 from vibe_llms.runs.events import first_cursor
 from vibe_llms.runs.interfaces import Lease, Recipe, RequestKey, RunRecord, RunStatus
 from vibe_llms.runs.postgres import PostgresRunStore
+from vibe_llms.storage.interfaces import Details
+from vibe_llms.storage.postgres.archive import PostgresArchive
+from vibe_llms.storage.postgres.contents import PostgresContents
 from vibe_llms.storage.postgres.database import Database
 from vibe_llms.storage.postgres.settings import PostgresSettings
 
@@ -136,6 +141,36 @@ async def test_the_database_shows_the_runs_of_no_other_user(
         assert found.fetchall() == [([], False)]
         connection.execute("select set_config('vibe.user', 'ada', false)")
         assert connection.execute("select data from vibe.run_events").fetchall() == [(b"secret",)]
+
+
+async def test_a_worker_that_lost_its_run_adds_no_message_however_late(
+    place: TestDatabase,
+) -> None:
+    database = Database(PostgresSettings(dsn=place.dsn))
+    store = PostgresRunStore(database)
+    contents = PostgresContents(database, inline_bytes=1024)
+    archive = PostgresArchive(database, contents, "ada", StorageSettings())
+    conversation, first = "conversation", UserCanister.from_text("Hello!")
+    await archive.create(conversation, Details(created=datetime.now(UTC)), [first])
+    lease = await begin(store, "ada")
+    with store.fenced(lease):
+        # Tasks that begin here keep the fence.
+        added = [UserCanister.from_text("Again!")]
+        await asyncio.create_task(archive.append(conversation, added, after=first.identity))
+        await store.renew([lease], -1)
+        # No other worker has it yet.
+        late = [UserCanister.from_text("Late!")]
+        await archive.append(conversation, late, after=added[0].identity)
+        assert await store.claim("ada", _SECONDS, known=()) is not None
+        with pytest.raises(LeaseLost):
+            await archive.append(
+                conversation, [UserCanister.from_text("Too late!")], after=late[0].identity
+            )
+    restored = (await archive.restore(conversation)).canisters
+    assert [one.identity for one in restored[1:]] == [added[0].identity, late[0].identity]
+    await archive.append(conversation, [UserCanister.from_text("Fine.")], after=late[0].identity)
+    await store.close()
+    await database.close()
 
 
 async def test_a_name_that_the_database_cannot_hold_is_that_of_no_run(

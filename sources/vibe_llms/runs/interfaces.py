@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Protocol
@@ -246,6 +247,14 @@ class RunStore(Protocol):
 
     async def check(self, lease: Lease) -> None:
         """Raise `LeaseLost` if the lease was lost."""
+        ...
+
+    def fenced(self, lease: Lease) -> AbstractContextManager[None]:
+        """Within the block, and in tasks that begin there, a lost lease keeps messages out.
+
+        What is added to conversations then raises `LeaseLost`, in the same transaction, if the
+        archive is kept where the runs are and that can be done.
+        """
         ...
 
     async def record_state(self, lease: Lease, state: TurnState) -> None:

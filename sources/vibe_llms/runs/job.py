@@ -277,14 +277,15 @@ class RunJob:
         instructions = [*run.recipe.instructions]
         if self.resumed:
             instructions += describe_loss(history, conversation.settings.toolbox.ensembles)
-        self._turn = conversation.begin_recorded(
-            prompt,
-            instructions=[*map(SupervisorCanister.from_text, instructions)],
-            controls=run.recipe.produce_controls(),
-            form=run.recipe.produce_form(),
-            event_handler=self.recorder,
-            record=self,
-        )
+        with self._store.fenced(self.lease):
+            self._turn = conversation.begin_recorded(
+                prompt,
+                instructions=[*map(SupervisorCanister.from_text, instructions)],
+                controls=run.recipe.produce_controls(),
+                form=run.recipe.produce_form(),
+                event_handler=self.recorder,
+                record=self,
+            )
         try:
             turn = await asyncio.shield(self._turn.task)
         except asyncio.CancelledError:

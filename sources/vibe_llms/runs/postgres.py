@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -45,7 +46,7 @@ from vibe_llms.runs.postgres_news import PostgresNews
 from vibe_llms.storage.backends import Backend
 from vibe_llms.storage.interfaces import Details
 from vibe_llms.storage.postgres.backend import access_database
-from vibe_llms.storage.postgres.database import Connection, Database, become
+from vibe_llms.storage.postgres.database import Connection, Database, become, fenced
 
 if TYPE_CHECKING:
     from psycopg import AsyncCursor
@@ -286,6 +287,17 @@ class PostgresRunStore:
         """Raise `LeaseLost` if the lease was lost."""
         async with self._database.transaction(lease.user) as connection:
             await _hold(connection, lease)
+
+    def fenced(self, lease: Lease) -> AbstractContextManager[None]:
+        """Within the block, a lost lease keeps messages out of conversations."""
+        held = f"select from vibe.runs where {_HELD} for share"
+        values = {"owner": lease.user, "run": lease.run, "epoch": lease.epoch}
+
+        async def check(connection: Connection) -> None:
+            if not await _fetch(connection, held, values):
+                raise _lost(lease)
+
+        return fenced(check)
 
     async def record_state(self, lease: Lease, state: TurnState) -> None:
         """Record, durably, the state of the turn."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -229,6 +230,11 @@ class SqliteRunStore(RunFile):
     async def check(self, lease: Lease) -> None:
         """Raise `LeaseLost` if the lease was lost."""
         await self.run(lambda database: _check(database, lease))
+
+    def fenced(self, lease: Lease) -> AbstractContextManager[None]:
+        """Conversations are in files, which know of no lease."""
+        del lease
+        return nullcontext()
 
     async def record_state(self, lease: Lease, state: TurnState) -> None:
         """Record, durably, the state of the turn."""

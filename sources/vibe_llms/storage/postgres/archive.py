@@ -54,7 +54,7 @@ from vibe_llms.storage.lines import (
 )
 from vibe_llms.storage.postgres import statements
 from vibe_llms.storage.postgres.contents import PostgresContents, Prepared
-from vibe_llms.storage.postgres.database import Connection, Database
+from vibe_llms.storage.postgres.database import Connection, Database, check_fence
 from vibe_llms.storage.postgres.words import encode_query, encode_words, has_phrases
 from vibe_llms.storage.resolving import Named, find_conversation, rank_of, refuse_rank
 from vibe_llms.storage.texts import excerpt_of, text_of, title_of, words_of
@@ -107,6 +107,7 @@ class PostgresArchive:
         prepared, rows = await self._prepare(canisters)
         values |= {**rows.values(), **_columns_of(encode_details(details), details)}
         async with self.database.transaction(self.user) as connection:
+            await check_fence(connection)
             if await _fetch(connection, statements.CREATE, values) is None:
                 if not await self._is_there(connection, values, rows, first=0):
                     raise ConversationMoved("it exists already", path=identity)
@@ -126,6 +127,7 @@ class PostgresArchive:
         prepared, rows = await self._prepare(canisters)
         values |= {**rows.values(), "after": None if after is None else _clean(after)}
         async with self.database.transaction(self.user) as connection:
+            await check_fence(connection)
             if await _fetch(connection, statements.APPEND, values) is None:
                 await self._explain(connection, values, rows)
             else:

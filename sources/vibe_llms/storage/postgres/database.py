@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from vibe_llms.exceptions import PackageMissing, StorageError, StorageUnavailable, VibeLlmsError
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 
 #: A connection within a transaction.
 Connection: TypeAlias = "AsyncConnection[Any]"
+
+#: Raises if a transaction must not be kept.
+Fence: TypeAlias = Callable[[Connection], Awaitable[None]]
+_FENCE: ContextVar[Fence | None] = ContextVar("fence", default=None)
 
 #: The first statement of every transaction, with the user and a time limit in milliseconds.
 BEGIN = "select set_config('vibe.user', %s, true), set_config('statement_timeout', %s, true)"
@@ -135,6 +140,25 @@ class Database:
             self._idle.append(connection)
         else:
             await connection.close()
+
+
+@contextmanager
+def fenced(fence: Fence) -> Iterator[None]:
+    """Additions to conversations in this context are kept only if that does not raise.
+
+    It is awaited in their transactions, so that what it reads and locks stays true until they end.
+    """
+    token = _FENCE.set(fence)
+    try:
+        yield
+    finally:
+        _FENCE.reset(token)
+
+
+async def check_fence(connection: Connection) -> None:
+    """Raise what the fence of this context raises, if there is one."""
+    if (fence := _FENCE.get()) is not None:
+        await fence(connection)
 
 
 async def become(connection: Connection, user: str) -> None:
