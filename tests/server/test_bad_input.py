@@ -299,7 +299,7 @@ async def test_a_limit_of_the_provider_says_how_long_to_wait(
         ({"model": "scripted/none"}, 503, "none"),
         ({"model": "scripted/call", "ensembles": ["tools"]}, 503, "no/such"),
         ({"model": "anthropic/claude-x"}, 502, ""),
-        ({"model": "scripted/call", "prompt": "$input in $language"}, 400, ""),
+        ({"model": "scripted/call", "prompt": "$input in $language"}, 404, ""),
     ],
 )
 async def test_what_an_agent_lacks_is_said_to_the_operator_and_no_failure_of_the_server(
