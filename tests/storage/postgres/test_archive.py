@@ -212,6 +212,20 @@ async def test_words_of_any_size_and_number_are_indexed(archive: PostgresArchive
     assert len(await archive.search(chr(0x4E00) + chr(0x4E01))) == 1
 
 
+async def test_a_search_keeps_to_its_user_where_no_policy_holds_the_owner_of_the_tables(
+    place: TestDatabase,
+) -> None:
+    for user in ("ada", "bob"):
+        archive = open_user(place, user)
+        await archive.create("abcd", produce_details(), say(f"common {user}"))
+        await archive.database.close()
+    with psycopg.connect(place.dsn) as connection:
+        connection.execute("select set_config('vibe.user', 'ada', true)")
+        call = "select line from vibe.search_messages('common', 'common', true, 100, 0)"
+        ((line,),) = connection.execute(call).fetchall()
+    assert b"common ada" in line
+
+
 # The tables belong to a role without special rights here, as they do in production.
 
 
@@ -269,7 +283,10 @@ def test_a_search_uses_the_index_of_words_and_sees_only_its_user(owned: TestData
         connection.execute("set local enable_seqscan = off")
         rows = connection.execute(f"explain select 1 {where.format('rare')}".encode()).fetchall()
         assert "messages_by_words" not in "".join(row[0] for row in rows)
-        # And nobody without a user finds anything.
+        # The function keeps to the user, whatever it is asked for, and finds nothing without one.
+        call = "select line from vibe.search_messages('common', 'common', true, 2000, 0)"
+        lines = connection.execute(call.encode()).fetchall()
+        assert len(lines) == 500
+        assert all(b"common ada" in line for (line,) in lines)
         connection.execute("select set_config('vibe.user', '', true)")
-        call = "select * from vibe.search_messages('common', 'common', true, 100, 0)"
-        assert connection.execute(call).fetchall() == []
+        assert connection.execute(call.encode()).fetchall() == []

@@ -110,21 +110,29 @@ as $$
 #variable_conflict use_column
 begin
     return query
-    select found.conversation, found.name, found.title, found.line
+    select p.conversation, c.name, c.title, newest.line
     from (
-        select p.conversation, c.name, c.title, m.line, m.number, m.words
+        -- Nothing is joined here, so that nothing but the words decides which index is used.
+        select m.owner, m.strand, m.position, m.line, m.number, m.words
         from vibe.messages m
-        join vibe.pieces p
-            on p.owner = m.owner and p.strand = m.strand and m.position < p.past
-        join vibe.conversations c on c.owner = m.owner and c.identity = p.conversation
         where m.owner = vibe.current_user_name() and m.words @@ wanted
-            and (every or not exists (
-                select from vibe.conversations o
-                where o.owner = c.owner and o.identity = c.superseded_by))
+            and (every or exists (
+                select from vibe.pieces p
+                join vibe.conversations c on c.owner = p.owner and c.identity = p.conversation
+                where p.owner = m.owner and p.strand = m.strand and p.past > m.position
+                    and not exists (
+                        select from vibe.conversations o
+                        where o.owner = c.owner and o.identity = c.superseded_by)))
         order by m.number desc
         limit 1000
-    ) found
-    order by ts_rank(found.words, rated, 1) desc, found.number desc, found.conversation
+    ) newest
+    join vibe.pieces p
+        on p.owner = newest.owner and p.strand = newest.strand and p.past > newest.position
+    join vibe.conversations c on c.owner = p.owner and c.identity = p.conversation
+    where every or not exists (
+        select from vibe.conversations o
+        where o.owner = c.owner and o.identity = c.superseded_by)
+    order by ts_rank(newest.words, rated, 1) desc, newest.number desc, p.conversation
     limit most offset skipped;
 end
 $$;
