@@ -16,6 +16,7 @@ from vibe_llms.messages.canisters import UserCanister
 from vibe_llms.messages.codecs import encode_canister
 from vibe_llms.messages.contents import ImageContent
 from vibe_llms.storage.details import encode_details
+from vibe_llms.storage.postgres import statements
 from vibe_llms.storage.postgres.archive import PostgresArchive
 from vibe_llms.storage.postgres.contents import PostgresContents
 from vibe_llms.storage.postgres.database import Database
@@ -224,6 +225,28 @@ async def test_a_search_keeps_to_its_user_where_no_policy_holds_the_owner_of_the
         call = "select line from vibe.search_messages('common', 'common', true, 100, 0)"
         ((line,),) = connection.execute(call).fetchall()
     assert b"common ada" in line
+
+
+async def test_the_newest_conversations_are_read_without_a_look_at_the_others(
+    archive: PostgresArchive, place: TestDatabase
+) -> None:
+    await archive.create("abcd", produce_details(), say("first"))
+    ask(
+        place,
+        "insert into vibe.conversations select (jsonb_populate_record(c, jsonb_build_object("
+        "'identity', 'c' || n, 'superseded_by', case when n % 9 = 0 then 'abcd' else '' end))).* "
+        "from vibe.conversations c, generate_series(1, 5000) n",
+    )
+    with psycopg.connect(place.admin_dsn, autocommit=True) as connection:
+        connection.execute("analyze vibe.conversations")
+    listed = f"{statements.SUMMARY} and {statements.IS_LISTED} {statements.NEWEST} limit 50"
+    with psycopg.connect(place.dsn) as connection:
+        connection.execute("select set_config('vibe.user', 'ada', true)")
+        rows = connection.execute(f"explain {listed}".encode(), {"owner": "ada"}).fetchall()
+    plan = "\n".join(row[0] for row in rows)
+    assert "Backward using conversations_by_time" in plan
+    assert not any(one in plan for one in ("Sort", "Hash", "hashed", "Seq Scan"))
+    assert len(await archive.survey(limit=50)) == 50
 
 
 # The tables belong to a role without special rights here, as they do in production.

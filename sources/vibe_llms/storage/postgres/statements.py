@@ -168,9 +168,11 @@ SUMMARY = """
 select identity, name, title, created, updated, model, tags, origin, messages, format, superseded_by
 from vibe.conversations c where owner = %(owner)s
 """
+#: Not by `not exists`: for that, the database would look at all conversations before the first.
 IS_LISTED = """
-not exists (select from vibe.conversations o
-    where o.owner = c.owner and o.identity = c.superseded_by)
+(c.superseded_by = '' or (
+    select 1 from vibe.conversations o
+    where o.owner = c.owner and o.identity = c.superseded_by) is null)
 """
 NEWEST = "order by updated desc, created desc, identity desc"
 SEARCH = """

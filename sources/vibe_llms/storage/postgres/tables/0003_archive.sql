@@ -120,18 +120,18 @@ begin
                 select from vibe.pieces p
                 join vibe.conversations c on c.owner = p.owner and c.identity = p.conversation
                 where p.owner = m.owner and p.strand = m.strand and p.past > m.position
-                    and not exists (
-                        select from vibe.conversations o
-                        where o.owner = c.owner and o.identity = c.superseded_by)))
+                    and (c.superseded_by = '' or (
+                        select 1 from vibe.conversations o
+                        where o.owner = c.owner and o.identity = c.superseded_by) is null)))
         order by m.number desc
         limit 1000
     ) newest
     join vibe.pieces p
         on p.owner = newest.owner and p.strand = newest.strand and p.past > newest.position
     join vibe.conversations c on c.owner = p.owner and c.identity = p.conversation
-    where every or not exists (
-        select from vibe.conversations o
-        where o.owner = c.owner and o.identity = c.superseded_by)
+    where every or c.superseded_by = '' or (
+        select 1 from vibe.conversations o
+        where o.owner = c.owner and o.identity = c.superseded_by) is null
     order by ts_rank(newest.words, rated, 1) desc, newest.number desc, p.conversation
     limit most offset skipped;
 end
