@@ -22,6 +22,7 @@ import time
 from array import array
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from pathlib import Path
 
 from memory_stores import STORES, OpenStore, stores
@@ -36,6 +37,8 @@ SIZES = (10_000, 100_000)
 QUESTIONS = 200
 ROUNDS = 4
 FOUND = 60
+#: Entries that are written as one change.
+BATCH = 500
 VOCABULARY = 30_000
 DIMENSIONS = 384
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -78,18 +81,21 @@ def produce_texts(count: int, chance: random.Random) -> Sequence[str]:
 
 def fill(store: MemoryStore, texts: Sequence[str]) -> None:
     """Write the entries as turns of one conversation."""
-    with store.changing(GLOBAL):
-        for number, text in enumerate(texts):
-            store.write(
-                Entry(
-                    content=text,
-                    identity=produce_identity(),
-                    role=Role.USER,
-                    created=BEGIN + timedelta(minutes=number),
-                    speaker=("Ada", "Ben")[number % 2],
-                    conversation="benchmark",
-                )
-            )
+    entries = (
+        Entry(
+            content=text,
+            identity=produce_identity(),
+            role=Role.USER,
+            created=BEGIN + timedelta(minutes=number),
+            speaker=("Ada", "Ben")[number % 2],
+            conversation="benchmark",
+        )
+        for number, text in enumerate(texts)
+    )
+    while batch := [*islice(entries, BATCH)]:
+        with store.changing(GLOBAL):
+            for entry in batch:
+                store.write(entry)
 
 
 async def measure(
