@@ -112,6 +112,22 @@ async def test_forks_and_removals_at_once_lose_and_leave_nothing(
     assert ask(place, "select count(*) from vibe.messages") == [(0,)]
 
 
+async def test_two_that_share_messages_may_be_removed_at_once(
+    archive: PostgresArchive, place: TestDatabase
+) -> None:
+    await archive.create("parent", produce_details(), say("one", "two"))
+    await archive.fork("parent", "child", produce_details())
+    # Each removal has deleted its pieces before the other one looks who still needs the messages.
+    ask(
+        place,
+        "create function public.pause() returns trigger language plpgsql as $$ begin "
+        "perform pg_sleep(0.2); return null; end $$;"
+        "create trigger pause after delete on vibe.pieces execute function public.pause()",
+    )
+    await asyncio.gather(archive.remove("parent"), archive.remove("child"))
+    assert ask(place, "select count(*) from vibe.messages") == [(0,)]
+
+
 async def test_what_is_repeated_is_not_done_twice(archive: PostgresArchive) -> None:
     (first,), said = say("first"), say("one", "two")
     details = produce_details()
