@@ -55,6 +55,8 @@ def test_a_short_key_is_no_secret() -> None:
     ("text", "redacted"),
     [
         ("http://h/v1?key=abc&n=1", "http://h/v1?key=[secret]&n=1"),
+        ("host=h password=abc user=a", "host=h password=[secret] user=a"),
+        ("password = 'a \\' b' user=a", "password = [secret] user=a"),
         ("http://h/?a=1&api_key=abc", "http://h/?a=1&api_key=[secret]"),
         ("http://h/?access-token=a.b-c end", "http://h/?access-token=[secret] end"),
         ("http://h/?client_secret=x'", "http://h/?client_secret=[secret]'"),

@@ -20,11 +20,12 @@ _KNOWN: dict[str, tuple[str, ...]] = {}
 _PASSING: Counter[str] = Counter()
 
 #: Text that is a key anywhere, even if the library never saw it: in a URL's query, before its host,
-#: in a header, or in the format of several providers' keys.
+#: in a header, in a connection string of libpq, or in the format of several providers' keys.
 _SHAPES = r"""(?ix)
       (?P<query> [?&] [\w.-]* (?:key|token|secret) = ) [^&\s"'<>]+
     | (?P<host> :// [^\s:/@?#"']* : ) [^\s/@?#"']+ (?= @ )
     | (?P<header> \b (?: bearer | x-api-key ["']? \s* [:,=] ) \s+ ["']? ) [\w.~+/=-]{6,}
+    | (?P<pair> \b password \s* = \s* ) (?: ' (?: [^'\\] | \\. )* ' | [^\s"'&]+ )
     | \b sk- [\w-]{12,}
     """
 
@@ -73,7 +74,7 @@ def _shapes() -> re.Pattern[str]:
 
 
 def _replace(found: re.Match[str]) -> str:
-    kept = found["query"] or found["host"] or found["header"] or ""
+    kept = found["query"] or found["host"] or found["header"] or found["pair"] or ""
     return kept + REDACTED
 
 

@@ -90,6 +90,7 @@ _FAILURES: tuple[tuple[type[VibeLlmsError], int, str, str | None], ...] = (
 _INSTEAD = {
     "ensemble_failed": "a tool server does not work; the log of the server says why",
     "configuration_error": "the configuration of the server is wrong; its log says where",
+    "storage_unavailable": "the server cannot reach its storage now; try again later",
     "storage_error": "the server cannot read or write its files; its log says why",
 }
 

@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
+from vibe_llms.exceptions import StorageError, StorageUnavailable
 from vibe_llms.server.core import ServerCore
 from vibe_llms.server.exchanges import Exchange
 from vibe_llms.server.failures import Rejected
@@ -25,9 +26,16 @@ async def show_health(_: ServerCore, exchange: Exchange) -> None:
 
 
 async def show_readiness(core: ServerCore, exchange: Exchange) -> None:
-    """Say that new requests are taken; 503 while the server ends."""
+    """Say that new requests are taken; 503 before the storage works, and while the server ends.
+
+    Later, the storage may be away for some time: all servers answer with 503 then.
+    """
     if core.ending:
         raise Rejected("the server is shutting down", status=503, code="shutting_down")
+    try:
+        await core.spaces.backend.prepare()
+    except StorageError as error:
+        raise StorageUnavailable(str(error)) from error
     await exchange.reply(msgspec.json.encode(ServerState()))
 
 

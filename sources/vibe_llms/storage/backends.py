@@ -46,6 +46,10 @@ class Backend(Protocol):
         """
         ...
 
+    async def prepare(self) -> None:
+        """Raise a `StorageError` if it was never seen to work and does not work now."""
+        ...
+
     async def migrate(self) -> Sequence[str]:
         """Bring what is kept to this version; returns the steps that were needed."""
         ...

@@ -60,6 +60,9 @@ class HomeBackend:
             if repair:
                 archive.collect_now()
 
+    async def prepare(self) -> None:
+        """Nothing: folders are made where they are needed."""
+
     async def migrate(self) -> Sequence[str]:
         """Nothing: files are read as they are, and indices are made anew."""
         return ()

@@ -77,6 +77,10 @@ class PostgresBackend:
             if repair:
                 await archive.collect()
 
+    async def prepare(self) -> None:
+        """Connect, and check the level of the tables, unless that was done."""
+        await self.database.prepare()
+
     async def migrate(self) -> Sequence[str]:
         """Bring the tables to this version, as their owner; returns the steps."""
         steps = await migrate_database(self.settings)

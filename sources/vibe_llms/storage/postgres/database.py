@@ -78,6 +78,12 @@ class Database:
                 finally:
                     await self._give_back(connection)
 
+    async def prepare(self) -> None:
+        """Begin a transaction, unless one has begun before."""
+        if not self._checked:
+            async with self.transaction(""):
+                pass
+
     async def close(self) -> None:
         """Close the connections that are not in use; safe to call twice."""
         while self._idle:
