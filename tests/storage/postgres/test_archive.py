@@ -117,12 +117,12 @@ async def test_two_that_share_messages_may_be_removed_at_once(
 ) -> None:
     await archive.create("parent", produce_details(), say("one", "two"))
     await archive.fork("parent", "child", produce_details())
-    # Each removal has deleted its pieces before the other one looks who still needs the messages.
+    # Neither removal is over before the other one looks who still needs the messages.
     ask(
         place,
         "create function public.pause() returns trigger language plpgsql as $$ begin "
         "perform pg_sleep(0.2); return null; end $$;"
-        "create trigger pause after delete on vibe.pieces execute function public.pause()",
+        "create trigger pause after delete on vibe.messages execute function public.pause()",
     )
     await asyncio.gather(archive.remove("parent"), archive.remove("child"))
     assert ask(place, "select count(*) from vibe.messages") == [(0,)]
