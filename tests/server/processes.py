@@ -60,9 +60,16 @@ def prepare(home: Path, script: Mapping[str, Any] = SCRIPT, **tables: Any) -> No
     scripts = {name: f"{name}.toml" for name in ("bank", "talk")}
     configuration = {
         "runs": {"lease-seconds": LEASE},
-        "providers": {"scripted": {"scripts": scripts, "pace-seconds": 0.01}},
+        "providers": {
+            "scripted": {"scripts": scripts, "pace-seconds": 0.01},
+            "teller": {
+                "module": "tests.server.bank",
+                "scripts": scripts,
+                "pace-seconds": 0.01,
+            },
+        },
         "ensembles": {"bank": {"module": "tests.server.bank", "effects": str(home / "effects")}},
-        "agents": {"teller": {"model": "scripted/bank", "ensembles": ["bank"]}},
+        "agents": {"teller": {"model": "teller/bank", "ensembles": ["bank"]}},
         **tables,
     }
     (home / "config.toml").write_text(tomli_w.dumps(configuration))
