@@ -104,6 +104,7 @@ def test_every_public_method_has_its_twin() -> None:
                 *(
                     "access_budgets",
                     "access_documents",
+                    "access_spending",
                     "close",
                     "choose_model",
                     "is_of_callers",
