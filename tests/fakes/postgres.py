@@ -98,7 +98,7 @@ class Cluster:
         return made
 
     def drop(self, name: str) -> None:
-        """Remove a database, whoever is connected."""
+        """Remove a database, also while others are connected."""
         self.execute(f"drop database if exists {name} with (force)")
 
     def restart(self) -> None:

@@ -46,7 +46,7 @@ def test_one_server_works_and_takes_what_comes_to_others(
     assert not other.begin()
     assert names(other) == []
     assert [left.held for left in other.survey()] == [True, True]
-    # Another user is in nobody's way.
+    # Another user waits for no one.
     assert bob.begin()
     assert bob.survey() == []
     assert names(one) == [first, second]

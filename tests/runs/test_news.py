@@ -77,7 +77,7 @@ async def work(store: RunStore, lease: Lease) -> list[int]:
 async def test_a_follower_sees_every_event_of_another_process_once(
     listening: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Whoever hears of events has no other way to see them here.
+    # Hearing of events is the only way to see them here.
     monkeypatch.setattr(runs, "_HEARD_SECONDS", _NEVER)
     with temporary_database() as place:
         async with opened(place) as one, opened(place, pooler=not listening) as other:

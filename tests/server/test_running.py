@@ -171,7 +171,7 @@ async def test_a_server_with_a_wrong_agent_does_not_start(
 
 async def test_what_an_agent_lacks_only_for_now_is_no_reason_not_to_start(home: Path) -> None:
     rows = {
-        # Nobody uses it.
+        # It is not in use.
         "lost": {"module": "no.such"},
         "tools": {"module": "vibe_llms.ensembles.mcp", "command": ["/no/such"], "required": True},
     }

@@ -339,7 +339,7 @@ class PostgresMemory:
                     connection.execute(_CREATE, (self._user, str(scope)))
         except LockNotAvailable:
             return False
-        # Whoever ended the wait has gone, and nothing must change.
+        # The task that waited has gone, and nothing must change.
         return not patience.ended
 
     def _execute(self, statement: str, scope: Scope, *values: Any) -> list[tuple[Any, ...]]:

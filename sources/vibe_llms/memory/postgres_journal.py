@@ -71,7 +71,7 @@ class PostgresJournal:
         return taken
 
     def end(self, *, known: Collection[str] = ()) -> bool:
-        """Give the lease back; false if tickets came that nobody else works on.
+        """Give the lease back; false if tickets came that no other process works on.
 
         A process that entered one has not begun, and does not wait: with the lease locked, either
         its ticket is seen here, or it gets the lease.

@@ -180,7 +180,7 @@ class RunStore(Protocol):
     def listen(self, news: News) -> None:
         """Report there what other processes do, from now on, if the store can learn of it.
 
-        That may come late, or never: whoever waits for something also looks for it.
+        That may come late, or never: a process that waits for something also looks for it.
         """
         ...
 

@@ -118,7 +118,7 @@ class ConversationFolder:
         write_new(folder / METADATA, encode_details(details), durable=self._durable)
 
     def export(self) -> StoredConversation:
-        """The bytes of both files, without a torn end; whoever changes them waits."""
+        """The bytes of both files, without a torn end; changes to them wait."""
         with self._errors(), locked(self.path, seconds=self._settings.lock_seconds, shared=True):
             lines = read_within(self.path, MESSAGES)
             metadata = read_within(self.path, METADATA, LARGEST_SETTINGS)

@@ -872,7 +872,7 @@ async def _check_closing_loses_nothing(archives: _Archives) -> None:
     await archives.other.append(identity, _say("further"), after=said[-1].identity)
 
 
-#: One by one, for whoever wants to run some.
+#: One by one, to run only some of them.
 CHECKS: Sequence[_Check] = (
     _check_messages_are_kept,
     _check_newer_members_survive,

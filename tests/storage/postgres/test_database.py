@@ -104,3 +104,16 @@ async def test_a_database_of_a_newer_version_is_refused(place: TestDatabase) -> 
             await read_user(database, "ada")
     finally:
         await database.close()
+
+
+async def test_a_connection_in_use_is_closed_after_its_transaction(
+    database: Database, place: TestDatabase
+) -> None:
+    async with database.transaction("ada"):
+        await database.close()
+    with psycopg.connect(place.admin_dsn) as connection:
+        row = connection.execute(
+            "select count(*) from pg_stat_activity where datname = %s and usename = 'app'",
+            (place.name,),
+        ).fetchone()
+    assert row == (0,)

@@ -46,7 +46,7 @@ def change(place: TestDatabase, statement: str) -> None:
 
 @contextmanager
 def closed(place: TestDatabase) -> Iterator[None]:
-    """Nobody can connect, and who was connected is thrown out."""
+    """No one can connect, and open connections are closed."""
     cluster = access_cluster()
     cluster.execute(f"alter database {place.name} allow_connections off")
     cluster.execute(

@@ -320,7 +320,7 @@ class PostgresContents:
         raise _collected()
 
     async def _write(self, user: str, large: Mapping[str, Deposit]) -> Sequence[str]:
-        """Write objects, and say so; returns the hashes of those that were not collected meanwhile.
+        """Write objects, and say so; returns the hashes of those that were not collected before.
 
         The row comes first: then there is no object without a row, at whatever moment this ends.
         """

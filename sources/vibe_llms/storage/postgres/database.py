@@ -49,7 +49,7 @@ class Database:
         self.settings = settings
         self._idle: list[Connection] = []
         self._room = asyncio.Semaphore(settings.connections)
-        self._checked = False
+        self._checked = self._closed = False
 
     @property
     def address(self) -> str:
@@ -85,7 +85,8 @@ class Database:
                 pass
 
     async def close(self) -> None:
-        """Close the connections that are not in use; safe to call twice."""
+        """Close all connections, those in use after their transactions; safe to call twice."""
+        self._closed = True
         while self._idle:
             await self._idle.pop().close()
 
@@ -142,7 +143,7 @@ class Database:
     async def _give_back(self, connection: Connection) -> None:
         from psycopg.pq import TransactionStatus
 
-        if connection.info.transaction_status == TransactionStatus.IDLE:
+        if connection.info.transaction_status == TransactionStatus.IDLE and not self._closed:
             self._idle.append(connection)
         else:
             await connection.close()

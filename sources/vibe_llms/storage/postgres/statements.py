@@ -143,7 +143,7 @@ where u.owner = %(owner)s and u.holder = %(holder)s and u.hash = any(%(hashes)s)
         select from {MESSAGES}
         where p.owner = %(owner)s and p.conversation = %(conversation)s and u.hash = any(m.hashes))
 """
-#: Its rows are sorted by whoever asks: the database would write them to its disk for that.
+#: The caller sorts its rows: the database would write them to its disk for that.
 RESTORE = f"""
 select c.metadata, c.updated, part.start, part.lines
 from vibe.conversations c

@@ -37,7 +37,7 @@ create policy owner on vibe.continuations
     with check (owner = vibe.current_user_name());
 grant select, insert, update, delete on vibe.continuations to vibe_llms;
 
--- What all servers share, and nobody else reads.
+-- What all servers share, and no one else reads.
 create table vibe.secrets (
     name text not null primary key,
     value bytea not null
