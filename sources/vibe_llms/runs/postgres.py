@@ -17,19 +17,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from vibe_llms.conversations.settings import TurnState
-from vibe_llms.exceptions import (
-    ConversationBusy,
-    DecisionRefused,
-    LeaseLost,
-    RequestError,
-    RequestKeyReused,
-    RequestRepeated,
-    RunNotFound,
-    StorageError,
-    StorageUnavailable,
-    TooManyRuns,
-)
+from vibe_llms.exceptions import ConversationBusy, StorageError, StorageUnavailable
 from vibe_llms.invocation.questions import ElicitationAnswer
+from vibe_llms.runs import rules
 from vibe_llms.runs.events import first_cursor
 from vibe_llms.runs.interfaces import (
     CallApproval,
@@ -57,7 +47,6 @@ _APPROVAL = msgspec.json.Decoder(CallApproval)
 _QUESTION = msgspec.json.Decoder(RunQuestion)
 _STATE = msgspec.json.Decoder(TurnState)
 _ENDING = msgspec.json.Decoder(tuple[str, str, str])
-_PREFIX = 4
 #: How often events of runs that ended long ago are looked for, and of how many runs.
 _PURGE_SECONDS = 60.0
 _PURGED = 100
@@ -220,7 +209,7 @@ class PostgresRunStore:
         place += "%(after)s"
         async with self._database.transaction(user) as connection:
             if after and not await _fetch(connection, place, values):
-                raise RunNotFound(f"there is no run {after!r}")
+                raise rules.not_found(after)
             rows = await _fetch(
                 connection,
                 f"{_RECORDS} where run.owner = %(owner)s "
@@ -295,7 +284,7 @@ class PostgresRunStore:
 
         async def check(connection: Connection) -> None:
             if not await _fetch(connection, held, values):
-                raise _lost(lease)
+                raise rules.lost(lease)
 
         return fenced(check)
 
@@ -479,15 +468,9 @@ class PostgresRunStore:
             record = await _access(connection, user, run, lock=True)
             found = await _survey_approvals(connection, user, record.identity)
             known = next((one for one in found if one.invocation == invocation), None)
-            if known is None:
-                raise DecisionRefused(f"the run {run} does not wait for the call {invocation!r}")
+            known = rules.judge_decision(record, invocation, known, allowed=allowed)
             if known.allowed is not None:
-                if known.allowed is allowed:
-                    return known
-                was = "allowed" if known.allowed else "denied"
-                raise DecisionRefused(f"{known.name} was {was} before; that decision stays")
-            if record.status.ended:
-                raise DecisionRefused(f"the run {run} has ended: it is {record.status}")
+                return known
             decided = replace(known, allowed=allowed, explanation=explanation)
             await _keep_approval(connection, user, record.identity, decided)
             await _queue(connection, user, record.identity)
@@ -530,14 +513,9 @@ class PostgresRunStore:
             record = await _access(connection, user, run, lock=True)
             found = await _survey_questions(connection, user, record.identity)
             known = next((one for one in found if one.identity == question), None)
-            if known is None:
-                raise DecisionRefused(f"the run {run} does not ask the question {question!r}")
+            known = rules.judge_answer(record, question, known, answer)
             if known.answer is not None:
-                if known.answer == answer:
-                    return known
-                raise DecisionRefused("the question was answered before; that answer stays")
-            if record.status.ended:
-                raise DecisionRefused(f"the run {run} has ended: it is {record.status}")
+                return known
             answered = await _answer(connection, user, record.identity, known, answer)
             await _queue(connection, user, record.identity)
         self._news.tell_orders(record.identity)
@@ -603,7 +581,7 @@ class PostgresRunStore:
         self._news.tell_events(*(job.lease.run for job in jobs))
         for job, kept in zip(jobs, held, strict=True):
             if not kept:
-                job.refuse(_lost(job.lease))
+                job.refuse(rules.lost(job.lease))
             elif not job.done.done():
                 job.done.set_result(None)
 
@@ -652,10 +630,6 @@ def _place(lease: Lease) -> tuple[str, str]:
     return lease.user, lease.run
 
 
-def _lost(lease: Lease) -> LeaseLost:
-    return LeaseLost(f"another process has taken the run {lease.run} over")
-
-
 def _encode(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
@@ -679,7 +653,7 @@ async def _hold(connection: Connection, lease: Lease) -> bool:
         {"owner": lease.user, "run": lease.run, "epoch": lease.epoch},
     )
     if not rows:
-        raise _lost(lease)
+        raise rules.lost(lease)
     return bool(rows[0][0])
 
 
@@ -687,7 +661,7 @@ async def _append(
     connection: Connection, lease: Lease, events: Sequence[tuple[int, bytes]]
 ) -> None:
     if not await _is_held(await connection.execute(_APPEND, _write_events(lease, events))):
-        raise _lost(lease)
+        raise rules.lost(lease)
 
 
 async def _is_held(cursor: AsyncCursor[Any]) -> bool:
@@ -715,7 +689,7 @@ async def _give_back(connection: Connection, lease: Lease, status: RunStatus) ->
         {"owner": lease.user, "run": lease.run, "epoch": lease.epoch, "status": status},
     )
     if not changed.rowcount:
-        raise _lost(lease)
+        raise rules.lost(lease)
 
 
 async def _queue(connection: Connection, user: str, run: str) -> None:
@@ -733,8 +707,7 @@ async def _require_room(connection: Connection, user: str, most: int) -> None:
     # A statement sees what was committed before it, so this one is not part of the first.
     counted = "select count(*) from vibe.runs where owner = %s and status in ('queued', 'running')"
     ((running,),) = await _fetch(connection, counted, (user,))
-    if running >= most:
-        raise TooManyRuns(f"{running} runs of this user are going on; wait until one ends")
+    rules.require_room(running, most)
 
 
 async def _find_request(connection: Connection, user: str, request: RequestKey) -> None:
@@ -742,9 +715,7 @@ async def _find_request(connection: Connection, user: str, request: RequestKey) 
     if not rows:
         return
     ((digest, run),) = rows
-    if digest != request.digest:
-        raise RequestKeyReused("this key belongs to another request; give each its own")
-    raise RequestRepeated(f"the run {run} has this request", run=run)
+    rules.refuse_request(request, digest, run)
 
 
 async def _find_busy(connection: Connection, user: str, conversation: str) -> ConversationBusy:
@@ -757,9 +728,7 @@ async def _find_busy(connection: Connection, user: str, conversation: str) -> Co
     if not rows:
         return ConversationBusy("a run of this conversation has just ended; try again")
     ((run, status),) = rows
-    return ConversationBusy(
-        f"the run {run} of this conversation is {status}; wait for it, cancel it, or fork"
-    )
+    return rules.busy(run, status)
 
 
 async def _access(connection: Connection, user: str, run: str, *, lock: bool = False) -> RunRecord:
@@ -770,10 +739,7 @@ async def _access(connection: Connection, user: str, run: str, *, lock: bool = F
         f"order by run.identity limit 2 {'for no key update of run' if lock else ''}",
         (user, _clean(run), f"{_clean(run)}~"),
     )
-    if not rows or (len(run) < _PREFIX and rows[0][1] != run):
-        raise RunNotFound(f"there is no run {run!r}")
-    if len(rows) > 1 and rows[0][1] != run:
-        raise RequestError(f"several runs begin with {run!r}; give more characters")
+    rules.require_one(run, [row[1] for row in rows])
     return _read_record(rows[0])
 
 

@@ -18,17 +18,8 @@ from typing import Any
 import msgspec
 
 from vibe_llms.conversations.settings import TurnState
-from vibe_llms.exceptions import (
-    ConversationBusy,
-    DecisionRefused,
-    LeaseLost,
-    RequestError,
-    RequestKeyReused,
-    RequestRepeated,
-    RunNotFound,
-    TooManyRuns,
-)
 from vibe_llms.invocation.questions import ElicitationAnswer
+from vibe_llms.runs import rules
 from vibe_llms.runs.database import RunFile, find_file
 from vibe_llms.runs.events import first_cursor
 from vibe_llms.runs.interfaces import (
@@ -55,7 +46,6 @@ _DETAILS = msgspec.json.Decoder(Details)
 _APPROVAL = msgspec.json.Decoder(CallApproval)
 _QUESTION = msgspec.json.Decoder(RunQuestion)
 _ANSWER = msgspec.json.Decoder(ElicitationAnswer)
-_PREFIX = 4
 _PURGE_SECONDS = 3600.0
 
 
@@ -100,10 +90,7 @@ class SqliteRunStore(RunFile):
                 (user, conversation),
             ).fetchone()
             if row is not None:
-                raise ConversationBusy(
-                    f"the run {row[0]} of this conversation is {row[1]}; wait for it, cancel it, "
-                    "or fork"
-                )
+                raise rules.busy(*row)
             now = time.time()
             self._purge(database, now)
             if (request := record.request) is not None:
@@ -149,7 +136,7 @@ class SqliteRunStore(RunFile):
         def work(database: sqlite3.Connection) -> Sequence[RunRecord]:
             place = "select created, identity from runs where user = ? and identity = ?"
             if after and not database.execute(place, (user, after)).fetchone():
-                raise RunNotFound(f"there is no run {after!r}")
+                raise rules.not_found(after)
             rows = database.execute(
                 f"select {_COLUMNS} from runs where user = ? and status like ? "  # noqa: S608
                 f"and (? = '' or (created, identity) < ({place})) "
@@ -407,15 +394,9 @@ class SqliteRunStore(RunFile):
             record = _access(database, user, run)
             place = (user, record.identity)
             known = _find_approval(database, *place, invocation)
-            if known is None:
-                raise DecisionRefused(f"the run {run} does not wait for the call {invocation!r}")
+            known = rules.judge_decision(record, invocation, known, allowed=allowed)
             if known.allowed is not None:
-                if known.allowed is allowed:
-                    return known
-                was = "allowed" if known.allowed else "denied"
-                raise DecisionRefused(f"{known.name} was {was} before; that decision stays")
-            if record.status.ended:
-                raise DecisionRefused(f"the run {run} has ended: it is {record.status}")
+                return known
             database.execute(
                 "update approvals set allowed = ?, explanation = ? "
                 "where user = ? and run = ? and invocation = ?",
@@ -474,14 +455,9 @@ class SqliteRunStore(RunFile):
             record = _access(database, user, run)
             place = (user, record.identity)
             known = _find_question(database, *place, question)
-            if known is None:
-                raise DecisionRefused(f"the run {run} does not ask the question {question!r}")
+            known = rules.judge_answer(record, question, known, answer)
             if known.answer is not None:
-                if known.answer == answer:
-                    return known
-                raise DecisionRefused("the question was answered before; that answer stays")
-            if record.status.ended:
-                raise DecisionRefused(f"the run {run} has ended: it is {record.status}")
+                return known
             _answer(database, *place, question, answer)
             _queue(database, *place)
             return msgspec.structs.replace(known, answer=answer)
@@ -540,7 +516,7 @@ def _hold(lease: Lease) -> tuple[str, str, int]:
 
 def _check(database: sqlite3.Connection, lease: Lease) -> None:
     if not database.execute(f"select 1 from runs where {_HELD}", _hold(lease)).fetchone():  # noqa: S608
-        raise LeaseLost(f"another process has taken the run {lease.run} over")
+        raise rules.lost(lease)
 
 
 def _update(database: sqlite3.Connection, lease: Lease, **values: Any) -> None:
@@ -550,7 +526,7 @@ def _update(database: sqlite3.Connection, lease: Lease, **values: Any) -> None:
         (*values.values(), time.time(), *_hold(lease)),
     )
     if not changed.rowcount:
-        raise LeaseLost(f"another process has taken the run {lease.run} over")
+        raise rules.lost(lease)
 
 
 def _insert_events(
@@ -608,11 +584,8 @@ def _find_request(database: sqlite3.Connection, user: str, request: RequestKey) 
         "select digest, run from requests where user = ? and key = ? and created > ?",
         (user, request.key, time.time() - _REQUEST_SECONDS),
     ).fetchone()
-    if row is None:
-        return
-    if row[0] != request.digest:
-        raise RequestKeyReused("this key belongs to another request; give each its own")
-    raise RequestRepeated(f"the run {row[1]} has this request", run=row[1])
+    if row is not None:
+        rules.refuse_request(request, *row)
 
 
 def _require_room(database: sqlite3.Connection, user: str, most: int) -> None:
@@ -620,8 +593,7 @@ def _require_room(database: sqlite3.Connection, user: str, most: int) -> None:
     (running,) = database.execute(
         "select count(*) from runs where status in ('queued', 'running') and +user = ?", (user,)
     ).fetchone()
-    if running >= most:
-        raise TooManyRuns(f"{running} runs of this user are going on; wait until one ends")
+    rules.require_room(running, most)
 
 
 def _remove(database: sqlite3.Connection, user: str, run: str) -> None:
@@ -657,10 +629,7 @@ def _access(database: sqlite3.Connection, user: str, run: str) -> RunRecord:
         f"select {_COLUMNS} from runs where user = ? and identity between ? and ? limit 2",  # noqa: S608
         (user, run, f"{run}~"),
     ).fetchall()
-    if not rows or (len(run) < _PREFIX and rows[0][1] != run):
-        raise RunNotFound(f"there is no run {run!r}")
-    if len(rows) > 1 and rows[0][1] != run:
-        raise RequestError(f"several runs begin with {run!r}; give more characters")
+    rules.require_one(run, [row[1] for row in rows])
     return _read_record(rows[0])
 
 
