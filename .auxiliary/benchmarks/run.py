@@ -52,8 +52,13 @@ def main() -> int:
             for row in function(max(3, runs // 3) if options.quick else runs):
                 rows.append(row)
                 print(draw(row), flush=True)
-    if options.page:
-        write_page(rows)
+    return conclude(rows, page=options.page)
+
+
+def conclude(rows: list[Row], *, page: bool, figures: str = "figures") -> int:
+    """Write the table of the page, if it is asked for, and name the bars that were not held."""
+    if page:
+        write_page(rows, figures)
     missed = [row for row in rows if not row.held]
     for row in missed:
         print(f"not held: {row.what}", file=sys.stderr)

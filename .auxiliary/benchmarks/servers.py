@@ -24,7 +24,7 @@ import msgspec
 from archives import real_disk
 from load import Load
 from measure import HERE, Row, environment
-from run import draw, write_page
+from run import conclude, draw
 from serving import KINDS, Kind, Server, find_port, serve, serve_upstream
 from upstream import MODELS
 
@@ -50,12 +50,7 @@ def main() -> int:
     for row in measure(1.0 if options.quick else 5.0):
         rows.append(row)
         print(draw(row), flush=True)
-    if options.page:
-        write_page(rows, _FIGURES)
-    missed = [row for row in rows if not row.held]
-    for row in missed:
-        print(f"not held: {row.what}", file=sys.stderr)
-    return 1 if missed else 0
+    return conclude(rows, page=options.page, figures=_FIGURES)
 
 
 def measure(seconds: float) -> Iterator[Row]:

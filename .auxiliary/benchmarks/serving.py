@@ -29,7 +29,7 @@ import msgspec
 from archives import real_disk
 from load import Load, Order, quantile
 from measure import HERE, KEY, Row, environment
-from run import draw, write_page
+from run import conclude, draw
 from upstream import LATE_SECONDS, MODELS, PACE_SECONDS
 
 CHUNKS = 100
@@ -135,12 +135,7 @@ def main() -> int:
             for row in PARTS[part](bench):
                 rows.append(row)
                 print(draw(row), flush=True)
-    if options.page:
-        write_page(rows, _FIGURES)
-    missed = [row for row in rows if not row.held]
-    for row in missed:
-        print(f"not held: {row.what}", file=sys.stderr)
-    return 1 if missed else 0
+    return conclude(rows, page=options.page, figures=_FIGURES)
 
 
 def measure_start(bench: Bench) -> Iterator[Row]:
