@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator, Iterator
 
 import psycopg
 import pytest
 
 from tests.fakes.postgres import TestDatabase, access_cluster, temporary_database
-from vibe_llms.exceptions import FormatNewer, StorageError, StorageUnavailable
+from vibe_llms.exceptions import FormatNewer, PackageMissing, StorageError, StorageUnavailable
+from vibe_llms.storage.postgres.blocking import BlockingDatabase
 from vibe_llms.storage.postgres.database import Database
 from vibe_llms.storage.postgres.settings import PostgresSettings
 
@@ -117,3 +119,13 @@ async def test_a_connection_in_use_is_closed_after_its_transaction(
             (place.name,),
         ).fetchone()
     assert row == (0,)
+
+
+async def test_without_the_package_it_is_named(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(PackageMissing, match=r"vibe-llms\[postgres\]"):
+        await read_user(database, "ada")
+    with pytest.raises(PackageMissing), BlockingDatabase(database.settings).transaction("ada"):
+        pass

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from vibe_llms.exceptions import PackageMissing, StorageUnavailable
+from vibe_llms.exceptions import StorageUnavailable
 from vibe_llms.storage.postgres.database import BEGIN, connection_options, database_errors
 from vibe_llms.storage.postgres.migrations import EXISTS, READ, judge_level
 from vibe_llms.storage.postgres.settings import PostgresSettings
@@ -32,7 +32,7 @@ class BlockingDatabase:
         self._room = threading.BoundedSemaphore(settings.connections)
         self._lock = threading.Lock()
         self._own = threading.local()
-        self._checked = False
+        self._checked = self._closed = False
 
     @contextmanager
     def transaction(self, user: str) -> Iterator[BlockingConnection]:
@@ -56,8 +56,9 @@ class BlockingDatabase:
                     self._give_back(connection)
 
     def close(self) -> None:
-        """Close the connections that are not in use; safe to call twice."""
+        """Close all connections, those in use after their transactions; safe to call twice."""
         with self._lock:
+            self._closed = True
             idle, self._idle = self._idle, []
         for connection in idle:
             connection.close()
@@ -98,23 +99,18 @@ class BlockingDatabase:
                     connection.close()
 
     def _connect(self) -> BlockingConnection:
-        try:
-            from psycopg import Connection
-        except ImportError as error:
-            raise PackageMissing(
-                "PostgreSQL",
-                package=error.name or "psycopg",
-                command='pip install "vibe-llms[postgres]"',
-            ) from error
+        from psycopg import Connection
+
         return Connection.connect(self.settings.dsn, **connection_options(self.settings))
 
     def _give_back(self, connection: BlockingConnection) -> None:
         from psycopg.pq import TransactionStatus
 
-        if connection.info.transaction_status == TransactionStatus.IDLE:
-            with self._lock:
+        with self._lock:
+            kept = connection.info.transaction_status == TransactionStatus.IDLE and not self._closed
+            if kept:
                 self._idle.append(connection)
-        else:
+        if not kept:
             connection.close()
 
 

@@ -128,14 +128,8 @@ class Database:
                     await connection.close()
 
     async def _connect(self) -> Connection:
-        try:
-            from psycopg import AsyncConnection
-        except ImportError as error:
-            raise PackageMissing(
-                "PostgreSQL",
-                package=error.name or "psycopg",
-                command='pip install "vibe-llms[postgres]"',
-            ) from error
+        from psycopg import AsyncConnection
+
         # Cancelled statements are ours, and nothing to warn of where no logging is set up.
         logging.getLogger("psycopg").addHandler(_SILENCE)
         return await AsyncConnection.connect(self.settings.dsn, **connection_options(self.settings))
@@ -207,13 +201,15 @@ def connection_options(settings: PostgresSettings) -> dict[str, Any]:
 
 @contextmanager
 def database_errors() -> Iterator[None]:
-    """Errors of the database within the block become our own."""
+    """Errors of the database within the block become our own; `PackageMissing` without psycopg."""
     try:
         from psycopg import Error, OperationalError
-    except ImportError:
-        # What needs it says so.
-        yield
-        return
+    except ImportError as error:
+        raise PackageMissing(
+            "PostgreSQL",
+            package=error.name or "psycopg",
+            command='pip install "vibe-llms[postgres]"',
+        ) from error
     try:
         yield
     except VibeLlmsError:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from vibe_llms.configuration import ARCHIVE
-from vibe_llms.exceptions import ConfigurationError, PackageMissing, StorageError
+from vibe_llms.exceptions import ConfigurationError, StorageError
 from vibe_llms.storage.postgres.database import connection_options, database_errors
 from vibe_llms.storage.postgres.migrations import (
     Migration,
@@ -25,15 +25,6 @@ _ROLE = "select rolsuper, rolbypassrls, rolname = current_user from pg_roles whe
 
 async def migrate_database(settings: PostgresSettings) -> Sequence[Migration]:
     """Bring the tables to this version; returns the steps. All of them are applied, or none."""
-    try:
-        from psycopg import AsyncConnection
-        from psycopg.errors import InsufficientPrivilege
-    except ImportError as error:
-        raise PackageMissing(
-            "PostgreSQL",
-            package=error.name or "psycopg",
-            command='pip install "vibe-llms[postgres]"',
-        ) from error
     if not settings.admin_dsn:
         raise ConfigurationError(
             "tables are made and changed by the role that owns them; give its connection string",
@@ -42,6 +33,9 @@ async def migrate_database(settings: PostgresSettings) -> Sequence[Migration]:
         )
     options = connection_options(settings)
     with database_errors():
+        from psycopg import AsyncConnection
+        from psycopg.errors import InsufficientPrivilege
+
         async with await AsyncConnection.connect(
             settings.admin_dsn, autocommit=True, **options
         ) as connection:
