@@ -83,6 +83,7 @@ def test_a_test_that_hangs_fails_with_its_stacks_and_the_others_run(tmp_path: Pa
     file.write_text(HANGING)
     command = [sys.executable, "-m", "pytest", "-p", "tests.faults.waits", "-p", "no:randomly"]
     options = ["-n0", "-rA", "--timeout=2", "--rootdir", str(tmp_path), "-o", "anyio_mode=auto"]
+    options += ["--basetemp", str(tmp_path / "temporary")]
     done = subprocess.run(
         [*command, *options, str(file)],
         capture_output=True,

@@ -170,9 +170,11 @@ class Shell:
 
 def newcomer(home: Path, server: str) -> dict[str, str]:
     """The environment of a new user whose provider is at `server`."""
-    home.mkdir()
+    temporary = home / "tmp"
+    temporary.mkdir(parents=True)
     return {
         "HOME": str(home),
+        "TMPDIR": str(temporary),  # or its pytest tidies up after all earlier ones of this machine
         "VIBE_LLMS_HOME": str(home / ".config" / "vibe-llms"),
         "VIBE_LLMS_PROVIDERS__ANTHROPIC__BASE_URL": server,
         "OLLAMA_HOST": server,

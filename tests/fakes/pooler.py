@@ -10,7 +10,7 @@ import asyncio
 import random
 import struct
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 from urllib.parse import quote
 
@@ -33,7 +33,9 @@ class Pooler:
         self._names = (role, database)
         self._size = size
         self._random = random.Random(seed)
+        self._servers: list[_Server] = []
         self._free: list[_Server] = []
+        self._clients: set[asyncio.Task[None]] = set()
         self._returned = asyncio.Condition()
         self.used: list[int] = []
 
@@ -52,11 +54,18 @@ class Pooler:
                 kind, message = await _read(reader)
                 assert kind != b"E", message
                 server.greeting += message
-            self._free.append(server)
+            self._servers.append(server)
+        self._free.extend(self._servers)
 
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Begin to serve a client."""
+        task = asyncio.ensure_future(self._serve(reader, writer))
+        self._clients.add(task)
+        task.add_done_callback(self._clients.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve a client until it leaves."""
-        with suppress(asyncio.IncompleteReadError, ConnectionError):
+        with closing(writer), suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
                 (size,) = struct.unpack("!i", await reader.readexactly(4))
                 (code,) = struct.unpack("!i", (await reader.readexactly(size - 4))[:4])
@@ -69,7 +78,6 @@ class Pooler:
                 if kind == b"X":
                     break
                 await self._pass_on(message, reader, writer)
-        writer.close()
 
     async def _greet(self) -> bytes:
         server = await self._take()
@@ -113,9 +121,12 @@ class Pooler:
                 await sending
         await self._give(server)
 
-    def close(self) -> None:
-        """Close the connections to the server."""
-        for server in self._free:
+    async def close(self) -> None:
+        """Close the connections to clients and to the server."""
+        for task in self._clients:
+            task.cancel()
+        await asyncio.gather(*self._clients, return_exceptions=True)
+        for server in self._servers:
             server.writer.close()
 
 
@@ -138,4 +149,4 @@ async def pooled(
         yield f"postgresql://{role}@/{database}?host={quote(str(folder), safe='')}", pooler
     finally:
         server.close()
-        pooler.close()
+        await pooler.close()
