@@ -625,6 +625,32 @@ async def _check_texts_mean_conversations(archives: _Archives) -> None:
         await _refuses(one.resolve(text), ConversationNotFound, f"{text!r}")
 
 
+async def _check_texts_of_any_script_mean_conversations(archives: _Archives) -> None:
+    for identity, name in {
+        "aaaa1111": "Straße nach Wei\u017fenburg",
+        "bbbb2222": "300 K (KELVIN)",
+        "cccc3333": "日本語の質問",
+        "dddd4444": "100%_\\ sure",
+        "eeee5555": "ΟΔΟΣ",
+    }.items():
+        await archives.one.create(identity, _details(name=name), _say("shopping list"))
+    for text, meant in {
+        "STRASSE NACH WEISEN": "aaaa1111",
+        "nach weiß": "",
+        "k (\u212aelvin": "bbbb2222",
+        "の質": "cccc3333",
+        "%_\\": "dddd4444",
+        "_%": "",
+        "οδος": "eeee5555",
+        "δοσ": "eeee5555",
+    }.items():
+        if meant:
+            found = await archives.other.resolve(text)
+            require(found == meant, f"{text!r} means {found}, not {meant}")
+        else:
+            await _refuses(archives.one.resolve(text), ConversationNotFound, f"{text!r}")
+
+
 async def _check_words_are_found(archives: _Archives) -> None:
     said: dict[str, Canister] = {
         "fox": UserCanister.from_text("The quick brown fox; it jumps!"),
@@ -888,6 +914,7 @@ CHECKS: Sequence[_Check] = (
     _check_lists,
     _check_superseded_is_hidden,
     _check_texts_mean_conversations,
+    _check_texts_of_any_script_mean_conversations,
     _check_words_are_found,
     _check_the_best_is_the_first,
     _check_contents_are_kept,

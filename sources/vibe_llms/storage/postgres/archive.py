@@ -55,6 +55,7 @@ from vibe_llms.storage.lines import (
 from vibe_llms.storage.postgres import statements
 from vibe_llms.storage.postgres.contents import PostgresContents, Prepared
 from vibe_llms.storage.postgres.database import Connection, Database, check_fence
+from vibe_llms.storage.postgres.titles import encode_patterns
 from vibe_llms.storage.postgres.words import encode_query, encode_words, has_phrases
 from vibe_llms.storage.resolving import Named, find_conversation, rank_of, refuse_rank
 from vibe_llms.storage.texts import excerpt_of, text_of, title_of, words_of
@@ -252,12 +253,10 @@ class PostgresArchive:
                     return str(row[0])
                 row = await _fetch(connection, f"select count(*) {listed}", values)
                 raise refuse_rank(text, row[0] if row else 0)
-            cursor = await connection.execute(
-                f"select identity, name, title, {statements.IS_LISTED} "  # noqa: S608
-                f"from vibe.conversations c where owner = %(owner)s {statements.NEWEST}",
-                values,
-            )
-            rows = await cursor.fetchall()
+            rows: Sequence[tuple[str, str, str, bool]] = ()
+            if text.strip():
+                values |= {"begun": _clean(text.casefold()), **encode_patterns(text)}
+                rows = await (await connection.execute(statements.RESOLVE, values)).fetchall()
         current = [Named(one, name, name or title) for one, name, title, shown in rows if shown]
         return await asyncio.to_thread(find_conversation, text, [row[0] for row in rows], current)
 

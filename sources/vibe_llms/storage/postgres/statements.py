@@ -175,6 +175,18 @@ IS_LISTED = """
     where o.owner = c.owner and o.identity = c.superseded_by) is null)
 """
 NEWEST = "order by updated desc, created desc, identity desc"
+#: The conversations that a text may mean, and whether lists show them; see `encode_patterns`.
+RESOLVE = f"""
+select identity, name, title, {IS_LISTED}
+from vibe.conversations c
+cross join lateral (select case when name = '' then title else name end as called) whole
+cross join lateral (select lower(called collate "C") as folded) ascii
+where owner = %(owner)s and (
+    starts_with(identity, %(begun)s)
+    or folded like %(every)s
+        and (folded like %(ascii)s or octet_length(folded) > char_length(folded)))
+{NEWEST}
+"""
 SEARCH = """
 select * from vibe.search_messages(
     %(wanted)s::tsquery, %(rated)s::tsquery, %(every)s, %(most)s, %(skipped)s)
