@@ -34,7 +34,8 @@ from vibe_llms.memory.postgres import PostgresMemory
 
 QUESTIONS = 200
 _USERS_ENTRIES = 500
-_GROW = """
+#: Rows of so many users.
+GROW = """
 with owners as (
     select 'user' || number as owner from generate_series(%(first)s::int, %(last)s::int) as number),
 scopes as (
@@ -96,7 +97,7 @@ async def grow(sizes: Sequence[int]) -> None:
         owners = 0
         for size in sizes:
             wanted = size // _USERS_ENTRIES
-            execute(store, _GROW, first=owners + 1, last=wanted, each=_USERS_ENTRIES)
+            execute(store, GROW, first=owners + 1, last=wanted, each=_USERS_ENTRIES)
             execute(store, "analyze")
             owners = wanted
             own, served = await measure(open_store, texts, rows=True)

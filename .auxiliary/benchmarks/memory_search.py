@@ -79,6 +79,19 @@ def produce_texts(count: int, chance: random.Random) -> Sequence[str]:
     return [f"{one}. {other}." for one, other in zip(sentences[::2], sentences[1::2], strict=True)]
 
 
+def produce_questions(texts: Sequence[str], chance: random.Random) -> Sequence[str]:
+    """Questions of four words of an entry and a name."""
+    return [
+        " ".join(
+            (
+                *chance.sample(chance.choice(texts).replace(".", "").split(), 4),
+                chance.choice(("Ada", "Ben")),
+            )
+        )
+        for _ in range(QUESTIONS)
+    ]
+
+
 def fill(store: MemoryStore, texts: Sequence[str]) -> None:
     """Write the entries as turns of one conversation."""
     entries = (
@@ -135,15 +148,7 @@ def produce_plain(texts: Sequence[str]) -> Callable[[str], Awaitable[object]]:
 async def compare(size: int, names: Sequence[str], chance: random.Random) -> None:
     """Measure a size, and print a line for each way and store."""
     texts = produce_texts(size, chance)
-    questions = [
-        " ".join(
-            (
-                *chance.sample(chance.choice(texts).replace(".", "").split(), 4),
-                chance.choice(("Ada", "Ben")),
-            )
-        )
-        for _ in range(QUESTIONS)
-    ]
+    questions = produce_questions(texts, chance)
     plain, _ = await measure(produce_plain(texts), questions)
     for name in names:
         with stores(name) as open_store:

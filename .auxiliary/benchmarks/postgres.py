@@ -1,18 +1,25 @@
-"""How the archive in PostgreSQL grows, beside the archive in a folder: a table and a plot.
+"""How PostgreSQL grows: append, list, search, open and recall beside 1,000 to 1,000,000 rows.
 
-    python .auxiliary/benchmarks/postgres.py --most 1000000 --out /tmp/growth
+    python .auxiliary/benchmarks/postgres.py                 about a quarter of an hour, and 4 GB
+    python .auxiliary/benchmarks/postgres.py --most 10000    up to so many rows
+    python .auxiliary/benchmarks/postgres.py --quick         fewer questions
+    python .auxiliary/benchmarks/postgres.py --page          also write the table and the plot
+    python .auxiliary/benchmarks/postgres.py --page --figures documentation/explanation/growth.json
+                                                             the same, of figures that are there
 
-For 1,000 messages, ten times as many, and so on: the time to append one message, to list the newest
-50 conversations, to search a rare and a common word, and to open one conversation with a tenth of
-all messages. A real server with `fsync` runs on this machine. `growth.md` and `growth.svg` are
-written into the folder. A million messages take about half an hour and 6 GB.
+A PostgreSQL with `fsync` runs on this machine. Messages are filled in by the archive itself, 4
+conversations at a time; the index of their words is made when all are there, and then the tables
+are vacuumed, as PostgreSQL does by itself. `growth.json` and `growth.svg` are written into the
+folder `--out`. The bars are for 1,000,000 rows. Leaves with 1 where one was not reached.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import itertools
+import os
 import random
 import statistics
 import sys
@@ -20,34 +27,73 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
+from math import log10
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
+import msgspec
+import psycopg
+from archives import real_disk
+from measure import HERE
+from memory_growth import GROW
+from memory_search import InventedEmbedder, fill, measure_store, produce_questions, produce_texts
+from page import PAGE, describe_machine, number, write_between
+from plots import draw_plot
 
-from tests.fakes.postgres import access_cluster, temporary_database
-
-from vibe_llms.configuration import StorageSettings
+from vibe_llms.memory.postgres import PostgresMemory
 from vibe_llms.messages.canisters import Canister, UserCanister
 from vibe_llms.storage.archive import DirectoryArchive
 from vibe_llms.storage.interfaces import Archive, Details
 from vibe_llms.storage.postgres.archive import PostgresArchive
+from vibe_llms.storage.postgres.blocking import BlockingDatabase
 from vibe_llms.storage.postgres.contents import PostgresContents
 from vibe_llms.storage.postgres.database import Database
 from vibe_llms.storage.postgres.settings import PostgresSettings
 
-#: Messages of a conversation, and words of a message, of which so many are known.
-_MESSAGES, _WORDS, _KNOWN = 10, 60, 20_000
-#: One message in so many has a rare word; every fifth or so has the common one.
-_RARE_EVERY = 1_000
-_APPENDS, _QUESTIONS = 400, 9
-_SHARE = 10
-_PARALLEL = 4
-#: In milliseconds, and as a multiple of the folder's.
-_BARS = {"append p99": 10.0, "list": 20.0, "search rare": 100.0, "search common": 100.0}
-_OPEN_BAR = 3.0
-_LONG = "long"
+sys.path.insert(0, str(HERE.parent.parent))
+from tests.fakes.postgres import Cluster, TestDatabase
 
-Figures = Mapping[str, float]
+_LEAST, _MOST = 1_000, 1_000_000
+#: The messages of a short conversation. A long one has a tenth of all messages, and there are as
+#: many short ones.
+_SHORT = 9
+_SHARE = 10
+_LONG = "long"
+_PARALLEL = 4
+#: Words of a message, of which so many are known.
+_WORDS, _KNOWN = 60, 20_000
+#: One message in so many has a word that one other of a million has.
+_RARE_EVERY, _RARE = 1_000, 500
+#: The word that three of four messages have, one that one of 140 has, and a rare one.
+_SEARCHED = {"common word": "w0", "less common word": "w1000", "rare word": "rare0"}
+#: Entries of one user among those of others, and the most entries of one user.
+_ENTRIES, _MOST_ENTRIES = 500, 100_000
+
+_APPEND, _OPEN, _FOLDER = "append, 99 of 100", "open", "open in a folder"
+_OTHERS, _OWN, _FIRST = "recall, rows of others", "recall, own rows", "first recall, own rows"
+#: The milliseconds of an operation, and how many times as long as in a folder opening may take.
+_BARS = {_APPEND: 10.0, "list": 20.0, **{f"search, {name}": 100.0 for name in _SEARCHED}}
+_OPEN_BAR = 3.0
+#: They are in the table.
+_NOT_DRAWN = ("append, median", _FOLDER, _FIRST)
+
+_BEGUN = time.perf_counter()
+
+
+class Growth(msgspec.Struct):
+    """What was measured: the milliseconds of each operation by the number of rows."""
+
+    machine: str
+    minutes: float = 0.0
+    figures: dict[str, dict[int, float]] = {}
+
+    def add(self, count: int, figures: Mapping[str, float], out: Path) -> None:
+        """Keep the figures of a number of rows, and print them."""
+        for name, value in figures.items():
+            self.figures.setdefault(name, {})[count] = round(value, 4)
+        self.minutes = round((time.perf_counter() - _BEGUN) / 60, 1)
+        out.write_bytes(msgspec.json.format(msgspec.json.encode(self)) + b"\n")
+        report(f"{count:,}: " + "; ".join(f"{name} {value:.2f}" for name, value in figures.items()))
 
 
 class Texts:
@@ -64,169 +110,246 @@ class Texts:
         number = next(self._numbers)
         words = self._random.choices(self._words, cum_weights=self._weights, k=_WORDS)
         if number % _RARE_EVERY == 0:
-            words.append(f"rare{number // _RARE_EVERY % 500}")
+            words.append(f"rare{number // _RARE_EVERY % _RARE}")
         return UserCanister.from_text(" ".join(words))
 
 
-async def fill(archive: Archive, count: int) -> None:
-    """Store so many messages, a tenth of them in one conversation."""
+def report(text: str) -> None:
+    """Print a line, with the time since the beginning."""
+    minutes, seconds = divmod(int(time.perf_counter() - _BEGUN), 60)
+    print(f"{minutes:3}:{seconds:02}  {text}", flush=True)
+
+
+async def fill_archive(archive: Archive, folder: Archive, count: int) -> None:
+    """Store so many messages, and the long conversation in the folder too."""
     texts = Texts()
-    details = Details(created=datetime.now(UTC))
-    await archive.create(_LONG, details, [])
-    left = count // _SHARE
-    while left > 0:
-        await archive.append(_LONG, [texts.say() for _ in range(min(left, 1_000))], after=None)
-        left -= 1_000
-    numbers = iter(range((count - count // _SHARE) // _MESSAGES))
+    said = [texts.say() for _ in range(count // _SHARE)]
+    for one in (archive, folder):
+        await one.create(_LONG, _details(), [])
+        for start in range(0, len(said), 1_000):
+            await one.append(_LONG, said[start : start + 1_000], after=None)
+    numbers = iter(range(count // _SHARE))
 
     async def create() -> None:
-        for number in numbers:
-            said = [texts.say() for _ in range(_MESSAGES)]
-            await archive.create(f"c{number:07}", Details(created=datetime.now(UTC)), said)
+        for place in numbers:
+            await archive.create(_short(place), _details(), [texts.say() for _ in range(_SHORT)])
 
     await asyncio.gather(*(create() for _ in range(_PARALLEL)))
 
 
-async def measure(archive: Archive, count: int) -> Figures:
-    """Milliseconds of each kind of work."""
-    texts = Texts()
-    appends: list[float] = []
-    await archive.survey(limit=1)
-    last = (await archive.restore("c0000001")).canisters[-1].identity
-    for _ in range(_APPENDS):
-        said = texts.say()
-        start = time.perf_counter()
-        await archive.append("c0000001", [said], after=last)
-        appends.append((time.perf_counter() - start) * 1e3)
-        last = said.identity
+async def measure_archive(
+    archive: Archive, folder: Archive, count: int, questions: int
+) -> Mapping[str, float]:
+    """The milliseconds of each kind of work; opening takes turns with the folder."""
+    texts, chance = Texts(), random.Random(7)
+    appends = []
+    for _ in range(50 * questions):
+        # As in a turn, the conversation was opened before.
+        identity = _short(chance.randrange(count // _SHARE))
+        last = (await archive.restore(identity)).canisters[-1].identity
+        said = [texts.say()]
+        appends.append(await clock(archive.append(identity, said, after=last)))
     cuts = statistics.quantiles(appends, n=100)
-    questions: Mapping[str, Callable[[], Awaitable[object]]] = {
-        "list": lambda: archive.survey(limit=50),
-        "search rare": lambda: archive.search("rare0"),
-        "search common": lambda: archive.search("w0"),
-        "open": lambda: archive.restore(_LONG),
-    }
-    figures = {"append p50": cuts[49], "append p99": cuts[98]}
-    for name, question in questions.items():
-        await question()
-        figures[name] = statistics.median([await clock(question) for _ in range(_QUESTIONS)])
-    print(f"{count:>9,} {type(archive).__name__:<17}", describe(figures), flush=True)
-    return figures
+    work: dict[str, Callable[[], Awaitable[object]]] = {"list": partial(archive.survey, limit=50)}
+    for name, word in _SEARCHED.items():
+        work[f"search, {name}"] = partial(archive.search, word)
+    work[_OPEN] = partial(archive.restore, _LONG)
+    work[_FOLDER] = partial(folder.restore, _LONG)
+    times: dict[str, list[float]] = {name: [] for name in work}
+    for round_ in range(questions + 1):
+        for name, function in work.items():
+            taken = await clock(function())
+            if round_:  # the first warms the caches up
+                times[name].append(taken)
+    medians = {name: statistics.median(values) for name, values in times.items()}
+    return {"append, median": cuts[49], _APPEND: cuts[98], **medians}
 
 
-async def clock(work: Callable[[], Awaitable[object]]) -> float:
+async def clock(work: Awaitable[object]) -> float:
     """The milliseconds that something takes."""
     start = time.perf_counter()
-    await work()
+    await work
     return (time.perf_counter() - start) * 1e3
 
 
-def describe(figures: Figures) -> str:
-    return ", ".join(f"{name} {value:.2f}" for name, value in figures.items())
-
-
-async def measure_tables(count: int) -> Figures:
-    """The figures of a new database."""
-    with temporary_database() as place:
-        cluster = access_cluster()
-        cluster.execute("alter system set fsync = on")
-        cluster.execute("select pg_reload_conf()")
-        database = Database(PostgresSettings(dsn=place.dsn, statement_seconds=600))
-        contents = PostgresContents(database, inline_bytes=1024)
-        archive = PostgresArchive(database, contents, "ada")
-        await fill(archive, count)
-        # As autovacuum does within a minute.
-        cluster.execute("vacuum analyze", place.name)
+async def grow_archive(
+    cluster: Cluster, place: TestDatabase, count: int, questions: int
+) -> Mapping[str, float]:
+    """The figures of a database with so many messages."""
+    database = Database(PostgresSettings(dsn=place.dsn, statement_seconds=600))
+    archive = PostgresArchive(database, PostgresContents(database, inline_bytes=1024), "ada")
+    with tempfile.TemporaryDirectory(dir=real_disk()) as path:
+        folder = DirectoryArchive(Path(path))
         try:
-            return await measure(archive, count)
+            with produce_index_later(place.admin_dsn):
+                await fill_archive(archive, folder, count)
+                report(f"{count:,} messages are there; making the index of their words")
+            settle(cluster, place)
+            report("measuring append, list, search and open")
+            return await measure_archive(archive, folder, count, questions)
         finally:
+            await folder.close()
             await database.close()
 
 
-async def measure_folder(count: int) -> Figures:
-    """The figures of a new folder."""
-    with tempfile.TemporaryDirectory() as folder:
-        archive = DirectoryArchive(Path(folder), StorageSettings(durability="fast"))
-        await fill(archive, count)
-        await archive.close()
-        archive = DirectoryArchive(Path(folder))
+@contextlib.contextmanager
+def produce_index_later(address: str) -> Iterator[None]:
+    """Make the index of words after the block: to fill it row by row takes much longer."""
+    with psycopg.connect(address, autocommit=True) as connection:
+        found = connection.execute(
+            "select pg_get_indexdef('vibe.messages_by_words'::regclass)"
+        ).fetchone()
+        assert found is not None
+        connection.execute("drop index vibe.messages_by_words")
+        yield
+        connection.execute("set maintenance_work_mem = '512MB'")
+        connection.execute(found[0].encode())
+
+
+def settle(cluster: Cluster, place: TestDatabase) -> None:
+    """Do what PostgreSQL and the system do by themselves within minutes."""
+    cluster.execute("vacuum analyze", place.name)
+    cluster.execute("checkpoint")
+    os.sync()
+
+
+def grow_memory(
+    cluster: Cluster, place: TestDatabase, sizes: Sequence[int], questions: int
+) -> Iterator[tuple[int, Mapping[str, float]]]:
+    """The figures of recall, by words and vectors: first rows of others grow, then own ones."""
+    database = BlockingDatabase(PostgresSettings(dsn=place.dsn, statement_seconds=600))
+
+    def recall(user: str, count: int) -> tuple[float, float]:
+        """The first and the median recall of a user with so many entries, in milliseconds."""
+        store = PostgresMemory(database, user, lock_seconds=60)
+        texts = produce_texts(count, random.Random(1))
+        asked = produce_questions(texts, random.Random(2))[: 10 * questions]
+        embedder = InventedEmbedder()
+        if not store.survey_scopes():
+            fill(store, texts)
+            # Its index is made, and stored for the next process.
+            asyncio.run(measure_store(lambda _: store, embedder, asked[:1]))
+            settle(cluster, place)
+            report(f"{count:,} entries are there; measuring recall")
+        again = PostgresMemory(database, user, lock_seconds=60)
+        first, median, _ = asyncio.run(measure_store(lambda _: again, embedder, asked))
+        return 1e3 * first, median
+
+    try:
+        owners = 0
+        for size in sizes:
+            wanted = size // _ENTRIES
+            with psycopg.connect(place.admin_dsn, autocommit=True) as connection:
+                values = {"first": owners + 1, "last": wanted, "each": _ENTRIES}
+                connection.execute(GROW.encode(), values)
+            owners = wanted
+            settle(cluster, place)
+            report(f"{size:,} entries of others are there")
+            yield size, {_OTHERS: recall("ada", _ENTRIES)[1]}
+        for size in sizes:
+            if size <= _MOST_ENTRIES:
+                yield size, dict(zip((_FIRST, _OWN), recall(f"own-{size}", size), strict=True))
+    finally:
+        database.close()
+
+
+def measure(sizes: Sequence[int], out: Path, questions: int) -> Growth:
+    """Measure all, and write each figure as soon as it is there."""
+    with tempfile.TemporaryDirectory(dir=real_disk()) as folder:
+        cluster = Cluster(Path(folder) / "cluster", durable=True)
         try:
-            return await measure(archive, count)
+            growth = Growth(f"{describe_machine().removesuffix('.')}, {read_version(cluster)}")
+            for size in sizes:
+                place = cluster.create("archive")
+                growth.add(size, asyncio.run(grow_archive(cluster, place, size, questions)), out)
+                cluster.drop(place.name)
+            for size, figures in grow_memory(cluster, cluster.create("memory"), sizes, questions):
+                growth.add(size, figures, out)
         finally:
-            await archive.close()
+            cluster.stop()
+    return growth
 
 
-def write_table(rows: Sequence[tuple[int, Figures, Figures]]) -> Iterator[str]:
-    """The lines of the table: milliseconds in PostgreSQL, and in the folder after the stroke."""
-    names = [*rows[0][1]]
-    yield f"| messages | {' | '.join(names)} |"
-    yield f"|---:|{'---:|' * len(names)}"
-    for count, tables, folder in rows:
-        cells = [f"{tables[name]:.2f} / {folder[name]:.2f}" for name in names]
-        yield f"| {count:,} | {' | '.join(cells)} |"
+def read_version(cluster: Cluster) -> str:
+    """What PostgreSQL it is."""
+    with psycopg.connect(cluster.address("postgres")) as connection:
+        return f"with PostgreSQL {connection.info.server_version // 10_000}"
 
 
-def draw(rows: Sequence[tuple[int, Figures, Figures]]) -> str:
-    """The plot of the figures in PostgreSQL, both axes logarithmic."""
-    from math import log10
-
-    left, top, width, height = 60, 20, 520, 300
-    counts = [log10(count) for count, *_ in rows]
-    values = [log10(max(value, 0.01)) for _, tables, _ in rows for value in tables.values()]
-    low, high = int(min(values) // 1), int(-(-max(values) // 1))
-    span = max(counts[-1] - counts[0], 1)
-
-    def place(count: float, value: float) -> str:
-        x = left + (log10(count) - counts[0]) / span * width
-        y = top + height - (log10(max(value, 0.01)) - low) / max(high - low, 1) * height
-        return f"{x:.1f},{y:.1f}"
-
-    head = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 760 370" font-size="12">'
-    parts = [head]
-    for power in range(low, high + 1):
-        x, y = place(10 ** counts[0], 10.0**power).split(",")
-        parts.append(f'<path d="M{x} {y}h{width}" stroke="#ddd"/>')
-        parts.append(f'<text x="{left - 8}" y="{y}" text-anchor="end">{10.0**power:g} ms</text>')
-    for count, *_ in rows:
-        x, _ = place(count, 1).split(",")
-        parts.append(f'<text x="{x}" y="{top + height + 20}" text-anchor="middle">{count:,}</text>')
-    colors = ("#888", "#333", "#0a7", "#07c", "#c50", "#a0a")
-    for color, name in zip(colors, rows[0][1], strict=True):
-        points = " ".join(place(count, tables[name]) for count, tables, _ in rows)
-        x, y = points.split()[-1].split(",")
-        parts.append(f'<polyline points="{points}" fill="none" stroke="{color}" stroke-width="2"/>')
-        parts.append(f'<text x="{float(x) + 8}" y="{y}" fill="{color}">{name}</text>')
-    return "\n".join([*parts, "</svg>", ""])
-
-
-def judge(count: int, tables: Figures, folder: Figures) -> Iterator[str]:
-    """What does not keep to its bar."""
+def judge(growth: Growth) -> Iterator[tuple[str, str, bool | None]]:
+    """Each bar with its name, and whether it was reached; `None` if it was not measured."""
+    most = {name: values.get(_MOST) for name, values in growth.figures.items()}
     for name, bar in _BARS.items():
-        if tables[name] > bar:
-            yield f"{count:,}: {name} takes {tables[name]:.1f} ms, the bar is {bar:g}"
-    ratio = tables["open"] / folder["open"]
-    if ratio > _OPEN_BAR:
-        yield f"{count:,}: open takes {ratio:.1f} times the folder's, the bar is {_OPEN_BAR:g}"
+        value = most[name]
+        yield name, f"≤ {bar:g} ms", None if value is None else value <= bar
+    opened, folder = most[_OPEN], most[_FOLDER]
+    reached = None if opened is None or folder is None else opened <= _OPEN_BAR * folder
+    yield _OPEN, f"≤ {_OPEN_BAR:g} x in a folder", reached
+
+
+def write_table(growth: Growth) -> Iterator[str]:
+    """The lines of the page."""
+    sizes = sorted({count for values in growth.figures.values() for count in values})
+    yield f"{growth.machine}, in {growth.minutes:g} minutes."
+    yield ""
+    yield f"| ms | {' | '.join(f'{size:,}' for size in sizes)} | per tenfold | bar |"
+    yield f"| --- |{' ---: |' * len(sizes)} ---: | --- |"
+    words = {None: f"for {_MOST:,}", True: "reached", False: "not reached"}
+    bars = {name: f"{bar}: {words[reached]}" for name, bar, reached in judge(growth)}
+    for name, values in growth.figures.items():
+        cells = [number(values[size]) if size in values else "" for size in sizes]
+        tenfold = ""
+        if len(values) > 1:
+            (least, first), *_, (most, last) = sorted(values.items())
+            tenfold = f"x {(last / first) ** (1 / log10(most / least)):.2f}"
+        yield f"| {name} | {' | '.join(cells)} | {tenfold} | {bars.get(name, '')} |"
+
+
+def draw(growth: Growth) -> str:
+    """The plot, one line for each operation."""
+    lines = {name: values for name, values in growth.figures.items() if name not in _NOT_DRAWN}
+    return draw_plot("PostgreSQL: time of an operation", "messages, or entries of memory", lines)
 
 
 def main() -> int:
-    """Measure, write both files, and return 1 if a bar is not kept to."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--most", type=int, default=10_000, help="the largest number of messages")
-    parser.add_argument("--out", type=Path, default=Path(), help="the folder for both files")
+    """Measure or read, write the files, and return 1 if a bar was not reached."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--most", type=int, default=_MOST, help="the largest number of rows")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the questions")
+    parser.add_argument("--out", type=Path, default=Path(real_disk()), help="where files go")
+    parser.add_argument("--page", action="store_true", help=f"write the table of {PAGE.name}")
+    parser.add_argument("--figures", type=Path, help="a growth.json, instead of measuring")
     options = parser.parse_args()
-    rows: list[tuple[int, Figures, Figures]] = []
-    count = 1_000
-    while count <= options.most:
-        tables = asyncio.run(measure_tables(count))
-        rows.append((count, tables, asyncio.run(measure_folder(count))))
-        count *= 10
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "growth.md").write_text("\n".join(write_table(rows)) + "\n", "utf-8")
-    (options.out / "growth.svg").write_text(draw(rows), "utf-8")
-    missed = [text for row in rows for text in judge(*row)]
-    print(*missed, sep="\n")
+    out = PAGE.parent if options.page else options.out
+    if options.figures:
+        growth = msgspec.json.decode(options.figures.read_bytes(), type=Growth)
+    else:
+        options.out.mkdir(parents=True, exist_ok=True)
+        sizes = [min(_LEAST, options.most)]
+        while 10 * sizes[-1] <= options.most:
+            sizes.append(10 * sizes[-1])
+        growth = measure(sizes, options.out / "growth.json", 2 if options.quick else 20)
+    lines = [*write_table(growth)]
+    print(*lines, sep="\n")
+    encoded = msgspec.json.format(msgspec.json.encode(growth)) + b"\n"
+    (out / "growth.json").write_bytes(encoded)
+    (out / "growth.svg").write_text(draw(growth), "utf-8")
+    if options.page:
+        write_between(lines, "figures of growth")
+    missed = [name for name, _, reached in judge(growth) if reached is False]
+    for name in missed:
+        print(f"not reached: {name}", file=sys.stderr)
     return 1 if missed else 0
+
+
+def _short(number: int) -> str:
+    return f"c{number:07}"
+
+
+def _details() -> Details:
+    return Details(created=datetime.now(UTC))
 
 
 if __name__ == "__main__":

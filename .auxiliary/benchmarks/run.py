@@ -12,21 +12,18 @@ not held.
 from __future__ import annotations
 
 import argparse
-import os
-import platform
 import sys
 from collections.abc import Callable
-from datetime import UTC, datetime
 
 from archives import measure_archives
 from crowds import measure_crowds, measure_first_chunk
-from measure import HERE, Row
+from measure import Row
+from page import PAGE, describe_machine, number, write_between
 from startup import measure_help, measure_imports, measure_oneshot
 from streaming import measure_chunks, measure_contract, measure_crowd
 from tools import measure_tools
 from turns import measure_first_turns, measure_turns
 
-PAGE = HERE.parent.parent / "documentation" / "explanation" / "performance.md"
 PARTS: dict[str, tuple[tuple[Callable[[int], list[Row]], int], ...]] = {
     # First, while the memory of this process is as an application has it.
     "archives": ((measure_archives, 9),),
@@ -85,19 +82,7 @@ def write_page(rows: list[Row], figures: str = "figures") -> None:
         ratios = ", ".join(f"{value:.2f} of {name}" for name, value in row.ratios.items())
         bars = ", ".join(f"≤ {bar:.2f} of {name}" for name, bar in row.bars.items())
         lines.append(f"| {row.what} | {measured} | {ratios} | {bars} |")
-    machine = (
-        f"Measured on {datetime.now(UTC):%Y-%m-%d} with Python {platform.python_version()} on "
-        f"{os.cpu_count()} shared cores ({platform.machine()}, {platform.system()})."
-    )
-    begin, end = f"<!-- {figures}: begin -->", f"<!-- {figures}: end -->"
-    text = PAGE.read_text()
-    head, _, rest = text.partition(begin)
-    _, _, tail = rest.partition(end)
-    PAGE.write_text(f"{head}{begin}\n{machine}\n\n" + "\n".join(lines) + f"\n{end}{tail}")
-
-
-def number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+    write_between([describe_machine(), "", *lines], figures)
 
 
 if __name__ == "__main__":
