@@ -35,6 +35,9 @@ def change(place: TestDatabase, statement: str) -> None:
 def test_a_sound_database_is_called_so(place: TestDatabase, home: Path) -> None:
     assert invoke("doctor") == (0, "", "no problems found\n")
     assert invoke("tell me something").status == 0
+    assert invoke("fork", "--", "-1").status == 0
+    assert invoke("-c", "and more").status == 0
+    assert invoke("memory", "add", "Ada keeps bees.").status == 0
     (home / "picture.png").write_bytes(b"\x89PNG\r\n\x1a\n" + b"\0" * 2_000)
     assert invoke("-a", str(home / "picture.png"), "what is this").status == 0
     assert invoke("doctor") == (0, "", "no problems found\n")
@@ -90,6 +93,58 @@ def test_rights_that_show_too_much_are_found(place: TestDatabase, home: Path) ->
     cluster.execute("drop role owner_of_tables")
 
 
+def test_policies_that_are_missing_or_show_too_much_are_found(place: TestDatabase) -> None:
+    change(place, "drop policy owner on vibe.memory_tickets")
+    change(place, "alter table vibe.memory_entries disable row level security")
+    change(place, "create policy all_rows on vibe.memory_scopes using (true)")
+    entries, scopes, tickets = find()
+    assert entries.startswith("rights vibe.memory_entries its policies are not in force")
+    assert scopes.startswith("rights vibe.memory_scopes a policy shows a user more")
+    assert tickets.startswith("rights vibe.memory_tickets it has no policy")
+    change(place, "drop policy all_rows on vibe.memory_scopes")
+    for one in (entries, tickets):
+        # The remedy is the end of it, and works.
+        change(place, one[max(one.find("alter table"), one.find("create policy")) :])
+    assert not find()
+
+
+def test_entries_of_memory_that_cannot_be_read_are_found(place: TestDatabase) -> None:
+    assert invoke("memory", "add", "Ada keeps bees.").status == 0
+    assert invoke("memory", "add", "Ada has a boat.").status == 0
+    assert not find()
+    change(
+        place,
+        "update vibe.memory_entries set data = 'broken' where place = "
+        "(select min(place) from vibe.memory_entries)",
+    )
+    (found,) = find()
+    assert found.startswith("memory local/user-me/facts/")
+    assert "it does not begin with front matter" in found
+    assert found.endswith("restore the database from a backup")
+    assert invoke("doctor").status == 1
+
+
+def test_entries_of_memory_without_a_scope_are_found(place: TestDatabase) -> None:
+    assert invoke("memory", "add", "Ada keeps bees.").status == 0
+    assert invoke("Hello").status == 0
+    change(
+        place,
+        "alter table vibe.memory_entries disable trigger all;"
+        "alter table vibe.memory_scopes disable trigger all;"
+        "delete from vibe.memory_scopes",
+    )
+    (found,) = find()
+    assert found.startswith("memory local/user-me its entries are there, but the scope is not")
+
+
+def test_vectors_without_their_extension_are_found(place: TestDatabase) -> None:
+    change(place, "drop extension vector cascade")
+    (found,) = find()
+    assert found.startswith("memory vibe.memory_vectors it has no column for vectors")
+    change(place, found[found.index("create extension") :])
+    assert not find()
+
+
 def test_a_database_that_cannot_be_used_is_one_problem(home: Path) -> None:
     home.mkdir()
     (home / "config.toml").write_text(
@@ -109,3 +164,19 @@ def test_an_archive_module_that_cannot_be_used_is_named(home: Path) -> None:
     home.mkdir()
     (home / "config.toml").write_text('[archive]\nmodule = "nonesuch"\n')
     assert any("there is no module 'nonesuch'" in one for one in find())
+
+
+@pytest.mark.parametrize(
+    ("damage", "left"),
+    [
+        ("delete from vibe.messages where position = 0", 1),
+        ("delete from vibe.messages where position = 1", 1),
+        ("delete from vibe.pieces", 0),
+    ],
+)
+def test_messages_that_are_missing_are_found(damage: str, left: int, place: TestDatabase) -> None:
+    assert invoke("hello").status == 0
+    change(place, damage)
+    (found,) = find()
+    assert found.startswith("conversation local/")
+    assert f" it has {left} of its 2 messages restore the database" in found

@@ -16,6 +16,7 @@ import click
 import msgspec
 
 from vibe_llms.agents import AGENTS, access_agent, check_agent, survey_names
+from vibe_llms.cli.archive_copy import open_memory
 from vibe_llms.cli.commands import json_option
 from vibe_llms.cli.running import bound_import
 from vibe_llms.cli.terminal import note, shown, write, write_json
@@ -36,9 +37,9 @@ from vibe_llms.credentials import read_keys
 from vibe_llms.ensembles.core import ENSEMBLES, access_ensemble
 from vibe_llms.ensembles.interfaces import EnsembleConfiguration
 from vibe_llms.events import ignore_events
-from vibe_llms.exceptions import ConfigurationError, MemoryDamaged, VibeLlmsError
+from vibe_llms.exceptions import ConfigurationError, VibeLlmsError
 from vibe_llms.memory.embedders.rows import produce_embedder
-from vibe_llms.memory.files import MemoryFiles
+from vibe_llms.memory.inspection import inspect_memory
 from vibe_llms.memory.settings import produce_reranker, read_memory_settings
 from vibe_llms.providers.provider_pool import PROVIDERS, Providers
 from vibe_llms.server.inspection import inspect_server
@@ -74,9 +75,6 @@ def doctor(repair: bool, as_json: bool) -> int:
         configuration = load_configuration()
         homes = [*survey_homes(configuration)]
         asyncio.run(_check_kept(configuration, homes, repair, show))
-        for places in homes:
-            for diagnosis in check_memory(places):
-                show(diagnosis)
         for diagnosis in inspect_server(configuration, repair=repair):
             show(diagnosis)
     if as_json:
@@ -109,29 +107,22 @@ def _is_whole() -> bool:
     return True
 
 
-def check_memory(places: Places) -> Iterator[Diagnosis]:
-    """The files of memory that are not valid entries, and are ignored."""
-    files = MemoryFiles(places.data / "memory")
-    for scope in files.survey_scopes():
-        for place in sorted(files.scan(scope)):
-            try:
-                files.read(scope, place)
-            except FileNotFoundError:
-                pass
-            except MemoryDamaged as error:
-                text = str(error).removeprefix(f"{error.path}: ")
-                yield Diagnosis("memory", error.path, text, "fix it by hand, or move it away")
-
-
 async def _check_kept(
     configuration: Configuration,
     homes: Sequence[Places],
     repair: bool,
     show: Callable[[Diagnosis], None],
 ) -> None:
+    """Check the archive, and the memory of all users if it can be used."""
+    usable = True
     async with opened_backend(configuration) as backend:
         async for diagnosis in backend.inspect(homes, repair=repair):
             show(diagnosis)
+            usable = usable and diagnosis.subject != "database"
+        for user in await backend.survey_users() if usable else ():
+            memory = open_memory(backend, user)
+            for diagnosis in await asyncio.to_thread(list, inspect_memory(memory, user)):
+                show(diagnosis)
 
 
 async def _check_embedder() -> Sequence[Diagnosis]:

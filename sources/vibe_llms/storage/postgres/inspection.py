@@ -21,6 +21,7 @@ from vibe_llms.storage.interfaces import Diagnosis
 from vibe_llms.storage.postgres.archive import PostgresArchive
 from vibe_llms.storage.postgres.database import Connection, Database
 from vibe_llms.storage.postgres.migrating import describe_role
+from vibe_llms.storage.postgres.statements import MESSAGES
 
 _ROLE = """
 select rolname, rolsuper, rolbypassrls, exists (
@@ -28,16 +29,41 @@ select rolname, rolsuper, rolbypassrls, exists (
     where n.nspname = 'vibe' and pg_has_role(current_user, c.relowner, 'member'))
 from pg_roles where rolname = current_user
 """
-#: Tables of users that show a user the rows of others.
-_OPEN = """
-select c.relname from pg_class c
+#: Tables of users: whether policies are in force, and which ones hold this role.
+_TABLES = """
+select c.relname, row_security_active(c.oid), array(
+    select coalesce(pg_get_expr(p.polqual, p.polrelid), '') from pg_policy p
+    where p.polrelid = c.oid and p.polpermissive and exists (
+        select from unnest(p.polroles) role where role = 0 or pg_has_role(role, 'usage')))
+from pg_class c
 join pg_namespace n on n.oid = c.relnamespace
 join pg_attribute a on a.attrelid = c.oid and a.attname = 'owner' and not a.attisdropped
-where n.nspname = 'vibe' and c.relkind = 'r'
-    and has_table_privilege(c.oid, 'select')
-    and not row_security_active(c.oid)
+where n.nspname = 'vibe' and c.relkind = 'r' and has_table_privilege(c.oid, 'select')
 order by c.relname
 """
+_OWN = "owner = vibe.current_user_name()"
+_POLICY = "create policy owner on vibe.{table} using ({own}) with check ({own})"
+#: The extension was dropped, and the column with it.
+_VECTORLESS = """
+select from pg_class c join pg_namespace n on n.oid = c.relnamespace
+where n.nspname = 'vibe' and c.relname = 'memory_vectors' and not exists (
+    select from pg_attribute a
+    where a.attrelid = c.oid and a.attname = 'embedding' and not a.attisdropped)
+"""
+#: Keys to other tables that were dropped, or that a restored backup did not check.
+_ORPHANS = """
+select distinct scope from vibe.memory_entries e
+where owner = %s and not exists (
+    select from vibe.memory_scopes s where s.owner = e.owner and s.scope = e.scope)
+order by scope
+"""
+#: How many messages a conversation should have and has, at one moment.
+_COUNTS = f"""
+select c.messages, (
+    select count(*) from {MESSAGES}
+    where p.owner = c.owner and p.conversation = c.identity and m.position < c.messages)
+from vibe.conversations c where owner = %s and identity = %s
+"""  # noqa: S608  (constants)
 _NEEDED = "restore the database from a backup"
 
 
@@ -45,7 +71,7 @@ async def inspect_database(database: Database) -> Sequence[Diagnosis]:
     """Why the database cannot be used, or shows its roles too much."""
     try:
         async with database.transaction("") as connection:
-            return [one async for one in _inspect_rights(connection)]
+            return [one async for one in _inspect_tables(connection)]
     except (StorageError, PackageMissing) as error:
         return [Diagnosis("database", ARCHIVE, str(error))]
 
@@ -59,7 +85,7 @@ async def inspect_archive(archive: PostgresArchive) -> AsyncIterator[Diagnosis]:
         yield Diagnosis("database", ARCHIVE, f"{archive.user}: {error}")
 
 
-async def _inspect_rights(connection: Connection) -> AsyncIterator[Diagnosis]:
+async def _inspect_tables(connection: Connection) -> AsyncIterator[Diagnosis]:
     for role, superuser, bypasses, owns in await _ask(connection, _ROLE):
         problem = describe_role(role, superuser=superuser, bypasses=bypasses)
         if problem or owns:
@@ -69,17 +95,36 @@ async def _inspect_rights(connection: Connection) -> AsyncIterator[Diagnosis]:
                 problem or f"the role {role!r} owns the tables, so it can change their policies",
                 "create another role, name it in dsn, and run: vibe-llms archive migrate",
             )
-    for (table,) in await _ask(connection, _OPEN):
+    for table, active, policies in await _ask(connection, _TABLES):
+        place, policy = f"vibe.{table}", _POLICY.format(table=table, own=_OWN)
+        if not active:
+            text = "its policies are not in force, so a query may see the rows of all users"
+            remedy = f"alter table vibe.{table} enable row level security"
+            yield Diagnosis("rights", place, text, remedy)
+        elif not policies:
+            yield Diagnosis("rights", place, "it has no policy, so no user sees a row", policy)
+        elif further := [one for one in policies if _strip(one) != _strip(_OWN)]:
+            text = f"a policy shows a user more than the user's own rows: {further[0]}"
+            yield Diagnosis("rights", place, text, f"drop policy ... on vibe.{table}")
+    for _ in await _ask(connection, _VECTORLESS):
         yield Diagnosis(
-            "rights",
-            f"vibe.{table}",
-            "its policies are not in force, so a query may see the rows of all users",
-            f"alter table vibe.{table} enable row level security",
+            "memory",
+            "vibe.memory_vectors",
+            "it has no column for vectors, because the extension vector was dropped",
+            "create extension vector; truncate vibe.memory_vectors; "
+            "alter table vibe.memory_vectors add embedding vector not null",
         )
 
 
-async def _ask(connection: Connection, question: str) -> Sequence[tuple[Any, ...]]:
-    return await (await connection.execute(question.encode())).fetchall()
+def _strip(condition: str) -> str:
+    """A condition without what PostgreSQL may add to it."""
+    return condition.replace("vibe.", "").strip("()")
+
+
+async def _ask(
+    connection: Connection, question: str, values: Sequence[str] = ()
+) -> Sequence[tuple[Any, ...]]:
+    return await (await connection.execute(question.encode(), values)).fetchall()
 
 
 async def _inspect_user(archive: PostgresArchive) -> AsyncIterator[Diagnosis]:
@@ -88,6 +133,11 @@ async def _inspect_user(archive: PostgresArchive) -> AsyncIterator[Diagnosis]:
         with suppress(ConversationNotFound):
             async for one in _inspect_conversation(archive, summary.identity):
                 yield one
+    async with archive.database.transaction(archive.user) as connection:
+        orphans = await _ask(connection, _ORPHANS, [archive.user])
+    for (scope,) in orphans:
+        text = "its entries are there, but the scope is not, so they are ignored"
+        yield Diagnosis("memory", f"{archive.user}/{scope}", text, _NEEDED)
     for reference in await archive.contents.survey(archive.user):
         try:
             await archive.load(reference)
@@ -104,6 +154,12 @@ async def _inspect_conversation(
     except (ArchiveDamaged, FormatNewer) as error:
         yield Diagnosis("conversation", place, str(error))
         return
+    async with archive.database.transaction(archive.user) as connection:
+        counts = await _ask(connection, _COUNTS, [archive.user, identity])
+    for due, held in counts:
+        if held != due:
+            text = f"it has {held} of its {due} messages"
+            yield Diagnosis("conversation", place, text, _NEEDED)
     for gap in restored.gaps:
         text = f"this line ({gap.size} bytes) cannot be read: {gap.reason}"
         yield Diagnosis("line", f"{place}:{gap.line}", text, _NEEDED)
