@@ -143,6 +143,21 @@ async def test_the_database_shows_the_runs_of_no_other_user(
         assert connection.execute("select data from vibe.run_events").fetchall() == [(b"secret",)]
 
 
+async def test_leases_do_not_wait_for_other_work(place: TestDatabase) -> None:
+    database = Database(PostgresSettings(dsn=place.dsn, connections=1, connect_seconds=0.2))
+    store = PostgresRunStore(database)
+    lease = await begin(store, "ada")
+    await begin(store, "bob", status=RunStatus.QUEUED, epoch=0)
+    async with database.transaction("ada"):
+        with pytest.raises(StorageUnavailable, match="all 1 connections"):
+            await store.check(lease)
+        assert not await store.renew([lease], _SECONDS)
+        assert (await store.read_orders(None, [lease], known=())).claimable
+        assert await store.claim(None, _SECONDS, known=()) is not None
+    await store.close()
+    await database.close()
+
+
 async def test_a_worker_that_lost_its_run_adds_no_message_however_late(
     place: TestDatabase,
 ) -> None:

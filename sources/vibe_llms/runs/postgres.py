@@ -36,7 +36,7 @@ from vibe_llms.runs.postgres_news import PostgresNews
 from vibe_llms.storage.backends import Backend
 from vibe_llms.storage.interfaces import Details
 from vibe_llms.storage.postgres.backend import access_database
-from vibe_llms.storage.postgres.database import Connection, Database, become, fenced
+from vibe_llms.storage.postgres.database import Connection, Database, Statement, fenced
 
 if TYPE_CHECKING:
     from psycopg import AsyncCursor
@@ -62,6 +62,35 @@ from vibe.runs run join vibe.run_recipes how on how.owner = run.owner and how.ru
 """
 #: Whether a worker still has a run.
 _HELD = "owner = %(owner)s and identity = %(run)s and epoch = %(epoch)s and status = 'running'"
+_HOLD = f"select cancelling from vibe.runs where {_HELD} for no key update"  # noqa: S608
+_RECORD_STATE = f"""
+with held as materialized ({_HOLD})
+update vibe.run_recipes set state = %(state)s
+from held where owner = %(owner)s and run = %(run)s
+"""  # noqa: S608
+#: Gives the epoch in which the call began before, or 0.
+_BEGIN_CALL = f"""
+with held as materialized ({_HOLD}),
+earlier as (
+    select epoch from vibe.run_calls, held
+    where owner = %(owner)s and run = %(run)s and invocation = %(invocation)s
+),
+begun as (
+    insert into vibe.run_calls (owner, run, invocation, epoch)
+    select %(owner)s, %(run)s, %(invocation)s, %(epoch)s from held
+    where not exists (select from earlier)
+)
+select coalesce((table earlier), 0) from held
+"""  # noqa: S608
+_BEGIN_AGAIN = f"""
+with held as materialized ({_HOLD}),
+begun as (
+    insert into vibe.run_calls (owner, run, invocation, epoch)
+    select %(owner)s, %(run)s, %(invocation)s, %(epoch)s from held
+    on conflict (owner, run, invocation) do update set epoch = excluded.epoch
+)
+select 0 from held
+"""  # noqa: S608
 _APPEND = f"""
 with held as materialized (select from vibe.runs where {_HELD} for no key update),
 moved as (
@@ -123,6 +152,12 @@ with old as (
 )
 delete from vibe.run_events where owner = %(owner)s and run in (table old)
 """
+_PURGE_REQUESTS = """
+delete from vibe.run_requests
+where owner = %(owner)s and created < clock_timestamp() - interval '1 day'
+"""
+_APPROVALS = "select data from vibe.run_approvals where owner = %s and run = %s"
+_QUESTIONS = "select data from vibe.run_questions where owner = %s and run = %s order by identity"
 
 
 class PostgresRunStore:
@@ -134,6 +169,8 @@ class PostgresRunStore:
 
     def __init__(self, database: Database, *, events_days: float = 7.0) -> None:
         self._database = database
+        # Leases must not wait for all else: a worker that is busy would lose its runs.
+        self._leases = Database(replace(database.settings, connections=1))
         self._news = PostgresNews(database)
         self._events_days = events_days
         self._purged = 0.0
@@ -192,8 +229,7 @@ class PostgresRunStore:
 
     async def access(self, user: str, run: str) -> RunRecord:
         """A run, by its identity or a prefix of it that only one has."""
-        async with self._database.transaction(user) as connection:
-            return await _access(connection, user, run)
+        return _find_record(run, await self._database.fetch(*_seek(user, run)))
 
     async def survey(
         self,
@@ -207,23 +243,21 @@ class PostgresRunStore:
         values = {"owner": user, "status": status, "after": _clean(after), "limit": limit}
         place = "select created, identity from vibe.runs where owner = %(owner)s and identity = "
         place += "%(after)s"
-        async with self._database.transaction(user) as connection:
-            if after and not await _fetch(connection, place, values):
-                raise rules.not_found(after)
-            rows = await _fetch(
-                connection,
-                f"{_RECORDS} where run.owner = %(owner)s "
-                "and (%(status)s::text is null or run.status = %(status)s) "
-                f"and (%(after)s = '' or (run.created, run.identity) < ({place})) "
-                "order by run.created desc, run.identity desc limit %(limit)s",
-                values,
-            )
+        if after and not await self._database.fetch(user, place, values):
+            raise rules.not_found(after)
+        rows = await self._database.fetch(
+            user,
+            f"{_RECORDS} where run.owner = %(owner)s "
+            "and (%(status)s::text is null or run.status = %(status)s) "
+            f"and (%(after)s = '' or (run.created, run.identity) < ({place})) "
+            "order by run.created desc, run.identity desc limit %(limit)s",
+            values,
+        )
         return [*map(_read_record, rows)]
 
     async def count_all(self) -> Mapping[RunStatus, int]:
         """How many runs of all users there are, by their status."""
-        async with self._database.transaction("") as connection:
-            counts = dict(await _fetch(connection, "select * from vibe.count_runs()"))
+        counts = dict(await self._database.fetch("", "select * from vibe.count_runs()"))
         return {status: counts.get(status, 0) for status in RunStatus}
 
     async def claim(
@@ -233,103 +267,72 @@ class PostgresRunStore:
 
         It is of one user, or of any, and needs no registered tools besides those that are `known`.
         """
-        async with self._database.transaction(user or "") as connection:
-            rows = await _fetch(
-                connection,
-                "select owner, run from vibe.claim_run(%s, %s, %s::text[])",
-                (user, seconds, [*known]),
-            )
-            if not rows:
-                return None
-            ((owner, run),) = rows
-            await become(connection, owner)
-            return await _access(connection, owner, run)
+        rows = await self._leases.fetch(
+            user or "",
+            "select owner, run from vibe.claim_run(%s, %s, %s::text[])",
+            (user, seconds, [*known]),
+        )
+        if not rows:
+            return None
+        ((owner, run),) = rows
+        return _find_record(run, await self._leases.fetch(*_seek(owner, run)))
 
     async def renew(self, leases: Collection[Lease], seconds: float) -> Collection[Lease]:
         """Hold runs for so many seconds more; returns the leases that were lost."""
         # In the order in which all lock them.
         held = sorted(leases, key=_place)
-        async with self._database.transaction("") as connection:
-            rows = await _fetch(
-                connection,
-                "select place from vibe.renew_leases(%s::text[], %s::text[], %s::integer[], %s)",
-                (
-                    *([one.user for one in held], [one.run for one in held]),
-                    *([one.epoch for one in held], seconds),
-                ),
-            )
+        rows = await self._leases.fetch(
+            "",
+            "select place from vibe.renew_leases(%s::text[], %s::text[], %s::integer[], %s)",
+            (
+                *([one.user for one in held], [one.run for one in held]),
+                *([one.epoch for one in held], seconds),
+            ),
+        )
         return [held[place - 1] for (place,) in rows]
 
     async def read_orders(
         self, user: str | None, leases: Collection[Lease], *, known: Collection[str]
     ) -> Orders:
         """What to do about the runs of one user, or of all; `leases` are what the worker has."""
-        async with self._database.transaction(user or "") as connection:
-            ((cancel, claimable),) = await _fetch(
-                connection,
-                "select * from vibe.read_orders(%s, %s::text[], %s::text[], %s::text[])",
-                (user, [*known], [one.user for one in leases], [one.run for one in leases]),
-            )
+        ((cancel, claimable),) = await self._leases.fetch(
+            user or "",
+            "select * from vibe.read_orders(%s, %s::text[], %s::text[], %s::text[])",
+            (user, [*known], [one.user for one in leases], [one.run for one in leases]),
+        )
         return Orders(cancel, claimable)
 
     async def check(self, lease: Lease) -> None:
         """Raise `LeaseLost` if the lease was lost."""
-        async with self._database.transaction(lease.user) as connection:
-            await _hold(connection, lease)
+        if not await self._database.fetch(lease.user, _HOLD, _name(lease)):
+            raise rules.lost(lease)
 
     def fenced(self, lease: Lease) -> AbstractContextManager[None]:
         """Within the block, a lost lease keeps messages out of conversations."""
         held = f"select from vibe.runs where {_HELD} for share"
-        values = {"owner": lease.user, "run": lease.run, "epoch": lease.epoch}
 
         async def check(connection: Connection) -> None:
-            if not await _fetch(connection, held, values):
+            if not await _fetch(connection, held, _name(lease)):
                 raise rules.lost(lease)
 
         return fenced(check)
 
     async def record_state(self, lease: Lease, state: TurnState) -> None:
         """Record, durably, the state of the turn."""
-        async with self._database.transaction(lease.user) as connection:
-            await _hold(connection, lease)
-            await connection.execute(
-                "update vibe.run_recipes set state = %s where owner = %s and run = %s",
-                (msgspec.json.encode(state), lease.user, lease.run),
-            )
+        values = {**_name(lease), "state": msgspec.json.encode(state)}
+        if not await self._database.execute(lease.user, _RECORD_STATE, values):
+            raise rules.lost(lease)
 
     async def begin_call(self, lease: Lease, invocation: str) -> int:
         """Record, durably, that a call runs now; returns the epoch in which it began before, or 0.
 
         A call that began in an earlier epoch is not recorded again.
         """
-        async with self._database.transaction(lease.user) as connection:
-            await _hold(connection, lease)
-            place = (lease.user, lease.run, invocation)
-            made = await connection.execute(
-                "insert into vibe.run_calls (owner, run, invocation, epoch) "
-                "values (%s, %s, %s, %s) on conflict do nothing",
-                (*place, lease.epoch),
-            )
-            if made.rowcount:
-                return 0
-            ((epoch,),) = await _fetch(
-                connection,
-                "select epoch from vibe.run_calls "
-                "where owner = %s and run = %s and invocation = %s",
-                place,
-            )
-        return int(epoch)
+        return await self._begin_call(_BEGIN_CALL, lease, invocation)
 
     async def begin_again(self, lease: Lease, invocation: str) -> None:
         """Record, durably, that a call that began before runs again."""
-        async with self._database.transaction(lease.user) as connection:
-            await _hold(connection, lease)
-            await connection.execute(
-                "insert into vibe.run_calls (owner, run, invocation, epoch) "
-                "values (%s, %s, %s, %s) "
-                "on conflict (owner, run, invocation) do update set epoch = excluded.epoch",
-                (lease.user, lease.run, invocation, lease.epoch),
-            )
+        await self._begin_call(_BEGIN_AGAIN, lease, invocation)
 
     async def append_events(
         self,
@@ -349,13 +352,12 @@ class PostgresRunStore:
         self, user: str, run: str, *, after: int = 0, limit: int = 1000
     ) -> Sequence[tuple[int, bytes]]:
         """The events after a cursor, in order."""
-        async with self._database.transaction(user) as connection:
-            return await _fetch(
-                connection,
-                "select cursor, data from vibe.run_events "
-                "where owner = %s and run = %s and cursor > %s order by cursor limit %s",
-                (user, _clean(run), after, limit),
-            )
+        return await self._database.fetch(
+            user,
+            "select cursor, data from vibe.run_events "
+            "where owner = %s and run = %s and cursor > %s order by cursor limit %s",
+            (user, _clean(run), after, limit),
+        )
 
     async def suspend(
         self,
@@ -433,7 +435,7 @@ class PostgresRunStore:
         A run that no worker has, or whose worker has gone, ends at once, with the event `ended`.
         """
         async with self._database.transaction(user) as connection:
-            record = await _access(connection, user, run, lock=True)
+            record = await _lock(connection, user, run)
             if record.status.ended:
                 return record.status
             place = {"owner": user, "run": record.identity}
@@ -465,7 +467,7 @@ class PostgresRunStore:
         `DecisionRefused` if another decision was made, or the run does not wait for this call.
         """
         async with self._database.transaction(user) as connection:
-            record = await _access(connection, user, run, lock=True)
+            record = await _lock(connection, user, run)
             found = await _survey_approvals(connection, user, record.identity)
             known = next((one for one in found if one.invocation == invocation), None)
             known = rules.judge_decision(record, invocation, known, allowed=allowed)
@@ -479,8 +481,8 @@ class PostgresRunStore:
 
     async def survey_approvals(self, user: str, run: str) -> Sequence[CallApproval]:
         """The calls that a run waits or waited for."""
-        async with self._database.transaction(user) as connection:
-            return await _survey_approvals(connection, user, _clean(run))
+        rows = await self._database.fetch(user, _APPROVALS, (user, _clean(run)))
+        return [*map(_read_approval, rows)]
 
     async def ask(self, lease: Lease, question: RunQuestion) -> None:
         """Record, durably, the question of a call that is running."""
@@ -510,7 +512,7 @@ class PostgresRunStore:
         `DecisionRefused` if it was answered otherwise, or the run does not ask this.
         """
         async with self._database.transaction(user) as connection:
-            record = await _access(connection, user, run, lock=True)
+            record = await _lock(connection, user, run)
             found = await _survey_questions(connection, user, record.identity)
             known = next((one for one in found if one.identity == question), None)
             known = rules.judge_answer(record, question, known, answer)
@@ -523,8 +525,8 @@ class PostgresRunStore:
 
     async def survey_questions(self, user: str, run: str) -> Sequence[RunQuestion]:
         """The questions that a run asks or asked, in order."""
-        async with self._database.transaction(user) as connection:
-            return await _survey_questions(connection, user, _clean(run))
+        rows = await self._database.fetch(user, _QUESTIONS, (user, _clean(run)))
+        return [*map(_read_question, rows)]
 
     async def remove(self, user: str, conversation: str) -> None:
         """Delete the runs of a conversation, with their events."""
@@ -539,11 +541,19 @@ class PostgresRunStore:
         while self._appending is not None and not self._appending.done():
             await asyncio.wait([self._appending])
         await self._news.close()
+        await self._leases.close()
+
+    async def _begin_call(self, query: str, lease: Lease, invocation: str) -> int:
+        values = {**_name(lease), "invocation": invocation}
+        rows = await self._database.fetch(lease.user, query, values)
+        if not rows:
+            raise rules.lost(lease)
+        ((epoch,),) = rows
+        return int(epoch)
 
     async def _remove(self, user: str, **names: str) -> None:
         values: dict[str, Any] = {"owner": user, "run": None, "conversation": None, **names}
-        async with self._database.transaction(user) as connection:
-            await connection.execute(_REMOVE, values)
+        await self._database.execute(user, _REMOVE, values)
 
     async def _append_waiting(self) -> None:
         while jobs := [job for job in self._waiting if not job.done.done()]:
@@ -569,15 +579,10 @@ class PostgresRunStore:
                 job.refuse(error)
 
     async def _append_all(self, jobs: Sequence[_Append]) -> None:
-        user = jobs[0].lease.user
-        cursors = []
-        async with self._database.transaction(user) as connection:
-            async with connection.pipeline():
-                for job in jobs:
-                    if job.lease.user != user:
-                        await become(connection, user := job.lease.user)
-                    cursors.append(await connection.execute(_APPEND, job.values))
-            held = [await _is_held(cursor) for cursor in cursors]
+        cursors = await self._database.run(
+            [Statement(job.lease.user, _APPEND, job.values) for job in jobs]
+        )
+        held = [await _is_held(cursor) for cursor in cursors]
         self._news.tell_events(*(job.lease.run for job in jobs))
         for job, kept in zip(jobs, held, strict=True):
             if not kept:
@@ -592,18 +597,12 @@ class PostgresRunStore:
             return
         self._purged = now
         days = self._events_days
-        async with self._database.transaction("") as connection:
-            owners = await _fetch(
-                connection, "select owner from vibe.find_old_runs(%s, %s)", (days, _PURGED)
+        find = "select owner from vibe.find_old_runs(%s, %s)"
+        for (owner,) in await self._database.fetch("", find, (days, _PURGED)):
+            values = {"owner": owner, "days": days}
+            await self._database.run(
+                [Statement(owner, one, values) for one in (_PURGE, _PURGE_REQUESTS)]
             )
-        for (owner,) in owners:
-            async with self._database.transaction(owner) as connection:
-                await connection.execute(_PURGE, {"owner": owner, "days": days})
-                await connection.execute(
-                    "delete from vibe.run_requests "
-                    "where owner = %s and created < clock_timestamp() - interval '1 day'",
-                    (owner,),
-                )
 
 
 class _Append(Struct):
@@ -624,6 +623,10 @@ def produce_store(backend: Backend) -> PostgresRunStore:
     return PostgresRunStore(
         access_database(backend), events_days=backend.configuration.runs.events_days
     )
+
+
+def _name(lease: Lease) -> Mapping[str, Any]:
+    return {"owner": lease.user, "run": lease.run, "epoch": lease.epoch}
 
 
 def _place(lease: Lease) -> tuple[str, str]:
@@ -647,11 +650,7 @@ async def _fetch(connection: Connection, query: str, values: Any = ()) -> list[A
 
 async def _hold(connection: Connection, lease: Lease) -> bool:
     """Keep others from taking a run until the transaction ends; whether it is to be cancelled."""
-    rows = await _fetch(
-        connection,
-        f"select cancelling from vibe.runs where {_HELD} for no key update",  # noqa: S608
-        {"owner": lease.user, "run": lease.run, "epoch": lease.epoch},
-    )
+    rows = await _fetch(connection, _HOLD, _name(lease))
     if not rows:
         raise rules.lost(lease)
     return bool(rows[0][0])
@@ -673,9 +672,7 @@ def _write_events(
     lease: Lease, events: Sequence[tuple[int, bytes]], conversation: str = ""
 ) -> Mapping[str, Any]:
     return {
-        "owner": lease.user,
-        "run": lease.run,
-        "epoch": lease.epoch,
+        **_name(lease),
         "conversation": conversation,
         "cursors": [cursor for cursor, _ in events],
         "data": [data for _, data in events],
@@ -686,7 +683,7 @@ async def _give_back(connection: Connection, lease: Lease, status: RunStatus) ->
     changed = await connection.execute(
         "update vibe.runs set status = %(status)s, until = clock_timestamp(), "  # noqa: S608
         f"updated = clock_timestamp() where {_HELD}",
-        {"owner": lease.user, "run": lease.run, "epoch": lease.epoch, "status": status},
+        {**_name(lease), "status": status},
     )
     if not changed.rowcount:
         raise rules.lost(lease)
@@ -731,23 +728,32 @@ async def _find_busy(connection: Connection, user: str, conversation: str) -> Co
     return rules.busy(run, status)
 
 
-async def _access(connection: Connection, user: str, run: str, *, lock: bool = False) -> RunRecord:
+async def _lock(connection: Connection, user: str, run: str) -> RunRecord:
+    """A run that nobody else changes until the transaction ends."""
+    _, query, values = _seek(user, run)
+    rows = await _fetch(connection, f"{query} for no key update of run", values)
+    return _find_record(run, rows)
+
+
+def _seek(user: str, run: str) -> tuple[str, str, Sequence[str]]:
+    """What finds a run by its identity or a prefix of it, and another one with that prefix."""
     # "~" sorts after every character of an identity.
-    rows = await _fetch(
-        connection,
-        f"{_RECORDS} where run.owner = %s and run.identity between %s and %s "
-        f"order by run.identity limit 2 {'for no key update of run' if lock else ''}",
-        (user, _clean(run), f"{_clean(run)}~"),
-    )
+    query = f"{_RECORDS} where run.owner = %s and run.identity between %s and %s "
+    query += "order by run.identity limit 2"
+    return user, query, (user, _clean(run), f"{_clean(run)}~")
+
+
+def _find_record(run: str, rows: Sequence[Sequence[Any]]) -> RunRecord:
     rules.require_one(run, [row[1] for row in rows])
     return _read_record(rows[0])
 
 
 async def _survey_approvals(connection: Connection, user: str, run: str) -> list[CallApproval]:
-    rows = await _fetch(
-        connection, "select data from vibe.run_approvals where owner = %s and run = %s", (user, run)
-    )
-    return [_APPROVAL.decode(data) for (data,) in rows]
+    return [*map(_read_approval, await _fetch(connection, _APPROVALS, (user, run)))]
+
+
+def _read_approval(row: Sequence[Any]) -> CallApproval:
+    return _APPROVAL.decode(row[0])
 
 
 async def _keep_approval(
@@ -761,12 +767,11 @@ async def _keep_approval(
 
 
 async def _survey_questions(connection: Connection, user: str, run: str) -> list[RunQuestion]:
-    rows = await _fetch(
-        connection,
-        "select data from vibe.run_questions where owner = %s and run = %s order by identity",
-        (user, run),
-    )
-    return [_QUESTION.decode(data) for (data,) in rows]
+    return [*map(_read_question, await _fetch(connection, _QUESTIONS, (user, run)))]
+
+
+def _read_question(row: Sequence[Any]) -> RunQuestion:
+    return _QUESTION.decode(row[0])
 
 
 async def _insert_question(connection: Connection, lease: Lease, question: RunQuestion) -> None:

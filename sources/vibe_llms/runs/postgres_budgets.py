@@ -13,7 +13,7 @@ from typing import Any
 from vibe_llms.runs.accounts import Account, Amount, Balance, Claim, Grant, decide, end_of, start_of
 from vibe_llms.storage.backends import Backend
 from vibe_llms.storage.postgres.backend import access_database
-from vibe_llms.storage.postgres.database import Connection, Database
+from vibe_llms.storage.postgres.database import Connection, Database, Statement
 
 #: Locks the row of a user, which is made if there is none.
 _LOCK = """
@@ -101,13 +101,13 @@ class PostgresBudgetStore:
 
     async def send(self, user: str, identity: str) -> bool:
         """Record, durably, that a request is sent; false if its reservation is over."""
-        async with self._database.transaction(user) as connection:
-            changed = await connection.execute(
-                "update vibe.reservations set sent = true "
-                "where owner = %s and identity = %s and until >= clock_timestamp()",
-                (user, identity),
-            )
-        return changed.rowcount > 0
+        changed = await self._database.execute(
+            user,
+            "update vibe.reservations set sent = true "
+            "where owner = %s and identity = %s and until >= clock_timestamp()",
+            (user, identity),
+        )
+        return changed > 0
 
     async def settle(self, user: str, identity: str, used: Amount | None) -> None:
         """End a reservation, and charge what was used."""
@@ -118,20 +118,18 @@ class PostgresBudgetStore:
             "tokens": None if used is None else used.tokens,
             "money": None if used is None else used.money,
         }
-        async with self._database.transaction(user) as connection:
-            await connection.execute(_LOCK, (user,))
-            await connection.execute(_SETTLE, values)
+        await self._database.run(
+            [Statement(user, _LOCK, (user,)), Statement(user, _SETTLE, values)]
+        )
 
     async def renew(self, user: str, identities: Collection[str], seconds: float) -> None:
         """Keep reservations for so many seconds more."""
-        async with self._database.transaction(user) as connection:
-            await connection.execute(_LOCK, (user,))
-            await connection.execute(
-                "update vibe.reservations "
-                "set until = clock_timestamp() + make_interval(secs => %s) "
-                "where owner = %s and identity = any(%s) and until >= clock_timestamp()",
-                (seconds, user, [*identities]),
-            )
+        renew = (
+            "update vibe.reservations set until = clock_timestamp() + make_interval(secs => %s) "
+        )
+        renew += "where owner = %s and identity = any(%s) and until >= clock_timestamp()"
+        values = (seconds, user, [*identities])
+        await self._database.run([Statement(user, _LOCK, (user,)), Statement(user, renew, values)])
 
     async def read(self, accounts: Sequence[Account]) -> Sequence[Balance]:
         """What was spent and is reserved now."""
@@ -145,9 +143,8 @@ class PostgresBudgetStore:
 
     async def survey_users(self) -> Sequence[str]:
         """The users who have spent anything."""
-        async with self._database.transaction("") as connection:
-            cursor = await connection.execute("select owner from vibe.survey_spenders()")
-            return [owner for (owner,) in await cursor.fetchall()]
+        rows = await self._database.fetch("", "select owner from vibe.survey_spenders()")
+        return [owner for (owner,) in rows]
 
     async def close(self) -> None:
         """Nothing is open; the backend closes the database."""

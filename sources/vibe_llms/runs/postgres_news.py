@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from vibe_llms.exceptions import StorageError
 from vibe_llms.runs.news import News
-from vibe_llms.storage.postgres.database import Database, database_errors
+from vibe_llms.storage.postgres.database import Database, Statement, database_errors
 
 _EVENTS, _ORDERS = "vibe_run_events", "vibe_run_orders"
 #: So often at most a process sends messages. PostgreSQL commits them one after the other.
@@ -68,10 +68,9 @@ class PostgresNews:
 
     async def _send(self) -> None:
         while messages := [*self._take()]:
+            notify = "select pg_notify(%s, %s)"
             with suppress(StorageError):
-                async with self._database.transaction("") as connection:
-                    for message in messages:
-                        await connection.execute("select pg_notify(%s, %s)", message)
+                await self._database.run([Statement("", notify, one) for one in messages])
             await asyncio.sleep(_SEND_SECONDS)
 
     def _take(self) -> Iterator[tuple[str, str]]:

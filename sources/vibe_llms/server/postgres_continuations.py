@@ -18,25 +18,24 @@ class PostgresContinuations:
 
     async def find(self, chain: bytes) -> Place | None:
         """Where a history is stored, if its last reply is one of ours."""
-        async with self._database.transaction(self._user) as connection:
-            cursor = await connection.execute(
-                "select conversation, canister, system from vibe.continuations "
-                "where owner = %s and chain = %s",
-                (self._user, chain),
-            )
-            row = await cursor.fetchone()
-        return None if row is None else Place(*row)
+        rows = await self._database.fetch(
+            self._user,
+            "select conversation, canister, system from vibe.continuations "
+            "where owner = %s and chain = %s",
+            (self._user, chain),
+        )
+        return Place(*rows[0]) if rows else None
 
     async def put(self, chain: bytes, place: Place) -> None:
         """Remember where a history ends; the newest place of equal histories counts."""
-        async with self._database.transaction(self._user) as connection:
-            await connection.execute(
-                "insert into vibe.continuations (owner, chain, conversation, canister, system) "
-                "values (%s, %s, %s, %s, %s) on conflict (owner, chain) do update set "
-                "conversation = excluded.conversation, canister = excluded.canister, "
-                "system = excluded.system",
-                (self._user, chain, place.conversation, place.canister, place.system),
-            )
+        await self._database.execute(
+            self._user,
+            "insert into vibe.continuations (owner, chain, conversation, canister, system) "
+            "values (%s, %s, %s, %s, %s) on conflict (owner, chain) do update set "
+            "conversation = excluded.conversation, canister = excluded.canister, "
+            "system = excluded.system",
+            (self._user, chain, place.conversation, place.canister, place.system),
+        )
 
     async def close(self) -> None:
         """Nothing is open; the backend closes the database."""

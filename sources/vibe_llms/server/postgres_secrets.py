@@ -18,13 +18,9 @@ class PostgresSecretStore:
     async def access(self) -> bytes:
         """The secret."""
         if not self._secret:
-            async with self._database.transaction("") as connection:
-                cursor = await connection.execute(
-                    "select vibe.access_secret('state', %s)", (produce_secret(),)
-                )
-                row = await cursor.fetchone()
-            assert row is not None
-            self._secret = row[0]
+            ((self._secret,),) = await self._database.fetch(
+                "", "select vibe.access_secret('state', %s)", (produce_secret(),)
+            )
         return self._secret
 
 

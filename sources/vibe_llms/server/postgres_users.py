@@ -26,19 +26,14 @@ class PostgresUserStore:
 
     async def survey(self) -> Mapping[str, User]:
         """The users by their names."""
-        async with self._database.transaction("") as connection:
-            cursor = await connection.execute("select * from vibe.survey_keys()")
-            return {
-                name: User(digest, created) for name, digest, created in await cursor.fetchall()
-            }
+        rows = await self._database.fetch("", "select * from vibe.survey_keys()")
+        return {name: User(digest, created) for name, digest, created in rows}
 
     async def find(self, key: str) -> str | None:
         """The name of the user who has a key."""
-        async with self._database.transaction("") as connection:
-            # What is looked for is a hash, so the time that it takes says nothing about keys.
-            cursor = await connection.execute("select vibe.find_user(%s)", (hash_key(key),))
-            row = await cursor.fetchone()
-        return None if row is None else row[0]
+        # What is looked for is a hash, so the time that it takes says nothing about keys.
+        rows = await self._database.fetch("", "select vibe.find_user(%s)", (hash_key(key),))
+        return rows[0][0] if rows else None
 
     async def require(self, name: str) -> None:
         """`RequestError` if there is no such user."""
@@ -59,43 +54,39 @@ class PostgresUserStore:
     async def rotate(self, name: str) -> str:
         """A new key for a user; the old one is not valid any more."""
         key = produce_key()
-        async with self._database.transaction(name) as connection:
-            changed = await connection.execute(
-                "update vibe.users set key_hash = %s where owner = %s", (hash_key(key), name)
-            )
-        if not changed.rowcount:
+        change = "update vibe.users set key_hash = %s where owner = %s"
+        if not await self._database.execute(name, change, (hash_key(key), name)):
             raise refuse_unknown(name)
         return key
 
     async def remove(self, name: str) -> None:
         """Delete a user; the conversations stay."""
-        async with self._database.transaction(name) as connection:
-            changed = await connection.execute("delete from vibe.users where owner = %s", (name,))
-        if not changed.rowcount:
+        removal = "delete from vibe.users where owner = %s"
+        if not await self._database.execute(name, removal, (name,)):
             raise refuse_unknown(name)
 
     async def keep(self, name: str, user: User) -> bool:
         """Give a user the key of another store; see `UserStore`."""
         check_name(name)
-        async with self._database.transaction(name) as connection:
-            changed = await connection.execute(
-                "insert into vibe.users as known (owner, key_hash, created) values (%s, %s, %s) "
-                "on conflict (owner) do update "
-                "set key_hash = excluded.key_hash, created = excluded.created "
-                "where (known.key_hash, known.created) <> (excluded.key_hash, excluded.created)",
-                (name, user.key_hash, user.created),
-            )
-        return changed.rowcount == 1
+        changed = await self._database.execute(
+            name,
+            "insert into vibe.users as known (owner, key_hash, created) values (%s, %s, %s) "
+            "on conflict (owner) do update "
+            "set key_hash = excluded.key_hash, created = excluded.created "
+            "where (known.key_hash, known.created) <> (excluded.key_hash, excluded.created)",
+            (name, user.key_hash, user.created),
+        )
+        return changed == 1
 
     async def _add(self, name: str) -> str:
         key = produce_key()
-        async with self._database.transaction(name) as connection:
-            made = await connection.execute(
-                "insert into vibe.users (owner, key_hash) values (%s, %s) "
-                "on conflict (owner) do nothing",
-                (name, hash_key(key)),
-            )
-        return key if made.rowcount else ""
+        made = await self._database.execute(
+            name,
+            "insert into vibe.users (owner, key_hash) values (%s, %s) "
+            "on conflict (owner) do nothing",
+            (name, hash_key(key)),
+        )
+        return key if made else ""
 
 
 def produce_store(backend: Backend) -> PostgresUserStore:

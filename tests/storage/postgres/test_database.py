@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import AsyncIterator, Iterator
 
@@ -11,7 +12,7 @@ import pytest
 from tests.fakes.postgres import TestDatabase, access_cluster, temporary_database
 from vibe_llms.exceptions import FormatNewer, PackageMissing, StorageError, StorageUnavailable
 from vibe_llms.storage.postgres.blocking import BlockingDatabase
-from vibe_llms.storage.postgres.database import Database
+from vibe_llms.storage.postgres.database import Database, Statement
 from vibe_llms.storage.postgres.settings import PostgresSettings
 
 
@@ -59,12 +60,51 @@ async def test_an_error_rolls_back_and_the_connection_is_used_again(
     assert row == (0,)
 
 
-async def test_connections_that_broke_are_replaced(database: Database, place: TestDatabase) -> None:
-    assert await read_user(database, "ada") == "ada"
+async def test_statements_that_are_sent_together_are_one_transaction(
+    database: Database, place: TestDatabase
+) -> None:
     access_cluster().execute(
-        f"select pg_terminate_backend(pid) from pg_stat_activity where datname = '{place.name}'"
+        "create table counted (n int check (n < 3)); grant all on counted to app", place.name
     )
+    count, insert = "select count(*) from counted", "insert into counted values (%s)"
+    one, two, three = (Statement("ada", insert, (number,)) for number in (1, 2, 3))
+    with pytest.raises(StorageError, match="violates check constraint"):
+        await database.run([one, three, two])
+    assert await database.fetch("ada", count) == [(0,)]
+    me = "select vibe.current_user_name()"
+    cursors = await database.run([Statement("ada", me), one, two, Statement("bob", me)])
+    assert [await cursors[place].fetchall() for place in (0, 3)] == [[("ada",)], [("bob",)]]
+    assert await database.fetch("ada", count) == [(2,)]
+    assert await database.execute("ada", "delete from counted where n = %s", (1,)) == 1
+    with pytest.raises(StorageError, match="syntax error"):
+        await database.fetch("ada", "select from from")
+    assert await database.fetch("ada", count) == [(1,)]
+    with psycopg.connect(place.admin_dsn) as connection:
+        row = connection.execute(
+            "select count(*) from pg_stat_activity where datname = %s and usename = 'app'",
+            (place.name,),
+        ).fetchone()
+    assert row == (1,), "an error cost a connection"
+
+
+async def test_statements_that_are_cancelled_leave_no_connection_in_disorder(
+    database: Database,
+) -> None:
+    for _ in range(3):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await database.fetch("ada", "select pg_sleep(30)")
+        assert await database.fetch("bob", "select vibe.current_user_name()") == [("bob",)]
+
+
+async def test_connections_that_broke_are_replaced(database: Database, place: TestDatabase) -> None:
+    ended = "select pg_terminate_backend(pid, 5000) from pg_stat_activity "
+    ended += f"where datname = '{place.name}'"
     assert await read_user(database, "ada") == "ada"
+    access_cluster().execute(ended)
+    assert await read_user(database, "ada") == "ada"
+    access_cluster().execute(ended)
+    assert await database.fetch("ada", "select 1") == [(1,)]
 
 
 async def test_a_database_that_is_away_is_named_and_comes_back(place: TestDatabase) -> None:

@@ -49,9 +49,7 @@ class PostgresBackend:
 
     async def survey_users(self) -> Sequence[str]:
         """The users who have conversations, contents, files or memory."""
-        async with self.database.transaction("") as connection:
-            cursor = await connection.execute("select vibe.survey_users()")
-            return [user for (user,) in await cursor.fetchall()]
+        return [user for (user,) in await self.database.fetch("", "select vibe.survey_users()")]
 
     def open_archive(
         self, user: str, places: Places, *, report: Report = ignore

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from vibe_llms.exceptions import StorageUnavailable
-from vibe_llms.storage.postgres.database import BEGIN, connection_options, database_errors
+from vibe_llms.storage.postgres.database import BECOME, connection_options, database_errors
 from vibe_llms.storage.postgres.migrations import EXISTS, READ, judge_level
 from vibe_llms.storage.postgres.settings import PostgresSettings
 
@@ -85,7 +85,7 @@ class BlockingDatabase:
             connection = used or self._connect()
             begun = False
             try:
-                connection.execute(BEGIN, (user, milliseconds))
+                connection.execute(BECOME, (user, milliseconds))
                 if not self._checked:
                     judge_level(*_read_level(connection))
                     self._checked = True

@@ -197,14 +197,12 @@ class PostgresContents:
         """
         if not references:
             return {}
-        async with self.database.transaction(user) as connection:
-            cursor = connection.cursor(binary=True)
-            await cursor.execute(
-                "select hash, data from vibe.contents "
-                "where owner = %s and hash = any(%s) and present",
-                (user, [one.hash for one in references]),
-            )
-            held: dict[str, bytes | None] = dict(await cursor.fetchall())
+        rows = await self.database.fetch(
+            user,
+            "select hash, data from vibe.contents where owner = %s and hash = any(%s) and present",
+            (user, [one.hash for one in references]),
+        )
+        held: dict[str, bytes | None] = dict(rows)
         if missing := [one.hash for one in references if one.hash not in held]:
             raise _missing(missing[0])
         found = {digest: data for digest, data in held.items() if data is not None}
@@ -217,35 +215,29 @@ class PostgresContents:
 
     async def find(self, user: str, digests: Iterable[str]) -> Mapping[str, Reference]:
         """The contents that are stored, of those with these hashes; the bytes are not read."""
-        async with self.database.transaction(user) as connection:
-            cursor = await connection.execute(
-                "select hash, size from vibe.contents "
-                "where owner = %s and hash = any(%s) and present",
-                (user, [*digests]),
-            )
-            return {digest: Reference(digest, size) for digest, size in await cursor.fetchall()}
+        rows = await self.database.fetch(
+            user,
+            "select hash, size from vibe.contents where owner = %s and hash = any(%s) and present",
+            (user, [*digests]),
+        )
+        return {digest: Reference(digest, size) for digest, size in rows}
 
     async def survey(self, user: str) -> Sequence[Reference]:
         """All contents of a user."""
-        async with self.database.transaction(user) as connection:
-            cursor = await connection.execute(
-                "select hash, size from vibe.contents where owner = %s and present order by hash",
-                (user,),
-            )
-            return [Reference(digest, size) for digest, size in await cursor.fetchall()]
+        rows = await self.database.fetch(
+            user,
+            "select hash, size from vibe.contents where owner = %s and present order by hash",
+            (user,),
+        )
+        return [Reference(digest, size) for digest, size in rows]
 
     async def collect(self, user: str, *, grace_seconds: float = GRACE_SECONDS) -> Sequence[str]:
         """Delete the contents that nothing uses; returns their hashes.
 
         Those that were put within the grace period are kept, by the clock of the database.
         """
-        async with self.database.transaction(user) as connection:
-            cursor = await connection.execute(
-                "select clock_timestamp() - make_interval(secs => %s)", (grace_seconds,)
-            )
-            row = await cursor.fetchone()
-        assert row is not None
-        before: datetime = row[0]
+        moment = "select clock_timestamp() - make_interval(secs => %s)"
+        ((before,),) = await self.database.fetch(user, moment, (grace_seconds,))
         values = {"owner": user, "before": before, "after": "", "batch": _BATCH}
         collected: list[str] = []
         while candidates := await self._survey_candidates(values):
@@ -265,9 +257,8 @@ class PostgresContents:
         return {one.hash for one in references if held.get(one.hash) != one.size}
 
     async def _survey_candidates(self, values: Mapping[str, Any]) -> Sequence[str]:
-        async with self.database.transaction(values["owner"]) as connection:
-            cursor = await connection.execute(_CANDIDATES, values)
-            return [digest for (digest,) in await cursor.fetchall()]
+        rows = await self.database.fetch(values["owner"], _CANDIDATES, values)
+        return [digest for (digest,) in rows]
 
     async def _remove(self, values: Mapping[str, Any]) -> Sequence[str]:
         """Delete unused contents; returns the hashes of those that were not in use by then.
@@ -327,15 +318,13 @@ class PostgresContents:
         objects = self._require_objects()
         hashes = sorted(large)
         values = {"owner": user, "hashes": hashes}
-        async with self.database.transaction(user) as connection:
-            sizes = [large[digest].reference.size for digest in hashes]
-            cursor = await connection.execute(_ANNOUNCE, {**values, "sizes": sizes})
-            created: dict[str, datetime] = dict(await cursor.fetchall())
+        sizes = [large[digest].reference.size for digest in hashes]
+        rows = await self.database.fetch(user, _ANNOUNCE, {**values, "sizes": sizes})
+        created: dict[str, datetime] = dict(rows)
         await _gather(objects.write(user, digest, large[digest].data) for digest in hashes)
-        async with self.database.transaction(user) as connection:
-            times = [created[digest] for digest in hashes]
-            cursor = await connection.execute(_ARRIVED, {**values, "created": times})
-            return [digest for (digest,) in await cursor.fetchall()]
+        times = [created[digest] for digest in hashes]
+        rows = await self.database.fetch(user, _ARRIVED, {**values, "created": times})
+        return [digest for (digest,) in rows]
 
     def _require_objects(self) -> ObjectStore:
         if self.objects is None:

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeAlias
+
+from msgspec import Struct
 
 from vibe_llms.exceptions import PackageMissing, StorageError, StorageUnavailable, VibeLlmsError
 from vibe_llms.storage.postgres.migrations import check_level
 from vibe_llms.storage.postgres.settings import PostgresSettings
 
 if TYPE_CHECKING:
-    from psycopg import AsyncConnection
+    from psycopg import AsyncConnection, AsyncCursor
 
 #: A connection within a transaction.
 Connection: TypeAlias = "AsyncConnection[Any]"
@@ -27,13 +29,21 @@ Connection: TypeAlias = "AsyncConnection[Any]"
 Fence: TypeAlias = Callable[[Connection], Awaitable[None]]
 _FENCE: ContextVar[Fence | None] = ContextVar("fence", default=None)
 
-#: The first statement of every transaction, with the user and a time limit in milliseconds.
-BEGIN = "select set_config('vibe.user', %s, true), set_config('statement_timeout', %s, true)"
+#: Begins every transaction, with the user and a time limit in milliseconds.
+BECOME = "select set_config('vibe.user', %s, true), set_config('statement_timeout', %s, true)"
 #: Classes of SQLSTATE that pass: of connections, resources, the operator, the system, deadlocks.
 _PASSING = ("08", "53", "57", "58", "40")
 _SILENCE = logging.NullHandler()
 _READ_ONLY = "25006"
 _UNDEFINED = ("3F000", "42P01")
+
+
+class Statement(Struct, frozen=True):
+    """A statement of a user, with its values."""
+
+    user: str
+    query: str
+    values: Any = ()
 
 
 class Database:
@@ -43,6 +53,9 @@ class Database:
     is full. Nothing of such a transaction is kept, unless the connection broke while it was
     committed. The next transaction tries again, at once: a pool that connects in the background,
     such as psycopg's, does not say why it cannot, and pauses longer each time.
+
+    A transaction whose statements do not depend on each other takes one round trip: `fetch`,
+    `execute` and `run`. The others take three, and one for each statement.
     """
 
     def __init__(self, settings: PostgresSettings) -> None:
@@ -70,13 +83,40 @@ class Database:
         An error within the block rolls it back.
         """
         with database_errors():
-            async with self._admitted():
-                connection = await self._begin(user)
-                try:
-                    async with _committed(connection):
-                        yield connection
-                finally:
-                    await self._give_back(connection)
+            async with (
+                self._admitted(),
+                self._used(await self._begin(user)) as connection,
+                _committed(connection),
+            ):
+                if not self._checked:
+                    await check_level(connection)
+                    self._checked = True
+                yield connection
+
+    async def fetch(self, user: str, query: str, values: Any = ()) -> list[Any]:
+        """The rows of a statement, which is a transaction of a user."""
+        (cursor,) = await self.run([Statement(user, query, values)])
+        return await cursor.fetchall()
+
+    async def execute(self, user: str, query: str, values: Any = ()) -> int:
+        """Run a statement as a transaction of a user; returns how many rows it was about."""
+        (cursor,) = await self.run([Statement(user, query, values)])
+        return cursor.rowcount
+
+    async def run(self, statements: Sequence[Statement]) -> Sequence[AsyncCursor[Any]]:
+        """Run statements as one transaction; returns their cursors, which have all rows."""
+        await self.prepare()
+        with database_errors():
+            async with self._admitted(), self._used(await self._connect()) as connection:
+                user, cursors = None, []
+                # Without BEGIN, what is sent together is a transaction.
+                async with connection.pipeline():
+                    for one in statements:
+                        if one.user != user:
+                            await self._become(connection, user := one.user)
+                        cursor = connection.cursor(binary=True)
+                        cursors.append(await cursor.execute(one.query.encode(), one.values))
+        return cursors
 
     async def prepare(self) -> None:
         """Begin a transaction, unless one has begun before."""
@@ -108,16 +148,14 @@ class Database:
         """A connection whose transaction has begun; one that broke since it was used is dropped."""
         from psycopg import OperationalError
 
-        milliseconds = str(int(self.settings.statement_seconds * 1000))
         while True:
             used = bool(self._idle)
-            connection = self._idle.pop() if used else await self._connect()
+            connection = await self._connect()
             begun = False
             try:
-                await connection.execute(BEGIN, (user, milliseconds))
-                if not self._checked:
-                    await check_level(connection)
-                    self._checked = True
+                async with connection.pipeline():
+                    await connection.execute("begin")
+                    await self._become(connection, user)
                 begun = True
                 return connection
             except OperationalError:
@@ -128,19 +166,37 @@ class Database:
                     await connection.close()
 
     async def _connect(self) -> Connection:
+        """A connection that was used before, if the server has not ended it, or a new one."""
         from psycopg import AsyncConnection
 
+        while self._idle:
+            connection = self._idle.pop()
+            if _is_open(connection):
+                return connection
+            await connection.close()
         # Cancelled statements are ours, and nothing to warn of where no logging is set up.
         logging.getLogger("psycopg").addHandler(_SILENCE)
-        return await AsyncConnection.connect(self.settings.dsn, **connection_options(self.settings))
+        options = connection_options(self.settings)
+        return await AsyncConnection.connect(self.settings.dsn, autocommit=True, **options)
 
-    async def _give_back(self, connection: Connection) -> None:
-        from psycopg.pq import TransactionStatus
+    @asynccontextmanager
+    async def _used(self, connection: Connection) -> AsyncIterator[Connection]:
+        """Keep a connection after the block, if it is in order."""
+        from psycopg.pq import PipelineStatus, TransactionStatus
 
-        if connection.info.transaction_status == TransactionStatus.IDLE and not self._closed:
-            self._idle.append(connection)
-        else:
-            await connection.close()
+        try:
+            yield connection
+        finally:
+            state = connection.pgconn
+            ended = state.transaction_status == TransactionStatus.IDLE
+            if ended and state.pipeline_status == PipelineStatus.OFF and not self._closed:
+                self._idle.append(connection)
+            else:
+                await connection.close()
+
+    async def _become(self, connection: Connection, user: str) -> None:
+        milliseconds = str(int(self.settings.statement_seconds * 1000))
+        await connection.execute(BECOME, (user, milliseconds))
 
 
 @contextmanager
@@ -162,9 +218,17 @@ async def check_fence(connection: Connection) -> None:
         await fence(connection)
 
 
-async def become(connection: Connection, user: str) -> None:
-    """Continue a transaction, of what concerns several users, as another one of them."""
-    await connection.execute("select set_config('vibe.user', %s, true)", (user,))
+def _is_open(connection: Connection) -> bool:
+    """Whether the server has not ended a connection since it was used."""
+    from psycopg import OperationalError
+
+    try:
+        # What it says when it ends one, and the end.
+        connection.pgconn.consume_input()
+        connection.pgconn.consume_input()
+    except OperationalError:
+        return False
+    return True
 
 
 @asynccontextmanager

@@ -17,25 +17,21 @@ class PostgresWindow:
         self, row: str, tokens: int, most_requests: int | None, most_tokens: int | None
     ) -> tuple[int | None, float, bool]:
         """Count a request if it fits: its number, or how long to wait, and whether to be asked."""
-        async with self._database.transaction("") as connection:
-            cursor = await connection.execute(
-                "select entered, seconds, asked from vibe.enter_limit(%s, %s, %s, %s)",
-                (row, tokens, most_requests, most_tokens),
-            )
-            found = await cursor.fetchone()
-        assert found is not None
-        number, seconds, asked = found
+        ((number, seconds, asked),) = await self._database.fetch(
+            "",
+            "select entered, seconds, asked from vibe.enter_limit(%s, %s, %s, %s)",
+            (row, tokens, most_requests, most_tokens),
+        )
         return number, seconds, asked
 
     async def settle(self, row: str, number: int, tokens: int) -> None:
         """Replace the estimate of a request by what it used."""
-        async with self._database.transaction("") as connection:
-            await connection.execute("select vibe.settle_limit(%s, %s, %s)", (row, number, tokens))
+        settle = "select vibe.settle_limit(%s, %s, %s)"
+        await self._database.execute("", settle, (row, number, tokens))
 
     async def pause(self, row: str, seconds: float) -> None:
         """Let no server send requests for some seconds."""
-        async with self._database.transaction("") as connection:
-            await connection.execute("select vibe.pause_limit(%s, %s)", (row, seconds))
+        await self._database.execute("", "select vibe.pause_limit(%s, %s)", (row, seconds))
 
 
 def produce_store(backend: Backend) -> PostgresWindow:
