@@ -147,7 +147,7 @@ async def test_leases_do_not_wait_for_other_work(place: TestDatabase) -> None:
     database = Database(PostgresSettings(dsn=place.dsn, connections=1, connect_seconds=0.2))
     store = PostgresRunStore(database)
     lease = await begin(store, "ada")
-    await begin(store, "bob", status=RunStatus.QUEUED, epoch=0)
+    await store.create(record("bob", status=RunStatus.QUEUED, epoch=0))
     async with database.transaction("ada"):
         with pytest.raises(StorageUnavailable, match="all 1 connections"):
             await store.check(lease)

@@ -63,6 +63,9 @@ from vibe.runs run join vibe.run_recipes how on how.owner = run.owner and how.ru
 #: Whether a worker still has a run.
 _HELD = "owner = %(owner)s and identity = %(run)s and epoch = %(epoch)s and status = 'running'"
 _HOLD = f"select cancelling from vibe.runs where {_HELD} for no key update"  # noqa: S608
+_FENCE = f"""
+select vibe.require_lease(exists (select from vibe.runs where {_HELD} for share), %(refusal)s)
+"""  # noqa: S608
 _RECORD_STATE = f"""
 with held as materialized ({_HOLD})
 update vibe.run_recipes set state = %(state)s
@@ -309,13 +312,8 @@ class PostgresRunStore:
 
     def fenced(self, lease: Lease) -> AbstractContextManager[None]:
         """Within the block, a lost lease keeps messages out of conversations."""
-        held = f"select from vibe.runs where {_HELD} for share"
-
-        async def check(connection: Connection) -> None:
-            if not await _fetch(connection, held, _name(lease)):
-                raise rules.lost(lease)
-
-        return fenced(check)
+        values = {**_name(lease), "refusal": str(rules.lost(lease))}
+        return fenced(Statement(lease.user, _FENCE, values))
 
     async def record_state(self, lease: Lease, state: TurnState) -> None:
         """Record, durably, the state of the turn."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime
 from typing import Any
 
@@ -54,7 +55,7 @@ from vibe_llms.storage.lines import (
 )
 from vibe_llms.storage.postgres import statements
 from vibe_llms.storage.postgres.contents import PostgresContents, Prepared
-from vibe_llms.storage.postgres.database import Connection, Database, check_fence
+from vibe_llms.storage.postgres.database import Connection, Database, Statement, survey_fences
 from vibe_llms.storage.postgres.titles import encode_patterns
 from vibe_llms.storage.postgres.words import encode_query, encode_words, has_phrases
 from vibe_llms.storage.resolving import Named, find_conversation, rank_of, refuse_rank
@@ -78,6 +79,11 @@ class _Rows(Struct, frozen=True):
     words: list[str]
     title: str
     titled: int | None
+
+    @property
+    def digests(self) -> AbstractSet[str]:
+        """The hashes that the lines have, of contents or of something else."""
+        return {digest for text in self.hashes for digest in _DIGEST.findall(text)}
 
     def values(self) -> dict[str, Any]:
         """The values of a statement."""
@@ -107,13 +113,10 @@ class PostgresArchive:
         values = self._values(identity)
         prepared, rows = await self._prepare(canisters)
         values |= {**rows.values(), **_columns_of(encode_details(details), details)}
-        async with self.database.transaction(self.user) as connection:
-            await check_fence(connection)
-            if await _fetch(connection, statements.CREATE, values) is None:
+        if not await self._add(statements.CREATE, values, prepared, rows):
+            async with self.database.transaction(self.user) as connection:
                 if not await self._is_there(connection, values, rows, first=0):
                     raise ConversationMoved("it exists already", path=identity)
-            else:
-                await self._keep(connection, prepared, rows, identity)
         return prepared.kept
 
     async def append(
@@ -127,12 +130,9 @@ class PostgresArchive:
         values = self._values(identity)
         prepared, rows = await self._prepare(canisters)
         values |= {**rows.values(), "after": None if after is None else _clean(after)}
-        async with self.database.transaction(self.user) as connection:
-            await check_fence(connection)
-            if await _fetch(connection, statements.APPEND, values) is None:
+        if not await self._add(statements.APPEND, values, prepared, rows):
+            async with self.database.transaction(self.user) as connection:
                 await self._explain(connection, values, rows)
-            else:
-                await self._keep(connection, prepared, rows, identity)
         return prepared.kept, ()
 
     async def retract(self, identity: str, *, after: str, last: str) -> None:
@@ -155,8 +155,8 @@ class PostgresArchive:
 
     async def restore(self, identity: str, *, lenient: bool = False) -> Restored:
         """A conversation; `lenient` tolerates damage and reports the gaps."""
-        async with self.database.transaction(self.user) as connection:
-            read = await _read(connection, self._values(identity))
+        values = self._values(identity)
+        read = _read(await self.database.fetch(self.user, statements.RESTORE, values))
         if read is None:
             raise _not_found(identity)
         metadata, _, parts = read
@@ -267,22 +267,18 @@ class PostgresArchive:
         # Written into the statement, because how many are wanted decides how they are found.
         most = "" if limit is None else f"limit {int(limit)}"
         question = f"{statements.SUMMARY} {_wanted(tag, superseded)} {statements.NEWEST} {most}"
-        async with self.database.transaction(self.user) as connection:
-            cursor = await connection.execute(
-                question.encode(), {"owner": self.user, "tag": _clean(tag)}
-            )
-            return [_summarize(*row) for row in await cursor.fetchall()]
+        values = {"owner": self.user, "tag": _clean(tag)}
+        return [_summarize(*row) for row in await self.database.fetch(self.user, question, values)]
 
     async def count(self, *, tag: str = "", superseded: bool = False) -> int:
         """How many conversations `survey` lists without a limit."""
-        async with self.database.transaction(self.user) as connection:
-            row = await _fetch(
-                connection,
-                "select count(*) from vibe.conversations c "  # noqa: S608
-                f"where owner = %(owner)s {_wanted(tag, superseded)}",
-                {"owner": self.user, "tag": _clean(tag)},
-            )
-        return int(row[0]) if row else 0
+        ((number,),) = await self.database.fetch(
+            self.user,
+            "select count(*) from vibe.conversations c "  # noqa: S608
+            f"where owner = %(owner)s {_wanted(tag, superseded)}",
+            {"owner": self.user, "tag": _clean(tag)},
+        )
+        return int(number)
 
     async def search(
         self, text: str, *, limit: int = 20, superseded: bool = False
@@ -303,8 +299,7 @@ class PostgresArchive:
                 "most": limit,
                 "skipped": skipped,
             }
-            async with self.database.transaction(self.user) as connection:
-                rows = await (await connection.execute(statements.SEARCH, values)).fetchall()
+            rows = await self.database.fetch(self.user, statements.SEARCH, values)
             found = [(*row, canister) for row in rows if (canister := _decode(row[3])) is not None]
             read = _reader_of(await self._read_texts([canister for *_, canister in found]))
             for conversation, name, title, _, canister in found:
@@ -348,11 +343,9 @@ class PostgresArchive:
 
     async def survey_files(self) -> Sequence[UploadedFile]:
         """The files that were uploaded, the newest first."""
-        async with self.database.transaction(self.user) as connection:
-            cursor = await connection.execute(
-                f"{statements.FILES} order by created desc, hash desc", {"owner": self.user}
-            )
-            return [_describe_file(*row) for row in await cursor.fetchall()]
+        question = f"{statements.FILES} order by created desc, hash desc"
+        rows = await self.database.fetch(self.user, question, {"owner": self.user})
+        return [_describe_file(*row) for row in rows]
 
     async def access_file(self, identity: str) -> UploadedFile:
         """An uploaded file, by the hash of its bytes; `ContentMissing` if there is none."""
@@ -373,14 +366,14 @@ class PostgresArchive:
 
     async def survey_identities(self) -> Sequence[str]:
         """The identities of all conversations, superseded and unreadable ones too."""
-        async with self.database.transaction(self.user) as connection:
-            cursor = await connection.execute(statements.IDENTITIES, {"owner": self.user})
-            return [identity for (identity,) in await cursor.fetchall()]
+        values = {"owner": self.user}
+        rows = await self.database.fetch(self.user, statements.IDENTITIES, values)
+        return [identity for (identity,) in rows]
 
     async def export_conversation(self, identity: str) -> StoredConversation:
         """A conversation as it is stored; see `TransferableArchive`."""
-        async with self.database.transaction(self.user) as connection:
-            stored = await _export(connection, self._values(identity))
+        values = self._values(identity)
+        stored = _export(await self.database.fetch(self.user, statements.RESTORE, values))
         if stored is None:
             raise _not_found(identity)
         return stored
@@ -390,8 +383,7 @@ class PostgresArchive:
         values = self._values(identity)
         details = decode_details(parse_tree(stored.metadata, identity), identity)
         columns = {**_columns_of(stored.metadata, details), "updated": stored.updated}
-        async with self.database.transaction(self.user) as connection:
-            there = await _export(connection, values)
+        there = _export(await self.database.fetch(self.user, statements.RESTORE, values))
         begun = b"" if there is None else there.lines
         if not stored.lines.startswith(begun):
             raise ConversationMoved("the conversation was continued here", path=identity)
@@ -405,7 +397,9 @@ class PostgresArchive:
                     raise ConversationMoved("it exists already", path=identity)
             else:
                 await self._access(connection, values, "last", lock=True)
-                there = await _export(connection, values)
+                cursor = connection.cursor(binary=True)
+                await cursor.execute(statements.RESTORE.encode(), values)
+                there = _export(await cursor.fetchall())
                 if there is None or there.lines != begun:
                     raise _moved(identity)
             # Some at a time, because each statement has a time limit.
@@ -503,6 +497,22 @@ class PostgresArchive:
             rows.words.append(encode_words(self.user, text))
         return msgspec.structs.replace(rows, title=_clean(title), titled=titled)
 
+    async def _add(
+        self, statement: str, values: Mapping[str, Any], prepared: Prepared, rows: _Rows
+    ) -> bool:
+        """Add rows by a statement, and keep what they need; false if they could not be added."""
+        sent = [*survey_fences(), Statement(self.user, statement, values)]
+        if not (prepared.references or rows.digests):
+            *_, added = await self.database.run(sent)
+            return bool(await added.fetchall())
+        async with self.database.transaction(self.user) as connection:
+            for one in sent:
+                added = await connection.execute(one.query.encode(), one.values)
+            if not await added.fetchall():
+                return False
+            await self._keep(connection, prepared, rows, values["conversation"])
+        return True
+
     async def _keep(
         self, connection: Connection, prepared: Prepared, rows: _Rows, identity: str
     ) -> None:
@@ -514,7 +524,7 @@ class PostgresArchive:
             # Not before its contents were stored: what is newer may belong to another message.
             await connection.execute(statements.TOUCH, self._values(identity))
         needed = {one.hash for one in prepared.references}
-        others = {one for text in rows.hashes for one in _DIGEST.findall(text)} - needed
+        others = rows.digests - needed
         if others:
             # A newer version may need them; if they are not there, they were something else.
             values = {"owner": self.user, "holder": holder, "hashes": sorted(others)}
@@ -610,13 +620,8 @@ class PostgresArchive:
         return _describe_file(*row)
 
 
-async def _read(
-    connection: Connection, values: Mapping[str, Any]
-) -> tuple[bytes, datetime, Sequence[bytes]] | None:
+def _read(rows: Sequence[Sequence[Any]]) -> tuple[bytes, datetime, Sequence[bytes]] | None:
     """The details of a conversation, the time of its last change, and its lines in parts."""
-    cursor = connection.cursor(binary=True)
-    await cursor.execute(statements.RESTORE.encode(), values)
-    rows = await cursor.fetchall()
     if not rows:
         return None
     metadata, updated, *_ = rows[0]
@@ -624,8 +629,8 @@ async def _read(
     return metadata.encode(), updated, [part + b"\n" for _, part in parts]
 
 
-async def _export(connection: Connection, values: Mapping[str, Any]) -> StoredConversation | None:
-    read = await _read(connection, values)
+def _export(rows: Sequence[Sequence[Any]]) -> StoredConversation | None:
+    read = _read(rows)
     if read is None:
         return None
     metadata, updated, parts = read

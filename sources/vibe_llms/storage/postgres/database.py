@@ -8,14 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import Struct
 
-from vibe_llms.exceptions import PackageMissing, StorageError, StorageUnavailable, VibeLlmsError
+from vibe_llms.exceptions import (
+    LeaseLost,
+    PackageMissing,
+    StorageError,
+    StorageUnavailable,
+    VibeLlmsError,
+)
 from vibe_llms.storage.postgres.migrations import check_level
 from vibe_llms.storage.postgres.settings import PostgresSettings
 
@@ -25,16 +31,14 @@ if TYPE_CHECKING:
 #: A connection within a transaction.
 Connection: TypeAlias = "AsyncConnection[Any]"
 
-#: Raises if a transaction must not be kept.
-Fence: TypeAlias = Callable[[Connection], Awaitable[None]]
-_FENCE: ContextVar[Fence | None] = ContextVar("fence", default=None)
-
 #: Begins every transaction, with the user and a time limit in milliseconds.
 BECOME = "select set_config('vibe.user', %s, true), set_config('statement_timeout', %s, true)"
 #: Classes of SQLSTATE that pass: of connections, resources, the operator, the system, deadlocks.
 _PASSING = ("08", "53", "57", "58", "40")
 _SILENCE = logging.NullHandler()
 _READ_ONLY = "25006"
+#: Of `vibe.require_lease`.
+_LOST = "VL001"
 _UNDEFINED = ("3F000", "42P01")
 
 
@@ -44,6 +48,10 @@ class Statement(Struct, frozen=True):
     user: str
     query: str
     values: Any = ()
+
+
+#: What is sent before additions to conversations.
+_FENCES: ContextVar[tuple[Statement, ...]] = ContextVar("fences", default=())
 
 
 class Database:
@@ -200,22 +208,21 @@ class Database:
 
 
 @contextmanager
-def fenced(fence: Fence) -> Iterator[None]:
-    """Additions to conversations in this context are kept only if that does not raise.
+def fenced(fence: Statement) -> Iterator[None]:
+    """Additions to conversations in this context are kept only if a statement does not fail.
 
-    It is awaited in their transactions, so that what it reads and locks stays true until they end.
+    It is part of their transactions, so that what it reads and locks stays true until they end.
     """
-    token = _FENCE.set(fence)
+    token = _FENCES.set((fence,))
     try:
         yield
     finally:
-        _FENCE.reset(token)
+        _FENCES.reset(token)
 
 
-async def check_fence(connection: Connection) -> None:
-    """Raise what the fence of this context raises, if there is one."""
-    if (fence := _FENCE.get()) is not None:
-        await fence(connection)
+def survey_fences() -> Sequence[Statement]:
+    """What an addition to a conversation has to send first, in the same transaction."""
+    return _FENCES.get()
 
 
 def _is_open(connection: Connection) -> bool:
@@ -280,6 +287,8 @@ def database_errors() -> Iterator[None]:
         raise
     except Error as error:
         state = error.sqlstate or ""
+        if state == _LOST:
+            raise LeaseLost(error.diag.message_primary or "") from error
         text = next(iter(str(error).strip().splitlines()), type(error).__name__)
         if state in _UNDEFINED:
             text = f"{text}; the database is not migrated: vibe-llms archive migrate"
