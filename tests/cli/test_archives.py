@@ -8,7 +8,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.cli.command import invoke
+from tests.cli.command import Outcome, invoke
 from tests.fakes.postgres import TestDatabase, access_cluster, temporary_database
 from vibe_llms.storage.postgres.migrations import survey_migrations
 
@@ -104,6 +104,59 @@ def test_migrate_says_what_is_wrong_and_changes_nothing(
     with psycopg.connect(bare.admin_dsn) as connection:
         found = connection.execute("select to_regnamespace('vibe')").fetchone()
     assert found == (None,)
+
+
+@pytest.mark.parametrize("given", ["", "not-it"])
+def test_a_wrong_password_is_one_error_that_does_not_show_it(
+    given: str, place: TestDatabase, home: Path
+) -> None:
+    cluster = access_cluster()
+    complaint = "password authentication failed for user" if given else "no password supplied"
+    with cluster.guarded_role("secret") as role:
+        dsn = cluster.address(place.name, role, given)
+        configure(home, place.table.replace(place.dsn, dsn))
+        for command in (
+            ["list"],
+            ["-m", "scripted/demo", "hello"],
+            ["show", "-1"],
+            ["memory", "list"],
+        ):
+            outcome = invoke(*command)
+            assert (outcome.status, outcome.output) == (1, "")
+            (line,) = outcome.errors.splitlines()
+            assert complaint in line
+            assert "not-it" not in line
+        (found,) = invoke("doctor", "--json").json
+        assert complaint in found["text"]
+        assert "not-it" not in str(found)
+        configure(home, place.table.replace(place.dsn, cluster.address(place.name, role, "secret")))
+        assert invoke("hello there").status == 0
+        (listed,) = invoke("list", "--json").json
+        assert listed["messages"] == 2
+        assert invoke("doctor").status == 0
+
+
+def test_migrate_with_a_wrong_password_changes_nothing(bare: TestDatabase, home: Path) -> None:
+    cluster = access_cluster()
+    with cluster.guarded_role("secret", "superuser") as role:
+
+        def migrate(password: str) -> Outcome:
+            admin = cluster.address(bare.name, role, password)
+            configure(home, bare.table.replace(bare.admin_dsn, admin))
+            return invoke("archive", "migrate")
+
+        refused = migrate("not-it")
+        assert refused.status == 1
+        (line,) = refused.errors.splitlines()
+        assert f'password authentication failed for user "{role}"' in line
+        assert "not-it" not in line
+        with psycopg.connect(bare.admin_dsn) as connection:
+            found = connection.execute("select to_regnamespace('vibe')").fetchone()
+        assert found == (None,)
+        assert migrate("secret").status == 0
+        assert invoke("list").status == 0
+        # What it owns would keep it.
+        cluster.drop(bare.name)
 
 
 def test_a_newer_database_is_left_as_it_is(place: TestDatabase) -> None:

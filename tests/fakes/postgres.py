@@ -26,6 +26,7 @@ from vibe_llms.storage.postgres.migrations import migrate
 
 #: The role that programs connect with: no superuser, and not the owner of a table.
 ROLE = "app"
+_GUARDED = "guarded"
 _TEMPLATE = "migrated"
 _NUMBERS = itertools.count(1)
 
@@ -63,8 +64,12 @@ class Cluster:
             f"alter system set fsync = {'on' if durable else 'off'}",
             "alter system set max_connections = 300",
             f"create role {ROLE} login",
+            f"create role {_GUARDED} nologin",
         ):
             self.execute(statement)
+        # All others are trusted.
+        rules = folder / "pg_hba.conf"
+        rules.write_text(f"local all +{_GUARDED} scram-sha-256\n{rules.read_text()}")
         self.execute("select pg_reload_conf()")
         self.create(_TEMPLATE)
 
@@ -80,9 +85,21 @@ class Cluster:
         with closing(psycopg.connect(self.address(database), autocommit=True)) as connection:
             connection.execute(statement.encode())
 
-    def address(self, database: str, role: str = "postgres") -> str:
+    def address(self, database: str, role: str = "postgres", password: str = "") -> str:
         """The connection string of a database."""
-        return f"postgresql://{role}@/{database}?host={quote(str(self.socket), safe='')}"
+        login = f"{role}:{password}" if password else role
+        return f"postgresql://{login}@/{database}?host={quote(str(self.socket), safe='')}"
+
+    @contextmanager
+    def guarded_role(self, password: str, rights: str = "in role vibe_llms") -> Iterator[str]:
+        """A role that has to give its password; it owns nothing when the block ends."""
+        role = f"guarded_{next(_NUMBERS)}"
+        self.execute(f"create role {role} login {rights} password '{password}'")
+        self.execute(f"grant {_GUARDED} to {role}")
+        try:
+            yield role
+        finally:
+            self.execute(f"drop role {role}")
 
     def create(self, name: str, *, bare: bool = False) -> TestDatabase:
         """A database; migrated, unless it is to be bare."""
