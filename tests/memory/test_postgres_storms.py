@@ -146,3 +146,16 @@ async def test_what_was_acknowledged_holds_whoever_is_killed(
             assert len(set(facts)) == len(facts)
         assert told.texts
         assert told.removed
+
+
+@pytest.mark.storm
+def test_a_large_index_that_was_stored_is_read_again(rounds: Callable[[int, int], int]) -> None:
+    megabytes = rounds(1, 600)
+    with temporary_database() as place, ExitStack() as stack:
+        database = BlockingDatabase(PostgresSettings(dsn=place.dsn, statement_seconds=250))
+        stack.callback(database.close)
+        memory = PostgresMemory(database, "ada", lock_seconds=60)
+        with memory.changing(ADA):
+            memory.access_snapshots(ADA).write("model", {"vectors": bytes(megabytes * 10**6)})
+        ((embedder, parts),) = memory.access_snapshots(ADA).read(["vectors"])
+        assert (embedder, len(parts["vectors"])) == ("model", megabytes * 10**6)

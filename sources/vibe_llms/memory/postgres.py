@@ -418,7 +418,9 @@ class RowSnapshots:
     def read(self, wanted: Collection[str]) -> Iterator[tuple[str, Mapping[str, bytes]]]:
         """The one that is stored, if this version can read it."""
         with self._database.transaction(self._user) as connection:
-            rows = connection.execute(
+            # As text, a value has twice as many bytes, and the server sends less than a gigabyte.
+            cursor = connection.cursor(binary=True)
+            rows = cursor.execute(
                 "select embedder, parts from vibe.memory_snapshots "
                 "where owner = %s and scope = %s and format = %s",
                 (*self._key, FORMAT),
