@@ -10,6 +10,7 @@ import asyncio
 import base64
 import binascii
 import inspect
+import math
 import os
 import shutil
 import sys
@@ -77,7 +78,8 @@ class Kernel:
         self._reason = ""
         self._busy = False
         self._stopping: asyncio.Task[None] | None = None
-        self._began = 0.0
+        # Until the first call, what it has computed counts for none.
+        self._began = math.inf
         self._lock = asyncio.Lock()
         self.gaps: Sequence[str] = ()
 
