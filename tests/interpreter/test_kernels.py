@@ -218,6 +218,27 @@ async def test_messages_that_say_little_are_limited_too() -> None:
             assert not kernel.lost
 
 
+async def test_a_flood_that_pushes_out_the_message_that_it_has_ended_costs_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with run() as kernel:
+        client: Any = kernel._client
+        receive = client.get_iopub_msg
+        lost: list[dict[str, Any]] = []
+
+        async def receive_without_the_first_end(**options: Any) -> dict[str, Any]:
+            message: dict[str, Any] = await receive(**options)
+            if not lost and message["content"].get("execution_state") == "idle":
+                lost.append(message)
+                return await receive_without_the_first_end(**options)
+            return message
+
+        monkeypatch.setattr(client, "get_iopub_msg", receive_without_the_first_end)
+        assert not (await kernel.execute("state = 41")).failed
+        assert lost
+        assert reported(await kernel.execute("state + 1")) == "42"
+
+
 async def test_a_long_error_is_cut_and_nothing_is_lost() -> None:
     async with run(**PATIENT) as kernel:
         answer = await kernel.execute("raise ValueError('y' * 50_000_000)")
