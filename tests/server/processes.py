@@ -290,10 +290,12 @@ class RunFollower:
     def __init__(self, client: Client, run: str) -> None:
         self.client, self.run = client, run
         self.seen: list[tuple[int, dict[str, Any]]] = []
-        #: When each event came.
+        #: When each event came, and over which connection.
         self.times: list[float] = []
+        self.visits: list[int] = []
 
     async def follow(self) -> None:
+        visit = 0
         while not (self.seen and self.seen[-1][1]["event"] == "ended"):
             after = self.seen[-1][0] if self.seen else 0
             left = self.client.chance.randrange(1, 30)
@@ -303,10 +305,12 @@ class RunFollower:
             async for name, event in events:
                 self.seen.append((int(name), event))
                 self.times.append(time.monotonic())
+                self.visits.append(visit)
                 left -= 1
                 if not left:
                     break
             await events.aclose()  # type: ignore[attr-defined]
+            visit += 1
             self.client.reconnects += 1
             await asyncio.sleep(0.02)
 

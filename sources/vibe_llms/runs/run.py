@@ -31,6 +31,8 @@ from vibe_llms.runs.worker import RunWorker
 #: How often a follower in another process looks for events, and how often if it hears of them.
 _LOOK_SECONDS = 0.2
 _HEARD_SECONDS = 2.0
+#: So many events are read at once.
+_BATCH = 1000
 
 
 class Run(Generic[T]):
@@ -88,22 +90,27 @@ class Run(Generic[T]):
                     after = cursor
                     if isinstance(event, RunEnded):
                         return
-                if events:
-                    continue
                 if recorder is not None:
-                    # There is nothing in between.
-                    after = max(after, recorded)
-                    await recorder.wait(after)
-                else:
-                    if (await self.access()).status.ended and not await self._read(after):
-                        for cursor, event in await self._find_end(after):
-                            yield cursor, event
-                        return
+                    if not events:
+                        # There is nothing in between.
+                        after = max(after, recorded)
+                        await recorder.wait(after)
+                    continue
+                if not events and await self._has_ended(after):
+                    for cursor, event in await self._find_end(after):
+                        yield cursor, event
+                    return
+                if len(events) < _BATCH:
                     await wait_for(news, _HEARD_SECONDS if self._store.hears else _LOOK_SECONDS)
 
     async def _read(self, after: int) -> Sequence[tuple[int, RunEvent]]:
-        found = await self._store.read_events(self._record.user, self.identity, after=after)
+        user = self._record.user
+        found = await self._store.read_events(user, self.identity, after=after, limit=_BATCH)
         return [*cut([(cursor, decode_event(data)) for cursor, data in found], after)]
+
+    async def _has_ended(self, after: int) -> bool:
+        """Whether it has ended, and nothing was recorded after a cursor."""
+        return (await self.access()).status.ended and not await self._read(after)
 
     async def _find_end(self, after: int) -> Sequence[tuple[int, RunEvent]]:
         """The event in place of those that were deleted, unless a follower has seen the end."""
