@@ -345,12 +345,11 @@ class Storm:
         for place, (_, event) in enumerate(follower.seen):
             earlier = follower.seen[place - 1][1]["event"] if place else "approval-requested"
             if event["event"] == "continued" and earlier != "approval-requested":
-                before, after = follower.visits[place - 1 : place + 1]
-                if before != after:
-                    # While it came back, time passed in which it saw nothing.
-                    continue
+                visits = follower.visits[place - 1 : place + 1]
                 begun, ended = follower.times[place - 1 : place + 1]
-                if not any(start < ended and end > begun for start, end in self._down):
+                # Much less than a lease is the time of one that was not there when it happened.
+                watched = visits[0] == visits[1] and ended - begun > LEASE / 2
+                if watched and not any(start < ended and end > begun for start, end in self._down):
                     found.append(ended - begun)
         return found
 
