@@ -16,7 +16,8 @@ class PostgresSettings(Struct, frozen=True, rename="kebab", forbid_unknown_field
     `dsn` is a connection string of libpq; what it leaves out, such as a password, libpq takes from
     its environment variables and files. `admin_dsn` is that of the owner of the tables, which only
     `vibe-llms archive migrate` uses. With a `pooler` in transaction mode, nothing is prepared, and
-    `listen_dsn` leads around it; without that, news is read and not listened for.
+    `listen_dsn` leads around it; without that, news is read and not listened for. A process has up
+    to `connections` for requests, as many for memory, and two more for runs.
     """
 
     dsn: Annotated[str, Meta(min_length=1)]
