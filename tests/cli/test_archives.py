@@ -125,6 +125,7 @@ def test_a_wrong_password_is_one_error_that_does_not_show_it(
             assert (outcome.status, outcome.output) == (1, "")
             (line,) = outcome.errors.splitlines()
             assert complaint in line
+            assert "check the user and the password" in line
             assert "not-it" not in line
         (found,) = invoke("doctor", "--json").json
         assert complaint in found["text"]

@@ -40,6 +40,8 @@ _READ_ONLY = "25006"
 #: Of `vibe.require_lease`.
 _LOST = "VL001"
 _UNDEFINED = ("3F000", "42P01")
+#: An error of connecting has no SQLSTATE in psycopg.
+_REFUSED = ("password authentication failed", "no password supplied")
 
 
 class Statement(Struct, frozen=True):
@@ -292,6 +294,8 @@ def database_errors() -> Iterator[None]:
         text = next(iter(str(error).strip().splitlines()), type(error).__name__)
         if state in _UNDEFINED:
             text = f"{text}; the database is not migrated: vibe-llms archive migrate"
+        if any(one in text for one in _REFUSED):
+            text = f"{text}; check the user and the password that [archive] connects with"
         passing = state[:2] in _PASSING or state == _READ_ONLY
         if passing or (not state and isinstance(error, OperationalError)):
             raise StorageUnavailable(f"the database cannot be used now: {text}") from error
