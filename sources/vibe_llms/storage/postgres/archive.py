@@ -501,14 +501,14 @@ class PostgresArchive:
         self, statement: str, values: Mapping[str, Any], prepared: Prepared, rows: _Rows
     ) -> bool:
         """Add rows by a statement, and keep what they need; false if they could not be added."""
-        sent = [*survey_fences(), Statement(self.user, statement, values)]
         if not (prepared.references or rows.digests):
-            *_, added = await self.database.run(sent)
+            addition = Statement(self.user, statement, values)
+            *_, added = await self.database.run([*survey_fences(), addition])
             return bool(await added.fetchall())
         async with self.database.transaction(self.user) as connection:
-            for one in sent:
-                added = await connection.execute(one.query.encode(), one.values)
-            if not await added.fetchall():
+            for fence in survey_fences():
+                await connection.execute(fence.query.encode(), fence.values)
+            if await _fetch(connection, statement, values) is None:
                 return False
             await self._keep(connection, prepared, rows, values["conversation"])
         return True
