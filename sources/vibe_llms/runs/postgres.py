@@ -50,9 +50,6 @@ _ENDING = msgspec.json.Decoder(tuple[str, str, str])
 #: How often events of runs that ended long ago are looked for, and of how many runs.
 _PURGE_SECONDS = 60.0
 _PURGED = 100
-#: Runs of one user are counted and created one after the other: the first key of an advisory lock,
-#: "runs" in ASCII.
-_ROOM_LOCK = 0x72756E73
 
 _RECORDS = """
 select run.owner, run.identity, run.conversation, run.status, run.epoch, run.cancelling,
@@ -70,6 +67,15 @@ _RECORD_STATE = f"""
 with held as materialized ({_HOLD})
 update vibe.run_recipes set state = %(state)s
 from held where owner = %(owner)s and run = %(run)s
+"""  # noqa: S608
+_RECORD_ENDING = f"""
+with held as materialized ({_HOLD})
+update vibe.run_recipes set ending = %(ending)s
+from held where owner = %(owner)s and run = %(run)s
+"""  # noqa: S608
+_GIVE_BACK = f"""
+update vibe.runs set status = %(status)s, until = clock_timestamp(), updated = clock_timestamp()
+where {_HELD}
 """  # noqa: S608
 #: Gives the epoch in which the call began before, or 0.
 _BEGIN_CALL = f"""
@@ -108,29 +114,37 @@ added as (
 )
 select count(*) from held
 """  # noqa: S608
-_CREATE = """
+#: Runs of one user are created one after the other: the first key of an advisory lock is "runs" in
+#: ASCII.
+_LOCK_RUNS = f"select pg_advisory_xact_lock({0x72756E73}, hashtext(%(owner)s))"
+_COUNT_RUNS = """
+select count(*) from vibe.runs where owner = %(owner)s and status in ('queued', 'running')
+"""
+#: A day is how long the key of a request is known.
+_REQUEST = """
+select digest, run from vibe.run_requests
+where owner = %(owner)s and key = %(key)s and created > clock_timestamp() - interval '1 day'
+"""
+_CREATE = f"""
 with made as (
     insert into vibe.runs (owner, identity, conversation, status, epoch, until, invokers)
-    values (%(owner)s, %(run)s, %(conversation)s, %(status)s, %(epoch)s,
-        clock_timestamp() + make_interval(secs => %(seconds)s), %(invokers)s::text[])
+    select %(owner)s, %(run)s, %(conversation)s, %(status)s, %(epoch)s,
+        clock_timestamp() + make_interval(secs => %(seconds)s), %(invokers)s::text[]
+    where (%(most)s::integer is null or %(most)s > ({_COUNT_RUNS}))
+        and (%(key)s::bytea is null or not exists ({_REQUEST}))
     on conflict (owner, conversation) where status in ('queued', 'running', 'waiting') do nothing
     returning owner
 )
 insert into vibe.run_recipes (owner, run, recipe, prompt, opening, details, state, origin)
 select owner, %(run)s, %(recipe)s, %(prompt)s, %(opening)s, %(details)s, %(state)s, %(origin)s
 from made
-"""
-#: A day is how long the key of a request is known.
-_REQUEST = """
-select digest, run from vibe.run_requests
-where owner = %s and key = %s and created > clock_timestamp() - interval '1 day'
-"""
+"""  # noqa: S608
 _KEEP_REQUEST = """
 insert into vibe.run_requests (owner, key, digest, run)
-values (%(owner)s, %(key)s, %(digest)s, %(run)s)
+select owner, %(key)s, %(digest)s, identity
+from vibe.runs where owner = %(owner)s and identity = %(run)s
 on conflict (owner, key) do update
 set digest = excluded.digest, run = excluded.run, created = excluded.created
-where run_requests.created <= clock_timestamp() - interval '1 day'
 """
 _REMOVE = """
 with gone as materialized (
@@ -212,23 +226,31 @@ class PostgresRunStore:
             "details": None if record.details is None else msgspec.json.encode(record.details),
             "state": msgspec.json.encode(record.state),
             "origin": record.origin,
+            "most": most,
+            "key": None,
         }
         await self._purge()
-        async with self._database.transaction(user) as connection:
+        if request is not None:
+            values |= {"key": _encode(request.key), "digest": request.digest}
+        # A statement sees what was committed before it, so what decides follows the lock.
+        queries = [_LOCK_RUNS, _COUNT_RUNS, _CREATE, *([_KEEP_REQUEST] if request else [])]
+        _, counted, made, *_ = await self._database.run(
+            [Statement(user, query, values) for query in queries]
+        )
+        if not made.rowcount:
             if request is not None:
-                place = {"key": _encode(request.key), "digest": request.digest}
-                if not (await connection.execute(_KEEP_REQUEST, {**values, **place})).rowcount:
-                    await _find_request(connection, user, request)
+                await self.find_request(user, request)
             if most is not None:
-                await _require_room(connection, user, most)
-            if not (await connection.execute(_CREATE, values)).rowcount:
-                raise await _find_busy(connection, user, record.conversation)
+                rules.require_room((await counted.fetchall())[0][0], most)
+            raise await self._find_busy(user, record.conversation)
         self._news.tell_orders(record.identity)
 
     async def find_request(self, user: str, request: RequestKey) -> None:
         """Raise if the key of a request is known; see `RunStore.find_request`."""
-        async with self._database.transaction(user) as connection:
-            await _find_request(connection, user, request)
+        for digest, run in await self._database.fetch(
+            user, _REQUEST, {"owner": user, "key": _encode(request.key)}
+        ):
+            rules.refuse_request(request, digest, run)
 
     async def access(self, user: str, run: str) -> RunRecord:
         """A run, by its identity or a prefix of it that only one has."""
@@ -402,8 +424,9 @@ class PostgresRunStore:
 
     async def release(self, lease: Lease) -> None:
         """Give a run back, so that any worker continues it at once."""
-        async with self._database.transaction(lease.user) as connection:
-            await _give_back(connection, lease, RunStatus.QUEUED)
+        values = {**_name(lease), "status": RunStatus.QUEUED}
+        if not await self._database.execute(lease.user, _GIVE_BACK, values):
+            raise rules.lost(lease)
         self._news.tell_orders(lease.run)
 
     async def finish(
@@ -417,14 +440,17 @@ class PostgresRunStore:
         kind: str = "",
     ) -> None:
         """End a run; its last events are recorded at the same time."""
-        async with self._database.transaction(lease.user) as connection:
-            await _append(connection, lease, events)
-            await _give_back(connection, lease, status)
-            if reason or error or kind:
-                await connection.execute(
-                    "update vibe.run_recipes set ending = %s where owner = %s and run = %s",
-                    (msgspec.json.encode((reason, error, kind)), lease.user, lease.run),
-                )
+        values = {
+            **_write_events(lease, events),
+            "ending": msgspec.json.encode((reason, error, kind)),
+            "status": status,
+        }
+        queries = [_APPEND, *([_RECORD_ENDING] if reason or error or kind else []), _GIVE_BACK]
+        *_, given_back = await self._database.run(
+            [Statement(lease.user, query, values) for query in queries]
+        )
+        if not given_back.rowcount:
+            raise rules.lost(lease)
         self._news.tell_events(lease.run)
 
     async def cancel(self, user: str, run: str, ended: bytes) -> RunStatus:
@@ -540,6 +566,18 @@ class PostgresRunStore:
             await asyncio.wait([self._appending])
         await self._news.close()
         await self._leases.close()
+
+    async def _find_busy(self, user: str, conversation: str) -> ConversationBusy:
+        rows = await self._database.fetch(
+            user,
+            "select identity, status from vibe.runs where owner = %s and conversation = %s "
+            "and status in ('queued', 'running', 'waiting')",
+            (user, conversation),
+        )
+        if not rows:
+            return ConversationBusy("a run of this conversation has just ended; try again")
+        ((run, status),) = rows
+        return rules.busy(run, status)
 
     async def _begin_call(self, query: str, lease: Lease, invocation: str) -> int:
         values = {**_name(lease), "invocation": invocation}
@@ -678,11 +716,7 @@ def _write_events(
 
 
 async def _give_back(connection: Connection, lease: Lease, status: RunStatus) -> None:
-    changed = await connection.execute(
-        "update vibe.runs set status = %(status)s, until = clock_timestamp(), "  # noqa: S608
-        f"updated = clock_timestamp() where {_HELD}",
-        {**_name(lease), "status": status},
-    )
+    changed = await connection.execute(_GIVE_BACK.encode(), {**_name(lease), "status": status})
     if not changed.rowcount:
         raise rules.lost(lease)
 
@@ -694,36 +728,6 @@ async def _queue(connection: Connection, user: str, run: str) -> None:
         "where owner = %s and identity = %s and status = 'waiting'",
         (user, run),
     )
-
-
-async def _require_room(connection: Connection, user: str, most: int) -> None:
-    lock = "select pg_advisory_xact_lock(%s, hashtext(%s))"
-    await connection.execute(lock, (_ROOM_LOCK, user))
-    # A statement sees what was committed before it, so this one is not part of the first.
-    counted = "select count(*) from vibe.runs where owner = %s and status in ('queued', 'running')"
-    ((running,),) = await _fetch(connection, counted, (user,))
-    rules.require_room(running, most)
-
-
-async def _find_request(connection: Connection, user: str, request: RequestKey) -> None:
-    rows = await _fetch(connection, _REQUEST, (user, _encode(request.key)))
-    if not rows:
-        return
-    ((digest, run),) = rows
-    rules.refuse_request(request, digest, run)
-
-
-async def _find_busy(connection: Connection, user: str, conversation: str) -> ConversationBusy:
-    rows = await _fetch(
-        connection,
-        "select identity, status from vibe.runs where owner = %s and conversation = %s "
-        "and status in ('queued', 'running', 'waiting')",
-        (user, conversation),
-    )
-    if not rows:
-        return ConversationBusy("a run of this conversation has just ended; try again")
-    ((run, status),) = rows
-    return rules.busy(run, status)
 
 
 async def _lock(connection: Connection, user: str, run: str) -> RunRecord:
