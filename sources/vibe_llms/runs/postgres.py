@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -36,10 +36,8 @@ from vibe_llms.runs.postgres_news import PostgresNews
 from vibe_llms.storage.backends import Backend
 from vibe_llms.storage.interfaces import Details
 from vibe_llms.storage.postgres.backend import access_database
-from vibe_llms.storage.postgres.database import Connection, Database, Statement, fenced
-
-if TYPE_CHECKING:
-    from psycopg import AsyncCursor
+from vibe_llms.storage.postgres.database import Connection, Database, fenced
+from vibe_llms.storage.postgres.pipelines import Statement
 
 _RECIPE = msgspec.json.Decoder(Recipe)
 _DETAILS = msgspec.json.Decoder(Details)
@@ -237,11 +235,11 @@ class PostgresRunStore:
         _, counted, made, *_ = await self._database.run(
             [Statement(user, query, values) for query in queries]
         )
-        if not made.rowcount:
+        if not made.count:
             if request is not None:
                 await self.find_request(user, request)
             if most is not None:
-                rules.require_room((await counted.fetchall())[0][0], most)
+                rules.require_room(counted.rows[0][0], most)
             raise await self._find_busy(user, record.conversation)
         self._news.tell_orders(record.identity)
 
@@ -449,7 +447,7 @@ class PostgresRunStore:
         *_, given_back = await self._database.run(
             [Statement(lease.user, query, values) for query in queries]
         )
-        if not given_back.rowcount:
+        if not given_back.count:
             raise rules.lost(lease)
         self._news.tell_events(lease.run)
 
@@ -615,13 +613,12 @@ class PostgresRunStore:
                 job.refuse(error)
 
     async def _append_all(self, jobs: Sequence[_Append]) -> None:
-        cursors = await self._database.run(
+        answers = await self._database.run(
             [Statement(job.lease.user, _APPEND, job.values) for job in jobs]
         )
-        held = [await _is_held(cursor) for cursor in cursors]
         self._news.tell_events(*(job.lease.run for job in jobs))
-        for job, kept in zip(jobs, held, strict=True):
-            if not kept:
+        for job, answer in zip(jobs, answers, strict=True):
+            if not _is_held(answer.rows):
                 job.refuse(rules.lost(job.lease))
             elif not job.done.done():
                 job.done.set_result(None)
@@ -695,13 +692,14 @@ async def _hold(connection: Connection, lease: Lease) -> bool:
 async def _append(
     connection: Connection, lease: Lease, events: Sequence[tuple[int, bytes]]
 ) -> None:
-    if not await _is_held(await connection.execute(_APPEND, _write_events(lease, events))):
+    if not _is_held(await _fetch(connection, _APPEND, _write_events(lease, events))):
         raise rules.lost(lease)
 
 
-async def _is_held(cursor: AsyncCursor[Any]) -> bool:
-    row = await cursor.fetchone()
-    return row is not None and bool(row[0])
+def _is_held(rows: Sequence[Sequence[int]]) -> bool:
+    """Whether the worker that appended events still had the run."""
+    ((held,),) = rows
+    return bool(held)
 
 
 def _write_events(

@@ -13,7 +13,8 @@ from typing import Any
 from vibe_llms.runs.accounts import Account, Amount, Balance, Claim, Grant, decide, end_of, start_of
 from vibe_llms.storage.backends import Backend
 from vibe_llms.storage.postgres.backend import access_database
-from vibe_llms.storage.postgres.database import Connection, Database, Statement
+from vibe_llms.storage.postgres.database import Connection, Database
+from vibe_llms.storage.postgres.pipelines import Statement
 
 #: Locks the row of a user, which is made if there is none.
 _LOCK = """

@@ -12,7 +12,8 @@ from contextlib import suppress
 
 from vibe_llms.exceptions import StorageError
 from vibe_llms.runs.news import News
-from vibe_llms.storage.postgres.database import Database, Statement, database_errors
+from vibe_llms.storage.postgres.database import Database, database_errors
+from vibe_llms.storage.postgres.pipelines import Statement
 
 _EVENTS, _ORDERS = "vibe_run_events", "vibe_run_orders"
 #: So often at most a process sends messages. PostgreSQL commits them one after the other.

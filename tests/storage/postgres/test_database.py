@@ -12,7 +12,8 @@ import pytest
 from tests.fakes.postgres import TestDatabase, access_cluster, temporary_database
 from vibe_llms.exceptions import FormatNewer, PackageMissing, StorageError, StorageUnavailable
 from vibe_llms.storage.postgres.blocking import BlockingDatabase
-from vibe_llms.storage.postgres.database import Database, Statement
+from vibe_llms.storage.postgres.database import Database
+from vibe_llms.storage.postgres.pipelines import Statement
 from vibe_llms.storage.postgres.settings import PostgresSettings
 
 
@@ -72,8 +73,9 @@ async def test_statements_that_are_sent_together_are_one_transaction(
         await database.run([one, three, two])
     assert await database.fetch("ada", count) == [(0,)]
     me = "select vibe.current_user_name()"
-    cursors = await database.run([Statement("ada", me), one, two, Statement("bob", me)])
-    assert [await cursors[place].fetchall() for place in (0, 3)] == [[("ada",)], [("bob",)]]
+    answers = await database.run([Statement("ada", me), one, two, Statement("bob", me)])
+    assert [answers[place].rows for place in (0, 3)] == [[("ada",)], [("bob",)]]
+    assert [answer.count for answer in answers] == [1, 1, 1, 1]
     assert await database.fetch("ada", count) == [(2,)]
     assert await database.execute("ada", "delete from counted where n = %s", (1,)) == 1
     with pytest.raises(StorageError, match="syntax error"):

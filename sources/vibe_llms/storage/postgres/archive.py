@@ -55,7 +55,8 @@ from vibe_llms.storage.lines import (
 )
 from vibe_llms.storage.postgres import statements
 from vibe_llms.storage.postgres.contents import PostgresContents, Prepared
-from vibe_llms.storage.postgres.database import Connection, Database, Statement, survey_fences
+from vibe_llms.storage.postgres.database import Connection, Database, survey_fences
+from vibe_llms.storage.postgres.pipelines import Statement
 from vibe_llms.storage.postgres.titles import encode_patterns
 from vibe_llms.storage.postgres.words import encode_query, encode_words, has_phrases
 from vibe_llms.storage.resolving import Named, find_conversation, rank_of, refuse_rank
@@ -504,7 +505,7 @@ class PostgresArchive:
         if not (prepared.references or rows.digests):
             addition = Statement(self.user, statement, values)
             *_, added = await self.database.run([*survey_fences(), addition])
-            return bool(await added.fetchall())
+            return bool(added.rows)
         async with self.database.transaction(self.user) as connection:
             for fence in survey_fences():
                 await connection.execute(fence.query.encode(), fence.values)

@@ -12,8 +12,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeAlias
-
-from msgspec import Struct
+from weakref import WeakKeyDictionary
 
 from vibe_llms.exceptions import (
     LeaseLost,
@@ -23,10 +22,11 @@ from vibe_llms.exceptions import (
     VibeLlmsError,
 )
 from vibe_llms.storage.postgres.migrations import check_level
+from vibe_llms.storage.postgres.pipelines import Answer, Pipeline, Statement
 from vibe_llms.storage.postgres.settings import PostgresSettings
 
 if TYPE_CHECKING:
-    from psycopg import AsyncConnection, AsyncCursor
+    from psycopg import AsyncConnection
 
 #: A connection within a transaction.
 Connection: TypeAlias = "AsyncConnection[Any]"
@@ -42,14 +42,6 @@ _LOST = "VL001"
 _UNDEFINED = ("3F000", "42P01")
 #: An error of connecting has no SQLSTATE in psycopg.
 _REFUSED = ("password authentication failed", "no password supplied")
-
-
-class Statement(Struct, frozen=True):
-    """A statement of a user, with its values."""
-
-    user: str
-    query: str
-    values: Any = ()
 
 
 #: What is sent before additions to conversations.
@@ -70,7 +62,9 @@ class Database:
 
     def __init__(self, settings: PostgresSettings) -> None:
         self.settings = settings
+        self._milliseconds = str(int(settings.statement_seconds * 1000))
         self._idle: list[Connection] = []
+        self._pipelines: WeakKeyDictionary[Connection, Pipeline] = WeakKeyDictionary()
         self._room = asyncio.Semaphore(settings.connections)
         self._checked = self._closed = False
 
@@ -103,30 +97,30 @@ class Database:
                     self._checked = True
                 yield connection
 
-    async def fetch(self, user: str, query: str, values: Any = ()) -> list[Any]:
+    async def fetch(self, user: str, query: str, values: Any = ()) -> list[tuple[Any, ...]]:
         """The rows of a statement, which is a transaction of a user."""
-        (cursor,) = await self.run([Statement(user, query, values)])
-        return await cursor.fetchall()
+        (answer,) = await self.run([Statement(user, query, values)])
+        return answer.rows
 
     async def execute(self, user: str, query: str, values: Any = ()) -> int:
         """Run a statement as a transaction of a user; returns how many rows it was about."""
-        (cursor,) = await self.run([Statement(user, query, values)])
-        return cursor.rowcount
+        (answer,) = await self.run([Statement(user, query, values)])
+        return answer.count
 
-    async def run(self, statements: Sequence[Statement]) -> Sequence[AsyncCursor[Any]]:
-        """Run statements as one transaction; returns their cursors, which have all rows."""
+    async def run(self, statements: Sequence[Statement]) -> Sequence[Answer]:
+        """Run statements as one transaction, in one round trip; returns their answers."""
         await self.prepare()
+        sent: list[Statement] = []
+        user = None
+        for one in statements:
+            if one.user != user:
+                user = one.user
+                sent.append(Statement(user, BECOME, (user, self._milliseconds)))
+            sent.append(one)
         with database_errors():
             async with self._admitted(), self._used(await self._connect()) as connection:
-                user, cursors = None, []
-                # Without BEGIN, what is sent together is a transaction.
-                async with connection.pipeline():
-                    for one in statements:
-                        if one.user != user:
-                            await self._become(connection, user := one.user)
-                        cursor = connection.cursor(binary=True)
-                        cursors.append(await cursor.execute(one.query.encode(), one.values))
-        return cursors
+                answers = await self._pipelines[connection].run(sent)
+        return [answer for one, answer in zip(sent, answers, strict=True) if one.query != BECOME]
 
     async def prepare(self) -> None:
         """Begin a transaction, unless one has begun before."""
@@ -165,7 +159,7 @@ class Database:
             try:
                 async with connection.pipeline():
                     await connection.execute("begin")
-                    await self._become(connection, user)
+                    await connection.execute(BECOME, (user, self._milliseconds))
                 begun = True
                 return connection
             except OperationalError:
@@ -186,8 +180,12 @@ class Database:
             await connection.close()
         # Cancelled statements are ours, and nothing to warn of where no logging is set up.
         logging.getLogger("psycopg").addHandler(_SILENCE)
-        options = connection_options(self.settings)
-        return await AsyncConnection.connect(self.settings.dsn, autocommit=True, **options)
+        options = {**connection_options(self.settings), "autocommit": True}
+        # What psycopg prepares, it discards after a rollback, together with what pipelines prepare.
+        options["prepare_threshold"] = None
+        connection = await AsyncConnection.connect(self.settings.dsn, **options)
+        self._pipelines[connection] = Pipeline(connection, prepares=not self.settings.pooler)
+        return connection
 
     @asynccontextmanager
     async def _used(self, connection: Connection) -> AsyncIterator[Connection]:
@@ -203,10 +201,6 @@ class Database:
                 self._idle.append(connection)
             else:
                 await connection.close()
-
-    async def _become(self, connection: Connection, user: str) -> None:
-        milliseconds = str(int(self.settings.statement_seconds * 1000))
-        await connection.execute(BECOME, (user, milliseconds))
 
 
 @contextmanager
