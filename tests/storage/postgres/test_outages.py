@@ -50,7 +50,8 @@ def closed(place: TestDatabase) -> Iterator[None]:
     cluster = access_cluster()
     cluster.execute(f"alter database {place.name} allow_connections off")
     cluster.execute(
-        f"select pg_terminate_backend(pid, 5000) from pg_stat_activity where datname = '{place.name}'"
+        "select pg_terminate_backend(pid, 5000) from pg_stat_activity "
+        f"where datname = '{place.name}'"
     )
     yield
     cluster.execute(f"alter database {place.name} allow_connections on")
@@ -62,12 +63,14 @@ def read_only(place: TestDatabase) -> Iterator[None]:
     cluster = access_cluster()
     cluster.execute(f"alter database {place.name} set default_transaction_read_only = on")
     cluster.execute(
-        f"select pg_terminate_backend(pid, 5000) from pg_stat_activity where datname = '{place.name}'"
+        "select pg_terminate_backend(pid, 5000) from pg_stat_activity "
+        f"where datname = '{place.name}'"
     )
     yield
     cluster.execute(f"alter database {place.name} reset default_transaction_read_only")
     cluster.execute(
-        f"select pg_terminate_backend(pid, 5000) from pg_stat_activity where datname = '{place.name}'"
+        "select pg_terminate_backend(pid, 5000) from pg_stat_activity "
+        f"where datname = '{place.name}'"
     )
 
 
