@@ -1,0 +1,103 @@
+"""Statements that are sent at once, beyond what test_database.py asks of transactions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from tests.fakes.postgres import TestDatabase, temporary_database
+from vibe_llms.exceptions import LeaseLost, StorageError
+from vibe_llms.storage.postgres.database import Database
+from vibe_llms.storage.postgres.pipelines import Statement
+from vibe_llms.storage.postgres.settings import PostgresSettings
+
+
+@pytest.fixture
+def place() -> Iterator[TestDatabase]:
+    with temporary_database() as made:
+        yield made
+
+
+@pytest.fixture(params=[False, True], ids=["prepared", "not prepared"])
+async def database(place: TestDatabase, request: pytest.FixtureRequest) -> AsyncIterator[Database]:
+    database = Database(PostgresSettings(dsn=place.dsn, connections=2, pooler=request.param))
+    yield database
+    await database.close()
+
+
+async def test_values_of_every_kind_come_back_as_they_were(database: Database) -> None:
+    moment = datetime(2026, 11, 25, 12, tzinfo=UTC)
+    values: dict[str, Any] = {
+        "text": "naïve 🐍 % %s $1",
+        "data": b"\x00\xff" * 9,
+        "number": 2**40,
+        "real": 0.25,
+        "truth": True,
+        "nothing": None,
+        "moment": moment,
+        "texts": ["a", None, "{}"],
+        "numbers": [1, 2**40],
+    }
+    kinds = ("text", "bytea", "bigint", "float8", "bool", "text", "timestamptz", "text[]")
+    names = zip(values, (*kinds, "bigint[]"), strict=True)
+    query = "select " + ", ".join(f"%({name})s::{kind}" for name, kind in names) + ", '%%'"
+    for _ in range(3):
+        assert await database.fetch("ada", query, values) == [(*values.values(), "%")]
+
+
+async def test_what_is_larger_than_a_socket_holds_goes_both_ways(database: Database) -> None:
+    data = bytes(range(256)) * 40_000
+    echo = Statement("ada", "select %s::bytea", (data,))
+    for answer in await database.run([echo, echo, echo]):
+        assert answer.rows == [(data,)]
+
+
+async def test_many_at_once_get_their_own_answers(database: Database) -> None:
+    query = "select vibe.current_user_name(), %s::bigint"
+
+    async def ask(number: int) -> None:
+        user = f"user{number % 7}"
+        assert await database.fetch(user, query, (number,)) == [(user, number)]
+
+    await asyncio.gather(*(ask(number) for number in range(300)))
+
+
+async def test_a_statement_works_after_another_has_failed(database: Database) -> None:
+    one = Statement("ada", "select 1")
+    for _ in range(2):
+        for wrong in ("select 1 / 0", "select from from", "select vibe.missing()"):
+            with pytest.raises(StorageError):
+                await database.run([Statement("ada", wrong), one])
+            with pytest.raises(StorageError):
+                await database.run([one, Statement("ada", wrong)])
+        assert [answer.rows for answer in await database.run([one, one])] == [[(1,)], [(1,)]]
+
+
+async def test_a_transaction_that_is_rolled_back_disturbs_no_statement(database: Database) -> None:
+    async def fail() -> None:
+        async with database.transaction("ada") as connection:
+            await connection.execute("select 1")
+            raise ZeroDivisionError
+
+    for _ in range(3):
+        assert await database.fetch("ada", "select 1") == [(1,)]
+        with pytest.raises(ZeroDivisionError):
+            await fail()
+
+
+async def test_statements_that_differ_each_time_fill_no_memory(database: Database) -> None:
+    for number in range(260):
+        assert await database.fetch("ada", f"select {number}") == [(number,)]
+    rows = await database.fetch("ada", "select count(*) from pg_prepared_statements")
+    assert rows[0][0] <= 200
+
+
+async def test_a_lost_lease_is_named(database: Database) -> None:
+    require = "select vibe.require_lease(%s, %s)"
+    await database.fetch("ada", require, (True, "it is gone"))
+    with pytest.raises(LeaseLost, match=r"^it is gone$"):
+        await database.fetch("ada", require, (False, "it is gone"))
