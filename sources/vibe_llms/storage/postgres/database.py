@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeAlias
-from weakref import WeakKeyDictionary
 
 from vibe_llms.exceptions import (
     LeaseLost,
@@ -63,8 +62,7 @@ class Database:
     def __init__(self, settings: PostgresSettings) -> None:
         self.settings = settings
         self._milliseconds = str(int(settings.statement_seconds * 1000))
-        self._idle: list[Connection] = []
-        self._pipelines: WeakKeyDictionary[Connection, Pipeline] = WeakKeyDictionary()
+        self._idle: list[Pipeline] = []
         self._room = asyncio.Semaphore(settings.connections)
         self._checked = self._closed = False
 
@@ -89,13 +87,13 @@ class Database:
         with database_errors():
             async with (
                 self._admitted(),
-                self._used(await self._begin(user)) as connection,
-                _committed(connection),
+                self._used(await self._begin(user)) as pipeline,
+                _committed(pipeline.connection),
             ):
                 if not self._checked:
-                    await check_level(connection)
+                    await check_level(pipeline.connection)
                     self._checked = True
-                yield connection
+                yield pipeline.connection
 
     async def fetch(self, user: str, query: str, values: Any = ()) -> list[tuple[Any, ...]]:
         """The rows of a statement, which is a transaction of a user."""
@@ -118,8 +116,8 @@ class Database:
                 sent.append(Statement(user, BECOME, (user, self._milliseconds)))
             sent.append(one)
         with database_errors():
-            async with self._admitted(), self._used(await self._connect()) as connection:
-                answers = await self._pipelines[connection].run(sent)
+            async with self._admitted(), self._used(await self._connect()) as pipeline:
+                answers = await pipeline.run(sent)
         return [answer for one, answer in zip(sent, answers, strict=True) if one.query != BECOME]
 
     async def prepare(self) -> None:
@@ -132,7 +130,7 @@ class Database:
         """Close all connections, those in use after their transactions; safe to call twice."""
         self._closed = True
         while self._idle:
-            await self._idle.pop().close()
+            await self._idle.pop().connection.close()
 
     @asynccontextmanager
     async def _admitted(self) -> AsyncIterator[None]:
@@ -148,59 +146,53 @@ class Database:
         finally:
             self._room.release()
 
-    async def _begin(self, user: str) -> Connection:
+    async def _begin(self, user: str) -> Pipeline:
         """A connection whose transaction has begun; one that broke since it was used is dropped."""
         from psycopg import OperationalError
 
+        begin = Statement(user, "begin"), Statement(user, BECOME, (user, self._milliseconds))
         while True:
             used = bool(self._idle)
-            connection = await self._connect()
+            pipeline = await self._connect()
             begun = False
             try:
-                async with connection.pipeline():
-                    await connection.execute("begin")
-                    await connection.execute(BECOME, (user, self._milliseconds))
+                await pipeline.run(begin)
                 begun = True
-                return connection
+                return pipeline
             except OperationalError:
                 if not used:
                     raise
             finally:
                 if not begun:
-                    await connection.close()
+                    await pipeline.connection.close()
 
-    async def _connect(self) -> Connection:
+    async def _connect(self) -> Pipeline:
         """A connection that was used before, if the server has not ended it, or a new one."""
         from psycopg import AsyncConnection
 
         while self._idle:
-            connection = self._idle.pop()
-            if _is_open(connection):
-                return connection
-            await connection.close()
+            pipeline = self._idle.pop()
+            if pipeline.is_open:
+                return pipeline
+            await pipeline.connection.close()
         # Cancelled statements are ours, and nothing to warn of where no logging is set up.
         logging.getLogger("psycopg").addHandler(_SILENCE)
         options = {**connection_options(self.settings), "autocommit": True}
         # What psycopg prepares, it discards after a rollback, together with what pipelines prepare.
         options["prepare_threshold"] = None
         connection = await AsyncConnection.connect(self.settings.dsn, **options)
-        self._pipelines[connection] = Pipeline(connection, prepares=not self.settings.pooler)
-        return connection
+        return Pipeline(connection, prepares=not self.settings.pooler)
 
     @asynccontextmanager
-    async def _used(self, connection: Connection) -> AsyncIterator[Connection]:
+    async def _used(self, pipeline: Pipeline) -> AsyncIterator[Pipeline]:
         """Keep a connection after the block, if it is in order."""
-        from psycopg.pq import PipelineStatus, TransactionStatus
-
         try:
-            yield connection
+            yield pipeline
         finally:
-            state = connection.pgconn
-            ended = state.transaction_status == TransactionStatus.IDLE
-            if ended and state.pipeline_status == PipelineStatus.OFF and not self._closed:
-                self._idle.append(connection)
+            if pipeline.is_idle and not self._closed:
+                self._idle.append(pipeline)
             else:
-                await connection.close()
+                await pipeline.connection.close()
 
 
 @contextmanager
@@ -219,19 +211,6 @@ def fenced(fence: Statement) -> Iterator[None]:
 def survey_fences() -> Sequence[Statement]:
     """What an addition to a conversation has to send first, in the same transaction."""
     return _FENCES.get()
-
-
-def _is_open(connection: Connection) -> bool:
-    """Whether the server has not ended a connection since it was used."""
-    from psycopg import OperationalError
-
-    try:
-        # What it says when it ends one, and the end.
-        connection.pgconn.consume_input()
-        connection.pgconn.consume_input()
-    except OperationalError:
-        return False
-    return True
 
 
 @asynccontextmanager

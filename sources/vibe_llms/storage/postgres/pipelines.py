@@ -48,12 +48,34 @@ class Pipeline:
         """A pipeline; if it `prepares` statements, the server keeps them for this connection."""
         from psycopg.adapt import Transformer
 
-        self._connection = connection
+        self.connection = connection
         self._transformer = Transformer(connection)
         self._prepares = prepares
         #: The names of what the server keeps, by the text and the types of its values.
         self._prepared: dict[tuple[bytes, tuple[int, ...]], bytes] = {}
         self._names = itertools.count()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the server has not ended the connection since it was used."""
+        from psycopg import OperationalError
+
+        try:
+            # What it says when it ends one, and the end.
+            self.connection.pgconn.consume_input()
+            self.connection.pgconn.consume_input()
+        except OperationalError:
+            return False
+        return True
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no transaction and nothing else has begun."""
+        from psycopg.pq import PipelineStatus, TransactionStatus
+
+        line = self.connection.pgconn
+        idle = line.transaction_status == TransactionStatus.IDLE
+        return idle and line.pipeline_status == PipelineStatus.OFF
 
     async def run(self, statements: Sequence[Statement]) -> Sequence[Answer]:
         """Run statements as one transaction; returns their answers.
@@ -63,7 +85,7 @@ class Pipeline:
         """
         from psycopg import Error
 
-        line = self._connection.pgconn
+        line = self.connection.pgconn
         line.enter_pipeline_mode()
         #: For each result that will come, whether it is an answer.
         expected: list[bool] = []
@@ -71,12 +93,12 @@ class Pipeline:
         try:
             for one in statements:
                 self._send(one, expected)
-            # Without BEGIN, what comes before it is a transaction.
+            # Without BEGIN, what comes before this is a transaction.
             line.pipeline_sync()
             results = await self._receive()
         except asyncio.CancelledError:
             with suppress(Error):
-                await self._connection.cancel_safe(timeout=_CANCEL_SECONDS)
+                await self.connection.cancel_safe(timeout=_CANCEL_SECONDS)
             raise
         line.exit_pipeline_mode()
         try:
@@ -92,7 +114,7 @@ class Pipeline:
         from psycopg.adapt import PyFormat
         from psycopg.pq import Format
 
-        line, transformer = self._connection.pgconn, self._transformer
+        line, transformer = self.connection.pgconn, self._transformer
         text, names = _translate(statement.query)
         values = statement.values
         chosen = [values[name] for name in names]
@@ -115,7 +137,7 @@ class Pipeline:
         from psycopg import OperationalError
         from psycopg.pq import ConnStatus, ExecStatus
 
-        line = self._connection.pgconn
+        line = self.connection.pgconn
         results: list[PGresult] = []
         while line.flush():
             await self._wait(writing=True)
@@ -136,7 +158,7 @@ class Pipeline:
 
     async def _wait(self, *, writing: bool = False) -> None:
         """Wait until the server has sent something, or can be sent more."""
-        loop, socket = asyncio.get_running_loop(), self._connection.pgconn.socket
+        loop, socket = asyncio.get_running_loop(), self.connection.pgconn.socket
         ready = loop.create_future()
         loop.add_reader(socket, _settle, ready)
         if writing:
