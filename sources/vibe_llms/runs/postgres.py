@@ -19,13 +19,13 @@ from msgspec.structs import replace
 from vibe_llms.conversations.settings import TurnState
 from vibe_llms.exceptions import ConversationBusy, StorageError, StorageUnavailable
 from vibe_llms.invocation.questions import ElicitationAnswer
+from vibe_llms.runs import postgres_statements as statements
 from vibe_llms.runs import rules
 from vibe_llms.runs.events import first_cursor
 from vibe_llms.runs.interfaces import (
     CallApproval,
     Lease,
     Orders,
-    Recipe,
     RequestKey,
     RunQuestion,
     RunRecord,
@@ -33,146 +33,15 @@ from vibe_llms.runs.interfaces import (
 )
 from vibe_llms.runs.news import News
 from vibe_llms.runs.postgres_news import PostgresNews
+from vibe_llms.runs.postgres_rows import read_approval, read_question, read_record
 from vibe_llms.storage.backends import Backend
-from vibe_llms.storage.interfaces import Details
 from vibe_llms.storage.postgres.backend import access_database
 from vibe_llms.storage.postgres.database import Connection, Database, fenced
 from vibe_llms.storage.postgres.pipelines import Statement
 
-_RECIPE = msgspec.json.Decoder(Recipe)
-_DETAILS = msgspec.json.Decoder(Details)
-_APPROVAL = msgspec.json.Decoder(CallApproval)
-_QUESTION = msgspec.json.Decoder(RunQuestion)
-_STATE = msgspec.json.Decoder(TurnState)
-_ENDING = msgspec.json.Decoder(tuple[str, str, str])
 #: How often events of runs that ended long ago are looked for, and of how many runs.
 _PURGE_SECONDS = 60.0
 _PURGED = 100
-
-_RECORDS = """
-select run.owner, run.identity, run.conversation, run.status, run.epoch, run.cancelling,
-    run.created, run.updated, how.recipe, how.prompt, how.opening, how.details, how.state,
-    how.origin, how.ending
-from vibe.runs run join vibe.run_recipes how on how.owner = run.owner and how.run = run.identity
-"""
-#: Whether a worker still has a run.
-_HELD = "owner = %(owner)s and identity = %(run)s and epoch = %(epoch)s and status = 'running'"
-_HOLD = f"select cancelling from vibe.runs where {_HELD} for no key update"  # noqa: S608
-_FENCE = f"""
-select vibe.require_lease(exists (select from vibe.runs where {_HELD} for share), %(refusal)s)
-"""  # noqa: S608
-_RECORD_STATE = f"""
-with held as materialized ({_HOLD})
-update vibe.run_recipes set state = %(state)s
-from held where owner = %(owner)s and run = %(run)s
-"""  # noqa: S608
-_RECORD_ENDING = f"""
-with held as materialized ({_HOLD})
-update vibe.run_recipes set ending = %(ending)s
-from held where owner = %(owner)s and run = %(run)s
-"""  # noqa: S608
-_GIVE_BACK = f"""
-update vibe.runs set status = %(status)s, until = clock_timestamp(), updated = clock_timestamp()
-where {_HELD}
-"""  # noqa: S608
-#: Gives the epoch in which the call began before, or 0.
-_BEGIN_CALL = f"""
-with held as materialized ({_HOLD}),
-earlier as (
-    select epoch from vibe.run_calls, held
-    where owner = %(owner)s and run = %(run)s and invocation = %(invocation)s
-),
-begun as (
-    insert into vibe.run_calls (owner, run, invocation, epoch)
-    select %(owner)s, %(run)s, %(invocation)s, %(epoch)s from held
-    where not exists (select from earlier)
-)
-select coalesce((table earlier), 0) from held
-"""  # noqa: S608
-_BEGIN_AGAIN = f"""
-with held as materialized ({_HOLD}),
-begun as (
-    insert into vibe.run_calls (owner, run, invocation, epoch)
-    select %(owner)s, %(run)s, %(invocation)s, %(epoch)s from held
-    on conflict (owner, run, invocation) do update set epoch = excluded.epoch
-)
-select 0 from held
-"""  # noqa: S608
-_APPEND = f"""
-with held as materialized (select from vibe.runs where {_HELD} for no key update),
-moved as (
-    update vibe.runs set conversation = %(conversation)s, updated = clock_timestamp()
-    where {_HELD} and %(conversation)s::text <> '' and exists (select from held)
-),
-added as (
-    insert into vibe.run_events (owner, run, cursor, data)
-    select %(owner)s, %(run)s, one.cursor, one.data
-    from unnest(%(cursors)s::bigint[], %(data)s::bytea[]) one (cursor, data)
-    where exists (select from held)
-)
-select count(*) from held
-"""  # noqa: S608
-#: Runs of one user are created one after the other: the first key of an advisory lock is "runs" in
-#: ASCII.
-_LOCK_RUNS = f"select pg_advisory_xact_lock({0x72756E73}, hashtext(%(owner)s))"
-_COUNT_RUNS = """
-select count(*) from vibe.runs where owner = %(owner)s and status in ('queued', 'running')
-"""
-#: A day is how long the key of a request is known.
-_REQUEST = """
-select digest, run from vibe.run_requests
-where owner = %(owner)s and key = %(key)s and created > clock_timestamp() - interval '1 day'
-"""
-_CREATE = f"""
-with made as (
-    insert into vibe.runs (owner, identity, conversation, status, epoch, until, invokers)
-    select %(owner)s, %(run)s, %(conversation)s, %(status)s, %(epoch)s,
-        clock_timestamp() + make_interval(secs => %(seconds)s), %(invokers)s::text[]
-    where (%(most)s::integer is null or %(most)s > ({_COUNT_RUNS}))
-        and (%(key)s::bytea is null or not exists ({_REQUEST}))
-    on conflict (owner, conversation) where status in ('queued', 'running', 'waiting') do nothing
-    returning owner
-)
-insert into vibe.run_recipes (owner, run, recipe, prompt, opening, details, state, origin)
-select owner, %(run)s, %(recipe)s, %(prompt)s, %(opening)s, %(details)s, %(state)s, %(origin)s
-from made
-"""  # noqa: S608
-_KEEP_REQUEST = """
-insert into vibe.run_requests (owner, key, digest, run)
-select owner, %(key)s, %(digest)s, identity
-from vibe.runs where owner = %(owner)s and identity = %(run)s
-on conflict (owner, key) do update
-set digest = excluded.digest, run = excluded.run, created = excluded.created
-"""
-_REMOVE = """
-with gone as materialized (
-    select identity from vibe.runs
-    where owner = %(owner)s and (identity = %(run)s or conversation = %(conversation)s)
-    for update
-),
-events as (delete from vibe.run_events where owner = %(owner)s and run in (table gone)),
-calls as (delete from vibe.run_calls where owner = %(owner)s and run in (table gone)),
-approvals as (delete from vibe.run_approvals where owner = %(owner)s and run in (table gone)),
-questions as (delete from vibe.run_questions where owner = %(owner)s and run in (table gone)),
-requests as (delete from vibe.run_requests where owner = %(owner)s and run in (table gone)),
-recipes as (delete from vibe.run_recipes where owner = %(owner)s and run in (table gone))
-delete from vibe.runs where owner = %(owner)s and identity in (table gone)
-"""
-_PURGE = """
-with old as (
-    update vibe.runs set purged = true
-    where owner = %(owner)s and status in ('completed', 'failed', 'cancelled') and not purged
-        and updated < now() - make_interval(secs => %(days)s * 86400)
-    returning identity
-)
-delete from vibe.run_events where owner = %(owner)s and run in (table old)
-"""
-_PURGE_REQUESTS = """
-delete from vibe.run_requests
-where owner = %(owner)s and created < clock_timestamp() - interval '1 day'
-"""
-_APPROVALS = "select data from vibe.run_approvals where owner = %s and run = %s"
-_QUESTIONS = "select data from vibe.run_questions where owner = %s and run = %s order by identity"
 
 
 class PostgresRunStore:
@@ -231,7 +100,12 @@ class PostgresRunStore:
         if request is not None:
             values |= {"key": _encode(request.key), "digest": request.digest}
         # A statement sees what was committed before it, so what decides follows the lock.
-        queries = [_LOCK_RUNS, _COUNT_RUNS, _CREATE, *([_KEEP_REQUEST] if request else [])]
+        queries = [
+            statements.LOCK_RUNS,
+            statements.COUNT_RUNS,
+            statements.CREATE,
+            *([statements.KEEP_REQUEST] if request else []),
+        ]
         _, counted, made, *_ = await self._database.run(
             [Statement(user, query, values) for query in queries]
         )
@@ -246,7 +120,7 @@ class PostgresRunStore:
     async def find_request(self, user: str, request: RequestKey) -> None:
         """Raise if the key of a request is known; see `RunStore.find_request`."""
         for digest, run in await self._database.fetch(
-            user, _REQUEST, {"owner": user, "key": _encode(request.key)}
+            user, statements.REQUEST, {"owner": user, "key": _encode(request.key)}
         ):
             rules.refuse_request(request, digest, run)
 
@@ -270,13 +144,13 @@ class PostgresRunStore:
             raise rules.not_found(after)
         rows = await self._database.fetch(
             user,
-            f"{_RECORDS} where run.owner = %(owner)s "
+            f"{statements.RECORDS} where run.owner = %(owner)s "
             "and (%(status)s::text is null or run.status = %(status)s) "
             f"and (%(after)s = '' or (run.created, run.identity) < ({place})) "
             "order by run.created desc, run.identity desc limit %(limit)s",
             values,
         )
-        return [*map(_read_record, rows)]
+        return [*map(read_record, rows)]
 
     async def count_all(self) -> Mapping[RunStatus, int]:
         """How many runs of all users there are, by their status."""
@@ -327,18 +201,18 @@ class PostgresRunStore:
 
     async def check(self, lease: Lease) -> None:
         """Raise `LeaseLost` if the lease was lost."""
-        if not await self._database.fetch(lease.user, _HOLD, _name(lease)):
+        if not await self._database.fetch(lease.user, statements.HOLD, _name(lease)):
             raise rules.lost(lease)
 
     def fenced(self, lease: Lease) -> AbstractContextManager[None]:
         """Within the block, a lost lease keeps messages out of conversations."""
         values = {**_name(lease), "refusal": str(rules.lost(lease))}
-        return fenced(Statement(lease.user, _FENCE, values))
+        return fenced(Statement(lease.user, statements.FENCE, values))
 
     async def record_state(self, lease: Lease, state: TurnState) -> None:
         """Record, durably, the state of the turn."""
         values = {**_name(lease), "state": msgspec.json.encode(state)}
-        if not await self._database.execute(lease.user, _RECORD_STATE, values):
+        if not await self._database.execute(lease.user, statements.RECORD_STATE, values):
             raise rules.lost(lease)
 
     async def begin_call(self, lease: Lease, invocation: str) -> int:
@@ -346,11 +220,11 @@ class PostgresRunStore:
 
         A call that began in an earlier epoch is not recorded again.
         """
-        return await self._begin_call(_BEGIN_CALL, lease, invocation)
+        return await self._begin_call(statements.BEGIN_CALL, lease, invocation)
 
     async def begin_again(self, lease: Lease, invocation: str) -> None:
         """Record, durably, that a call that began before runs again."""
-        await self._begin_call(_BEGIN_AGAIN, lease, invocation)
+        await self._begin_call(statements.BEGIN_AGAIN, lease, invocation)
 
     async def append_events(
         self,
@@ -423,7 +297,7 @@ class PostgresRunStore:
     async def release(self, lease: Lease) -> None:
         """Give a run back, so that any worker continues it at once."""
         values = {**_name(lease), "status": RunStatus.QUEUED}
-        if not await self._database.execute(lease.user, _GIVE_BACK, values):
+        if not await self._database.execute(lease.user, statements.GIVE_BACK, values):
             raise rules.lost(lease)
         self._news.tell_orders(lease.run)
 
@@ -443,7 +317,11 @@ class PostgresRunStore:
             "ending": msgspec.json.encode((reason, error, kind)),
             "status": status,
         }
-        queries = [_APPEND, *([_RECORD_ENDING] if reason or error or kind else []), _GIVE_BACK]
+        queries = [
+            statements.APPEND,
+            *([statements.RECORD_ENDING] if reason or error or kind else []),
+            statements.GIVE_BACK,
+        ]
         *_, given_back = await self._database.run(
             [Statement(lease.user, query, values) for query in queries]
         )
@@ -503,8 +381,8 @@ class PostgresRunStore:
 
     async def survey_approvals(self, user: str, run: str) -> Sequence[CallApproval]:
         """The calls that a run waits or waited for."""
-        rows = await self._database.fetch(user, _APPROVALS, (user, _clean(run)))
-        return [*map(_read_approval, rows)]
+        rows = await self._database.fetch(user, statements.APPROVALS, (user, _clean(run)))
+        return [*map(read_approval, rows)]
 
     async def ask(self, lease: Lease, question: RunQuestion) -> None:
         """Record, durably, the question of a call that is running."""
@@ -547,8 +425,8 @@ class PostgresRunStore:
 
     async def survey_questions(self, user: str, run: str) -> Sequence[RunQuestion]:
         """The questions that a run asks or asked, in order."""
-        rows = await self._database.fetch(user, _QUESTIONS, (user, _clean(run)))
-        return [*map(_read_question, rows)]
+        rows = await self._database.fetch(user, statements.QUESTIONS, (user, _clean(run)))
+        return [*map(read_question, rows)]
 
     async def remove(self, user: str, conversation: str) -> None:
         """Delete the runs of a conversation, with their events."""
@@ -587,7 +465,7 @@ class PostgresRunStore:
 
     async def _remove(self, user: str, **names: str) -> None:
         values: dict[str, Any] = {"owner": user, "run": None, "conversation": None, **names}
-        await self._database.execute(user, _REMOVE, values)
+        await self._database.execute(user, statements.REMOVE, values)
 
     async def _append_waiting(self) -> None:
         while jobs := [job for job in self._waiting if not job.done.done()]:
@@ -614,7 +492,7 @@ class PostgresRunStore:
 
     async def _append_all(self, jobs: Sequence[_Append]) -> None:
         answers = await self._database.run(
-            [Statement(job.lease.user, _APPEND, job.values) for job in jobs]
+            [Statement(job.lease.user, statements.APPEND, job.values) for job in jobs]
         )
         self._news.tell_events(*(job.lease.run for job in jobs))
         for job, answer in zip(jobs, answers, strict=True):
@@ -634,7 +512,10 @@ class PostgresRunStore:
         for (owner,) in await self._database.fetch("", find, (days, _PURGED)):
             values = {"owner": owner, "days": days}
             await self._database.run(
-                [Statement(owner, one, values) for one in (_PURGE, _PURGE_REQUESTS)]
+                [
+                    Statement(owner, one, values)
+                    for one in (statements.PURGE, statements.PURGE_REQUESTS)
+                ]
             )
 
 
@@ -683,7 +564,7 @@ async def _fetch(connection: Connection, query: str, values: Any = ()) -> list[A
 
 async def _hold(connection: Connection, lease: Lease) -> bool:
     """Keep others from taking a run until the transaction ends; whether it is to be cancelled."""
-    rows = await _fetch(connection, _HOLD, _name(lease))
+    rows = await _fetch(connection, statements.HOLD, _name(lease))
     if not rows:
         raise rules.lost(lease)
     return bool(rows[0][0])
@@ -692,7 +573,7 @@ async def _hold(connection: Connection, lease: Lease) -> bool:
 async def _append(
     connection: Connection, lease: Lease, events: Sequence[tuple[int, bytes]]
 ) -> None:
-    if not _is_held(await _fetch(connection, _APPEND, _write_events(lease, events))):
+    if not _is_held(await _fetch(connection, statements.APPEND, _write_events(lease, events))):
         raise rules.lost(lease)
 
 
@@ -714,7 +595,9 @@ def _write_events(
 
 
 async def _give_back(connection: Connection, lease: Lease, status: RunStatus) -> None:
-    changed = await connection.execute(_GIVE_BACK.encode(), {**_name(lease), "status": status})
+    changed = await connection.execute(
+        statements.GIVE_BACK.encode(), {**_name(lease), "status": status}
+    )
     if not changed.rowcount:
         raise rules.lost(lease)
 
@@ -738,22 +621,18 @@ async def _lock(connection: Connection, user: str, run: str) -> RunRecord:
 def _seek(user: str, run: str) -> tuple[str, str, Sequence[str]]:
     """What finds a run by its identity or a prefix of it, and another one with that prefix."""
     # "~" sorts after every character of an identity.
-    query = f"{_RECORDS} where run.owner = %s and run.identity between %s and %s "
+    query = f"{statements.RECORDS} where run.owner = %s and run.identity between %s and %s "
     query += "order by run.identity limit 2"
     return user, query, (user, _clean(run), f"{_clean(run)}~")
 
 
 def _find_record(run: str, rows: Sequence[Sequence[Any]]) -> RunRecord:
     rules.require_one(run, [row[1] for row in rows])
-    return _read_record(rows[0])
+    return read_record(rows[0])
 
 
 async def _survey_approvals(connection: Connection, user: str, run: str) -> list[CallApproval]:
-    return [*map(_read_approval, await _fetch(connection, _APPROVALS, (user, run)))]
-
-
-def _read_approval(row: Sequence[Any]) -> CallApproval:
-    return _APPROVAL.decode(row[0])
+    return [*map(read_approval, await _fetch(connection, statements.APPROVALS, (user, run)))]
 
 
 async def _keep_approval(
@@ -767,11 +646,7 @@ async def _keep_approval(
 
 
 async def _survey_questions(connection: Connection, user: str, run: str) -> list[RunQuestion]:
-    return [*map(_read_question, await _fetch(connection, _QUESTIONS, (user, run)))]
-
-
-def _read_question(row: Sequence[Any]) -> RunQuestion:
-    return _QUESTION.decode(row[0])
+    return [*map(read_question, await _fetch(connection, statements.QUESTIONS, (user, run)))]
 
 
 async def _insert_question(connection: Connection, lease: Lease, question: RunQuestion) -> None:
@@ -790,28 +665,3 @@ async def _answer(
         (msgspec.json.encode(answered), user, run, question.identity),
     )
     return answered
-
-
-def _read_record(row: Sequence[Any]) -> RunRecord:
-    user, identity, conversation, status, epoch, cancelling, created, updated, *rest = row
-    recipe, prompt, opening, details, state, origin, ending = rest
-    reason, error, kind = ("", "", "") if ending is None else _ENDING.decode(ending)
-    return RunRecord(
-        identity=identity,
-        user=user,
-        conversation=conversation,
-        status=RunStatus(status),
-        recipe=_RECIPE.decode(recipe),
-        prompt=prompt,
-        created=created,
-        updated=updated,
-        epoch=epoch,
-        opening=opening,
-        details=None if details is None else _DETAILS.decode(details),
-        state=_STATE.decode(state),
-        cancelling=cancelling,
-        origin=origin,
-        reason=reason,
-        error=error,
-        kind=kind,
-    )

@@ -1,0 +1,55 @@
+"""What `PostgresRunStore` reads from rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from vibe_llms.conversations.settings import TurnState
+from vibe_llms.runs.interfaces import CallApproval, Recipe, RunQuestion, RunRecord, RunStatus
+from vibe_llms.storage.interfaces import Details
+
+_RECIPE = msgspec.json.Decoder(Recipe)
+_DETAILS = msgspec.json.Decoder(Details)
+_APPROVAL = msgspec.json.Decoder(CallApproval)
+_QUESTION = msgspec.json.Decoder(RunQuestion)
+_STATE = msgspec.json.Decoder(TurnState)
+_ENDING = msgspec.json.Decoder(tuple[str, str, str])
+
+
+def read_record(row: Sequence[Any]) -> RunRecord:
+    """A run, from the columns of `statements.RECORDS`."""
+    user, identity, conversation, status, epoch, cancelling, created, updated, *rest = row
+    recipe, prompt, opening, details, state, origin, ending = rest
+    reason, error, kind = ("", "", "") if ending is None else _ENDING.decode(ending)
+    return RunRecord(
+        identity=identity,
+        user=user,
+        conversation=conversation,
+        status=RunStatus(status),
+        recipe=_RECIPE.decode(recipe),
+        prompt=prompt,
+        created=created,
+        updated=updated,
+        epoch=epoch,
+        opening=opening,
+        details=None if details is None else _DETAILS.decode(details),
+        state=_STATE.decode(state),
+        cancelling=cancelling,
+        origin=origin,
+        reason=reason,
+        error=error,
+        kind=kind,
+    )
+
+
+def read_approval(row: Sequence[Any]) -> CallApproval:
+    """A call that a run waits or waited for."""
+    return _APPROVAL.decode(row[0])
+
+
+def read_question(row: Sequence[Any]) -> RunQuestion:
+    """A question that a run asks or asked."""
+    return _QUESTION.decode(row[0])

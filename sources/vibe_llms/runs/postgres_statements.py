@@ -1,0 +1,129 @@
+"""What `PostgresRunStore` asks of the database."""
+
+# ruff: noqa: S608  (all of it is made of constants)
+from __future__ import annotations
+
+RECORDS = """
+select run.owner, run.identity, run.conversation, run.status, run.epoch, run.cancelling,
+    run.created, run.updated, how.recipe, how.prompt, how.opening, how.details, how.state,
+    how.origin, how.ending
+from vibe.runs run join vibe.run_recipes how on how.owner = run.owner and how.run = run.identity
+"""
+#: Whether a worker still has a run.
+HELD = "owner = %(owner)s and identity = %(run)s and epoch = %(epoch)s and status = 'running'"
+HOLD = f"select cancelling from vibe.runs where {HELD} for no key update"
+FENCE = f"""
+select vibe.require_lease(exists (select from vibe.runs where {HELD} for share), %(refusal)s)
+"""
+RECORD_STATE = f"""
+with held as materialized ({HOLD})
+update vibe.run_recipes set state = %(state)s
+from held where owner = %(owner)s and run = %(run)s
+"""
+RECORD_ENDING = f"""
+with held as materialized ({HOLD})
+update vibe.run_recipes set ending = %(ending)s
+from held where owner = %(owner)s and run = %(run)s
+"""
+GIVE_BACK = f"""
+update vibe.runs set status = %(status)s, until = clock_timestamp(), updated = clock_timestamp()
+where {HELD}
+"""
+#: Gives the epoch in which the call began before, or 0.
+BEGIN_CALL = f"""
+with held as materialized ({HOLD}),
+earlier as (
+    select epoch from vibe.run_calls, held
+    where owner = %(owner)s and run = %(run)s and invocation = %(invocation)s
+),
+begun as (
+    insert into vibe.run_calls (owner, run, invocation, epoch)
+    select %(owner)s, %(run)s, %(invocation)s, %(epoch)s from held
+    where not exists (select from earlier)
+)
+select coalesce((table earlier), 0) from held
+"""
+BEGIN_AGAIN = f"""
+with held as materialized ({HOLD}),
+begun as (
+    insert into vibe.run_calls (owner, run, invocation, epoch)
+    select %(owner)s, %(run)s, %(invocation)s, %(epoch)s from held
+    on conflict (owner, run, invocation) do update set epoch = excluded.epoch
+)
+select 0 from held
+"""
+APPEND = f"""
+with held as materialized (select from vibe.runs where {HELD} for no key update),
+moved as (
+    update vibe.runs set conversation = %(conversation)s, updated = clock_timestamp()
+    where {HELD} and %(conversation)s::text <> '' and exists (select from held)
+),
+added as (
+    insert into vibe.run_events (owner, run, cursor, data)
+    select %(owner)s, %(run)s, one.cursor, one.data
+    from unnest(%(cursors)s::bigint[], %(data)s::bytea[]) one (cursor, data)
+    where exists (select from held)
+)
+select count(*) from held
+"""
+#: Runs of one user are created one after the other: the first key of an advisory lock is "runs" in
+#: ASCII.
+LOCK_RUNS = f"select pg_advisory_xact_lock({0x72756E73}, hashtext(%(owner)s))"
+COUNT_RUNS = """
+select count(*) from vibe.runs where owner = %(owner)s and status in ('queued', 'running')
+"""
+#: A day is how long the key of a request is known.
+REQUEST = """
+select digest, run from vibe.run_requests
+where owner = %(owner)s and key = %(key)s and created > clock_timestamp() - interval '1 day'
+"""
+CREATE = f"""
+with made as (
+    insert into vibe.runs (owner, identity, conversation, status, epoch, until, invokers)
+    select %(owner)s, %(run)s, %(conversation)s, %(status)s, %(epoch)s,
+        clock_timestamp() + make_interval(secs => %(seconds)s), %(invokers)s::text[]
+    where (%(most)s::integer is null or %(most)s > ({COUNT_RUNS}))
+        and (%(key)s::bytea is null or not exists ({REQUEST}))
+    on conflict (owner, conversation) where status in ('queued', 'running', 'waiting') do nothing
+    returning owner
+)
+insert into vibe.run_recipes (owner, run, recipe, prompt, opening, details, state, origin)
+select owner, %(run)s, %(recipe)s, %(prompt)s, %(opening)s, %(details)s, %(state)s, %(origin)s
+from made
+"""
+KEEP_REQUEST = """
+insert into vibe.run_requests (owner, key, digest, run)
+select owner, %(key)s, %(digest)s, identity
+from vibe.runs where owner = %(owner)s and identity = %(run)s
+on conflict (owner, key) do update
+set digest = excluded.digest, run = excluded.run, created = excluded.created
+"""
+REMOVE = """
+with gone as materialized (
+    select identity from vibe.runs
+    where owner = %(owner)s and (identity = %(run)s or conversation = %(conversation)s)
+    for update
+),
+events as (delete from vibe.run_events where owner = %(owner)s and run in (table gone)),
+calls as (delete from vibe.run_calls where owner = %(owner)s and run in (table gone)),
+approvals as (delete from vibe.run_approvals where owner = %(owner)s and run in (table gone)),
+questions as (delete from vibe.run_questions where owner = %(owner)s and run in (table gone)),
+requests as (delete from vibe.run_requests where owner = %(owner)s and run in (table gone)),
+recipes as (delete from vibe.run_recipes where owner = %(owner)s and run in (table gone))
+delete from vibe.runs where owner = %(owner)s and identity in (table gone)
+"""
+PURGE = """
+with old as (
+    update vibe.runs set purged = true
+    where owner = %(owner)s and status in ('completed', 'failed', 'cancelled') and not purged
+        and updated < now() - make_interval(secs => %(days)s * 86400)
+    returning identity
+)
+delete from vibe.run_events where owner = %(owner)s and run in (table old)
+"""
+PURGE_REQUESTS = """
+delete from vibe.run_requests
+where owner = %(owner)s and created < clock_timestamp() - interval '1 day'
+"""
+APPROVALS = "select data from vibe.run_approvals where owner = %s and run = %s"
+QUESTIONS = "select data from vibe.run_questions where owner = %s and run = %s order by identity"
