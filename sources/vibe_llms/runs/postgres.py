@@ -100,12 +100,9 @@ class PostgresRunStore:
         if request is not None:
             values |= {"key": _encode(request.key), "digest": request.digest}
         # A statement sees what was committed before it, so what decides follows the lock.
-        queries = [
-            statements.LOCK_RUNS,
-            statements.COUNT_RUNS,
-            statements.CREATE,
-            *([statements.KEEP_REQUEST] if request else []),
-        ]
+        queries = [statements.LOCK_RUNS, statements.COUNT_RUNS, statements.CREATE]
+        if request is not None:
+            queries.append(statements.KEEP_REQUEST)
         _, counted, made, *_ = await self._database.run(
             [Statement(user, query, values) for query in queries]
         )
@@ -317,11 +314,9 @@ class PostgresRunStore:
             "ending": msgspec.json.encode((reason, error, kind)),
             "status": status,
         }
-        queries = [
-            statements.APPEND,
-            *([statements.RECORD_ENDING] if reason or error or kind else []),
-            statements.GIVE_BACK,
-        ]
+        queries = [statements.APPEND, statements.GIVE_BACK]
+        if reason or error or kind:
+            queries.insert(1, statements.RECORD_ENDING)
         *_, given_back = await self._database.run(
             [Statement(lease.user, query, values) for query in queries]
         )
@@ -511,12 +506,8 @@ class PostgresRunStore:
         find = "select owner from vibe.find_old_runs(%s, %s)"
         for (owner,) in await self._database.fetch("", find, (days, _PURGED)):
             values = {"owner": owner, "days": days}
-            await self._database.run(
-                [
-                    Statement(owner, one, values)
-                    for one in (statements.PURGE, statements.PURGE_REQUESTS)
-                ]
-            )
+            queries = statements.PURGE, statements.PURGE_REQUESTS
+            await self._database.run([Statement(owner, query, values) for query in queries])
 
 
 class _Append(Struct):
