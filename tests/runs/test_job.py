@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from tests.runs import changing
 from tests.runs.test_runs import Rig, follow, wait_for
 from vibe_llms import Decision, Session, Turn, open_session
+from vibe_llms.exceptions import StorageUnavailable
 from vibe_llms.hooks import HookRequest
 from vibe_llms.memory.hook import MemoryHook
 from vibe_llms.messages.canisters import (
@@ -26,9 +28,14 @@ from vibe_llms.runs import (
     ApprovalRequested,
     CallEnded,
     CallStarted,
+    MessageCompleted,
     MessageDelta,
+    MessageFailed,
+    MessageStarted,
     Run,
+    RunContinued,
     RunEnded,
+    RunStatus,
 )
 from vibe_llms.runs.events import encode_event
 from vibe_llms.runs.interfaces import Lease
@@ -131,6 +138,33 @@ async def test_a_process_whose_epoch_is_over_appends_nothing(
     assert [role_of(one) for one in stored] == ["user", "invocation"]
     # The process that has the run now concludes the turn.
     assert ends == []
+
+
+@pytest.mark.parametrize("failing", range(1, 4))
+async def test_what_is_away_for_a_moment_is_announced_as_a_takeover_is(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, failing: int
+) -> None:
+    session = await rig.open()
+    attempts = itertools.count(1)
+
+    def at_times(add: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        async def attempt(*arguments: Any, **settings: Any) -> Any:
+            if next(attempts) == failing:
+                raise StorageUnavailable("the database cannot be used now")
+            return await add(*arguments, **settings)
+
+        return attempt
+
+    for name in ("create", "append"):
+        monkeypatch.setattr(session.archive, name, at_times(getattr(session.archive, name)))
+    events = [event for _, event in await follow(await rig.start(session, "call"))]
+    started = {one.message for one in events if isinstance(one, MessageStarted)}
+    completed = {one.message for one in events if isinstance(one, MessageCompleted)}
+    again = {one.message for one in events if isinstance(one, RunContinued)}
+    assert next(attempts) > failing
+    assert not [one for one in events if isinstance(one, MessageFailed)]
+    assert started - completed == again - {""}
+    assert events[-1] == RunEnded(RunStatus.COMPLETED)
 
 
 async def test_hooks_conclude_a_turn_once_and_where_it_ends(

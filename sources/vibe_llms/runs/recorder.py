@@ -23,6 +23,7 @@ from vibe_llms.events import (
     ReasoningChunk,
     TextChunk,
 )
+from vibe_llms.exceptions import StorageUnavailable
 from vibe_llms.redaction import redact
 from vibe_llms.runs.events import (
     CallEnded,
@@ -219,6 +220,9 @@ def translate(event: Event) -> RunEvent | None:
             return MessageDelta(message, chunk.text, _kind_of(chunk))
         case MessageCompletedEvent(message=message):
             return MessageCompleted(message)
+        case MessageFailedEvent(error=StorageUnavailable()):
+            # The run is continued from what is durable, which says that the message starts again.
+            return None
         case MessageFailedEvent(message=message, error=error):
             return MessageFailed(message, redact(str(error)) or type(error).__name__)
         case InvocationStartedEvent(invocation=call):
