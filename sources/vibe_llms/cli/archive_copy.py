@@ -14,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from vibe_llms.cli.commands import json_option
+from vibe_llms.cli.memory.common import open_store
 from vibe_llms.cli.progress import Waiting
 from vibe_llms.cli.running import asynchronous
 from vibe_llms.cli.terminal import note, shown, write, write_json
@@ -27,10 +28,9 @@ from vibe_llms.configuration import (
 )
 from vibe_llms.exceptions import RequestError, StorageError, StorageUnavailable
 from vibe_llms.memory.copying import copy_memory
-from vibe_llms.memory.interfaces import MemoryStore, MemoryStores
 from vibe_llms.runs.core import produce_store
 from vibe_llms.server.users import User, check_name, find_user_places, produce_users
-from vibe_llms.storage.backends import Backend, open_backend, produce_part
+from vibe_llms.storage.backends import Backend, open_backend
 from vibe_llms.storage.home import HomeBackend
 from vibe_llms.storage.transfer import (
     Copied,
@@ -176,7 +176,7 @@ class _Copier:
         user = self._tally.user
         with ExitStack() as stack:
             source, target = [
-                stack.enter_context(closing(open_memory(backend, user)))
+                stack.enter_context(closing(open_store(backend, user)))
                 for backend in (self._source, self._target)
             ]
             copied = await asyncio.to_thread(copy_memory, source, target)
@@ -234,13 +234,6 @@ async def _opened_archive(backend: Backend, user: str) -> AsyncIterator[Transfer
         yield archive
     finally:
         await archive.close()
-
-
-def open_memory(backend: Backend, user: str) -> MemoryStore:
-    """The memory of a user."""
-    stores: MemoryStores = produce_part(backend, "memory")
-    places = find_user_places(backend.configuration.places, user)
-    return stores.open_store(user, replace(backend.configuration, places=places))
 
 
 async def _join(workers: Sequence[asyncio.Task[None]]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,8 @@ import click
 import msgspec
 
 from vibe_llms.agents import AGENTS, access_agent, check_agent, survey_names
-from vibe_llms.cli.archive_copy import open_memory
 from vibe_llms.cli.commands import json_option
+from vibe_llms.cli.memory.common import open_store
 from vibe_llms.cli.running import bound_import
 from vibe_llms.cli.terminal import note, shown, write, write_json
 from vibe_llms.configuration import (
@@ -120,9 +121,9 @@ async def _check_kept(
             show(diagnosis)
             usable = usable and diagnosis.subject != "database"
         for user in await backend.survey_users() if usable else ():
-            memory = open_memory(backend, user)
-            for diagnosis in await asyncio.to_thread(list, inspect_memory(memory, user)):
-                show(diagnosis)
+            with closing(open_store(backend, user)) as store:
+                for diagnosis in await asyncio.to_thread(list, inspect_memory(store, user)):
+                    show(diagnosis)
 
 
 async def _check_embedder() -> Sequence[Diagnosis]:

@@ -100,17 +100,18 @@ class PostgresRunStore:
         if request is not None:
             values |= {"key": _encode(request.key), "digest": request.digest}
         # A statement sees what was committed before it, so what decides follows the lock.
-        queries = [statements.LOCK_RUNS, statements.COUNT_RUNS, statements.CREATE]
+        queries = [statements.LOCK_RUNS, statements.CREATE]
         if request is not None:
             queries.append(statements.KEEP_REQUEST)
-        _, counted, made, *_ = await self._database.run(
+        _, created, *_ = await self._database.run(
             [Statement(user, query, values) for query in queries]
         )
-        if not made.count:
+        ((others, made),) = created.rows
+        if not made:
             if request is not None:
                 await self.find_request(user, request)
             if most is not None:
-                rules.require_room(counted.rows[0][0], most)
+                rules.require_room(others, most)
             raise await self._find_busy(user, record.conversation)
         self._news.tell_orders(record.identity)
 
@@ -198,7 +199,7 @@ class PostgresRunStore:
 
     async def check(self, lease: Lease) -> None:
         """Raise `LeaseLost` if the lease was lost."""
-        if not await self._database.fetch(lease.user, statements.HOLD, _name(lease)):
+        if not await self._database.fetch(lease.user, statements.CHECK, _name(lease)):
             raise rules.lost(lease)
 
     def fenced(self, lease: Lease) -> AbstractContextManager[None]:
@@ -603,7 +604,7 @@ async def _queue(connection: Connection, user: str, run: str) -> None:
 
 
 async def _lock(connection: Connection, user: str, run: str) -> RunRecord:
-    """A run that nobody else changes until the transaction ends."""
+    """A run, locked against changes by others until the transaction ends."""
     _, query, values = _seek(user, run)
     rows = await _fetch(connection, f"{query} for no key update of run", values)
     return _find_record(run, rows)

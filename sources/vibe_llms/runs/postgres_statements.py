@@ -11,6 +11,7 @@ from vibe.runs run join vibe.run_recipes how on how.owner = run.owner and how.ru
 """
 #: Whether a worker still has a run.
 HELD = "owner = %(owner)s and identity = %(run)s and epoch = %(epoch)s and status = 'running'"
+CHECK = f"select 1 from vibe.runs where {HELD}"
 HOLD = f"select cancelling from vibe.runs where {HELD} for no key update"
 FENCE = f"""
 select vibe.require_lease(exists (select from vibe.runs where {HELD} for share), %(refusal)s)
@@ -69,27 +70,33 @@ select count(*) from held
 #: Runs of one user are created one after the other: the first key of an advisory lock is "runs" in
 #: ASCII.
 LOCK_RUNS = f"select pg_advisory_xact_lock({0x72756E73}, hashtext(%(owner)s))"
-COUNT_RUNS = """
-select count(*) from vibe.runs where owner = %(owner)s and status in ('queued', 'running')
-"""
 #: A day is how long the key of a request is known.
 REQUEST = """
 select digest, run from vibe.run_requests
 where owner = %(owner)s and key = %(key)s and created > clock_timestamp() - interval '1 day'
 """
+#: Gives how many runs of the user were queued or worked on, and whether this one was created.
 CREATE = f"""
-with made as (
+with others as materialized (
+    select count(*) as number from vibe.runs
+    where owner = %(owner)s and status in ('queued', 'running')
+),
+made as (
     insert into vibe.runs (owner, identity, conversation, status, epoch, until, invokers)
     select %(owner)s, %(run)s, %(conversation)s, %(status)s, %(epoch)s,
         clock_timestamp() + make_interval(secs => %(seconds)s), %(invokers)s::text[]
-    where (%(most)s::integer is null or %(most)s > ({COUNT_RUNS}))
+    from others
+    where (%(most)s::integer is null or number < %(most)s)
         and (%(key)s::bytea is null or not exists ({REQUEST}))
     on conflict (owner, conversation) where status in ('queued', 'running', 'waiting') do nothing
     returning owner
+),
+described as (
+    insert into vibe.run_recipes (owner, run, recipe, prompt, opening, details, state, origin)
+    select owner, %(run)s, %(recipe)s, %(prompt)s, %(opening)s, %(details)s, %(state)s, %(origin)s
+    from made
 )
-insert into vibe.run_recipes (owner, run, recipe, prompt, opening, details, state, origin)
-select owner, %(run)s, %(recipe)s, %(prompt)s, %(opening)s, %(details)s, %(state)s, %(origin)s
-from made
+select number, exists (select from made) from others
 """
 KEEP_REQUEST = """
 insert into vibe.run_requests (owner, key, digest, run)

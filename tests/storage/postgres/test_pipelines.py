@@ -77,6 +77,13 @@ async def test_a_statement_works_after_another_has_failed(database: Database) ->
         assert [answer.rows for answer in await database.run([one, one])] == [[(1,)], [(1,)]]
 
 
+async def test_a_value_that_cannot_be_sent_is_refused_alone(database: Database) -> None:
+    wrong = Statement("ada", "select %s::text", ("a\0b",))
+    with pytest.raises(StorageError, match="NUL"):
+        await database.run([Statement("ada", "select 1"), wrong])
+    assert await database.fetch("ada", "select 1") == [(1,)]
+
+
 async def test_a_transaction_that_is_rolled_back_disturbs_no_statement(database: Database) -> None:
     async def fail() -> None:
         async with database.transaction("ada") as connection:

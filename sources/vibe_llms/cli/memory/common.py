@@ -13,6 +13,7 @@ from typing import Any, Concatenate, ParamSpec, TextIO, TypeVar
 
 import click
 import msgspec
+from msgspec.structs import replace
 
 from vibe_llms.attachments import read_text
 from vibe_llms.cli.progress import Waiting
@@ -33,11 +34,12 @@ from vibe_llms.exceptions import MemoryInvalid, SecretRefused, StorageError
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.descriptions import MemoryEntry
 from vibe_llms.memory.entries import GLOBAL, LARGEST_BYTES, Entry, Scope
-from vibe_llms.memory.interfaces import MemoryStores
+from vibe_llms.memory.interfaces import MemoryStore, MemoryStores
 from vibe_llms.memory.recall import SHORT
 from vibe_llms.memory.settings import MemorySettings, produce_memory, read_memory_settings
 from vibe_llms.memory.tickets import TicketJournal
-from vibe_llms.storage.backends import open_backend, produce_part
+from vibe_llms.server.users import find_user_places
+from vibe_llms.storage.backends import Backend, open_backend, produce_part
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -82,6 +84,13 @@ def with_memory(
                 await backend.close()
 
     return command
+
+
+def open_store(backend: Backend, user: str) -> MemoryStore:
+    """Where the memory of a user is kept; callers close it, and then the backend."""
+    stores: MemoryStores = produce_part(backend, "memory")
+    places = find_user_places(backend.configuration.places, user)
+    return stores.open_store(user, replace(backend.configuration, places=places))
 
 
 @contextmanager

@@ -80,14 +80,14 @@ class Pipeline:
     async def run(self, statements: Sequence[Statement]) -> Sequence[Answer]:
         """Run statements as one transaction; returns their answers.
 
-        Raises the error of the first that fails; then nothing is kept of any. If the connection
-        breaks, and if this is cancelled, it can only be closed.
+        Raises the error of the first that fails; then nothing is kept of any. The connection can
+        only be closed if it breaks, if this is cancelled, and if a value cannot be sent.
         """
         from psycopg import Error
 
         line = self.connection.pgconn
         line.enter_pipeline_mode()
-        #: For each result that will come, whether it is an answer.
+        # For each result that will come, whether it is an answer.
         expected: list[bool] = []
         known = {*self._prepared}
         try:
