@@ -7,6 +7,7 @@ import json
 import os
 import threading
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -438,6 +439,51 @@ async def test_a_turn_of_another_server_is_remembered_by_the_one_that_works(home
             await one.close()
             await other.close()
         database.close()
+
+
+class LateJournal(PostgresJournal):
+    """A journal whose process begins to remember only when it is told to."""
+
+    def __init__(self, database: BlockingDatabase, user: str) -> None:
+        super().__init__(database, user)
+        self.gate = threading.Event()
+
+    def begin(self) -> bool:
+        assert self.gate.wait(30)
+        return super().begin()
+
+
+async def test_a_turn_that_another_server_has_remembered_is_not_remembered_again(
+    home: Path,
+) -> None:
+    with (
+        temporary_database() as place,
+        closing(BlockingDatabase(PostgresSettings(dsn=place.dsn))) as database,
+    ):
+        async with open_session(home=home, configuration=FAST) as session:
+            takers = Taker(), Taker()
+            late = LateJournal(database, "ada")
+            one = hook(session, home, takers[0], journal=PostgresJournal(database, "ada"))
+            other = hook(session, home, takers[1], journal=late)
+            for taker in takers:
+                taker.gate.set()
+            second = await session.begin(model(), hooks=[other])
+            await second.converse("Two")
+            first = await session.begin(model(), hooks=[one])
+            await first.converse("One")
+            while len(takers[0].taken) < 2:
+                await asyncio.sleep(0.01)
+            while PostgresJournal(database, "ada").survey():
+                await asyncio.sleep(0.01)
+            late.gate.set()
+            await session.background.wait()
+            assert (takers[0].taken, takers[1].taken) == ([["Two"], ["One"]], [])
+            # The lease is not kept for it.
+            await first.converse("Three")
+            await session.background.wait()
+            assert takers[0].taken[2:] == [["Three"]]
+            await one.close()
+            await other.close()
 
 
 async def test_a_turn_that_cannot_be_noted_is_remembered_with_the_next_one(home: Path) -> None:

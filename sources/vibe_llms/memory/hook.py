@@ -225,11 +225,19 @@ class MemoryHook(TurnHook):
             except StorageError:
                 self._deferred.appendleft((before, other, words))
                 raise
-            await self._take_in(taker, words, other, before)
-        await self._take_in(taker, said, ticket, identity)
+            await self._take_in_own(taker, words, other, before)
+        await self._take_in_own(taker, said, ticket, identity)
         await self._deduplicate()
         while not await asyncio.to_thread(self._journal.end, known=self._tried):
             await self._take_up(taker, identity)
+
+    async def _take_in_own(
+        self, taker: Taker, said: Sequence[Canister], ticket: Ticket, identity: str
+    ) -> None:
+        """Remember a turn of this process, unless another server has done so before it began."""
+        left = await asyncio.to_thread(self._journal.survey)
+        if any(one.identity == identity for one in left):
+            await self._take_in(taker, said, ticket, identity)
 
     async def _deduplicate(self) -> None:
         """Merge the user's repeated facts, if that is due."""
