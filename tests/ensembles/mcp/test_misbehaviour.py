@@ -101,7 +101,7 @@ async def test_a_bad_server_fails_in_time_and_a_good_one_answers_all_the_while(
         settings = {"environment": NIGHTLY, "call-seconds": 300}
     try:
         for _ in range(nights or 1):
-            async with steady(3.0 if behaviour in LARGE else 0.25):
+            async with steady(3.0 if behaviour in LARGE else 0.5):
                 bad = asyncio.create_task(misbehave(behaviour, **settings))
                 answers = 0
                 while not bad.done():
