@@ -10,6 +10,7 @@ import asyncio
 import atexit
 import functools
 import itertools
+import os
 import shutil
 import tempfile
 import warnings
@@ -28,6 +29,7 @@ from vibe_llms.storage.postgres.migrations import migrate
 ROLE = "app"
 _GUARDED = "guarded"
 _TEMPLATE = "migrated"
+_PREFIX = "vibe-postgres-"
 _NUMBERS = itertools.count(1)
 
 
@@ -142,8 +144,16 @@ async def _migrate(dsn: str) -> None:
 @functools.cache
 def access_cluster() -> Cluster:
     """The cluster of this process, which stops with it."""
+    for left in Path("/tmp").glob(f"{_PREFIX}*"):
+        try:
+            os.kill(int(left.name.removeprefix(_PREFIX).partition("-")[0]), 0)
+        except PermissionError:
+            continue
+        except ProcessLookupError:
+            # It was killed, with Ctrl-C perhaps: PostgreSQL ends within a minute of its files.
+            shutil.rmtree(left, ignore_errors=True)
     # The path of a socket may have about 100 characters.
-    cluster = Cluster(Path(tempfile.mkdtemp(prefix="vibe-pg-", dir="/tmp")))
+    cluster = Cluster(Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir="/tmp")))
     atexit.register(cluster.stop)
     return cluster
 
