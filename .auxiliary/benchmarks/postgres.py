@@ -65,8 +65,9 @@ _PARALLEL = 4
 _WORDS, _KNOWN = 60, 20_000
 #: One message in so many has a word that one other of a million has.
 _RARE_EVERY, _RARE = 1_000, 500
-#: The word that three of four messages have, one that one of 140 has, and a rare one.
-_SEARCHED = {"common word": "w0", "less common word": "w1000", "rare word": "rare0"}
+#: The word that three of four messages have, one that one of 70 has, which takes longest among all,
+#: and a rare one.
+_SEARCHED = {"common word": "w0", "less common word": "w500", "rare word": "rare0"}
 #: Entries of one user among those of others, and the most entries of one user.
 _ENTRIES, _MOST_ENTRIES = 500, 100_000
 

@@ -265,6 +265,25 @@ async def test_the_newest_conversations_are_read_without_a_look_at_the_others(
     assert len(await archive.survey(limit=50)) == 50
 
 
+async def test_a_search_does_not_read_the_pieces_of_all_conversations(
+    archive: PostgresArchive, place: TestDatabase
+) -> None:
+    await archive.create("abcd", produce_details(), say("common", "common", "rare"))
+    ask(
+        place,
+        "insert into vibe.pieces select 'ada', 'c' || n, 0, 1, 1000 + n "
+        "from generate_series(1, 5000) n",
+    )
+    with psycopg.connect(place.admin_dsn, autocommit=True) as connection:
+        connection.execute("analyze vibe.pieces")
+    with psycopg.connect(place.dsn) as connection:
+        connection.execute("select set_config('vibe.user', 'ada', true)")
+        call = "select line from vibe.search_messages('rare', 'rare', false, 20, 0)"
+        assert len(connection.execute(call.encode()).fetchall()) == 1
+        read = "select seq_scan, idx_scan from pg_stat_xact_user_tables where relname = 'pieces'"
+        assert connection.execute(read.encode()).fetchall() == [(0, 1)]
+
+
 # The tables belong to a role without special rights here, as they do in production.
 
 

@@ -286,7 +286,8 @@ class PostgresArchive:
     ) -> Sequence[Finding]:
         """Messages that contain all words of a text, best first.
 
-        Of more than 1,000 messages that do, the newest are rated.
+        Of more than 1,000 messages that do, the newest are rated, those of superseded conversations
+        among them.
         """
         words = words_of(text)
         query = encode_query(self.user, words)
