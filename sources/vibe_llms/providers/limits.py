@@ -92,7 +92,7 @@ class Limiter:
         self._window = window
         # One asks the window at a time, in the order of arrival.
         self._entering = asyncio.Lock()
-        self._telling: set[asyncio.Task[None]] = set()
+        self._reports: set[asyncio.Task[None]] = set()
         self.requests, self.tokens = requests, tokens
         self._starts: deque[float] = deque()
         self._spent: deque[_Spent] = deque()
@@ -136,6 +136,7 @@ class Limiter:
                         self.row, spent.tokens, self.requests, self.tokens
                     )
                 except VibeLlmsError:
+                    # The store is away; the limits of this process hold.
                     return
                 if number is not None:
                     spent.number = number
@@ -156,7 +157,7 @@ class Limiter:
         if usage is None or self.tokens is None:
             return
         if self._window is not None and spent.number is not None:
-            self._tell(self._window.settle(self.row, spent.number, usage.total_tokens))
+            self._report(self._window.settle(self.row, spent.number, usage.total_tokens))
         excess = usage.total_tokens - spent.tokens
         if excess > 0:
             self._spent.append(_Spent(_now(), excess))
@@ -169,22 +170,22 @@ class Limiter:
         self._paused_until = max(self._paused_until, _now() + seconds)
         self._advance()
         if self._window is not None:
-            self._tell(self._window.pause(self.row, seconds))
+            self._report(self._window.pause(self.row, seconds))
 
-    def _tell(self, words: Coroutine[Any, Any, None]) -> None:
-        """Tell other processes, without waiting for them."""
+    def _report(self, work: Coroutine[Any, Any, None]) -> None:
+        """Report something to other processes, without waiting for them."""
 
-        async def tell() -> None:
+        async def report() -> None:
             with suppress(VibeLlmsError):
-                await words
+                await work
 
-        self._telling.add(telling := asyncio.create_task(tell(), name="limits of providers"))
-        telling.add_done_callback(self._telling.discard)
+        self._reports.add(task := asyncio.create_task(report(), name="limits of providers"))
+        task.add_done_callback(self._reports.discard)
 
     async def close(self) -> None:
         """Wait until other processes know what was used."""
-        if self._telling:
-            await asyncio.wait(self._telling)
+        if self._reports:
+            await asyncio.wait(self._reports)
 
     def _advance(self) -> None:
         """Let the requests pass that may go, and schedule the next one."""
