@@ -96,6 +96,22 @@ def test_what_a_server_leaves_that_died_is_taken_over_after_its_lease(
     assert dead.begin()
 
 
+@pytest.mark.parametrize("failure", ["", "it broke"])
+def test_each_turn_that_is_worked_on_renews_the_lease(
+    open_journal: Callable[[str], PostgresJournal], place: TestDatabase, failure: str
+) -> None:
+    busy, other = open_journal("ada"), open_journal("ada")
+    for turn in "ab":
+        busy.enter(ticket(turn))
+    assert busy.begin()
+    access_cluster().execute("update vibe.memory_workers set until = now()", place.name)
+    if failure:
+        busy.enter(ticket("a", failure=failure, attempts=1), "a")
+    else:
+        busy.settle("a")
+    assert not other.begin()
+
+
 def test_failed_and_old_tickets_are_left_out(
     open_journal: Callable[[str], PostgresJournal],
 ) -> None:

@@ -34,6 +34,10 @@ values (%s, %s, clock_timestamp() + interval '10 minutes')
 on conflict (owner) do update set holder = excluded.holder, until = excluded.until
 where workers.holder = excluded.holder or workers.until < clock_timestamp()
 """
+_RENEW = """
+update vibe.memory_workers set until = clock_timestamp() + interval '10 minutes'
+where owner = %s and holder = %s
+"""
 _HOLD = "select from vibe.memory_workers where owner = %s and holder = %s for update"
 _END = "delete from vibe.memory_workers where owner = %s and holder = %s"
 
@@ -54,6 +58,7 @@ class PostgresJournal:
         with self._database.transaction(self._user) as connection:
             if identity:
                 connection.execute(_REPLACE, (data, self._user, turn))
+                connection.execute(_RENEW, (self._user, self._holder))
             else:
                 connection.execute(_ENTER, (self._user, turn, data))
         return turn
@@ -62,6 +67,7 @@ class PostgresJournal:
         """Remove a ticket, since its turn is remembered, or is not to be."""
         with self._database.transaction(self._user) as connection:
             connection.execute(_SETTLE, (self._user, identity))
+            connection.execute(_RENEW, (self._user, self._holder))
 
     def begin(self) -> bool:
         """Take the user's lease, or renew it; false if another process has it."""
