@@ -66,6 +66,7 @@ The branches say what to do next::
         ├── ContentMissing
         ├── ConversationMoved
         ├── LeaseLost                   another process continues the run
+        ├── RunUnreadable               let a newer version continue the run
         ├── FormatNewer
         ├── MemoryDamaged
         └── VersioningFailed
@@ -466,6 +467,14 @@ class ConversationMoved(StorageError):
 
 class LeaseLost(StorageError):
     """Another process has taken this run over; this one stops, and appends nothing."""
+
+
+class RunUnreadable(StorageError):
+    """The record of the run `run` is damaged, or a newer version of this library wrote it."""
+
+    def __init__(self, message: str, *, run: str) -> None:
+        super().__init__(message)
+        self.run = run
 
 
 class FormatNewer(StorageError):

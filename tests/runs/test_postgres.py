@@ -12,7 +12,13 @@ import pytest
 
 from tests.fakes.postgres import TestDatabase, temporary_database
 from vibe_llms.configuration import StorageSettings
-from vibe_llms.exceptions import LeaseLost, RunNotFound, StorageError, StorageUnavailable
+from vibe_llms.exceptions import (
+    LeaseLost,
+    RunNotFound,
+    RunUnreadable,
+    StorageError,
+    StorageUnavailable,
+)
 from vibe_llms.messages.canisters import UserCanister
 from vibe_llms.runs.events import first_cursor
 from vibe_llms.runs.interfaces import Lease, Recipe, RequestKey, RunRecord, RunStatus
@@ -156,6 +162,40 @@ async def test_leases_do_not_wait_for_other_work(place: TestDatabase) -> None:
         assert await store.claim(None, _SECONDS, known=()) is not None
     await store.close()
     await database.close()
+
+
+_DELETE_CLAIMED = """
+create function delete_claimed() returns trigger language plpgsql security definer as
+$$ begin delete from vibe.runs where identity = new.identity; return null; end $$;
+create constraint trigger delete_claimed after update on vibe.runs
+deferrable initially deferred for each row execute function delete_claimed()
+"""
+
+
+async def test_a_run_that_is_deleted_once_it_is_claimed_is_lost(
+    store: PostgresRunStore, place: TestDatabase
+) -> None:
+    await store.create(record("ada", status=RunStatus.QUEUED, epoch=0))
+    with psycopg.connect(place.admin_dsn, autocommit=True) as connection:
+        connection.execute(_DELETE_CLAIMED.encode())
+    claimed = await store.claim(None, _SECONDS, known=())
+    assert claimed is not None
+    with pytest.raises(LeaseLost):
+        await store.check(Lease("ada", claimed.identity, claimed.epoch))
+    assert await store.claim(None, _SECONDS, known=()) is None
+
+
+async def test_a_run_that_cannot_be_read_is_claimed_before_that_is_said(
+    store: PostgresRunStore, place: TestDatabase
+) -> None:
+    for run in ("newer", "readable"):
+        await store.create(record("ada", run, status=RunStatus.QUEUED, epoch=0))
+    fetch(place, "update vibe.run_recipes set state = '[]' where run = 'newer' returning 1")
+    with pytest.raises(RunUnreadable, match="the run newer cannot be read"):
+        await store.claim(None, _SECONDS, known=())
+    claimed = await store.claim(None, _SECONDS, known=())
+    assert claimed is not None
+    assert claimed.identity == "readable"
 
 
 async def test_a_worker_that_lost_its_run_adds_no_message_however_late(

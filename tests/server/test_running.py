@@ -12,6 +12,7 @@ import pytest
 
 from tests.server.conftest import Served, serving
 from vibe_llms.exceptions import ConfigurationError
+from vibe_llms.runs import RunStatus
 from vibe_llms.server.spaces import UserSpaces
 
 CHAT = "/v1/chat/completions"
@@ -82,6 +83,25 @@ async def test_nothing_is_accepted_while_it_ends(home: Path) -> None:
             while await is_answered(other):
                 pass
         served.running.end()
+
+
+async def test_a_server_that_ends_leaves_runs_to_others(home: Path) -> None:
+    async with (
+        serving(home, **scripted(home, **{"shutdown-seconds": LONG})) as served,
+        served.http() as client,
+        client.stream("POST", CHAT, json=ask("begin")) as response,
+        served.session() as session,
+    ):
+        lines = response.aiter_lines()
+        await anext(lines)
+        session.access_runs().worker.pause()
+        conversation = await session.begin("scripted/demo")
+        served.running.end()
+        run = await session.start(conversation, "Hello")
+        # Longer than until a server looks for runs.
+        await asyncio.sleep(0.7)
+        assert (await run.access()).status is RunStatus.QUEUED
+        await response.aclose()
 
 
 async def test_requests_that_take_too_long_are_told_that_it_ends(home: Path) -> None:

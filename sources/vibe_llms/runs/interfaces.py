@@ -232,6 +232,7 @@ class RunStore(Protocol):
         """A run that no worker has, for so many seconds; its epoch is a new one.
 
         It is of one user, or of any, and needs no registered tools besides those that are `known`.
+        `RunUnreadable` if it cannot be read: no worker is given it while the lease lasts.
         """
         ...
 

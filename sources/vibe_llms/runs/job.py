@@ -101,9 +101,10 @@ class RunJob:
 
     def cancel(self) -> None:
         """Cancel the turn, because its user wants that; what arrived is kept."""
-        self._cancelled = True
-        if self._turn is not None:
+        # Once: what cleans up must not be cancelled again and again.
+        if self._turn is not None and not self._cancelled:
             self._turn.interrupt(quietly=True)
+        self._cancelled = True
 
     def lose(self) -> None:
         """Stop at once, and keep nothing: another process has the run."""

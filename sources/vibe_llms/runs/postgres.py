@@ -162,15 +162,14 @@ class PostgresRunStore:
 
         It is of one user, or of any, and needs no registered tools besides those that are `known`.
         """
-        rows = await self._leases.fetch(
-            user or "",
-            "select owner, run from vibe.claim_run(%s, %s, %s::text[])",
-            (user, seconds, [*known]),
+        values = {"user": user, "seconds": seconds, "known": [*known]}
+        _, found = await self._leases.run(
+            [
+                Statement(user or "", statements.CLAIM, values),
+                Statement(user or "", statements.CLAIMED, {}),
+            ]
         )
-        if not rows:
-            return None
-        ((owner, run),) = rows
-        return _find_record(run, await self._leases.fetch(*_seek(owner, run)))
+        return read_record(found.rows[0]) if found.rows else None
 
     async def renew(self, leases: Collection[Lease], seconds: float) -> Collection[Lease]:
         """Hold runs for so many seconds more; returns the leases that were lost."""

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from vibe_llms.conversations.settings import TurnState
+from vibe_llms.runs import rules
 from vibe_llms.runs.interfaces import CallApproval, Recipe, RunQuestion, RunRecord, RunStatus
 from vibe_llms.storage.interfaces import Details
 
@@ -23,26 +24,27 @@ def read_record(row: Sequence[Any]) -> RunRecord:
     """A run, from the columns of `statements.RECORDS`."""
     user, identity, conversation, status, epoch, cancelling, created, updated, *rest = row
     recipe, prompt, opening, details, state, origin, ending = rest
-    reason, error, kind = ("", "", "") if ending is None else _ENDING.decode(ending)
-    return RunRecord(
-        identity=identity,
-        user=user,
-        conversation=conversation,
-        status=RunStatus(status),
-        recipe=_RECIPE.decode(recipe),
-        prompt=prompt,
-        created=created,
-        updated=updated,
-        epoch=epoch,
-        opening=opening,
-        details=None if details is None else _DETAILS.decode(details),
-        state=_STATE.decode(state),
-        cancelling=cancelling,
-        origin=origin,
-        reason=reason,
-        error=error,
-        kind=kind,
-    )
+    with rules.readable(identity):
+        reason, error, kind = ("", "", "") if ending is None else _ENDING.decode(ending)
+        return RunRecord(
+            identity=identity,
+            user=user,
+            conversation=conversation,
+            status=RunStatus(status),
+            recipe=_RECIPE.decode(recipe),
+            prompt=prompt,
+            created=created,
+            updated=updated,
+            epoch=epoch,
+            opening=opening,
+            details=None if details is None else _DETAILS.decode(details),
+            state=_STATE.decode(state),
+            cancelling=cancelling,
+            origin=origin,
+            reason=reason,
+            error=error,
+            kind=kind,
+        )
 
 
 def read_approval(row: Sequence[Any]) -> CallApproval:

@@ -9,6 +9,15 @@ select run.owner, run.identity, run.conversation, run.status, run.epoch, run.can
     how.origin, how.ending
 from vibe.runs run join vibe.run_recipes how on how.owner = run.owner and how.run = run.identity
 """
+#: The rest of the transaction is of the user whose run this is, and reads it.
+CLAIM = """
+select set_config('vibe.user', owner, true), set_config('vibe.run', run, true)
+from vibe.claim_run(%(user)s, %(seconds)s, %(known)s::text[])
+"""
+CLAIMED = f"""
+{RECORDS}
+where run.owner = vibe.current_user_name() and run.identity = current_setting('vibe.run', true)
+"""
 #: Whether a worker still has a run.
 HELD = "owner = %(owner)s and identity = %(run)s and epoch = %(epoch)s and status = 'running'"
 CHECK = f"select 1 from vibe.runs where {HELD}"

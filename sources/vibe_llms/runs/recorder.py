@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from itertools import takewhile
 
+from vibe_llms.conversations.history import finish
 from vibe_llms.events import (
     Event,
     InvocationChunk,
@@ -152,26 +153,30 @@ class RunRecorder:
         Raises `LeaseLost` if another process has the run, also if there is nothing to record.
         """
         async with self._lock:
-            batch = [*self._pending]
-            if not batch:
-                await self._store.check(self._lease)
-                return
-            moved = [one.conversation for _, one in batch if isinstance(one, ConversationChanged)]
-            self._writing = len(batch)
-            try:
-                await self._store.append_events(
-                    self._lease, _encode(batch), conversation=moved[-1] if moved else ""
-                )
-            finally:
-                self._writing = 0
-            if not self._dropped:
-                del self._pending[: len(batch)]
-                self.recorded, self._last = batch[-1]
-                self._recent += batch
-                while self.recorded - self._recent[0][0] > _RECENT_CHARACTERS:
-                    self.start, _ = self._recent.popleft()
-                self._news.set()
-            self._characters = sum(measure(event) for _, event in self._pending)
+            # What the store has recorded would be recorded again if this was cancelled in between.
+            await finish(self._write())
+
+    async def _write(self) -> None:
+        batch = [*self._pending]
+        if not batch:
+            await self._store.check(self._lease)
+            return
+        moved = [one.conversation for _, one in batch if isinstance(one, ConversationChanged)]
+        self._writing = len(batch)
+        try:
+            await self._store.append_events(
+                self._lease, _encode(batch), conversation=moved[-1] if moved else ""
+            )
+        finally:
+            self._writing = 0
+        if not self._dropped:
+            del self._pending[: len(batch)]
+            self.recorded, self._last = batch[-1]
+            self._recent += batch
+            while self.recorded - self._recent[0][0] > _RECENT_CHARACTERS:
+                self.start, _ = self._recent.popleft()
+            self._news.set()
+        self._characters = sum(measure(event) for _, event in self._pending)
 
     async def close(self, *last: RunEvent) -> Sequence[tuple[int, bytes]]:
         """Stop recording; returns what is left, with the last events.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import NoReturn
 
 from vibe_llms.exceptions import (
@@ -13,6 +14,7 @@ from vibe_llms.exceptions import (
     RequestKeyReused,
     RequestRepeated,
     RunNotFound,
+    RunUnreadable,
     TooManyRuns,
 )
 from vibe_llms.invocation.questions import ElicitationAnswer
@@ -29,6 +31,17 @@ def lost(lease: Lease) -> LeaseLost:
 def not_found(run: str) -> RunNotFound:
     """The error for a run that the user does not have."""
     return RunNotFound(f"there is no run {run!r}")
+
+
+@contextmanager
+def readable(run: str) -> Iterator[None]:
+    """Within the block, what cannot be decoded of a run raises `RunUnreadable`."""
+    try:
+        yield
+    except ValueError as error:
+        raise RunUnreadable(
+            f"the run {run} cannot be read; a newer version of vibe-llms may: {error}", run=run
+        ) from error
 
 
 def busy(run: str, status: str) -> ConversationBusy:

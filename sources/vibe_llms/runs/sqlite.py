@@ -10,7 +10,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -164,7 +164,7 @@ class SqliteRunStore(RunFile):
         It is of one user, or of any, and needs no registered tools besides those that are `known`.
         """
 
-        def work(database: sqlite3.Connection) -> RunRecord | None:
+        def work(database: sqlite3.Connection) -> Sequence[Any] | None:
             now = time.time()
             found = _find_claimable(database, user, known, now)
             if found is None:
@@ -174,12 +174,14 @@ class SqliteRunStore(RunFile):
                 "where user = ? and identity = ?",
                 (now + seconds, now, *found),
             )
-            return _access(database, *found)
+            return _find_row(database, *found)
 
         # Most often there is none, and nothing need be locked.
         if not (await self.read_orders(user, (), known=known)).claimable:
             return None
-        return await self.write(work)
+        row = await self.write(work)
+        # One that cannot be read is claimed too, or it would be in the way of all others.
+        return None if row is None else _read_record(row)
 
     async def renew(self, leases: Collection[Lease], seconds: float) -> Collection[Lease]:
         """Hold runs for so many seconds more; returns the leases that were lost."""
@@ -618,19 +620,30 @@ def _find_claimable(
         (user, user, now),
     )
     for owner, run, recipe in rows:
-        if {*_RECIPE.decode(recipe).invokers} <= {*known}:
+        if _find_needs(recipe) <= {*known}:
             return owner, run
     return None
 
 
+def _find_needs(recipe: bytes) -> set[str]:
+    """The tools that a worker has to know; none if that cannot be read, which `claim` then says."""
+    with suppress(msgspec.DecodeError):
+        return {*_RECIPE.decode(recipe).invokers}
+    return set()
+
+
 def _access(database: sqlite3.Connection, user: str, run: str) -> RunRecord:
+    return _read_record(_find_row(database, user, run))
+
+
+def _find_row(database: sqlite3.Connection, user: str, run: str) -> Sequence[Any]:
     # "~" sorts after every character of an identity.
     rows = database.execute(
         f"select {_COLUMNS} from runs where user = ? and identity between ? and ? limit 2",  # noqa: S608
         (user, run, f"{run}~"),
     ).fetchall()
     rules.require_one(run, [row[1] for row in rows])
-    return _read_record(rows[0])
+    return tuple(rows[0])
 
 
 def _find_approval(
@@ -674,22 +687,23 @@ def _read_approval(row: tuple[bytes, int | None, str]) -> CallApproval:
 def _read_record(row: Sequence[Any]) -> RunRecord:
     user, identity, conversation, status, epoch, cancelling, created, updated, *rest = row
     recipe, prompt, opening, details, state, origin, reason, error, kind = rest
-    return RunRecord(
-        identity=identity,
-        user=user,
-        conversation=conversation,
-        status=RunStatus(status),
-        recipe=_RECIPE.decode(recipe),
-        prompt=prompt,
-        created=datetime.fromtimestamp(created, UTC),
-        updated=datetime.fromtimestamp(updated, UTC),
-        epoch=epoch,
-        opening=opening,
-        details=None if details is None else _DETAILS.decode(details),
-        state=_STATE.decode(state),
-        cancelling=bool(cancelling),
-        origin=origin,
-        reason=reason,
-        error=error,
-        kind=kind,
-    )
+    with rules.readable(identity):
+        return RunRecord(
+            identity=identity,
+            user=user,
+            conversation=conversation,
+            status=RunStatus(status),
+            recipe=_RECIPE.decode(recipe),
+            prompt=prompt,
+            created=datetime.fromtimestamp(created, UTC),
+            updated=datetime.fromtimestamp(updated, UTC),
+            epoch=epoch,
+            opening=opening,
+            details=None if details is None else _DETAILS.decode(details),
+            state=_STATE.decode(state),
+            cancelling=bool(cancelling),
+            origin=origin,
+            reason=reason,
+            error=error,
+            kind=kind,
+        )

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from vibe_llms.configuration import RunSettings
 from vibe_llms.credentials import get_logger
-from vibe_llms.exceptions import StorageError
+from vibe_llms.exceptions import RunUnreadable, StorageError, VibeLlmsError
 from vibe_llms.runs.interfaces import Lease, RunRecord, RunStatus, RunStore
 from vibe_llms.runs.job import ConversationOpener, RunJob
 from vibe_llms.runs.news import News, wait_for
@@ -55,6 +55,7 @@ class RunWorker:
         self._paused = self._closed = False
         self._creating = 0
         self._failing: set[asyncio.Task[None]] = set()
+        self._unreadable: set[str] = set()
 
     @property
     def busy(self) -> bool:
@@ -127,6 +128,8 @@ class RunWorker:
             # In no context: a run of another process has nothing to do with who asked first.
             self._task = asyncio.create_task(self._work(), name="worker of runs", context=Context())
             self._beating = asyncio.create_task(self._beat(), name="leases of runs")
+            for task in (self._task, self._beating):
+                task.add_done_callback(_report_fault)
 
     async def close(self) -> None:
         """Give back the runs it has, so that another worker continues them; safe to call twice."""
@@ -146,7 +149,7 @@ class RunWorker:
             try:
                 await self._look()
                 self._problem = ""
-            except StorageError as error:
+            except VibeLlmsError as error:
                 # The store may be back in a moment; the leases end if it is not.
                 if str(error) != self._problem:
                     self._problem = str(error)
@@ -160,8 +163,15 @@ class RunWorker:
         for run in orders.cancel:
             if run in self._jobs:
                 self._jobs[run].cancel()
-        while orders.claimable and len(self._jobs) < self._parallel:
-            record = await self._store.claim(self._user, self._lease_seconds, known=self._known)
+        while orders.claimable and not self._paused and len(self._jobs) < self._parallel:
+            try:
+                record = await self._store.claim(self._user, self._lease_seconds, known=self._known)
+            except RunUnreadable as error:
+                # When the lease ends, a worker of a newer version may take it.
+                if error.run not in self._unreadable:
+                    self._unreadable.add(error.run)
+                    _LOGGER.warning("%s", error)
+                continue
             if record is None:
                 break
             if (earlier := self._jobs.get(record.identity)) is not None:
@@ -199,7 +209,13 @@ class RunWorker:
             await asyncio.sleep(self._lease_seconds / 3)
             leases = [job.lease for job in self._jobs.values()]
             if leases:
-                with suppress(StorageError):
+                with suppress(VibeLlmsError):
                     for lost in await self._store.renew(leases, self._lease_seconds):
                         if (job := self._jobs.get(lost.run)) is not None and job.lease == lost:
                             job.lose()
+
+
+def _report_fault(task: asyncio.Task[None]) -> None:
+    """Log why a task that should not end has ended."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        _LOGGER.error("the task %r has failed", task.get_name(), exc_info=error)

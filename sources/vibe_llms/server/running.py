@@ -114,6 +114,7 @@ class RunningServer:
         if self._core.ending:
             seconds = 0.0
         self._core.ending = True
+        self._core.spaces.worker.pause()
         self._server.should_exit = True
         loop.call_later(seconds * _FOR_REQUESTS, self._cut_off)
         loop.call_later(seconds, self._hurry.set)
