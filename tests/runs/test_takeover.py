@@ -28,6 +28,7 @@ from vibe_llms.messages.canisters import (
 )
 from vibe_llms.messages.contents import ReasoningContent, TextualContent
 from vibe_llms.runs import (
+    ApprovalRequested,
     CallEnded,
     CallStarted,
     MessageCompleted,
@@ -43,7 +44,7 @@ from vibe_llms.runs.events import decode_event
 from vibe_llms.runs.interfaces import Lease, Recipe, RunRecord
 from vibe_llms.runs.recorder import RunRecorder
 from vibe_llms.runs.sqlite import SqliteRunStore
-from vibe_llms.runs.takeover import find_end, find_missing, find_open, find_own
+from vibe_llms.runs.takeover import count_vain, find_end, find_missing, find_open, find_own
 
 SAID = AssistantCanister(
     (ReasoningContent("thought"), TextualContent("Hello there.")), identity="said", reply="r"
@@ -87,6 +88,16 @@ def test_only_a_message_that_is_in_no_history_starts_again() -> None:
     assert find_open(WHOLE[:4], []) == ""
     assert find_open([*WHOLE[:2], MessageFailed("said", "cut")], []) == ""
     assert find_open([*WHOLE[:2], RunContinued("said")], []) == ""
+
+
+def test_what_was_kept_or_asked_ends_a_row_of_vain_continuations() -> None:
+    again = RunContinued("said")
+    vain: list[RunEvent] = [again, MessageStarted("said", "assistant"), MessageDelta("said", "He")]
+    assert count_vain(WHOLE[:2]) == 0
+    assert count_vain([*WHOLE[:2], *vain * 3, again]) == 4
+    for kept in (MessageCompleted("said"), CallEnded("call", "r"), ApprovalRequested("call", "a")):
+        assert count_vain([*vain * 3, kept]) == 0
+        assert count_vain([*vain * 3, kept, *vain]) == 1
 
 
 def test_the_end_of_a_run_is_where_others_went_on() -> None:

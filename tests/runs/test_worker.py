@@ -12,11 +12,13 @@ from typing import Any
 
 import pytest
 
-from tests.runs.test_runs import Rig
-from vibe_llms.exceptions import RunUnreadable
+from tests.runs.test_runs import TEXT, Rig, follow, text_of, wait_for
+from vibe_llms import Session
+from vibe_llms.exceptions import RunFailed, RunUnreadable, StorageUnavailable
 from vibe_llms.messages.canisters import StopReason
 from vibe_llms.providers.scripted.client import ScriptedModel
-from vibe_llms.runs import Run, RunStatus
+from vibe_llms.runs import MessageDelta, Run, RunStatus, recorder
+from vibe_llms.runs.interfaces import Lease
 from vibe_llms.runs.sqlite import SqliteRunStore
 
 
@@ -135,3 +137,117 @@ async def test_a_cancel_while_the_start_of_a_call_is_recorded_ends_the_run(
         await run.result()
     assert run.record.status is RunStatus.CANCELLED
     assert run.record.epoch == 1
+
+
+class Watch:
+    """What workers of a session do: how often they ask the model, and put their runs off.
+
+    No run is really put off.
+    """
+
+    def __init__(self, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.asked = 0
+        self.waits: list[float] = []
+        converse, release = ScriptedModel.converse, SqliteRunStore.release
+
+        async def count(*given: Any) -> Any:
+            self.asked += 1
+            return await converse(*given)
+
+        async def hurry(store: SqliteRunStore, lease: Lease, seconds: float = 0.0) -> None:
+            self.waits.append(seconds)
+            await release(store, lease)
+            session.access_runs().worker.poke()
+
+        monkeypatch.setattr(ScriptedModel, "converse", count)
+        monkeypatch.setattr(SqliteRunStore, "release", hurry)
+
+
+async def away(*_: object, **__: object) -> Any:
+    raise StorageUnavailable("the bucket cannot be used now")
+
+
+async def test_a_run_that_can_never_be_kept_waits_longer_each_time_and_ends_after_an_hour(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = await rig.open()
+    watch = Watch(session, monkeypatch)
+    # The prompt is kept, and no reply is.
+    monkeypatch.setattr(session.archive, "append", away)
+    run = await rig.start(session, "talk")
+    with pytest.raises(RunFailed, match="the bucket cannot be used now"):
+        await run.result()
+    assert watch.waits == [1, *(2**number for number in range(12))]
+    assert sum(watch.waits) > 3600
+    assert watch.asked == len(watch.waits) + 1
+
+
+async def test_a_run_whose_user_cancels_it_does_not_wait_for_what_is_away(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = await rig.open()
+    monkeypatch.setattr(session.archive, "append", away)
+    run = await rig.start(session, "talk")
+    while (await run.access()).status is not RunStatus.QUEUED:
+        await asyncio.sleep(0.01)
+    assert await run.cancel() is RunStatus.CANCELLED
+
+
+@pytest.mark.parametrize("committed", [True, False])
+async def test_events_are_recorded_once_although_the_store_was_away_for_a_moment(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, *, committed: bool
+) -> None:
+    append = SqliteRunStore.append_events
+    breaks = 3
+
+    async def at_times(store: SqliteRunStore, *given: Any, **options: Any) -> None:
+        nonlocal breaks
+        breaks -= 1
+        if breaks >= 0:
+            if committed:
+                await append(store, *given, **options)
+            raise StorageUnavailable("the database cannot be used now")
+        await append(store, *given, **options)
+
+    session = await rig.open()
+    watch = Watch(session, monkeypatch)
+    monkeypatch.setattr(SqliteRunStore, "append_events", at_times)
+    run = await rig.start(session, "talk")
+    assert text_of(await follow(run)) == TEXT
+    assert ((await run.access()).epoch, watch.asked, watch.waits) == (1, 1, [])
+
+
+async def test_a_run_whose_events_cannot_be_recorded_for_long_is_put_off(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    append = SqliteRunStore.append_events
+
+    async def at_first(store: SqliteRunStore, lease: Lease, *given: Any, **options: Any) -> None:
+        if lease.epoch == 1:
+            await away()
+        await append(store, lease, *given, **options)
+
+    session = await rig.open()
+    watch = Watch(session, monkeypatch)
+    monkeypatch.setattr(recorder, "_AWAY_SECONDS", 0)
+    monkeypatch.setattr(SqliteRunStore, "append_events", at_first)
+    run = await rig.start(session, "talk")
+    assert (await run.result()).text == TEXT
+    assert watch.waits == [1]
+    assert [one.message for one in caplog.records] == [
+        f"the run {run.identity} could not be recorded: the bucket cannot be used now"
+    ]
+
+
+async def test_a_run_with_an_event_that_cannot_be_encoded_ends_and_says_why(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    session = await rig.open()
+    run = await rig.start(session, "slow")
+    await wait_for(run, MessageDelta)
+    recording = session.access_runs().worker.access_recorder(run.identity)
+    assert recording is not None
+    recording.put(MessageDelta("said", "\ud800"))
+    with pytest.raises(RunFailed, match="surrogates not allowed"):
+        await run.result()
+    assert [one.message for one in caplog.records] == [f"the run {run.identity} failed"]

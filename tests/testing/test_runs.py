@@ -177,6 +177,21 @@ class Waiting(SqliteRunStore):
         return await super().suspend(lease, *given, **questions)
 
 
+class Impatient(SqliteRunStore):
+    """A run that was put off is continued at once."""
+
+    async def release(self, lease: Lease, seconds: float = 0.0) -> None:
+        await super().release(lease)
+
+
+class Stubborn(SqliteRunStore):
+    """A run that was put off waits although it is to be cancelled."""
+
+    async def release(self, lease: Lease, seconds: float = 0.0) -> None:
+        await super().release(lease, seconds)
+        await self.write(lambda database: database.execute("update runs set cancelling = 0"))
+
+
 BROKEN: dict[Callable[..., SqliteRunStore], str] = {
     Unfenced: "begin_call of an earlier epoch: no LeaseLost",
     Repeating: "it is read again",
@@ -190,6 +205,8 @@ BROKEN: dict[Callable[..., SqliteRunStore], str] = {
     Circular: "a list does not go on after a run",
     Open: "another user reads the events",
     Waiting: "a run that would wait after it is cancelled",
+    Impatient: "a run that was put off is offered to a worker",
+    Stubborn: "a run that is to be cancelled waits",
     Deaf: "the answer is replaced",
     Endless: "is lost, and not the first lease",
 }

@@ -304,8 +304,11 @@ class RunStore(Protocol):
         """
         ...
 
-    async def release(self, lease: Lease) -> None:
-        """Give a run back, so that any worker continues it at once."""
+    async def release(self, lease: Lease, seconds: float = 0.0) -> None:
+        """Give a run back, so that any worker continues it, after so many seconds.
+
+        One that is to be cancelled does not wait.
+        """
         ...
 
     async def finish(

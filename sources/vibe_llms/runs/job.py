@@ -55,12 +55,17 @@ from vibe_llms.runs.interfaces import (
     read_lines,
 )
 from vibe_llms.runs.recorder import RunRecorder
-from vibe_llms.runs.takeover import describe_loss, find_end, find_missing, find_open
+from vibe_llms.runs.takeover import count_vain, describe_loss, find_end, find_missing, find_open
 
 T = TypeVar("T")
 
 #: How often a call that holds its run looks for an answer.
 _ANSWER_SECONDS = 0.2
+#: A run is ended once so many workers in a row have kept nothing of it, more than an hour after the
+#: first: each puts it off for twice as long as the one before.
+_MOST_VAIN = 12
+#: Of a run that could not be read, for which this is not known: it is put off for as long as 16 s.
+_UNKNOWN_VAIN = 4
 #: So many events are read at once.
 _BATCH = 1000
 #: Gives the conversation of a run, rebuilt from its recipe where this process has not got it.
@@ -93,7 +98,11 @@ class RunJob:
         self._turn: RunningTurn | None = None
         self.lost = self._cancelled = False
         self._identity: Callable[[], str] = lambda: record.conversation
-        self.recorder = RunRecorder(store, self.lease, fail=self.lose)
+        #: Why nothing more can be recorded, although no other process has the run.
+        self._problem: BaseException | None = None
+        #: How many workers before this one have kept nothing.
+        self._vain = 0 if record.epoch == 1 else _UNKNOWN_VAIN
+        self.recorder = RunRecorder(store, self.lease, fail=self._give_up)
         self.resumed = False
         self.state = record.state
         name = f"run {record.identity}"
@@ -112,6 +121,18 @@ class RunJob:
         self.recorder.drop()
         if self._turn is not None:
             self._turn.interrupt()
+
+    def _give_up(self, error: BaseException) -> None:
+        """Stop at once, because what is shown cannot be recorded."""
+        self._note(error)
+        self.lose()
+
+    def _note(self, error: BaseException) -> None:
+        """Keep nothing more, because of an error of the store, or of recording."""
+        self.lost = True
+        self.recorder.drop()
+        if self._problem is None and not isinstance(error, LeaseLost):
+            self._problem = error
 
     def give_back(self) -> None:
         """Stop at once, so that another process continues from what is durable."""
@@ -201,6 +222,7 @@ class RunJob:
 
     def report_kept(self, canisters: Sequence[Canister]) -> None:
         """Report that messages are durable."""
+        self._vain = 0
         self._report_moved()
         self.recorder.report_kept([one.identity for one in canisters])
 
@@ -221,20 +243,29 @@ class RunJob:
                 self.lease, RunStatus.FAILED, events, error=text, kind=type(error).__name__
             )
 
-    async def _guard(self, work: Awaitable[T]) -> T:
-        """The result of work of the store; where it fails, nothing more is kept.
+    async def put_off(self, error: StorageError) -> None:
+        """Give the run back for later, because it could not be kept; or end it, if that is in vain.
 
-        The store may be back in a moment, and the run is then continued from what is durable.
+        What is away comes back, and a worker then continues from what is durable. Until then, each
+        of them asks the model again.
         """
+        if self._vain >= _MOST_VAIN:
+            await self.fail(error)
+            return
+        with suppress(StorageError):
+            await self._store.release(self.lease, 2.0**self._vain)
+
+    async def _guard(self, work: Awaitable[T]) -> T:
+        """The result of work of the store; where it fails, nothing more is kept."""
         try:
             return await work
-        except (StorageError, LeaseLost):
-            self.lost = True
-            self.recorder.drop()
+        except StorageError as error:
+            self._note(error)
             raise
 
     async def _hold(self) -> None:
-        status, error, reason = RunStatus.COMPLETED, None, ""
+        status, reason = RunStatus.COMPLETED, ""
+        error: VibeLlmsError | None = None
         try:
             reason = await self._hold_turn()
             if reason == StopReason.SUSPENDED:
@@ -242,20 +273,19 @@ class RunJob:
                 return
             if reason == StopReason.INTERRUPTED:
                 status = RunStatus.CANCELLED
-        except LeaseLost:
-            self.lose()
-            return
         except asyncio.CancelledError:
             await self._release()
             raise
         except VibeLlmsError as failure:
-            # What is away comes back, and a worker then continues from what is durable.
-            if self.lost or isinstance(failure, StorageUnavailable):
-                self.lose()
-                if isinstance(failure, StorageError):
-                    raise
-                return
             status, error = RunStatus.FAILED, failure
+        if isinstance(error, StorageUnavailable):
+            self._note(error)
+        if self._problem is not None:
+            self.lose()
+            raise self._problem
+        if self.lost or isinstance(error, LeaseLost):
+            self.lose()
+            return
         await self._finish(status, error, reason)
 
     async def _hold_turn(self) -> str:
@@ -324,11 +354,10 @@ class RunJob:
         history = conversation.canisters
         places = [index for index, one in enumerate(history) if one.identity in prompt]
         rest = history[places[-1] + 1 :] if places else ()
+        self._vain = count_vain(events)
+        self.recorder.put(RunContinued(find_open(events, {one.identity for one in rest})))
         added = await with_texts(rest, conversation.history.load)
-        missing = [*find_missing(events, added)]
-        known = {one.identity for one in added}
-        self.recorder.put(RunContinued(find_open(events, known)))
-        for event in missing:
+        for event in find_missing(events, added):
             self.recorder.put(event)
 
     async def _suspend(self) -> None:

@@ -291,10 +291,10 @@ class PostgresRunStore:
         self._news.tell_orders(lease.run)
         return status
 
-    async def release(self, lease: Lease) -> None:
-        """Give a run back, so that any worker continues it at once."""
-        values = {**_name(lease), "status": RunStatus.QUEUED}
-        if not await self._database.execute(lease.user, statements.GIVE_BACK, values):
+    async def release(self, lease: Lease, seconds: float = 0.0) -> None:
+        """Give a run back, so that any worker continues it, after so many seconds."""
+        values = {**_name(lease), "seconds": seconds}
+        if not await self._database.execute(lease.user, statements.RELEASE, values):
             raise rules.lost(lease)
         self._news.tell_orders(lease.run)
 

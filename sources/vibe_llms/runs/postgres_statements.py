@@ -39,6 +39,11 @@ GIVE_BACK = f"""
 update vibe.runs set status = %(status)s, until = clock_timestamp(), updated = clock_timestamp()
 where {HELD}
 """
+RELEASE = f"""
+update vibe.runs set status = 'queued', updated = clock_timestamp(),
+    until = clock_timestamp() + make_interval(secs => %(seconds)s)
+where {HELD}
+"""
 #: Gives the epoch in which the call began before, or 0.
 BEGIN_CALL = f"""
 with held as materialized ({HOLD}),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
@@ -50,6 +51,9 @@ from vibe_llms.runs.interfaces import Lease, RunStore
 #: Deltas are recorded after so many seconds, or so many characters.
 _FLUSH_SECONDS = 0.05
 _FLUSH_CHARACTERS = 4096
+#: For so long it is tried again while the store is away, and so often.
+_AWAY_SECONDS = 10.0
+_RETRY_SECONDS = 0.3
 #: So much of what is recorded is kept for followers, who then need not read it from the store.
 _RECENT_CHARACTERS = 1024
 
@@ -64,9 +68,13 @@ class RunRecorder:
     """
 
     def __init__(
-        self, store: RunStore, lease: Lease, *, fail: Callable[[], object] = lambda: None
+        self,
+        store: RunStore,
+        lease: Lease,
+        *,
+        fail: Callable[[BaseException], object] = lambda _: None,
     ) -> None:
-        """A recorder for an epoch; `fail` is called if events cannot be recorded."""
+        """A recorder for an epoch; `fail` is called with why events cannot be recorded."""
         self._store = store
         self._lease = lease
         self._position = first_cursor(lease.epoch)
@@ -89,7 +97,8 @@ class RunRecorder:
         self._wanted = asyncio.Event()
         self._lock = asyncio.Lock()
         self._task = asyncio.create_task(self._flush_often(), name=f"recorder of {lease.run}")
-        self._task.add_done_callback(lambda task: task.cancelled() or fail())
+        self._fail = fail
+        self._task.add_done_callback(self._report)
 
     def __call__(self, event: Event) -> None:
         """Record an event of the turn."""
@@ -110,6 +119,10 @@ class RunRecorder:
             held, self._held = self._held, []
             for event in held:
                 self.put(event)
+
+    def _report(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._fail(error)
 
     def put(self, event: RunEvent) -> None:
         """Record an event as it is."""
@@ -161,12 +174,9 @@ class RunRecorder:
         if not batch:
             await self._store.check(self._lease)
             return
-        moved = [one.conversation for _, one in batch if isinstance(one, ConversationChanged)]
         self._writing = len(batch)
         try:
-            await self._store.append_events(
-                self._lease, _encode(batch), conversation=moved[-1] if moved else ""
-            )
+            await self._append(batch)
         finally:
             self._writing = 0
         if not self._dropped:
@@ -177,6 +187,26 @@ class RunRecorder:
                 self.start, _ = self._recent.popleft()
             self._news.set()
         self._characters = sum(measure(event) for _, event in self._pending)
+
+    async def _append(self, batch: Sequence[tuple[int, RunEvent]]) -> None:
+        """Give events to the store, again and again while it is away, but not for long."""
+        moved = [one.conversation for _, one in batch if isinstance(one, ConversationChanged)]
+        conversation, events = moved[-1] if moved else "", _encode(batch)
+        lease, end = self._lease, time.monotonic() + _AWAY_SECONDS
+        found: Sequence[tuple[int, bytes]] = ()
+        while not found or found[0][0] != events[0][0]:
+            try:
+                await self._store.append_events(lease, events, conversation=conversation)
+                return
+            except StorageUnavailable:
+                if self._dropped or time.monotonic() > end:
+                    raise
+            await asyncio.sleep(_RETRY_SECONDS)
+            # Where the connection broke, they may be recorded.
+            with suppress(StorageUnavailable):
+                found = await self._store.read_events(
+                    lease.user, lease.run, after=self.recorded, limit=1
+                )
 
     async def close(self, *last: RunEvent) -> Sequence[tuple[int, bytes]]:
         """Stop recording; returns what is left, with the last events.

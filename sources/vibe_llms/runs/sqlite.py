@@ -105,7 +105,8 @@ class SqliteRunStore(RunFile):
                     *(user, record.identity, conversation, record.status, record.epoch),
                     *(0, now, now),
                     *(msgspec.json.encode(record.recipe), record.prompt, record.opening, details),
-                    *(msgspec.json.encode(record.state), record.origin, "", "", "", now + seconds),
+                    *(msgspec.json.encode(record.state), record.origin, "", "", ""),
+                    _end_after(seconds),
                 ),
             )
 
@@ -330,11 +331,13 @@ class SqliteRunStore(RunFile):
 
         return await self.write(work)
 
-    async def release(self, lease: Lease) -> None:
-        """Give a run back, so that any worker continues it at once."""
-        await self.write(
-            lambda database: _update(database, lease, status=RunStatus.QUEUED, until=0.0)
-        )
+    async def release(self, lease: Lease, seconds: float = 0.0) -> None:
+        """Give a run back, so that any worker continues it, after so many seconds."""
+
+        def work(database: sqlite3.Connection) -> None:
+            _update(database, lease, status=RunStatus.QUEUED, until=_end_after(seconds))
+
+        await self.write(work)
 
     async def finish(
         self,
@@ -516,6 +519,11 @@ def _hold(lease: Lease) -> tuple[str, str, int]:
     return lease.user, lease.run, lease.epoch
 
 
+def _end_after(seconds: float) -> float:
+    """The time that many seconds from now; if there are none, one before any clock's."""
+    return time.time() + seconds if seconds else 0.0
+
+
 def _check(database: sqlite3.Connection, lease: Lease) -> None:
     if not database.execute(f"select 1 from runs where {_HELD}", _hold(lease)).fetchone():  # noqa: S608
         raise rules.lost(lease)
@@ -613,10 +621,11 @@ def _remove(database: sqlite3.Connection, user: str, run: str) -> None:
 def _find_claimable(
     database: sqlite3.Connection, user: str | None, known: Collection[str], now: float
 ) -> tuple[str, str] | None:
-    """A run that is queued, or whose worker no longer renews its lease."""
+    """A run that is queued and not put off, or whose worker no longer renews its lease."""
     rows = database.execute(
         "select user, identity, recipe from runs where status in ('queued', 'running') "
-        "and (? is null or user = ?) and (status = 'queued' or until < ?) order by created",
+        "and (? is null or user = ?) and (until < ? or (status = 'queued' and cancelling)) "
+        "order by created",
         (user, user, now),
     )
     for owner, run, recipe in rows:

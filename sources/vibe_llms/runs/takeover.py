@@ -16,6 +16,8 @@ from vibe_llms.messages.canisters import (
 )
 from vibe_llms.messages.contents import ReasoningContent, TextualContent
 from vibe_llms.runs.events import (
+    AnswerRequested,
+    ApprovalRequested,
     CallEnded,
     CallStarted,
     DeltaKind,
@@ -83,6 +85,18 @@ def find_open(events: Sequence[RunEvent], stored: Collection[str]) -> str:
             case MessageCompleted() | MessageFailed() | RunContinued():
                 opened = ""
     return "" if opened in stored else opened
+
+
+def count_vain(events: Sequence[RunEvent]) -> int:
+    """How many workers in a row have continued the run, and then kept nothing."""
+    vain = 0
+    for event in events:
+        match event:
+            case RunContinued():
+                vain += 1
+            case MessageCompleted() | CallEnded() | ApprovalRequested() | AnswerRequested():
+                vain = 0
+    return vain
 
 
 def find_missing(events: Sequence[RunEvent], added: Sequence[Canister]) -> Iterator[RunEvent]:

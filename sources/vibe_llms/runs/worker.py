@@ -196,12 +196,13 @@ class RunWorker:
         if task.cancelled() or (error := task.exception()) is None:
             return
         if isinstance(error, StorageError):
-            # Its end could not be recorded. When its lease ends, a worker tries again.
             _LOGGER.warning("the run %s could not be recorded: %s", job.lease.run, error)
-            return
-        # A fault in this library or in a plugin: another worker would meet it too.
-        _LOGGER.error("the run %s failed", job.lease.run, exc_info=error)
-        self._failing.add(failing := asyncio.create_task(job.fail(error)))
+            ending = job.put_off(error)
+        else:
+            # A fault in this library or in a plugin: another worker would meet it too.
+            _LOGGER.error("the run %s failed", job.lease.run, exc_info=error)
+            ending = job.fail(error)
+        self._failing.add(failing := asyncio.create_task(ending))
         failing.add_done_callback(self._failing.discard)
 
     async def _beat(self) -> None:

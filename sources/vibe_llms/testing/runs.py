@@ -293,6 +293,26 @@ async def _check_leases_end(stores: _Stores) -> None:
     require((await stores.claim()).epoch == 4, "a run that was released has no new epoch")
 
 
+async def _check_runs_are_put_off(stores: _Stores) -> None:
+    await stores.create()
+    await stores.one.release(await stores.claim(), 0.3)
+    later = await stores.claim()
+    require(later.epoch == 2, f"a run that was put off has the epoch {later.epoch}")
+    await stores.one.release(later, _LONG_SECONDS)
+    require(await stores.status(later.run) is RunStatus.QUEUED, "a run put off is not queued")
+    orders = await stores.other.read_orders(stores.user, (), known=())
+    require(not orders.claimable, "a run that was put off is offered to a worker")
+    require(await stores.other.claim(stores.user, 1, known=()) is None, "it is claimed")
+    ended = await stores.other.cancel(stores.user, later.run, _ENDED)
+    require(ended is RunStatus.CANCELLED, "a run that was put off is not cancelled at once")
+    cancelling = (await stores.create("another")).identity
+    lease = await stores.claim()
+    await stores.other.cancel(stores.user, cancelling, _ENDED)
+    await stores.one.release(lease, _LONG_SECONDS)
+    orders = await stores.one.read_orders(stores.user, (), known=())
+    require(orders.claimable, "a run that is to be cancelled waits")
+
+
 #: Everything that the worker of a run writes.
 _WRITES: dict[str, Callable[[RunStore, Lease], Awaitable[object]]] = {
     "check": lambda store, lease: store.check(lease),
@@ -591,6 +611,7 @@ _CHECKS: Sequence[_Check] = (
     _check_a_run_has_one_worker,
     _check_a_creator_may_be_the_worker,
     _check_leases_end,
+    _check_runs_are_put_off,
     _check_only_the_last_worker_writes,
     _check_the_state_of_a_turn_is_kept,
     _check_calls_are_marked,
