@@ -20,9 +20,11 @@ from vibe_llms.exceptions import (
     StorageUnavailable,
 )
 from vibe_llms.messages.canisters import UserCanister
-from vibe_llms.runs.events import first_cursor
+from vibe_llms.runs import MessageDelta
+from vibe_llms.runs.events import decode_event, first_cursor
 from vibe_llms.runs.interfaces import Lease, Recipe, RequestKey, RunRecord, RunStatus
 from vibe_llms.runs.postgres import PostgresRunStore
+from vibe_llms.runs.recorder import RunRecorder
 from vibe_llms.storage.interfaces import Details
 from vibe_llms.storage.postgres.archive import PostgresArchive
 from vibe_llms.storage.postgres.contents import PostgresContents
@@ -241,23 +243,41 @@ async def test_a_name_that_the_database_cannot_hold_is_that_of_no_run(
         await store.find_request("ada", RequestKey(name, b"digest"))
 
 
+def allow(place: TestDatabase, connections: int) -> None:
+    """Break all connections, and let so many be made again; -1 is as many as are wanted."""
+    with psycopg.connect(place.admin_dsn, autocommit=True) as connection:
+        connection.execute(f"alter database {place.name} connection limit {connections}".encode())
+        connection.execute(
+            "select pg_terminate_backend(pid) from pg_stat_activity "
+            "where datname = %s and pid <> pg_backend_pid()",
+            (place.name,),
+        )
+
+
+async def test_events_that_come_while_the_database_is_away_are_recorded_once_it_is_back(
+    store: PostgresRunStore, place: TestDatabase
+) -> None:
+    lease = await begin(store, "ada")
+    recorder = RunRecorder(store, lease)
+    recorder.put(MessageDelta("said", "Hello"))
+    await recorder.flush()
+    allow(place, 0)
+    recorder.put(MessageDelta("said", " there."))
+    flushing = asyncio.create_task(recorder.flush())
+    await asyncio.sleep(0.5)
+    assert not flushing.done()
+    allow(place, -1)
+    await flushing
+    recorder.drop()
+    found = [decode_event(data) for _, data in await store.read_events("ada", "run1")]
+    assert found == [MessageDelta("said", "Hello"), MessageDelta("said", " there.")]
+
+
 async def test_while_the_database_is_away_nothing_is_half_done(
     store: PostgresRunStore, place: TestDatabase
 ) -> None:
     lease = await begin(store, "ada")
-
-    def allow(connections: int) -> None:
-        with psycopg.connect(place.admin_dsn, autocommit=True) as connection:
-            connection.execute(
-                f"alter database {place.name} connection limit {connections}".encode()
-            )
-            connection.execute(
-                "select pg_terminate_backend(pid) from pg_stat_activity "
-                "where datname = %s and pid <> pg_backend_pid()",
-                (place.name,),
-            )
-
-    allow(0)
+    allow(place, 0)
     for work in (
         store.append_events(lease, [(7, b"{}")]),
         store.finish(lease, RunStatus.COMPLETED, [(8, b"{}")]),
@@ -265,7 +285,7 @@ async def test_while_the_database_is_away_nothing_is_half_done(
     ):
         with pytest.raises(StorageUnavailable):
             await work
-    allow(-1)
+    allow(place, -1)
     await store.append_events(lease, [(7, b"{}")])
     assert [one.identity for one in await store.survey("ada")] == ["run1"]
     assert (await store.access("ada", "run1")).status is RunStatus.RUNNING
