@@ -15,7 +15,8 @@ from openai.types.responses import Response
 from pydantic import BaseModel
 
 from tests.server.conftest import Served, serving
-from vibe_llms.messages.canisters import role_of
+from vibe_llms.messages.canisters import UserCanister, role_of
+from vibe_llms.storage.archive import DirectoryArchive
 
 TEXT = "one two three four five six seven eight"
 SCRIPTS = {
@@ -245,6 +246,25 @@ async def test_the_messages_of_a_response_stay_while_another_goes_on_from_them(
         (texts,) = await conversations(scripted)
         assert found["status"] == "cancelled"
         assert texts[:2] == ["one", TEXT]
+
+
+async def test_what_another_server_adds_before_a_removal_is_not_removed(
+    scripted: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remove = DirectoryArchive.remove
+
+    async def remove_late(archive: DirectoryArchive, *identities: str, **options: Any) -> None:
+        for identity in identities:
+            await archive.append(identity, [UserCanister.from_text("more")], after=None)
+        await remove(archive, *identities, **options)
+
+    monkeypatch.setattr(DirectoryArchive, "remove", remove_late)
+    async with scripted.openai() as client:
+        first = await ask(client, "talk", "one")
+        await client.responses.delete(first.id)
+        with pytest.raises(openai.InternalServerError):
+            await ask(client, "fail", "two")
+    assert sorted(await conversations(scripted)) == [["one", TEXT, "more"], ["two", "more"]]
 
 
 async def test_a_call_of_the_client_is_answered_in_the_next_response(scripted: Served) -> None:

@@ -141,6 +141,17 @@ class Careless(DirectoryArchive):
         await super().retract(identity, after=after, last=last)
 
 
+class Heedless(DirectoryArchive):
+    """It looks for the last message before it waits for its turn to remove."""
+
+    async def remove(self, *identities: str, last: str | None = None) -> None:
+        for identity in identities:
+            held = (await self.restore(identity)).canisters
+            if last is not None and (held[-1].identity if held else "") != last:
+                raise ConversationMoved("moved")
+        await super().remove(*identities)
+
+
 class Loose(DirectoryArchive):
     """One of the words is enough."""
 
@@ -235,6 +246,7 @@ class Deaf(DirectoryArchive):
         (Forgetful, "messages of a newer version|written in another way"),
         (Whole, "a fork: 2 messages are due"),
         (Careless, "retracting what does not end with"),
+        (Heedless, "removals and appends after the same message"),
         (Loose, "finds"),
         (Oldest, "the newest is not the first"),
         (Greedy, "was just put, is collected"),

@@ -216,7 +216,7 @@ async def _remove_messages(space: UserSpace, run: Run) -> None:
         before = stored[place - 1].identity if place else ""
         origin = restored.details.forked_from
         if not before or (origin is not None and before == origin.canister):
-            await archive.remove(record.conversation)
+            await archive.remove(record.conversation, last=stored[-1].identity)
         else:
             await archive.retract(record.conversation, after=before, last=stored[-1].identity)
 

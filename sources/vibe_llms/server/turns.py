@@ -366,7 +366,7 @@ async def withdraw(archive: Archive, conversation: str, kept: str, before: str) 
         if any(isinstance(one, ReplyCanister) for one in added):
             return
         if not (kept and places):
-            await archive.remove(conversation)
+            await archive.remove(conversation, last=stored[-1].identity if stored else "")
         elif added:
             await archive.retract(conversation, after=kept, last=added[-1].identity)
 

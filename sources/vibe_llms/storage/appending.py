@@ -112,7 +112,7 @@ class LinesWriter:
             held, status = self._lock()
             try:
                 self._changes.mark(self._path.name)
-                self._require_last(self._find_end(held.file, status)[1], last)
+                self.require_last(self._find_end(held.file, status)[1], last)
                 size = find_size(held.file)
                 self._seen = None
                 os.ftruncate(held.file, size)
@@ -133,7 +133,8 @@ class LinesWriter:
                 f"another thread has held it for {seconds:g} s; try again", path=str(self._path)
             )
 
-    def _require_last(self, end: str, last: str) -> None:
+    def require_last(self, end: str, last: str) -> None:
+        """`ConversationMoved` if a conversation ends with another canister than `last`."""
         if end != last:
             raise ConversationMoved(
                 "another process has continued this conversation; continue in a fork",
@@ -152,7 +153,7 @@ class LinesWriter:
                 )
             size, end, notices = self._find_end(held.file, status)
             if after is not None:
-                self._require_last(end, after)
+                self.require_last(end, after)
             self._write(held.file, size, lines)
             with suppress(OSError):
                 self._seen = _Seen.of(os.fstat(held.file), last or end)

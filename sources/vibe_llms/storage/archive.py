@@ -160,12 +160,9 @@ class DirectoryArchive:
         )
         return await self._in_thread(self.access_folder(identity).revise, changes)
 
-    async def remove(self, *identities: str) -> None:
-        """Permanently delete conversations and their entries in the index.
-
-        `collect` deletes contents that are no longer used.
-        """
-        await self._in_thread(self.remove_now, *identities)
+    async def remove(self, *identities: str, last: str | None = None) -> None:
+        """Permanently delete conversations and their entries in the index; see `Archive.remove`."""
+        await self._in_thread(partial(self.remove_now, *identities, last=last))
 
     async def resolve(self, text: str) -> str:
         """The identity of the conversation that a text means; see `Archive.resolve`."""
@@ -371,19 +368,21 @@ class DirectoryArchive:
                 with self._appearing(folder.path) as temporary:
                     folder.receive_first(temporary, stored)
 
-    def remove_now(self, *identities: str) -> None:
+    def remove_now(self, *identities: str, last: str | None = None) -> None:
         """See `remove`."""
         try:
             for identity in identities:
-                self._remove(identity)
+                self._remove(identity, last)
         finally:
             self._index().clean()
 
-    def _remove(self, identity: str) -> None:
+    def _remove(self, identity: str, last: str | None) -> None:
         folder = self.access_folder(identity)
         with storage_errors(folder.path):
             try:
                 with locked(folder.path, seconds=self.settings.lock_seconds):
+                    if last is not None:
+                        folder.require_last(last)
                     # On a full disk it is removed, too; lists see that the folder is missing.
                     with suppress(OSError):
                         self._changes.mark(identity)

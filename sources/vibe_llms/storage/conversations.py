@@ -180,6 +180,11 @@ class ConversationFolder:
         self.writer.reported = torn
         return canisters, gaps, [describe_torn(self.identity, torn)] if torn else []
 
+    def require_last(self, last: str) -> None:
+        """`ConversationMoved` if `last` is not the last canister; the caller holds the lock."""
+        canisters, _, _ = self.read()
+        self.writer.require_last(canisters[-1].identity if canisters else "", last)
+
     @contextmanager
     def opened_until(self, up_to: str | None) -> Iterator[tuple[int, int]]:
         """The open file of the lines, and its size up to a canister, or without a torn end.

@@ -185,8 +185,12 @@ class Archive(Protocol):
         """Change the details of a conversation."""
         ...
 
-    async def remove(self, *identities: str) -> None:
-        """Permanently delete conversations. `collect` deletes contents that are no longer used."""
+    async def remove(self, *identities: str, last: str | None = None) -> None:
+        """Permanently delete conversations. `collect` deletes contents that are no longer used.
+
+        `ConversationMoved` if another canister than `last` is the last, where it is given; it is
+        empty for a conversation without canisters.
+        """
         ...
 
     async def resolve(self, text: str) -> str:

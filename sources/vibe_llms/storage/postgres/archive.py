@@ -214,15 +214,19 @@ class PostgresArchive:
             await self._set(connection, values, _columns_of(changed, details))
         return details
 
-    async def remove(self, *identities: str) -> None:
-        """Permanently delete conversations: all of them, or none."""
+    async def remove(self, *identities: str, last: str | None = None) -> None:
+        """Permanently delete conversations: all of them, or none; see `Archive.remove`."""
         for identity in identities:
             self._values(identity)
         values: dict[str, Any] = {"owner": self.user, "identities": [*identities]}
         async with self.database.transaction(self.user) as connection:
             await connection.execute(statements.LOCK, values)
             cursor = await connection.execute(statements.REMOVE, values)
-            gone: dict[str, datetime] = dict(await cursor.fetchall())
+            gone: dict[str, datetime] = {}
+            for identity, updated, end in await cursor.fetchall():
+                if last is not None and end != _clean(last):
+                    raise _moved(identity)
+                gone[identity] = updated
             for identity in identities:
                 if identity not in gone:
                     raise _not_found(identity)

@@ -218,7 +218,7 @@ on conflict do nothing
 REMOVE = """
 delete from vibe.conversations
 where owner = %(owner)s and identity = any(%(identities)s)
-returning identity, updated
+returning identity, updated, last
 """
 REMOVE_PIECES = """
 delete from vibe.pieces

@@ -46,6 +46,17 @@ def _offer(
     return lambda archive, number: archive.append(identity, offers[number], after=after)
 
 
+def _remove_or_offer(
+    identity: str, offers: Sequence[Sequence[Canister]], last: str
+) -> Callable[[Archive, int], Awaitable[object]]:
+    """Work of which every second one removes, and the others append, after the same message."""
+    return lambda archive, number: (
+        archive.remove(identity, last=last)
+        if number % 2
+        else archive.append(identity, offers[number], after=last)
+    )
+
+
 async def _check_messages_are_kept(archives: Archives) -> None:
     details = produce_details(
         name="a näme\nin two lines",
@@ -365,6 +376,35 @@ async def _check_removed_is_gone(archives: Archives) -> None:
     await archives.one.remove()
 
 
+async def _check_removals_compare(archives: Archives) -> None:
+    first, second = said = say("first", "second")
+    identity = await archives.begin(*said)
+    for wrong in (first.identity, "unknown", ""):
+        await refuses(
+            archives.other.remove(identity, last=wrong),
+            ConversationMoved,
+            f"removing what does not end with {wrong!r}",
+        )
+    await archives.holds(identity, said, "a refused removal")
+    await archives.one.remove(identity, last=second.identity)
+    await archives.one.create("empty", produce_details(), [])
+    await archives.other.remove("empty", last="")
+    for _ in range(_ROUNDS):
+        identity = await archives.begin(first)
+        offers = [say(f"{number}") for number in range(RIVALS)]
+        winners, errors = await archives.race(_remove_or_offer(identity, offers, first.identity))
+        require(len(winners) == 1, f"{len(winners)} removals and appends after the same message")
+        for error in errors:
+            require(
+                isinstance(error, ConversationMoved | ConversationNotFound),
+                f"the loser of a race gets {error!r}",
+            )
+        if winners[0] % 2:
+            await refuses(archives.one.restore(identity), ConversationNotFound, "a removed one")
+        else:
+            await archives.holds(identity, [first, *offers[winners[0]]], "a lost removal")
+
+
 CHECKS: Sequence[Check] = (
     _check_messages_are_kept,
     _check_newer_members_survive,
@@ -376,4 +416,5 @@ CHECKS: Sequence[Check] = (
     _check_titles_follow_retractions,
     _check_forks_are_independent,
     _check_removed_is_gone,
+    _check_removals_compare,
 )
