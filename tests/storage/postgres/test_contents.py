@@ -17,7 +17,7 @@ from vibe_llms.exceptions import ContentDamaged, ContentMissing, StorageError, S
 from vibe_llms.messages.canisters import Canister, SupervisorCanister, UserCanister
 from vibe_llms.messages.contents import ImageContent, Reference, TextualContent
 from vibe_llms.storage.deposits import Deposit
-from vibe_llms.storage.objects import BucketStore
+from vibe_llms.storage.objects import BucketSettings, BucketStore
 from vibe_llms.storage.postgres import contents as module
 from vibe_llms.storage.postgres.contents import PostgresContents
 from vibe_llms.storage.postgres.database import Database
@@ -349,6 +349,38 @@ async def test_an_object_that_cannot_be_removed_now_goes_with_a_later_collection
         assert await bucket.survey("ada") == {}
     finally:
         server.stop()
+
+
+class Stuck(BucketStore):
+    """Nothing is removed before it is let go."""
+
+    def __init__(self, settings: BucketSettings) -> None:
+        super().__init__(settings)
+        self.begun, self.free = asyncio.Event(), asyncio.Event()
+
+    async def remove(self, user: str, digests: Sequence[str]) -> None:
+        self.begun.set()
+        await self.free.wait()
+        await super().remove(user, digests)
+
+
+async def test_collections_that_wait_for_the_bucket_use_one_connection(place: TestDatabase) -> None:
+    database = Database(PostgresSettings(dsn=place.dsn, connections=2, connect_seconds=1))
+    bucket = Stuck(access_bucket_server().produce_bucket(least_bytes=0))
+    contents = PostgresContents(database, inline_bytes=1024, objects=bucket)
+    users = ["ada", "bob", "cem"]
+    references = [await contents.put(user, b"picture") for user in users]
+    async with asyncio.TaskGroup() as group:
+        for user in users:
+            group.create_task(contents.collect(user, grace_seconds=0))
+        await bucket.begun.wait()
+        # Each of these gives way to a collection that waits for a connection.
+        for _ in range(20):
+            await contents.survey("dan")
+        bucket.free.set()
+    for user in users:
+        assert await contents.find(user, [references[0].hash]) == {}
+    await database.close()
 
 
 class Disturbed(BucketStore):

@@ -128,6 +128,8 @@ class PostgresContents:
         self.database = database
         self.objects = objects
         self._inline_bytes = inline_bytes
+        # Each collection holds a connection for as long as the object store takes to delete.
+        self._collection = asyncio.Lock()
 
     async def prepare(self, user: str, canisters: Sequence[Canister]) -> Prepared:
         """Separate canisters from their contents, and store those that are not for the database."""
@@ -234,15 +236,17 @@ class PostgresContents:
     async def collect(self, user: str, *, grace_seconds: float = GRACE_SECONDS) -> Sequence[str]:
         """Delete the contents that nothing uses; returns their hashes.
 
-        Those that were put within the grace period are kept, by the clock of the database.
+        Those that were put within the grace period are kept, by the clock of the database. One
+        collection runs at a time.
         """
         moment = "select clock_timestamp() - make_interval(secs => %s)"
-        ((before,),) = await self.database.fetch(user, moment, (grace_seconds,))
-        values = {"owner": user, "before": before, "after": "", "batch": _BATCH}
-        collected: list[str] = []
-        while candidates := await self._survey_candidates(values):
-            collected += await self._remove({**values, "hashes": candidates})
-            values["after"] = candidates[-1]
+        async with self._collection:
+            ((before,),) = await self.database.fetch(user, moment, (grace_seconds,))
+            values = {"owner": user, "before": before, "after": "", "batch": _BATCH}
+            collected: list[str] = []
+            while candidates := await self._survey_candidates(values):
+                collected += await self._remove({**values, "hashes": candidates})
+                values["after"] = candidates[-1]
         return collected
 
     async def _use(
