@@ -31,7 +31,7 @@ from tests.documentation.test_services import find_port
 from tests.fakes.objects import access_bucket_server
 from tests.fakes.postgres import ROLE, TestDatabase, access_cluster, temporary_database
 from vibe_llms.configuration import Places, load_configuration
-from vibe_llms.storage.postgres.settings import read_postgres_settings
+from vibe_llms.storage.postgres.settings import PostgresSettings, read_postgres_settings
 
 _SECONDS = 120
 _SECRETS = {"APP_PASSWORD": "it's a \\ secret", "OWNER_PASSWORD": "owner", "OPENAI_API_KEY": ""}
@@ -175,6 +175,8 @@ def test_the_balancer_knows_the_servers() -> None:
     text, services = (EXAMPLES / "haproxy.cfg").read_text(), read_services()
     found = re.findall(r"^    server \w+ ([\w-]+):8600$", text, re.MULTILINE)
     assert found == [name for name in services if name.startswith("server-")]
+    spare = re.findall(r"^    server any-\w+ ([\w-]+):8600 no-check backup$", text, re.MULTILINE)
+    assert spare == found
     assert set(found) == set(services["balancer"]["depends_on"])
     if haproxy := shutil.which("haproxy"):
         # Names of containers are known to their network only.
@@ -184,6 +186,15 @@ def test_the_balancer_knows_the_servers() -> None:
             check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
+
+
+def test_the_database_has_connections_for_all_servers_and_two_workers() -> None:
+    services = read_services()
+    most = int(services["database"]["command"].removeprefix("postgres -c max_connections="))
+    processes = sum(name.startswith("server-") for name in services) + 2
+    each = 2 * PostgresSettings(dsn="-").connections + 2
+    # PostgreSQL keeps 3 for superusers.
+    assert processes * each <= most - 3
 
 
 def test_the_role_of_the_servers_is_made_with_its_password(tmp_path: Path) -> None:

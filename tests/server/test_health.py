@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import psycopg
@@ -24,6 +25,26 @@ async def test_a_server_is_ready_once_its_database_is_migrated(home: Path) -> No
             connect = psycopg.AsyncConnection.connect
             async with await connect(place.admin_dsn, autocommit=True) as connection:
                 await migrate(connection, ROLE)
+            assert (await client.get("/ready")).status_code == 200
+
+
+async def test_a_server_is_not_ready_while_its_database_does_not_answer(home: Path) -> None:
+    cluster = access_cluster()
+    with temporary_database() as place:
+        archive = {"module": "vibe_llms.storage.postgres", "dsn": place.dsn}
+        async with serving(home, archive=archive) as served, served.http() as client:
+            assert (await client.get("/ready")).status_code == 200
+            cluster.execute(f"alter database {place.name} allow_connections off")
+            cluster.execute(
+                "select pg_terminate_backend(pid, 5000) from pg_stat_activity "
+                f"where datname = '{place.name}'"
+            )
+            async with asyncio.timeout(30):
+                # For a second, the last answer counts.
+                while (answer := await client.get("/ready")).status_code == 200:
+                    await asyncio.sleep(0.05)
+            assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+            cluster.execute(f"alter database {place.name} allow_connections on")
             assert (await client.get("/ready")).status_code == 200
 
 

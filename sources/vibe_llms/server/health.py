@@ -26,10 +26,7 @@ async def show_health(_: ServerCore, exchange: Exchange) -> None:
 
 
 async def show_readiness(core: ServerCore, exchange: Exchange) -> None:
-    """Say that new requests are taken; 503 before the storage works, and while the server ends.
-
-    Later, the storage may be away for some time: all servers answer with 503 then.
-    """
+    """Say that new requests are taken; 503 while the storage is away, and while the server ends."""
     if core.ending:
         raise Rejected("the server is shutting down", status=503, code="shutting_down")
     try:

@@ -47,7 +47,7 @@ class Backend(Protocol):
         ...
 
     async def prepare(self) -> None:
-        """Raise a `StorageError` if it was never seen to work and does not work now."""
+        """Raise a `StorageError` if it does not work now."""
         ...
 
     async def migrate(self) -> Sequence[str]:

@@ -76,8 +76,8 @@ class PostgresBackend:
                 await archive.collect()
 
     async def prepare(self) -> None:
-        """Connect, and check the level of the tables, unless that was done."""
-        await self.database.prepare()
+        """Raise a `StorageError` if the database does not answer, or its level is not known."""
+        await self.database.look()
 
     async def migrate(self) -> Sequence[str]:
         """Bring the tables to this version, as their owner; returns the steps."""

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
+from math import inf
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from vibe_llms.exceptions import (
@@ -34,6 +36,8 @@ Connection: TypeAlias = "AsyncConnection[Any]"
 BECOME = "select set_config('vibe.user', %s, true), set_config('statement_timeout', %s, true)"
 #: Classes of SQLSTATE that pass: of connections, resources, the operator, the system, deadlocks.
 _PASSING = ("08", "53", "57", "58", "40")
+#: Nothing is asked of a database that has answered so recently.
+_LOOK_SECONDS = 1.0
 _SILENCE = logging.NullHandler()
 _READ_ONLY = "25006"
 #: Of `vibe.require_lease`.
@@ -65,6 +69,7 @@ class Database:
         self._idle: list[Pipeline] = []
         self._room = asyncio.Semaphore(settings.connections)
         self._checked = self._closed = False
+        self._answered = -inf
 
     @property
     def address(self) -> str:
@@ -125,6 +130,19 @@ class Database:
         if not self._checked:
             async with self.transaction(""):
                 pass
+
+    async def look(self) -> None:
+        """Raise a `StorageError` unless the database has answered within the last second, or does.
+
+        It has `connect_seconds` for that.
+        """
+        try:
+            async with asyncio.timeout(self.settings.connect_seconds):
+                await self.prepare()
+                if time.monotonic() > self._answered + _LOOK_SECONDS:
+                    await self.fetch("", "select 1")
+        except TimeoutError as error:
+            raise StorageUnavailable("the database does not answer") from error
 
     async def close(self) -> None:
         """Close all connections, those in use after their transactions; safe to call twice."""
@@ -189,7 +207,9 @@ class Database:
         try:
             yield pipeline
         finally:
-            if pipeline.is_idle and not self._closed:
+            if is_idle := pipeline.is_idle:
+                self._answered = time.monotonic()
+            if is_idle and not self._closed:
                 self._idle.append(pipeline)
             else:
                 await pipeline.connection.close()
