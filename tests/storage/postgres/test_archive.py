@@ -21,6 +21,7 @@ from vibe_llms.storage.postgres.archive import PostgresArchive
 from vibe_llms.storage.postgres.contents import PostgresContents
 from vibe_llms.storage.postgres.database import Database
 from vibe_llms.storage.postgres.migrations import migrate
+from vibe_llms.storage.postgres.pipelines import Answer, Statement
 from vibe_llms.storage.postgres.settings import PostgresSettings
 
 
@@ -227,6 +228,30 @@ async def test_words_of_any_size_and_number_are_indexed(archive: PostgresArchive
     assert "[word12000]" in finding.excerpt
     assert len(await archive.search("丁七")) == 0
     assert len(await archive.search(chr(0x4E00) + chr(0x4E01))) == 1
+
+
+class Counting(Database):
+    """It counts what is asked of it."""
+
+    asked = 0
+
+    async def run(self, statements: Sequence[Statement]) -> Sequence[Answer]:
+        self.asked += 1
+        return await super().run(statements)
+
+
+async def test_a_phrase_that_few_messages_have_is_found_by_two_questions(
+    place: TestDatabase,
+) -> None:
+    database = Counting(PostgresSettings(dsn=place.dsn))
+    archive = PostgresArchive(database, PostgresContents(database, inline_bytes=1024), "ada")
+    wanted, *others = say("alpha-beta", *["beta alpha"] * 300)
+    await archive.create("abcd", produce_details(), [wanted, *others])
+    database.asked = 0
+    (finding,) = await archive.search("alpha-beta", limit=2)
+    assert (finding.canister, database.asked) == (wanted.identity, 2)
+    assert await archive.search("beta-beta") == []
+    await database.close()
 
 
 async def test_a_search_keeps_to_its_user_where_no_policy_holds_the_owner_of_the_tables(

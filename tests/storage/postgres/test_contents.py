@@ -383,6 +383,40 @@ async def test_collections_that_wait_for_the_bucket_use_one_connection(place: Te
     await database.close()
 
 
+class Observed(BucketStore):
+    """It knows how often it was read, and by how many at once."""
+
+    away = False
+    reads = reading = most = 0
+
+    async def read(self, user: str, digest: str) -> bytes:
+        self.reads += 1
+        self.reading += 1
+        self.most = max(self.most, self.reading)
+        try:
+            if self.away:
+                raise StorageUnavailable("away")
+            return await super().read(user, digest)
+        finally:
+            self.reading -= 1
+
+
+async def test_of_many_objects_a_few_are_read_at_once(database: Database) -> None:
+    bucket = Observed(access_bucket_server().produce_bucket(least_bytes=0))
+    contents = PostgresContents(database, inline_bytes=1024, objects=bucket)
+    deposits = [Deposit.from_bytes(b"picture %d" % number) for number in range(50)]
+    await contents.put_all("ada", deposits)
+    references = [one.reference for one in deposits]
+    loaded = await contents.load_all("ada", references)
+    assert loaded == {one.reference.hash: one.data for one in deposits}
+    assert 1 < bucket.most < 20
+    # One that fails is not followed by more, each of which would take its time.
+    bucket.away, bucket.reads = True, 0
+    with pytest.raises(StorageUnavailable):
+        await contents.load_all("ada", references)
+    assert bucket.reads < 20
+
+
 class Disturbed(BucketStore):
     """Something happens around the first write of an object."""
 

@@ -58,7 +58,7 @@ from vibe_llms.storage.postgres.contents import PostgresContents, Prepared
 from vibe_llms.storage.postgres.database import Connection, Database, survey_fences
 from vibe_llms.storage.postgres.pipelines import Statement
 from vibe_llms.storage.postgres.titles import encode_patterns
-from vibe_llms.storage.postgres.words import encode_query, encode_words, has_phrases
+from vibe_llms.storage.postgres.words import Query, encode_query, encode_words, has_phrases
 from vibe_llms.storage.resolving import Named, find_conversation, rank_of, refuse_rank
 from vibe_llms.storage.texts import excerpt_of, text_of, title_of, words_of
 from vibe_llms.storage.transfer import StoredConversation
@@ -296,35 +296,24 @@ class PostgresArchive:
         words = words_of(text)
         query = encode_query(self.user, words)
         findings: list[Finding] = []
-        skipped = 0
+        most, skipped = limit, 0
         while query is not None and len(findings) < limit:
             values = {
                 "wanted": query.wanted,
                 "rated": query.rated,
                 "every": superseded,
-                "most": limit,
+                "most": most,
                 "skipped": skipped,
             }
             rows = await self.database.fetch(self.user, statements.SEARCH, values)
-            found = [(*row, canister) for row in rows if (canister := _decode(row[3])) is not None]
-            read = _reader_of(await self._read_texts([canister for *_, canister in found]))
-            for conversation, name, title, _, canister in found:
-                said = text_of(canister, read)
-                if has_phrases(said, query):
-                    findings.append(
-                        Finding(
-                            conversation,
-                            name or title,
-                            canister.identity,
-                            role_of(canister),
-                            canister.created,
-                            excerpt_of(said, words),
-                            name,
-                        )
-                    )
-            if len(rows) < limit:
+            # Long texts are read for some messages at a time.
+            for start in range(0, len(rows), limit):
+                if len(findings) < limit:
+                    findings += await self._find_in(rows[start : start + limit], words, query)
+            if len(rows) < most:
                 break
-            skipped += limit
+            # The database rates all of them each time, and phrases may be in few.
+            most, skipped = max(limit, statements.RATED), skipped + most
         return findings[:limit]
 
     async def load(self, reference: Reference) -> bytes:
@@ -615,6 +604,27 @@ class PostgresArchive:
                 except (ContentMissing, ContentDamaged):
                     continue
         return {digest: data.decode("utf-8", "replace") for digest, data in loaded.items()}
+
+    async def _find_in(
+        self, rows: Sequence[Sequence[Any]], words: Sequence[str], query: Query
+    ) -> Sequence[Finding]:
+        """The messages of a search that have its phrases too."""
+        found = [(*row, canister) for row in rows if (canister := _decode(row[3])) is not None]
+        read = _reader_of(await self._read_texts([canister for *_, canister in found]))
+        texts = [text_of(canister, read) for *_, canister in found]
+        return [
+            Finding(
+                conversation,
+                name or title,
+                canister.identity,
+                role_of(canister),
+                canister.created,
+                excerpt_of(said, words),
+                name,
+            )
+            for said, (conversation, name, title, _, canister) in zip(texts, found, strict=True)
+            if has_phrases(said, query)
+        ]
 
     async def _find_file(
         self, connection: Connection, statement: str, identity: str

@@ -12,7 +12,8 @@ import hashlib
 from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime
-from typing import Any, TypeVar, cast
+from itertools import islice
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
@@ -36,6 +37,8 @@ _STATEMENT_BYTES = 32 * 1024**2
 _LARGEST_VALUE = 512 * 1024**2
 #: How many contents are looked at, or deleted, in one transaction.
 _BATCH = 500
+#: How many objects of one request are read or written at once.
+_PARALLEL = 16
 #: A put starts again if its content was collected in between, which a grace of seconds allows.
 _ATTEMPTS = 3
 
@@ -338,13 +341,15 @@ class PostgresContents:
         return self.objects
 
 
-async def _gather(attempts: Iterable[Awaitable[T]]) -> Sequence[T]:
-    """What all of them return; if one fails, the others have ended too."""
-    results = await asyncio.gather(*attempts, return_exceptions=True)
-    for result in results:
-        if isinstance(result, BaseException):
-            raise result
-    return cast("Sequence[T]", results)
+async def _gather(attempts: Iterator[Awaitable[T]]) -> Sequence[T]:
+    """What all of them return, a few at a time; if one fails, those that had begun have ended."""
+    results: list[T] = []
+    while batch := [*islice(attempts, _PARALLEL)]:
+        for result in await asyncio.gather(*batch, return_exceptions=True):
+            if isinstance(result, BaseException):
+                raise result
+            results.append(result)
+    return results
 
 
 async def _lock(connection: Connection, values: Mapping[str, Any]) -> Sequence[str]:

@@ -7,6 +7,8 @@ from vibe_llms.storage.interfaces import FORMAT
 
 #: Lines are read in parts of so many messages.
 PART = 1_000
+#: Of the messages that a search finds, so many are rated.
+RATED = 1_000
 #: The end of a piece that grows.
 OPEN = 2**31 - 1
 

@@ -49,11 +49,11 @@ def _offer(
 def _remove_or_offer(
     identity: str, offers: Sequence[Sequence[Canister]], last: str
 ) -> Callable[[Archive, int], Awaitable[object]]:
-    """Work of which every second one removes, and the others append, after the same message."""
+    """Work of which every second one appends, and the others remove, after the same message."""
     return lambda archive, number: (
-        archive.remove(identity, last=last)
+        archive.append(identity, offers[number], after=last)
         if number % 2
-        else archive.append(identity, offers[number], after=last)
+        else archive.remove(identity, last=last)
     )
 
 
@@ -400,9 +400,9 @@ async def _check_removals_compare(archives: Archives) -> None:
                 f"the loser of a race gets {error!r}",
             )
         if winners[0] % 2:
-            await refuses(archives.one.restore(identity), ConversationNotFound, "a removed one")
-        else:
             await archives.holds(identity, [first, *offers[winners[0]]], "a lost removal")
+        else:
+            await refuses(archives.one.restore(identity), ConversationNotFound, "a removed one")
 
 
 CHECKS: Sequence[Check] = (
