@@ -117,7 +117,16 @@ async def test_names_and_parts_of_identities_mean_nothing(served: Served) -> Non
     async with served.http() as client:
         (identity,) = await converse(client, "Hello")
         await client.patch(f"/api/conversations/{identity}", json={"name": "herons"})
-        for wrong in (identity[:6], "herons", "-1", "..", "%2e%2e%2fusers", "%00", "a" * 5000):
+        for wrong in (
+            identity[:6],
+            "herons",
+            "-1",
+            "..",
+            "%2e%2e%2fusers",
+            "%00",
+            "%ff",
+            "a" * 5000,
+        ):
             for method, path in (("GET", ""), ("DELETE", ""), ("POST", "/fork"), ("PATCH", "")):
                 body: Any = None if method in ("GET", "DELETE") else {}
                 url = f"/api/conversations/{wrong}{path}"

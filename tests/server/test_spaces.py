@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 from vibe_llms.configuration import load_configuration
 from vibe_llms.ensembles.core import ENSEMBLES
-from vibe_llms.exceptions import ModelNotFound
+from vibe_llms.exceptions import ModelNotFound, StorageUnavailable
 from vibe_llms.server.settings import read_server_settings
 from vibe_llms.server.spaces import UserSpaces
 from vibe_llms.session import open_session
@@ -82,6 +83,35 @@ async def test_an_agent_that_needs_variables_is_not_offered() -> None:
     await spaces.close()
     assert "brief" in models
     assert "translator" not in models
+
+
+@pytest.mark.usefixtures("configured")
+async def test_a_space_that_cannot_be_closed_leaves_the_others_time_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    configuration = load_configuration()
+    spaces = UserSpaces(configuration, read_server_settings(configuration))
+    closed: list[str] = []
+
+    async def fail() -> None:
+        closed.append("ada")
+        raise StorageUnavailable("it cannot be closed")
+
+    async def wait() -> None:
+        for _ in range(10):
+            await asyncio.sleep(0)
+        closed.append("bob")
+
+    async def close_limiters() -> None:
+        closed.append("limiters")
+
+    with spaces.enter("ada") as ada, spaces.enter("bob") as bob:
+        monkeypatch.setattr(ada, "close", fail)
+        monkeypatch.setattr(bob, "close", wait)
+        monkeypatch.setattr(spaces.limiters, "close", close_limiters)
+    with pytest.raises(StorageUnavailable, match="it cannot be closed"):
+        await spaces.close()
+    assert closed == ["ada", "bob", "limiters"]
 
 
 @pytest.mark.usefixtures("configured")

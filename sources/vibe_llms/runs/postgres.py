@@ -36,7 +36,7 @@ from vibe_llms.runs.postgres_news import PostgresNews
 from vibe_llms.runs.postgres_rows import read_approval, read_question, read_record
 from vibe_llms.storage.backends import Backend
 from vibe_llms.storage.postgres.backend import access_database
-from vibe_llms.storage.postgres.database import Connection, Database, fenced
+from vibe_llms.storage.postgres.database import Connection, Database, clean_text, fenced
 from vibe_llms.storage.postgres.pipelines import Statement
 
 #: How often events of runs that ended long ago are looked for, and of how many runs.
@@ -135,7 +135,7 @@ class PostgresRunStore:
         limit: int | None = None,
     ) -> Sequence[RunRecord]:
         """The runs of a user, the newest first; those that are older than the run `after`."""
-        values = {"owner": user, "status": status, "after": _clean(after), "limit": limit}
+        values = {"owner": user, "status": status, "after": clean_text(after), "limit": limit}
         place = "select created, identity from vibe.runs where owner = %(owner)s and identity = "
         place += "%(after)s"
         if after and not await self._database.fetch(user, place, values):
@@ -245,7 +245,7 @@ class PostgresRunStore:
             user,
             "select cursor, data from vibe.run_events "
             "where owner = %s and run = %s and cursor > %s order by cursor limit %s",
-            (user, _clean(run), after, limit),
+            (user, clean_text(run), after, limit),
         )
 
     async def suspend(
@@ -376,7 +376,7 @@ class PostgresRunStore:
 
     async def survey_approvals(self, user: str, run: str) -> Sequence[CallApproval]:
         """The calls that a run waits or waited for."""
-        rows = await self._database.fetch(user, statements.APPROVALS, (user, _clean(run)))
+        rows = await self._database.fetch(user, statements.APPROVALS, (user, clean_text(run)))
         return [*map(read_approval, rows)]
 
     async def ask(self, lease: Lease, question: RunQuestion) -> None:
@@ -420,16 +420,16 @@ class PostgresRunStore:
 
     async def survey_questions(self, user: str, run: str) -> Sequence[RunQuestion]:
         """The questions that a run asks or asked, in order."""
-        rows = await self._database.fetch(user, statements.QUESTIONS, (user, _clean(run)))
+        rows = await self._database.fetch(user, statements.QUESTIONS, (user, clean_text(run)))
         return [*map(read_question, rows)]
 
     async def remove(self, user: str, conversation: str) -> None:
         """Delete the runs of a conversation, with their events."""
-        await self._remove(user, conversation=_clean(conversation))
+        await self._remove(user, conversation=clean_text(conversation))
 
     async def remove_run(self, user: str, run: str) -> None:
         """Delete a run, with its events."""
-        await self._remove(user, run=_clean(run))
+        await self._remove(user, run=clean_text(run))
 
     async def close(self) -> None:
         """Finish what is being written; safe to call twice."""
@@ -542,11 +542,6 @@ def _encode(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-def _clean(name: str) -> str:
-    """A name that the database can look for; what it cannot hold is not there."""
-    return name.encode("utf-8", "replace").decode().replace("\0", "\ufffd")
-
-
 async def _fetch(connection: Connection, query: str, values: Any = ()) -> list[Any]:
     cursor = connection.cursor(binary=True)
     await cursor.execute(query.encode(), values)
@@ -614,7 +609,7 @@ def _seek(user: str, run: str) -> tuple[str, str, Sequence[str]]:
     # "~" sorts after every character of an identity.
     query = f"{statements.RECORDS} where run.owner = %s and run.identity between %s and %s "
     query += "order by run.identity limit 2"
-    return user, query, (user, _clean(run), f"{_clean(run)}~")
+    return user, query, (user, clean_text(run), f"{clean_text(run)}~")
 
 
 def _find_record(run: str, rows: Sequence[Sequence[Any]]) -> RunRecord:

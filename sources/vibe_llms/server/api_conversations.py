@@ -114,8 +114,8 @@ async def show_conversation(_: ServerCore, exchange: Exchange, space: UserSpace)
 async def fork_conversation(core: ServerCore, exchange: Exchange, space: UserSpace) -> None:
     """Make a new conversation of the first messages of another."""
     order = read_body(_FORK, await exchange.read(core.settings))
-    identity = exchange.conversation = await access_conversation(space, exchange.argument)
-    history, _ = await History.restore(space.archive, identity)
+    history, _ = await History.restore(space.archive, exchange.argument)
+    identity = exchange.conversation = exchange.argument
     twin = await history.fork(locate(history.canisters, order.at), name=repair_text(order.name))
     made = Fork(id=twin.identity, forked_from=identity, messages=len(twin.canisters))
     await exchange.reply(msgspec.json.encode(made), status=201)
@@ -124,13 +124,13 @@ async def fork_conversation(core: ServerCore, exchange: Exchange, space: UserSpa
 async def change_conversation(core: ServerCore, exchange: Exchange, space: UserSpace) -> None:
     """Rename a conversation, add tags to it, or remove them."""
     change = read_body(_CHANGE, await exchange.read(core.settings))
-    identity = exchange.conversation = await access_conversation(space, exchange.argument)
     details = await space.archive.revise(
-        identity,
+        exchange.argument,
         name=None if change.name is None else repair_text(change.name),
         add_tags=[*map(repair_text, change.add_tags)],
         remove_tags=[*map(repair_text, change.remove_tags)],
     )
+    identity = exchange.conversation = exchange.argument
     await exchange.reply(msgspec.json.encode(describe_head(identity, details)))
 
 

@@ -37,7 +37,8 @@ class PostgresUserStore:
 
     async def require(self, name: str) -> None:
         """`RequestError` if there is no such user."""
-        if name not in await self.survey():
+        known = "select owner from vibe.users where owner = %s"
+        if not await self._database.fetch(name, known, (name,)):
             raise refuse_unknown(name)
 
     async def add(self, name: str) -> str:

@@ -80,7 +80,7 @@ class UserSpace:
             limiters=limiters,
         )
         self.continuations = continuations.open(user, places)
-        self.running = 0
+        self.entered = self.running = 0
         rows = configuration.rows(PROVIDERS)
         self._for_callers = any(self.session.is_of_callers(row.name) for row in rows)
         self._following = 0
@@ -257,7 +257,6 @@ class UserSpaces:
         self._limits = limits
         self.worker = RunWorker(self._runs, None, self._open_run, limits)
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._entered: dict[str, int] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
     @property
@@ -276,12 +275,13 @@ class UserSpaces:
                 *(self.backend, user, self._settings, self._budgets, self._continuations),
                 *(produce, self._tracer, self.limiters),
             )
-        self._entered[user] = self._entered.get(user, 0) + 1
+        space = self._spaces[user]
+        space.entered += 1
         try:
-            yield self._spaces[user]
+            yield space
         finally:
-            self._entered[user] -= 1
-            if not self._entered[user] and user in self._spaces:
+            space.entered -= 1
+            if not space.entered and user in self._spaces:
                 self._close_later(user)
 
     async def count_runs(self) -> Mapping[RunStatus, int]:
@@ -299,7 +299,10 @@ class UserSpaces:
             timer.cancel()
         spaces, self._spaces = [*self._spaces.values()], {}
         try:
-            await asyncio.gather(*self._closing, *(space.close() for space in spaces))
+            closing = *self._closing, *(space.close() for space in spaces)
+            for failure in await asyncio.gather(*closing, return_exceptions=True):
+                if failure is not None:
+                    raise failure
         finally:
             await self.limiters.close()
             await self._budgets.close()

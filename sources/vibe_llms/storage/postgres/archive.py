@@ -27,7 +27,7 @@ from vibe_llms.exceptions import (
 )
 from vibe_llms.messages.canisters import Canister, UserCanister, role_of
 from vibe_llms.messages.codecs import LineUnreadable, decode_canister
-from vibe_llms.messages.contents import Reference, TextualContent, repair_text
+from vibe_llms.messages.contents import Reference, TextualContent
 from vibe_llms.storage.conversations import is_conversation_identity
 from vibe_llms.storage.deposits import Deposit, concerns_contents
 from vibe_llms.storage.details import (
@@ -55,7 +55,7 @@ from vibe_llms.storage.lines import (
 )
 from vibe_llms.storage.postgres import statements
 from vibe_llms.storage.postgres.contents import PostgresContents, Prepared
-from vibe_llms.storage.postgres.database import Connection, Database, survey_fences
+from vibe_llms.storage.postgres.database import Connection, Database, clean_text, survey_fences
 from vibe_llms.storage.postgres.pipelines import Statement
 from vibe_llms.storage.postgres.titles import encode_patterns
 from vibe_llms.storage.postgres.words import Query, encode_query, encode_words, has_phrases
@@ -130,7 +130,7 @@ class PostgresArchive:
         """
         values = self._values(identity)
         prepared, rows = await self._prepare(canisters)
-        values |= {**rows.values(), "after": None if after is None else _clean(after)}
+        values |= {**rows.values(), "after": None if after is None else clean_text(after)}
         if not await self._add(statements.APPEND, values, prepared, rows):
             async with self.database.transaction(self.user) as connection:
                 await self._explain(connection, values, rows)
@@ -138,11 +138,11 @@ class PostgresArchive:
 
     async def retract(self, identity: str, *, after: str, last: str) -> None:
         """Delete canisters at the end; see `vibe_llms.storage.interfaces.Archive`."""
-        values = {**self._values(identity), "holder": _holder(identity), "after": _clean(after)}
+        values = {**self._values(identity), "holder": _holder(identity), "after": clean_text(after)}
         async with self.database.transaction(self.user) as connection:
             await connection.execute(statements.LOCK, values)
             row = await self._access(connection, values, "last", lock=True)
-            if row[0] != _clean(last):
+            if row[0] != clean_text(last):
                 raise _moved(identity)
             values["cut"] = await self._locate(connection, identity, after) + 1
             cursor = await connection.execute(statements.CUT_HASHES, values)
@@ -183,7 +183,7 @@ class PostgresArchive:
             await connection.execute(statements.LOCK, values)
             cut, last = await self._access(connection, values, "messages, last")
             if at is not None:
-                cut, last = await self._locate(connection, identity, at) + 1, _clean(at)
+                cut, last = await self._locate(connection, identity, at) + 1, clean_text(at)
             values |= {"cut": cut, "last": last}
             if await _fetch(connection, statements.FORK, values) is None:
                 raise ConversationMoved("it exists already", path=target)
@@ -224,7 +224,7 @@ class PostgresArchive:
             cursor = await connection.execute(statements.REMOVE, values)
             gone: dict[str, datetime] = {}
             for identity, updated, end in await cursor.fetchall():
-                if last is not None and end != _clean(last):
+                if last is not None and end != clean_text(last):
                     raise _moved(identity)
                 gone[identity] = updated
             for identity in identities:
@@ -260,7 +260,7 @@ class PostgresArchive:
                 raise refuse_rank(text, row[0] if row else 0)
             rows: Sequence[tuple[str, str, str, bool]] = ()
             if text.strip():
-                values |= {"begun": _clean(text.casefold()), **encode_patterns(text)}
+                values |= {"begun": clean_text(text.casefold()), **encode_patterns(text)}
                 rows = await (await connection.execute(statements.RESOLVE, values)).fetchall()
         current = [Named(one, name, name or title) for one, name, title, shown in rows if shown]
         return await asyncio.to_thread(find_conversation, text, [row[0] for row in rows], current)
@@ -272,7 +272,7 @@ class PostgresArchive:
         # Written into the statement, because how many are wanted decides how they are found.
         most = "" if limit is None else f"limit {int(limit)}"
         question = f"{statements.SUMMARY} {_wanted(tag, superseded)} {statements.NEWEST} {most}"
-        values = {"owner": self.user, "tag": _clean(tag)}
+        values = {"owner": self.user, "tag": clean_text(tag)}
         return [_summarize(*row) for row in await self.database.fetch(self.user, question, values)]
 
     async def count(self, *, tag: str = "", superseded: bool = False) -> int:
@@ -281,7 +281,7 @@ class PostgresArchive:
             self.user,
             "select count(*) from vibe.conversations c "  # noqa: S608
             f"where owner = %(owner)s {_wanted(tag, superseded)}",
-            {"owner": self.user, "tag": _clean(tag)},
+            {"owner": self.user, "tag": clean_text(tag)},
         )
         return int(number)
 
@@ -441,8 +441,8 @@ class PostgresArchive:
         values = {
             "owner": self.user,
             "hash": digest,
-            "name": _clean(name),
-            "mimetype": _clean(mimetype),
+            "name": clean_text(name),
+            "mimetype": clean_text(mimetype),
             "size": size,
             "created": created,
         }
@@ -486,11 +486,11 @@ class PostgresArchive:
             text = text_of(canister, read) if canister is not None else ""
             if titled is None and isinstance(canister, UserCanister) and (title := title_of(text)):
                 titled = place
-            rows.identities.append(_clean(canister.identity) if canister is not None else "")
+            rows.identities.append(clean_text(canister.identity) if canister is not None else "")
             hashes = sorted({digest.decode() for digest in _HASH.findall(line)})
             rows.hashes.append(f"{{{','.join(hashes)}}}")
             rows.words.append(encode_words(self.user, text))
-        return msgspec.structs.replace(rows, title=_clean(title), titled=titled)
+        return msgspec.structs.replace(rows, title=clean_text(title), titled=titled)
 
     async def _add(
         self, statement: str, values: Mapping[str, Any], prepared: Prepared, rows: _Rows
@@ -544,7 +544,7 @@ class PostgresArchive:
 
     async def _locate(self, connection: Connection, identity: str, message: str) -> int:
         """The position of a message; of two with the same identity, of the later one."""
-        values = {**self._values(identity), "message": _clean(message)}
+        values = {**self._values(identity), "message": clean_text(message)}
         row = await _fetch(connection, statements.LOCATE, values) if message else None
         if row is None:
             raise ConversationNotFound(f"{identity} has no message {message}")
@@ -629,7 +629,7 @@ class PostgresArchive:
     async def _find_file(
         self, connection: Connection, statement: str, identity: str
     ) -> UploadedFile:
-        values = {"owner": self.user, "hash": _clean(identity)}
+        values = {"owner": self.user, "hash": clean_text(identity)}
         row = await _fetch(connection, statement, values)
         if row is None:
             raise ContentMissing(f"there is no file {identity!r}")
@@ -665,13 +665,13 @@ def _columns_of(metadata: bytes, details: Details) -> dict[str, Any]:
     return {
         "metadata": metadata.decode(),
         "format": details.format,
-        "name": _clean(details.name),
-        "model": _clean(details.model),
-        "tags": [_clean(tag) for tag in details.tags],
+        "name": clean_text(details.name),
+        "model": clean_text(details.model),
+        "tags": [clean_text(tag) for tag in details.tags],
         "origin": None
         if origin is None
-        else [_clean(origin.conversation), _clean(origin.canister)],
-        "superseded_by": _clean(details.superseded_by),
+        else [clean_text(origin.conversation), clean_text(origin.canister)],
+        "superseded_by": clean_text(details.superseded_by),
         "created": details.created,
     }
 
@@ -745,11 +745,6 @@ def _holder(identity: str) -> str:
 
 def _file_holder(digest: str) -> str:
     return f"file/{digest}"
-
-
-def _clean(text: str) -> str:
-    """A text that a column can hold."""
-    return repair_text(text).replace("\0", "\ufffd")
 
 
 def _decode(line: bytes) -> Canister | None:

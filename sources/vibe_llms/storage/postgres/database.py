@@ -22,6 +22,7 @@ from vibe_llms.exceptions import (
     StorageUnavailable,
     VibeLlmsError,
 )
+from vibe_llms.messages.contents import repair_text
 from vibe_llms.storage.postgres.migrations import check_level
 from vibe_llms.storage.postgres.pipelines import Answer, Pipeline, Statement
 from vibe_llms.storage.postgres.settings import PostgresSettings
@@ -213,6 +214,11 @@ class Database:
                 self._idle.append(pipeline)
             else:
                 await pipeline.connection.close()
+
+
+def clean_text(text: str) -> str:
+    """A text that a column can hold."""
+    return repair_text(text).replace("\0", "\ufffd")
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from unicodedata import category
 
-from vibe_llms.messages.contents import repair_text
+from vibe_llms.storage.postgres.database import clean_text
 
 _SPECIAL = re.compile(r"[%_\\]")
 #: Characters outside ASCII, or parts of them, fold to these: the sign of Kelvin to k.
@@ -20,7 +20,7 @@ _AMBIGUOUS = frozenset("afhijklnstwy")
 
 def encode_patterns(text: str) -> Mapping[str, str]:
     """What titles in ASCII are `like` if they contain a text, and what all titles are `like`."""
-    folded = repair_text(text).replace("\0", "\ufffd").casefold()
+    folded = clean_text(text).casefold()
     escaped = [_SPECIAL.sub(r"\\\g<0>", one) for one in folded]
     every = [sign if is_unique(one) else "%" for one, sign in zip(folded, escaped, strict=True)]
     return {"ascii": f"%{''.join(escaped)}%", "every": f"%{''.join(every)}%"}
