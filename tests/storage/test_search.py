@@ -537,7 +537,7 @@ def test_what_another_process_added_at_the_same_time_is_kept(tmp_path: Path) -> 
     archive.append_now("aaaa", say("another lantern"), None)
     assert len(archive.survey_now()) == 2
     index._carry_out(plan)
-    assert len(index._survey({"every": False, "tag": "", "limit": -1})) == 2
+    assert len(index._survey({"every": False, "tag": "", "limit": -1, "after": ""})) == 2
     index._database.close()
     archive.remove_now("bbbb")
     assert listed(archive) == {"aaaa"}

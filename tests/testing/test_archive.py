@@ -172,10 +172,31 @@ class Oldest(DirectoryArchive):
     """The oldest conversations come first."""
 
     async def survey(
-        self, *, limit: int | None = None, tag: str = "", superseded: bool = False
+        self,
+        *,
+        limit: int | None = None,
+        tag: str = "",
+        superseded: bool = False,
+        after: str = "",
+    ) -> Sequence[Summary]:
+        found = await super().survey(tag=tag, superseded=superseded, after=after)
+        return [*reversed(found)][:limit]
+
+
+class Repeating(DirectoryArchive):
+    """A later page begins with the last one of the page before."""
+
+    async def survey(
+        self,
+        *,
+        limit: int | None = None,
+        tag: str = "",
+        superseded: bool = False,
+        after: str = "",
     ) -> Sequence[Summary]:
         found = await super().survey(tag=tag, superseded=superseded)
-        return [*reversed(found)][:limit]
+        places = [place for place, one in enumerate(found) if one.identity == after]
+        return found[places[0] if places else 0 :][:limit]
 
 
 class Greedy(DirectoryArchive):
@@ -252,6 +273,7 @@ class Deaf(DirectoryArchive):
         (Heedless, "removals and appends after the same message"),
         (Loose, "finds"),
         (Oldest, "the newest is not the first"),
+        (Repeating, "a page begins elsewhere"),
         (Greedy, "was just put, is collected"),
         (Keeping, "contents are unused"),
         (Trusting, "refers to nothing"),

@@ -12,7 +12,7 @@ from vibe_llms.exceptions import ConversationAmbiguous, ConversationNotFound
 from vibe_llms.messages.contents import repair_text
 from vibe_llms.server.core import ServerCore
 from vibe_llms.server.exchanges import Exchange
-from vibe_llms.server.pages import PageQuery, take_page
+from vibe_llms.server.pages import PageQuery, refuse_after
 from vibe_llms.server.reading import read_body, read_query
 from vibe_llms.server.spaces import UserSpace
 from vibe_llms.storage.descriptions import (
@@ -84,13 +84,15 @@ _CHANGE = msgspec.json.Decoder(ConversationChange)
 async def list_conversations(_: ServerCore, exchange: Exchange, space: UserSpace) -> None:
     """List conversations, the most recent first."""
     query = read_query(ConversationsQuery, exchange.query)
-    # One more says whether more follow; a later page needs the place of the one before it.
-    limit = None if query.after else query.limit + 1
-    found = await space.session.survey_conversations(
-        limit=limit, tag=query.tag, superseded=query.superseded
-    )
-    page, more = take_page(found, query, lambda one: one.identity)
-    listed = ConversationList([*map(ConversationSummary.of, page)], more)
+    try:
+        # One more says whether more follow.
+        found = await space.archive.survey(
+            limit=query.limit + 1, tag=query.tag, superseded=query.superseded, after=query.after
+        )
+    except ConversationNotFound:
+        raise refuse_after(query) from None
+    page = [ConversationSummary.of(one) for one in found[: query.limit]]
+    listed = ConversationList(page, len(found) > len(page))
     await exchange.reply(msgspec.json.encode(listed))
 
 

@@ -169,10 +169,15 @@ class DirectoryArchive:
         return await self._in_thread(self.resolve_now, text)
 
     async def survey(
-        self, *, limit: int | None = None, tag: str = "", superseded: bool = False
+        self,
+        *,
+        limit: int | None = None,
+        tag: str = "",
+        superseded: bool = False,
+        after: str = "",
     ) -> Sequence[Summary]:
-        """The conversations, most recent first; with `superseded`, all of them."""
-        summaries = await self._in_thread(self.survey_now, limit, tag, superseded)
+        """The conversations, most recent first; see `vibe_llms.storage.interfaces.Archive`."""
+        summaries = await self._in_thread(self.survey_now, limit, tag, superseded, after)
         self._verify_later()
         return summaries
 
@@ -404,10 +409,16 @@ class DirectoryArchive:
         )
 
     def survey_now(
-        self, limit: int | None = None, tag: str = "", superseded: bool = False
+        self,
+        limit: int | None = None,
+        tag: str = "",
+        superseded: bool = False,
+        after: str = "",
     ) -> Sequence[Summary]:
         """See `survey`."""
-        return self._ask(lambda index: index.survey(limit=limit, tag=tag, superseded=superseded))
+        return self._ask(
+            lambda index: index.survey(limit=limit, tag=tag, superseded=superseded, after=after)
+        )
 
     def count_now(self, tag: str = "", superseded: bool = False) -> int:
         """See `count`."""

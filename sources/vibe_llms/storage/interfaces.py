@@ -203,9 +203,18 @@ class Archive(Protocol):
         ...
 
     async def survey(
-        self, *, limit: int | None = None, tag: str = "", superseded: bool = False
+        self,
+        *,
+        limit: int | None = None,
+        tag: str = "",
+        superseded: bool = False,
+        after: str = "",
     ) -> Sequence[Summary]:
-        """The conversations, most recent first; with `superseded`, all of them."""
+        """The conversations, most recent first; with `superseded`, all of them.
+
+        Only those that follow the conversation `after`, where it is given; `ConversationNotFound`
+        if there is none with this identity.
+        """
         ...
 
     async def count(self, *, tag: str = "", superseded: bool = False) -> int:

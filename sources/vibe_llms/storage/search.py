@@ -25,7 +25,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from vibe_llms.exceptions import ArchiveLocked, StorageError
+from vibe_llms.exceptions import ArchiveLocked, ConversationNotFound, StorageError
 from vibe_llms.files import LARGEST_FILE, read_parts
 from vibe_llms.messages.canisters import (
     Canister,
@@ -79,6 +79,7 @@ _WANTED = (
     "(:every or not hidden) and "
     "(:tag = '' or exists (select 1 from json_each(tags) where value = :tag))"
 )
+_PLACE = "select updated, created, identity from conversations where identity = :after"
 #: The start of the names of deleted conversations; the next process that sees one removes it.
 DOOMED = f"{TEMPORARY}gone-"
 _MARK_BYTES = 16
@@ -161,13 +162,19 @@ class Index:
         self.doomed: list[str] = []
 
     def survey(
-        self, *, limit: int | None = None, tag: str = "", superseded: bool = False
+        self,
+        *,
+        limit: int | None = None,
+        tag: str = "",
+        superseded: bool = False,
+        after: str = "",
     ) -> Sequence[Summary]:
-        """The conversations, most recent first; with `superseded`, all of them."""
+        """The conversations, most recent first; see `vibe_llms.storage.interfaces.Archive`."""
         values = {
             "every": superseded,
             "tag": repair_text(tag),
             "limit": -1 if limit is None else limit,
+            "after": repair_text(after),
         }
         return self._answer(lambda: self._survey(values), every=limit is None)
 
@@ -417,10 +424,14 @@ class Index:
                 raise
 
     def _survey(self, values: Mapping[str, object]) -> Sequence[Summary]:
-        selected = self._access().execute(
+        database = self._access()
+        if values["after"] and not database.execute(_PLACE, values).fetchone():
+            raise ConversationNotFound(f"there is no conversation {values['after']}")
+        selected = database.execute(
             "select identity, name, title, created, updated, model, tags, origin, messages, "  # noqa: S608  (the condition is ours)
             f"problem, superseded_by, look from listed where {_WANTED} "
-            "order by updated desc, created desc limit :limit",
+            f"and (:after = '' or (updated, created, identity) < ({_PLACE})) "
+            "order by updated desc, created desc, identity desc limit :limit",
             values,
         )
         rows = selected.fetchall()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
@@ -280,14 +281,24 @@ async def test_the_newest_conversations_are_read_without_a_look_at_the_others(
     )
     with psycopg.connect(place.admin_dsn, autocommit=True) as connection:
         connection.execute("analyze vibe.conversations")
-    listed = f"{statements.SUMMARY} and {statements.IS_LISTED} {statements.NEWEST} limit 50"
+    listed = f"{statements.SUMMARY} and {statements.IS_LISTED}"
+    values: dict[str, Any] = {"owner": "ada", "conversation": "c2500"}
+    plans: list[str] = []
     with psycopg.connect(place.dsn) as connection:
         connection.execute("select set_config('vibe.user', 'ada', true)")
-        rows = connection.execute(f"explain {listed}".encode(), {"owner": "ada"}).fetchall()
-    plan = "\n".join(row[0] for row in rows)
-    assert "Backward using conversations_by_time" in plan
-    assert not any(one in plan for one in ("Sort", "Hash", "hashed", "Seq Scan"))
-    assert len(await archive.survey(limit=50)) == 50
+        (times,) = connection.execute(statements.TIMES.encode(), values).fetchall()
+        values["updated"], values["created"] = times
+        for question in (listed, f"{listed} and {statements.FOLLOWS}"):
+            asked = f"explain {question} {statements.NEWEST} limit 50"
+            rows = connection.execute(asked.encode(), values).fetchall()
+            plans.append("\n".join(row[0] for row in rows))
+    for plan in plans:
+        assert "Backward using conversations_by_time" in plan
+        assert not any(one in plan for one in ("Sort", "Hash", "hashed", "Seq Scan"))
+    # A later page begins where it is, and does not pass over what is before it.
+    assert re.search(r"Index Cond: .*ROW\(updated, created, identity\) <", plans[1])
+    pages = [await archive.survey(limit=50, after=after) for after in ("", "c2500")]
+    assert [len(page) for page in pages] == [50, 50]
 
 
 async def test_a_search_does_not_read_the_pieces_of_all_conversations(

@@ -266,13 +266,26 @@ class PostgresArchive:
         return await asyncio.to_thread(find_conversation, text, [row[0] for row in rows], current)
 
     async def survey(
-        self, *, limit: int | None = None, tag: str = "", superseded: bool = False
+        self,
+        *,
+        limit: int | None = None,
+        tag: str = "",
+        superseded: bool = False,
+        after: str = "",
     ) -> Sequence[Summary]:
-        """The conversations, most recent first; with `superseded`, all of them."""
+        """The conversations, most recent first; see `vibe_llms.storage.interfaces.Archive`."""
+        values: dict[str, Any] = {"owner": self.user, "tag": clean_text(tag)}
+        wanted = _wanted(tag, superseded)
+        if after:
+            values |= self._values(after)
+            found = await self.database.fetch(self.user, statements.TIMES, values)
+            if not found:
+                raise _not_found(after)
+            values["updated"], values["created"] = found[0]
+            wanted += f" and {statements.FOLLOWS}"
         # Written into the statement, because how many are wanted decides how they are found.
         most = "" if limit is None else f"limit {int(limit)}"
-        question = f"{statements.SUMMARY} {_wanted(tag, superseded)} {statements.NEWEST} {most}"
-        values = {"owner": self.user, "tag": clean_text(tag)}
+        question = f"{statements.SUMMARY} {wanted} {statements.NEWEST} {most}"
         return [_summarize(*row) for row in await self.database.fetch(self.user, question, values)]
 
     async def count(self, *, tag: str = "", superseded: bool = False) -> int:

@@ -177,6 +177,12 @@ IS_LISTED = """
     where o.owner = c.owner and o.identity = c.superseded_by) is null)
 """
 NEWEST = "order by updated desc, created desc, identity desc"
+TIMES = """
+select updated, created from vibe.conversations
+where owner = %(owner)s and identity = %(conversation)s
+"""
+#: What is behind a conversation and its times in that order.
+FOLLOWS = "(updated, created, identity) < (%(updated)s, %(created)s, %(conversation)s)"
 #: The conversations that a text may mean, and whether lists show them; see `encode_patterns`.
 RESOLVE = f"""
 select identity, name, title, {IS_LISTED}

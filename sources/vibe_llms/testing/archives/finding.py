@@ -57,6 +57,17 @@ async def _check_lists(archives: Archives) -> None:
     require(await archives.lists(limit=0) == [], "a limit of 0 gives some")
     require(await archives.lists(tag="t") == [one, two], "a tag is not looked for")
     require(await archives.lists(tag="t", limit=1) == [one], "a tag with a limit")
+    for number, place in enumerate(order := [one, three, two], 1):
+        for limit in (None, 1):
+            found = await archives.other.survey(after=place, limit=limit)
+            wanted = order[number:][:limit]
+            require([each.identity for each in found] == wanted, "a page begins elsewhere")
+    found = await archives.one.survey(after=three, tag="t")
+    require([each.identity for each in found] == [two], "a page of those with a tag")
+    for unknown in ("unknown", "../etc", "\0"):
+        await refuses(
+            archives.one.survey(after=unknown), ConversationNotFound, f"a list after {unknown!r}"
+        )
     for unknown in ("T", "tt", "%", "\0", "ü'"):
         require(await archives.lists(tag=unknown) == [], f"the tag {unknown!r} finds some")
     first, second, _ = await archives.other.survey()
