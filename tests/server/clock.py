@@ -40,8 +40,9 @@ def produce_clock(name: str, _: Any) -> Ensemble:
         raise RuntimeError("it is made of steel")
 
     @clock.register(show_in_stage=False)
-    def whisper(secret: str) -> str:
+    def whisper(secret: str, context: InvocationContext) -> str:
         """Tell the clock a secret."""
+        context.report_progress(f"telling it {secret}")
         return "hush"
 
     @clock.register()

@@ -337,6 +337,9 @@ async def test_a_tool_with_the_name_of_one_of_the_agents_is_refused(
         *("file:///etc/passwd", "ftp://example.org/a.png", "/etc/passwd", "http://"),
         *("http://127.0.0.1/a.png", "https://[::1]/a.png", "http://localhost/a.png"),
         *("http://192.0.66.3/a.png", "http://192.0.66.2:99999/a.png", "http://[x/a.png"),
+        # Another program finds another host in these.
+        *(f"http://10.0.0.1{mark}@192.0.66.2/a.png" for mark in ("\\", "\t", " ", "", ":a")),
+        *("http://192.0.66.2\\.evil/a.png", "http://192.0.66.2/a\x7f.png", "http://192.0.66.2/\xa0"),
     ],
 )
 async def test_an_address_that_is_not_allowed_is_refused(

@@ -171,6 +171,7 @@ async def test_another_server_goes_on_from_the_state_alone(home: Path, stream: b
         lambda said: said[1].update(content="It is midnight."),
         lambda said: said[1]["custom_content"]["state"]["tool_call_history"].pop(),
         lambda said: said[1]["custom_content"]["state"].update(signature="0" * 64),
+        lambda said: said[1]["custom_content"]["state"].update(signature="é"),
         lambda said: said[1]["custom_content"]["state"].pop("signature"),
         lambda said: said.insert(1, {"role": "user", "content": "Well?"}),
     ],

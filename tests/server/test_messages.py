@@ -99,6 +99,17 @@ async def test_the_events_of_a_stream_are_in_the_order_that_clients_expect(home:
     assert opened is None
 
 
+@pytest.mark.parametrize("written", ["{", "[1]", '"sky"', ""])
+async def test_a_call_that_is_not_an_object_leaves_the_reply_valid(
+    home: Path, written: str
+) -> None:
+    script = f"[[replies]]\nparts = [{{invocation = 'look_up', arguments = '{written}'}}]"
+    body = {**HELLO, "model": "scripted/script", "tools": TOOLS}
+    async with serving(home, providers=scripted(home, script)) as served, served.http() as client:
+        (call,) = (await client.post(MESSAGES, json=body)).json()["content"]
+    assert (call["name"], call["input"]) == ("look_up", {})
+
+
 @pytest.mark.parametrize("streaming", [True, False])
 async def test_the_client_runs_its_own_tools(home: Path, streaming: bool) -> None:
     options: dict[str, Any] = {

@@ -70,8 +70,8 @@ class Invoker(Struct, frozen=True, kw_only=True):
     in the same conversation gets the first result, and the tool does not run again. An `idempotent`
     tool may run again if a crash left it unknown whether it ran, because twice is the same as once.
 
-    With `show_in_stage` off, clients of the server see that the tool is called, and its progress,
-    but neither arguments nor result.
+    With `show_in_stage` off, clients of the server see that the tool is called, but neither
+    arguments, progress nor result.
 
     `timeout_seconds`, `shown_bytes` and `kept_bytes` override the limits of `[tools]`.
     `annotations` are what its server says about it besides name, description and schema. `caution`

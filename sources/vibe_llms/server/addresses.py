@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable
 from urllib.parse import urlsplit
 
@@ -13,6 +14,8 @@ from vibe_llms.server.failures import Rejected
 #: Stands for every host.
 ANY = "*"
 _KINDS: tuple[AddressKind, ...] = ("public",)
+#: What programs read differently: the provider may find another host in the address than we do.
+_UNSURE = re.compile(r"[\\ ]|//[^/?#]*@")
 
 
 async def check_addresses(said: Iterable[Canister], hosts: Collection[str]) -> None:
@@ -27,6 +30,8 @@ async def check_addresses(said: Iterable[Canister], hosts: Collection[str]) -> N
 
 
 async def _check(url: str, hosts: Collection[str]) -> None:
+    if _UNSURE.search(url) or not url.isprintable():
+        raise Rejected(f"{url!r} is not a valid address")
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port or 443

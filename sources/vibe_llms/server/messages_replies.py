@@ -86,9 +86,10 @@ class EventWriter:
             blocks.append(_thinking(thoughts))
         if outcome.text:
             blocks.append(_block(type="text", text=outcome.text))
-        blocks += [
-            _use(call.identity, call.name, Raw(call.arguments.encode())) for call in outcome.calls
-        ]
+        for call in outcome.calls:
+            # Clients expect an object, whatever the model has written.
+            arguments = "{}" if call.parsed is None else call.arguments or "{}"
+            blocks.append(_use(call.identity, call.name, Raw(arguments.encode())))
         message = self._produce_message(blocks, _count(turn.usage), _name_end(turn))
         return _ENCODER.encode(message)
 

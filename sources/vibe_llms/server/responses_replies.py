@@ -392,6 +392,8 @@ class StreamWriter:
                 call in self._stages
             ):
                 index, item = self._stages[call]
+                if item["name"] in self._hidden:
+                    return b""
                 place = {"item_id": item["id"], "output_index": index}
                 return self._write(
                     "x:response.tool_call.progress", **place, text=text, done=done, total=total

@@ -1,7 +1,7 @@
 """Stages: what a client may show of the calls of tools that run on the server.
 
 A stage has the name of the tool, the arguments, progress and the result, and is closed also where
-the tool fails. A tool with `show_in_stage=False` shows neither arguments nor result.
+the tool fails. A tool with `show_in_stage=False` shows neither arguments, progress nor result.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ class StageWriter:
                 self._places[call.identity] = place = len(self._places)
                 content = None if self._hides(call) else write_arguments(call)
                 return [Stage(place, name=call.name, content=content)]
-            case InvocationProgressEvent(invocation=call, text=text) if text:
+            case InvocationProgressEvent(invocation=call, text=text) if text and not self._hides(
+                call
+            ):
                 return [Stage(self._places[call.identity], content=f"{text}\n\n")]
             case (
                 InvocationCompletedEvent(invocation=call, result=result)

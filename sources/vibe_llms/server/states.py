@@ -73,8 +73,8 @@ class StateSigner:
 
     def read(self, state: ReplyState, visible: bytes, param: str) -> Sequence[Canister]:
         """The agent's messages in a state; `Rejected` unless it was written for this history."""
-        signature = self._sign(state.tool_call_history, visible)
-        if not hmac.compare_digest(signature, state.signature):
+        signature = self._sign(state.tool_call_history, visible).encode()
+        if not hmac.compare_digest(signature, state.signature.encode()):
             raise Rejected(
                 "the state does not belong to this reply of this history",
                 param=param,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import jsonschema
@@ -10,6 +11,7 @@ from pydantic import BaseModel
 
 from vibe_llms.providers.scripted.examples import Examples
 
+ENDLESS = {"$ref": "#/$defs/endless"}
 CITY = {"city": {"type": "string"}, "degrees": {"type": "number"}}
 
 
@@ -43,6 +45,7 @@ class Node(BaseModel):
         ({"type": "boolean"}, "no", True),
         ({"type": "null"}, "no", None),
         ({"$ref": "#/$defs/lost"}, "no", "rest"),
+        ({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}}, "no", "rest"),
     ],
 )
 def test_a_value_is_taken_from_the_words_or_made_up(
@@ -57,3 +60,17 @@ def test_a_value_is_taken_from_the_words_or_made_up(
 def test_a_type_that_contains_itself_has_a_finite_value() -> None:
     made = Examples(Node.model_json_schema(), "a 'leaf'", "rest").produce()
     assert Node.model_validate(made) == Node(name="leaf", next=None, others=[])
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        {"type": "object", "properties": {"a": ENDLESS, "b": ENDLESS}, "required": ["a", "b"]},
+        {"type": "array", "items": ENDLESS, "minItems": 10**9},
+        {"anyOf": [ENDLESS]},
+    ],
+)
+def test_a_schema_that_no_finite_value_fits_ends(form: dict[str, Any]) -> None:
+    schema = {**form, "$defs": {"endless": form}}
+    made = Examples(schema, "no", "rest").produce()
+    assert len(json.dumps(made)) < 1_000_000

@@ -9,6 +9,11 @@ from typing import Any
 import msgspec
 
 
+#: So many values are made for a schema, and so many within each other; schemas may contain
+#: themselves.
+_MOST, _DEEPEST = 1000, 30
+
+
 class Examples:
     """Makes values from words: numbers and quoted texts are taken in their order.
 
@@ -20,6 +25,8 @@ class Examples:
         self._numbers = iter(re.findall(r"-?\d+(?:\.\d+)?", words))
         self._quoted = iter(re.findall(r"[\"'“]([^\"'”]+)[\"'”]", words))
         self._rest = rest
+        self._left = _MOST
+        self._depth = 0
 
     def produce(self) -> Any:
         """A value that fits."""
@@ -27,12 +34,17 @@ class Examples:
 
     def _produce(self, schema: Any, *, required: bool) -> Any:
         """A value; `UNSET` if there is none and none is required."""
+        self._left -= 1
+        if self._left < 0 or self._depth > _DEEPEST:
+            return None if required else msgspec.UNSET
         schema, nullable = self._resolve(schema)
         if "const" in schema:
             return schema["const"]
         if values := schema.get("enum"):
             return values[0]
+        self._depth += 1
         value = self._find(schema, required=required and not nullable)
+        self._depth -= 1
         return None if nullable and required and value is msgspec.UNSET else value
 
     def _find(self, schema: Mapping[str, Any], *, required: bool) -> Any:
@@ -50,8 +62,8 @@ class Examples:
                 return True
             case "array":
                 items = schema.get("items", {})
-                count = range(schema.get("minItems", 0))
-                return [self._produce(items, required=True) for _ in count]
+                count = min(schema.get("minItems", 0), max(self._left, 0))
+                return [self._produce(items, required=True) for _ in range(count)]
             case "object":
                 return self._fill(schema)
             case _:
@@ -68,6 +80,7 @@ class Examples:
     def _resolve(self, schema: Any) -> tuple[Mapping[str, Any], bool]:
         """The schema that one stands for, and whether it allows null."""
         nullable = False
+        followed: set[str] = set()
         while isinstance(schema, Mapping):
             if isinstance(kinds := schema.get("type"), list):
                 nullable = nullable or "null" in kinds
@@ -76,6 +89,9 @@ class Examples:
                     "type": next((kind for kind in kinds if kind != "null"), "null"),
                 }
             elif reference := schema.get("$ref"):
+                if reference in followed:
+                    break
+                followed.add(reference)
                 schema = self._root.get("$defs", {}).get(reference.rpartition("/")[2])
             elif choices := schema.get("anyOf") or schema.get("oneOf") or schema.get("allOf"):
                 nullable = nullable or {"type": "null"} in choices
