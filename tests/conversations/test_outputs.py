@@ -135,7 +135,11 @@ def test_objects_are_closed_and_a_type_that_refers_to_itself_keeps_its_parts() -
     assert wrapped["$defs"]["Person"]["properties"]["name"]["type"] == "string"
 
 
-@pytest.mark.parametrize("output", [{"type": "nonsense"}, object(), type("X", (), {})])
+def nest(depth: int) -> dict[str, Any]:
+    return {"not": nest(depth - 1)} if depth else {}
+
+
+@pytest.mark.parametrize("output", [{"type": "nonsense"}, nest(500), object(), type("X", (), {})])
 def test_what_has_no_schema_is_refused_at_once(output: object) -> None:
     with pytest.raises(RequestError, match="JSON Schema"):
         produce_form(output)

@@ -44,7 +44,10 @@ async def test_facts_are_added_listed_found_and_removed(served: Served) -> None:
 async def test_what_cannot_be_remembered_is_refused(served: Served) -> None:
     secret = "my key is sk-ant-api03-" + "a1B2" * 20
     async with served.http() as client:
-        for body in ({"content": ""}, {"content": " "}, {"content": secret}, {"text": "a"}):
+        long = {"content": "a " * 20_000}, {"content": "a", "category": "a" * 101}
+        many = {"content": "a", "topics": ["a" * 101]}, {"content": "a", "topics": ["a"] * 101}
+        wrong = {"content": ""}, {"content": " "}, {"content": secret}, {"text": "a"}
+        for body in (*wrong, *long, *many):
             assert (await client.post("/api/memory", json=body)).status_code == 400, body
         made = (await client.post("/api/memory", json={"content": "Ada sails."})).json()
         part = await client.get(f"/api/memory/{made['id'][:8]}")

@@ -318,6 +318,38 @@ async def test_what_an_agent_lacks_is_said_to_the_operator_and_no_failure_of_the
         assert await stored(served) == []
 
 
+def nest(depth: int) -> dict[str, Any]:
+    return {"type": "object", "properties": {"a": nest(depth - 1)}} if depth else {}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "object", "properties": {f"p{number}": True for number in range(2000)}},
+        {"type": [number if number % 2 else str(number) for number in range(3000)]},
+        nest(100),
+    ],
+)
+async def test_a_schema_that_takes_long_to_check_is_refused(
+    home: Path, speech: Speech, schema: Mapping[str, Any]
+) -> None:
+    named = {"type": "json_schema", "name": "n", "schema": schema}
+    forms: Mapping[str, tuple[str, Any]] = {
+        "/v1/chat/completions": ("response_format", {"type": "json_schema", "json_schema": named}),
+        "/v1/responses": ("text", {"format": named}),
+        "/v1/messages": ("output_config", {"format": named}),
+    }
+    member, form = forms[speech.path]
+    async with serving(home, **configure(home)) as served, served.http() as client:
+        body = speech.write("scripted/call", [HELLO], **{member: form})
+        response = await client.post(speech.path, json=body)
+        assert response.status_code == 400, response.text
+        assert "too large" in speech.read_error(response.json())
+        assert f"{member}." in response.text
+        order = await client.post("/api/runs", json={"prompt": "Hello", "output": schema})
+        assert (order.status_code, order.json()["error"]["param"]) == (400, "output")
+
+
 async def test_a_tool_with_the_name_of_one_of_the_agents_is_refused(
     home: Path, speech: Speech
 ) -> None:
@@ -339,7 +371,11 @@ async def test_a_tool_with_the_name_of_one_of_the_agents_is_refused(
         *("http://192.0.66.3/a.png", "http://192.0.66.2:99999/a.png", "http://[x/a.png"),
         # Another program finds another host in these.
         *(f"http://10.0.0.1{mark}@192.0.66.2/a.png" for mark in ("\\", "\t", " ", "", ":a")),
-        *("http://192.0.66.2\\.evil/a.png", "http://192.0.66.2/a\x7f.png", "http://192.0.66.2/\xa0"),
+        *(
+            "http://192.0.66.2\\.evil/a.png",
+            "http://192.0.66.2/a\x7f.png",
+            "http://192.0.66.2/\xa0",
+        ),
     ],
 )
 async def test_an_address_that_is_not_allowed_is_refused(

@@ -112,6 +112,8 @@ def _of_schema(given: Mapping[str, Any]) -> OutputForm:
         Draft202012Validator.check_schema(plain)
     except SchemaError as error:
         raise RequestError(f"the output is not a valid JSON Schema: {error.message}") from error
+    except RecursionError as error:
+        raise RequestError("the JSON Schema of the output is too deep") from error
     # An empty registry: nothing that a schema refers to is ever fetched.
     validator = Draft202012Validator(plain, registry=Registry())
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import msgspec
 from msgspec import Meta, Struct
@@ -11,11 +11,14 @@ from msgspec.structs import replace
 from vibe_llms.exceptions import MemoryNotFound
 from vibe_llms.memory.descriptions import FoundEntry, MemoryEntry
 from vibe_llms.memory.entries import GLOBAL, Entry
+from vibe_llms.memory.gate import LONGEST_TURN
 from vibe_llms.server.core import ServerCore
 from vibe_llms.server.exchanges import Exchange
 from vibe_llms.server.pages import PageQuery, take_page
 from vibe_llms.server.reading import read_body, read_query
 from vibe_llms.server.spaces import UserSpace
+
+_Word: TypeAlias = Annotated[str, Meta(max_length=100)]
 
 
 class EntryList(Struct):
@@ -41,10 +44,10 @@ class FoundEntryList(Struct):
 class NewFact(Struct, forbid_unknown_fields=True):
     """A fact; `importance` goes from 0 to 1."""
 
-    content: str
+    content: Annotated[str, Meta(max_length=LONGEST_TURN)]
     importance: Annotated[float, Meta(ge=0, le=1)] = 0.5
-    category: str = ""
-    topics: tuple[str, ...] = ()
+    category: _Word = ""
+    topics: Annotated[tuple[_Word, ...], Meta(max_length=100)] = ()
 
 
 _FACT = msgspec.json.Decoder(NewFact)

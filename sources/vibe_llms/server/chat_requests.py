@@ -35,6 +35,7 @@ from vibe_llms.messages.contents import (
 from vibe_llms.providers.openai.chat_completions.chunks import CallPiece
 from vibe_llms.server.failures import Rejected
 from vibe_llms.server.reading import declare_tools, is_web_address, read_base64, read_body
+from vibe_llms.server.schemas import check_size
 from vibe_llms.server.turns import TurnOrder
 
 _DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+)?(?:;[^,;]*)*;base64,", re.ASCII)
@@ -212,6 +213,8 @@ def read_order(
     schema = form.json_schema if form is not None and form.type == "json_schema" else None
     if form is not None and form.type == "json_schema" and (schema is None or not schema.schema):
         raise Rejected("a json_schema needs a schema", param="response_format.json_schema")
+    if schema is not None:
+        check_size(schema.schema or {}, "response_format.json_schema.schema")
     return TurnOrder(
         model=request.model,
         said=read_messages(request.messages) if said is None else said,

@@ -31,6 +31,7 @@ from vibe_llms.messages.contents import (
 )
 from vibe_llms.server.failures import Rejected
 from vibe_llms.server.reading import declare_tools, is_web_address, read_base64, read_body
+from vibe_llms.server.schemas import check_size
 from vibe_llms.server.turns import TurnOrder
 
 
@@ -215,6 +216,8 @@ def read_order(request: CountRequest) -> TurnOrder:
         if tool.type not in (None, "custom"):
             raise Rejected(f"the server has no tool of the type {tool.type!r}", param="tools")
     form = request.output_config and request.output_config.format
+    if form:
+        check_size(form.schema, "output_config.format.schema")
     return TurnOrder(
         model=request.model,
         said=[*_read_system(request.system), *read_messages(request.messages)],

@@ -29,6 +29,7 @@ from vibe_llms.server.chat_requests import (
 )
 from vibe_llms.server.failures import Rejected
 from vibe_llms.server.reading import declare_tools, read_body
+from vibe_llms.server.schemas import check_size
 from vibe_llms.server.turns import TurnOrder
 
 
@@ -193,6 +194,7 @@ def read_order(
     if form is not None and form.type == "json_schema":
         if not form.schema:
             raise Rejected("a json_schema needs a schema", param="text.format.schema")
+        check_size(form.schema, "text.format.schema")
         schema = {"title": form.name, **form.schema}
     messages = [
         message for item in request.items if (message := _read_item(item, "input")) is not None

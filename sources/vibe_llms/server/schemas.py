@@ -1,12 +1,13 @@
-"""JSON Schemas of clients that replies are checked against here, in the process that serves all.
+"""JSON Schemas of clients: their size, and those that replies are checked against here.
 
-A check takes time in proportion to the schema and the reply. So references are written out, which
-bounds what they stand for, and regular expressions are refused.
+One process serves all, and a check takes time in proportion to the schema and the reply. So where
+replies are checked, references are written out, which bounds what they stand for, and regular
+expressions are refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from vibe_llms.server.failures import Rejected
@@ -28,8 +29,31 @@ _REFUSED = (
 )
 
 
+def check_size(schema: Mapping[str, Any], param: str) -> None:
+    """`Rejected` for a schema that takes long to look at, whatever is done with it then."""
+    left, layer = _MOST, [schema]
+    # A schema is in a mapping or a list of the one around it.
+    for _ in range(2 * _DEEPEST):
+        layer = [part for one in layer for part in _survey_parts(one)]
+        left -= len(layer)
+        if not layer:
+            return
+        if left < 0:
+            break
+    raise Rejected("the schema is too large, or too deep", param=param)
+
+
+def _survey_parts(value: Any) -> Iterable[Any]:
+    """What may be a schema in one, and the items of lists, which are compared with each other."""
+    if isinstance(value, list):
+        return value
+    members = value.values() if isinstance(value, Mapping) else ()
+    return (one for one in members if isinstance(one, Mapping | list | bool))
+
+
 def read_schema(given: Mapping[str, Any], param: str) -> Mapping[str, Any]:
     """A schema of a client without references; `Rejected` says why it is not checked here."""
+    check_size(given, param)
     return _Unfolding(given, param).unfold(given)  # type: ignore[no-any-return]
 
 
