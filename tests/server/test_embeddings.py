@@ -9,10 +9,21 @@ from typing import Any
 import openai
 import pytest
 
+from tests.fakes.openai import answer_json
+from tests.fakes.server import Answer, FakeServer, Request
 from tests.server.conftest import Served, serving
 
 EMBEDDINGS = "/v1/embeddings"
 MODEL = "scripted/demo"
+
+
+class Obliging(FakeServer):
+    """A provider that lists one model, and takes every name."""
+
+    def respond(self, request: Request) -> Answer:
+        if request.path == "/models":
+            return answer_json({"data": [{"id": "listed"}]})
+        return answer_json({"data": [{"index": 0, "embedding": [1.0, 0.0]}]})
 
 
 def likeness(one: list[float], other: list[float]) -> float:
@@ -88,11 +99,31 @@ async def test_a_wrong_request_is_answered_with_what_is_wrong(
 
 async def test_a_provider_that_is_down_is_a_bad_gateway(home: Path) -> None:
     rows = {"openai": {"base-url": "http://127.0.0.1:9/v1", "credential": "none"}}
-    tables: Any = {"providers": rows, "stream": {"retries": 0}}
+    aliases = {"small": "openai/text-embedding-3-small"}
+    tables: Any = {"providers": rows, "aliases": aliases, "stream": {"retries": 0}}
     async with serving(home, **tables) as served, served.openai() as client:
         with pytest.raises(openai.APIStatusError) as caught:
-            await client.embeddings.create(model="openai/text-embedding-3-small", input="a")
+            await client.embeddings.create(model="small", input="a")
     assert caught.value.status_code == 502
+
+
+async def test_only_models_that_are_listed_or_configured_are_taken_and_counted(home: Path) -> None:
+    async with Obliging() as upstream:
+        rows = {"openai": {"base-url": upstream.url, "credential": "none", "retries": 0}}
+        tables: Any = {"providers": rows, "aliases": {"mine": "openai/unlisted"}}
+        async with serving(home, **tables) as served, served.http() as client:
+            found = {}
+            for model in ("openai/listed", "listed", "mine", "openai/unlisted", "openai/made-up"):
+                body = {"model": model, "input": "a"}
+                found[model] = (await client.post(EMBEDDINGS, json=body)).status_code
+            counted = (await client.get("/metrics")).text
+    assert found == {
+        **dict.fromkeys(("openai/listed", "listed", "mine"), 200),
+        **dict.fromkeys(("openai/unlisted", "openai/made-up"), 404),
+    }
+    assert 'model="openai/listed"' in counted
+    assert 'model="mine"' in counted
+    assert 'model="openai/made-up"' not in counted
 
 
 async def test_embeddings_count_against_the_budget_of_their_user(home: Path) -> None:

@@ -29,6 +29,11 @@ class Embedders:
         self._providers = Providers(configuration, ignore_events, keys=keys, limiters=limiters)
         self._opened: dict[str, StrictEmbedder] = {}
 
+    def names(self, name: str) -> bool:
+        """Whether the configuration has this name: an alias, or a row of `[embedders]`."""
+        rows = {row.name for row in self._configuration.rows(EMBEDDERS)}
+        return name in rows or name in self._configuration.aliases
+
     async def embed(
         self, name: str, texts: Sequence[str], dimensions: int | None
     ) -> Sequence[array[float]]:

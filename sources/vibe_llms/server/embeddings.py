@@ -78,14 +78,18 @@ async def create_embeddings(core: ServerCore, exchange: Exchange, space: UserSpa
     """A vector for each text."""
     request = read_body(_DECODER, await exchange.read(core.settings))
     texts = request.texts
+    model = request.model
+    if not core.embedders.names(model):
+        # As in chats: only what is listed can be named.
+        model = (await space.resolve_model(model))[1] or model
     async with exchange.until_disconnect(), core.turn_limit():
         spending = space.session.access_spending({})
         with space.turn():
             async with nullcontext() if spending is None else spend(spending):
-                vectors = await core.embedders.embed(request.model, texts, request.dimensions)
+                vectors = await core.embedders.embed(model, texts, request.dimensions)
     # What the embedders of all rows have in common counts no tokens.
     tokens = sum(measure_text(text).likely for text in texts)
-    core.metrics.tokens.labels(request.model, "input").inc(tokens)
+    core.metrics.tokens.labels(model, "input").inc(tokens)
     packed = request.encoding_format == "base64"
     reply = EmbeddingReply(
         [
