@@ -11,7 +11,16 @@ import pytest
 from msgspec import Struct
 
 from tests.server.conftest import Served, serving
+from vibe_llms.controls import Controls
+from vibe_llms.exceptions import (
+    ConversationNotFound,
+    CredentialMissing,
+    ModelNotFound,
+    ModelUnavailable,
+)
 from vibe_llms.messages.canisters import role_of
+from vibe_llms.server import chat_requests, messages_requests, responses_requests
+from vibe_llms.server.failures import describe_failure
 
 SCRIPTS = {
     "call": (
@@ -315,7 +324,71 @@ async def test_what_an_agent_lacks_is_said_to_the_operator_and_no_failure_of_the
         if secret:
             assert secret not in words
             assert any(secret in line for line in served.log)
+        assert "vibe-llms" not in words
         assert await stored(served) == []
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (
+            ConversationNotFound("no conversation named 'x'; see: vibe-llms list"),
+            "no conversation named 'x'",
+        ),
+        (CredentialMissing("no key; set A_KEY or run: vibe-llms keys set my-row"), "no key"),
+        (ModelNotFound("which model of 'a'? See: vibe-llms models"), "which model of 'a'?"),
+        (ModelNotFound("no 'a'; did you mean 'b'? See: vibe-llms x"), "no 'a'; did you mean 'b'?"),
+        (ModelUnavailable("gone (list: vibe-llms models A; right?)", provider="a"), "a: gone"),
+        (ModelNotFound("vibe-llms has no model (of 'x')"), "vibe-llms has no model (of 'x')"),
+    ],
+)
+def test_clients_are_not_told_to_use_the_command(error: Exception, message: str) -> None:
+    assert describe_failure(error).message == message
+
+
+async def test_a_control_that_is_refused_has_the_name_that_the_client_used(
+    home: Path, speech: Speech
+) -> None:
+    choices = {
+        "/v1/chat/completions": {"type": "function", "function": {"name": "nope"}},
+        "/v1/responses": {"type": "function", "name": "nope"},
+        "/v1/messages": {"type": "tool", "name": "nope"},
+    }
+    async with serving(home, **configure(home)) as served, served.http() as client:
+        options = {"tool_choice": choices[speech.path], "store": False}
+        body = speech.write("scripted/call", [HELLO], **options)
+        response = await client.post(speech.path, json=body)
+    assert response.status_code == 400
+    error = response.json()["error"]
+    assert "tool_choice" in (error["param"] if "param" in error else error["message"])
+    assert "tool-choice" not in response.text
+
+
+@pytest.mark.parametrize(
+    ("controls", "request_type"),
+    [
+        (chat_requests.CONTROLS, chat_requests.ChatRequest),
+        (messages_requests.CONTROLS, messages_requests.MessageRequest),
+        (responses_requests.CONTROLS, responses_requests.ResponseRequest),
+    ],
+)
+def test_members_for_controls_are_there(
+    controls: Mapping[str, str], request_type: type[Struct]
+) -> None:
+    assert controls.keys() <= {*Controls.__struct_encode_fields__}
+    members = {member.partition(".")[0] for member in controls.values()}
+    assert members <= {*request_type.__struct_fields__}
+
+
+async def test_two_tools_of_one_name_are_refused_in_words_for_clients(
+    home: Path, speech: Speech
+) -> None:
+    async with serving(home, **configure(home)) as served, served.http() as client:
+        body = speech.write("scripted/call", [HELLO])
+        body["tools"] *= 2
+        words = await refuse(client, speech, 400, body)
+    assert "two tools are called 'look_up'" in words
+    assert "Invoker" not in words
 
 
 def nest(depth: int) -> dict[str, Any]:

@@ -352,8 +352,7 @@ def gather_invokers(
             if name in taken:
                 raise InvokerInvalid(
                     f"two tools are called {name!r} (special characters in names of functions "
-                    "become underscores); rename one: Invoker.from_function(function, "
-                    "name=...)"
+                    "become underscores); rename one"
                 )
             taken.add(name)
         gathered[invoker.name] = invoker

@@ -54,7 +54,7 @@ def busy(run: str, status: str) -> ConversationBusy:
 def require_room(running: int, most: int) -> None:
     """Refuse another run of a user who has so many that are queued or worked on."""
     if running >= most:
-        raise TooManyRuns(f"{running} runs of this user are going on; wait until one ends")
+        raise TooManyRuns(f"too many runs at once ({running} of {most}); wait until one ends")
 
 
 def refuse_request(request: RequestKey, digest: bytes, run: str) -> NoReturn:

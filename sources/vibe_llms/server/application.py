@@ -86,6 +86,7 @@ class Application:
             case ServerEndpoint():
                 await endpoint.handler(self._core, exchange)
             case UserEndpoint():
+                exchange.controls = endpoint.controls
                 if exchange.provider_key:
                     _check_provider_key(exchange.provider_key)
                 with self._core.spaces.enter(exchange.user) as space:
@@ -97,7 +98,7 @@ class Application:
         name = _read_name(host)
         if name not in self._hosts and not _is_address(name):
             raise Rejected(
-                f"the server is not called {name!r}; it can be told so: allowed-hosts in [server]",
+                f"host {name!r} is not allowed; add it to allowed-hosts in [server]",
                 status=403,
                 code="host_not_allowed",
             )
@@ -136,10 +137,10 @@ class Application:
         return user
 
     async def _report(self, exchange: Exchange, error: Exception) -> None:
-        failure = describe_failure(error)
+        failure = describe_failure(error, exchange.controls)
         if not isinstance(error, VibeLlmsError | Rejected):
             _LOGGER.error("the request %s failed", exchange.request_id, exc_info=error)
-        elif isinstance(error, VibeLlmsError) and failure.message != str(error):
+        elif isinstance(error, VibeLlmsError) and not str(error).startswith(failure.message):
             # The client is not told, so the operator is.
             self._log(f"{exchange.request_id} failed: {error}")
         if exchange.status:

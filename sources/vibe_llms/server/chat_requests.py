@@ -42,6 +42,17 @@ _DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+)?(?:;[^,;]*)*;base64,", re.ASCI
 JSON_ONLY = "Answer with a single JSON object and nothing else: no other text, no Markdown."
 #: The words of OpenAI for our choices of a tool.
 CHOICES = {"auto": "auto", "none": "none", "required": "any"}
+#: The members of a request that are controls of another name.
+CONTROLS = {
+    "top-p": "top_p",
+    "top-k": "top_k",
+    "output-tokens": "max_completion_tokens",
+    "effort": "reasoning_effort",
+    "tool-choice": "tool_choice",
+    "parallel-invocations": "parallel_tool_calls",
+    "service-tier": "service_tier",
+    "response-schema": "response_format",
+}
 
 
 class TextPart(Struct, tag_field="type", tag="text"):

@@ -11,6 +11,7 @@ from vibe_llms.attachments import UNKNOWN_TYPE
 from vibe_llms.memory.descriptions import MemoryEntry
 from vibe_llms.runs.descriptions import AskedQuestion, RunDescription, RunView
 from vibe_llms.runs.events import RunEvent
+from vibe_llms.server import chat_requests, messages_requests, responses_requests
 from vibe_llms.server.api_budgets import BudgetList, list_budgets
 from vibe_llms.server.api_conversations import (
     ConversationChange,
@@ -189,6 +190,7 @@ ENDPOINTS: Mapping[str, Mapping[str, Endpoint]] = {
     "/openai/deployments/{agent...}/chat/completions": {
         "POST": UserEndpoint(
             handler=complete_deployment,
+            controls=chat_requests.CONTROLS,
             headers=_TURN,
             query=DeploymentQuery,
             body=DeploymentRequest,
@@ -200,6 +202,7 @@ ENDPOINTS: Mapping[str, Mapping[str, Endpoint]] = {
     "/v1/chat/completions": {
         "POST": UserEndpoint(
             handler=complete_chat,
+            controls=chat_requests.CONTROLS,
             headers=_TURN,
             body=ChatRequest,
             reply=SentReply,
@@ -213,6 +216,7 @@ ENDPOINTS: Mapping[str, Mapping[str, Endpoint]] = {
     "/v1/messages": {
         "POST": UserEndpoint(
             handler=create_message,
+            controls=messages_requests.CONTROLS,
             headers=_TURN,
             body=MessageRequest,
             reply=_Foreign,
@@ -221,7 +225,11 @@ ENDPOINTS: Mapping[str, Mapping[str, Endpoint]] = {
     },
     "/v1/messages/count_tokens": {
         "POST": UserEndpoint(
-            handler=count_message_tokens, headers=_KEY, body=CountRequest, reply=TokensCounted
+            handler=count_message_tokens,
+            controls=messages_requests.CONTROLS,
+            headers=_KEY,
+            body=CountRequest,
+            reply=TokensCounted,
         )
     },
     "/v1/models": {"GET": UserEndpoint(handler=list_models, reply=_Foreign)},
@@ -229,6 +237,7 @@ ENDPOINTS: Mapping[str, Mapping[str, Endpoint]] = {
     "/v1/responses": {
         "POST": UserEndpoint(
             handler=create_response,
+            controls=responses_requests.CONTROLS,
             headers=_TURN,
             body=ResponseRequest,
             reply=_Foreign,
@@ -239,6 +248,7 @@ ENDPOINTS: Mapping[str, Mapping[str, Endpoint]] = {
     "/v1/responses/input_tokens": {
         "POST": UserEndpoint(
             handler=count_input_tokens,
+            controls=responses_requests.CONTROLS,
             headers=_KEY,
             body=ResponseRequest,
             reply=InputTokensCounted,

@@ -51,6 +51,8 @@ class Exchange:
         #: What the endpoint's path leaves open, such as the name of a model.
         self.argument = ""
         self.user = ""
+        #: The members of the request for controls that have other names there.
+        self.controls: Mapping[str, str] = {}
         #: The conversation that the request is about, where that is known.
         self.conversation = ""
         #: The key of the client's own provider; it is kept nowhere.

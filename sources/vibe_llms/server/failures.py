@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -94,16 +97,22 @@ _INSTEAD = {
     "storage_error": "the server cannot read or write its files; its log says why",
 }
 
+#: Advice to run the command, which a client does not have.
+_COMMAND = re.compile(r" \([^()]*vibe-llms [^()]*\)|(?:[;,]|(?<=\?)) [\w' -]+: vibe-llms [\w -]+$")
 
-def describe_failure(error: Exception) -> Failure:
-    """The failure that an error is answered with; one that is not ours shows nothing of itself."""
+
+def describe_failure(error: Exception, controls: Mapping[str, str] = {}) -> Failure:
+    """The failure that an error is answered with; one that is not ours shows nothing of itself.
+
+    `controls` are the members of the request for controls that have other names there.
+    """
     if isinstance(error, Rejected):
         return error.failure
     if not isinstance(error, VibeLlmsError):
         return _describe(type(error), "")
     failure = _describe(type(error), str(error), find_wait(error))
     if isinstance(error, ControlInvalid):
-        return replace(failure, param=error.control)
+        return replace(failure, param=controls.get(error.control, error.control))
     return failure
 
 
@@ -117,7 +126,7 @@ def _describe(kind: object, message: str, retry_after: float | None = None) -> F
         if isinstance(kind, type) and issubclass(kind, known):
             return Failure(
                 status=status,
-                message=_INSTEAD.get(code or "", message),
+                message=_INSTEAD.get(code or "", _COMMAND.sub("", message)),
                 type=type_,
                 code=code,
                 retry_after=retry_after,

@@ -34,6 +34,19 @@ from vibe_llms.server.reading import declare_tools, is_web_address, read_base64,
 from vibe_llms.server.schemas import check_size
 from vibe_llms.server.turns import TurnOrder
 
+#: The members of a request that are controls of another name.
+CONTROLS = {
+    "top-p": "top_p",
+    "top-k": "top_k",
+    "output-tokens": "max_tokens",
+    "stop": "stop_sequences",
+    "effort": "output_config.effort",
+    "reasoning-tokens": "thinking.budget_tokens",
+    "tool-choice": "tool_choice",
+    "parallel-invocations": "tool_choice.disable_parallel_tool_use",
+    "response-schema": "output_config.format",
+}
+
 
 class TextBlock(Struct, tag_field="type", tag="text"):
     """Text."""

@@ -37,9 +37,13 @@ class Endpoint(Struct, frozen=True, kw_only=True):
 
 
 class UserEndpoint(Endpoint, frozen=True, kw_only=True):
-    """Works with what belongs to the user whose key the request has."""
+    """Works with what belongs to the user whose key the request has.
+
+    `controls` are the members of the request for controls that have other names there.
+    """
 
     handler: UserHandler
+    controls: Mapping[str, str] = {}
 
 
 class ServerEndpoint(Endpoint, frozen=True, kw_only=True):

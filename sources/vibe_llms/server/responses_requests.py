@@ -32,6 +32,17 @@ from vibe_llms.server.reading import declare_tools, read_body
 from vibe_llms.server.schemas import check_size
 from vibe_llms.server.turns import TurnOrder
 
+#: The members of a request that are controls of another name.
+CONTROLS = {
+    "top-p": "top_p",
+    "output-tokens": "max_output_tokens",
+    "effort": "reasoning.effort",
+    "tool-choice": "tool_choice",
+    "parallel-invocations": "parallel_tool_calls",
+    "service-tier": "service_tier",
+    "response-schema": "text.format",
+}
+
 
 class InputText(Struct, tag_field="type", tag="input_text"):
     """Text of the user."""

@@ -101,7 +101,7 @@ class UserSpace:
         """Count a turn while it runs; refused if the user has too many."""
         if self.running >= self.settings.user_turns:
             raise Rejected(
-                f"{self.running} turns of this user are running; wait until one ends",
+                f"too many turns at once ({self.running}); wait until one ends",
                 status=429,
                 type="rate_limit_error",
                 code="too_many_turns",
@@ -118,7 +118,7 @@ class UserSpace:
         """Count a client that follows events; refused if the user has too many."""
         if self._following >= self.settings.user_streams:
             raise Rejected(
-                f"{self._following} clients of this user follow events; wait until one ends",
+                f"too many event streams at once ({self._following}); wait until one ends",
                 status=429,
                 type="rate_limit_error",
                 code="too_many_streams",

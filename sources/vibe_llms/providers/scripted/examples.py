@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 
-
 #: So many values are made for a schema, and so many within each other; schemas may contain
 #: themselves.
 _MOST, _DEEPEST = 1000, 30
