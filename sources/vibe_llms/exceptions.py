@@ -438,7 +438,11 @@ class ArchiveLocked(StorageError):
 
 
 class StorageUnavailable(StorageError):
-    """The database or the object store cannot be used now; nothing was done. Try again later."""
+    """The database or the object store cannot be used now. Try again later.
+
+    Nothing was changed, unless the connection broke while a change was being committed: then it is
+    not known whether it was.
+    """
 
     #: How many seconds to wait.
     retry_after = 1.0

@@ -145,6 +145,13 @@ async def test_a_database_that_is_away_loses_nothing(memory: Memory, place: Test
     assert len(found) == 2
 
 
+def test_only_the_row_of_a_scope_is_not_waited_for(database: BlockingDatabase) -> None:
+    rows = PostgresMemory(database, "ada", lock_seconds=1)
+    for _ in range(2):
+        with rows.changing(ADA), database.transaction("ada") as connection:
+            assert connection.execute("show lock_timeout").fetchone() == ("0",)
+
+
 async def test_an_answer_takes_three_statements_and_a_change_is_read_alone(
     memory: Memory, database: BlockingDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,6 +21,7 @@ from vibe_llms.exceptions import (
 )
 from vibe_llms.messages.canisters import UserCanister
 from vibe_llms.runs import MessageDelta
+from vibe_llms.runs import postgres_statements as statements
 from vibe_llms.runs.events import decode_event, first_cursor
 from vibe_llms.runs.interfaces import Lease, Recipe, RequestKey, RunRecord, RunStatus
 from vibe_llms.runs.postgres import PostgresRunStore
@@ -228,6 +229,93 @@ async def test_a_worker_that_lost_its_run_adds_no_message_however_late(
     await archive.append(conversation, [UserCanister.from_text("Fine.")], after=late[0].identity)
     await store.close()
     await database.close()
+
+
+async def test_a_run_that_is_locked_costs_no_other_one_its_lease(
+    place: TestDatabase,
+) -> None:
+    database = Database(PostgresSettings(dsn=place.dsn, statement_seconds=1))
+    store = PostgresRunStore(database)
+    ada, bob = [await begin(store, user) for user in ("ada", "bob")]
+    await store.renew([ada, bob], -60)
+    over = "select owner from vibe.runs where until < clock_timestamp()"
+    lost = Lease("eve", "run1", 1)
+    with psycopg.connect(place.admin_dsn) as connection:
+        connection.execute("select from vibe.runs where owner = 'ada' for no key update")
+        assert await store.renew([ada, lost, bob], _SECONDS) == [lost]
+        assert fetch(place, over) == [("ada",)]
+    assert await store.renew([ada, bob], _SECONDS) == []
+    assert fetch(place, over) == []
+    await store.close()
+    await database.close()
+
+
+@pytest.mark.parametrize("query", [statements.FENCE, statements.APPEND, statements.BEGIN_CALL])
+async def test_a_worker_that_is_writing_keeps_its_epoch_and_its_lease(
+    query: str, place: TestDatabase
+) -> None:
+    database = Database(PostgresSettings(dsn=place.dsn, statement_seconds=1))
+    store = PostgresRunStore(database)
+    lease = await begin(store, "ada")
+    await store.renew([lease], -60)
+    values = {"owner": "ada", "run": "run1", "epoch": 1, "refusal": "", "conversation": ""}
+    values |= {"invocation": "call", "cursors": [7], "data": [b"{}"]}
+    epoch = "select epoch from vibe.runs"
+    with psycopg.connect(place.admin_dsn) as connection:
+        connection.execute(query.encode(), values)
+        # Not even for as long as it takes: the other ones are claimed meanwhile.
+        assert await store.claim(None, _SECONDS, known=()) is None
+        with pytest.raises(StorageUnavailable, match="statement timeout"):
+            await store.cancel("ada", "run1", b"{}")
+        # As servers of the version before this one do it.
+        with pytest.raises(StorageUnavailable, match="statement timeout"):
+            await database.execute("ada", "update vibe.runs set epoch = epoch + 1")
+        assert await store.renew([lease], _SECONDS) == []
+        assert fetch(place, "select 1 from vibe.runs where until > clock_timestamp()") == [(1,)]
+        await store.renew([lease], -60)
+        assert fetch(place, epoch) == [(1,)]
+    assert (await store.claim(None, _SECONDS, known=())) is not None
+    assert fetch(place, epoch) == [(2,)]
+    await store.close()
+    await database.close()
+
+
+async def wait_until_one_waits(place: TestDatabase) -> None:
+    waiting = "select 1 from pg_stat_activity where datname = current_database() "
+    waiting += "and usename = 'app' and wait_event_type = 'Lock'"
+    async with asyncio.timeout(30):
+        while not await asyncio.to_thread(fetch, place, waiting):
+            pass
+
+
+async def test_what_is_written_while_another_worker_claims_the_run_is_refused(
+    store: PostgresRunStore, place: TestDatabase
+) -> None:
+    lease = await begin(store, "ada")
+    await store.renew([lease], -60)
+    with psycopg.connect(place.admin_dsn) as connection:
+        connection.execute("select vibe.claim_run(null, 60, '{}')")
+        writing = asyncio.create_task(store.append_events(lease, [(7, b"{}")]))
+        await wait_until_one_waits(place)
+    with pytest.raises(LeaseLost):
+        await writing
+    assert await store.read_events("ada", "run1") == []
+
+
+async def test_a_run_that_ends_while_it_is_cancelled_waits_for_nothing(
+    store: PostgresRunStore, place: TestDatabase
+) -> None:
+    lease = await begin(store, "ada")
+    await store.renew([lease], -60)
+    values = {"owner": "ada", "run": "run1", "epoch": 1, "conversation": ""}
+    values |= {"cursors": [7], "data": [b"{}"], "status": "completed"}
+    with psycopg.connect(place.admin_dsn) as connection:
+        connection.execute(statements.APPEND.encode(), values)
+        cancelling = asyncio.create_task(store.cancel("ada", "run1", b"{}"))
+        await wait_until_one_waits(place)
+        connection.execute("set lock_timeout = 100")
+        connection.execute(statements.GIVE_BACK.encode(), values)
+    assert await cancelling is RunStatus.COMPLETED
 
 
 async def test_a_name_that_the_database_cannot_hold_is_that_of_no_run(

@@ -337,6 +337,7 @@ class PostgresMemory:
                 connection.execute("select set_config('lock_timeout', %s, true)", (milliseconds,))
                 while not connection.execute(_LOCK, (self._user, str(scope))).rowcount:
                     connection.execute(_CREATE, (self._user, str(scope)))
+                connection.execute("set local lock_timeout to default")
         except LockNotAvailable:
             return False
         # The task that waited has gone, and nothing must change.

@@ -42,6 +42,8 @@ from vibe_llms.storage.postgres.pipelines import Statement
 #: How often events of runs that ended long ago are looked for, and of how many runs.
 _PURGE_SECONDS = 60.0
 _PURGED = 100
+#: A renewal waits for nothing, and another one must be possible before a lease ends.
+_LEASE_SECONDS = 2.0
 
 
 class PostgresRunStore:
@@ -54,7 +56,9 @@ class PostgresRunStore:
     def __init__(self, database: Database, *, events_days: float = 7.0) -> None:
         self._database = database
         # Leases must not wait for all else: a worker that is busy would lose its runs.
-        self._leases = Database(replace(database.settings, connections=1))
+        settings = database.settings
+        seconds = min(settings.statement_seconds, _LEASE_SECONDS)
+        self._leases = Database(replace(settings, connections=1, statement_seconds=seconds))
         self._news = PostgresNews(database)
         self._events_days = events_days
         self._purged = 0.0
@@ -173,8 +177,7 @@ class PostgresRunStore:
 
     async def renew(self, leases: Collection[Lease], seconds: float) -> Collection[Lease]:
         """Hold runs for so many seconds more; returns the leases that were lost."""
-        # In the order in which all lock them.
-        held = sorted(leases, key=_place)
+        held = [*leases]
         rows = await self._leases.fetch(
             "",
             "select place from vibe.renew_leases(%s::text[], %s::text[], %s::integer[], %s)",
@@ -330,7 +333,8 @@ class PostgresRunStore:
         A run that no worker has, or whose worker has gone, ends at once, with the event `ended`.
         """
         async with self._database.transaction(user) as connection:
-            record = await _lock(connection, user, run)
+            # The epoch may change, which waits for those who keep it.
+            record = await _lock(connection, user, run, "update")
             if record.status.ended:
                 return record.status
             place = {"owner": user, "run": record.identity}
@@ -597,10 +601,12 @@ async def _queue(connection: Connection, user: str, run: str) -> None:
     )
 
 
-async def _lock(connection: Connection, user: str, run: str) -> RunRecord:
+async def _lock(
+    connection: Connection, user: str, run: str, strength: str = "no key update"
+) -> RunRecord:
     """A run, locked against changes by others until the transaction ends."""
     _, query, values = _seek(user, run)
-    rows = await _fetch(connection, f"{query} for no key update of run", values)
+    rows = await _fetch(connection, f"{query} for {strength} of run", values)
     return _find_record(run, rows)
 
 

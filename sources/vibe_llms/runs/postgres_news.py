@@ -12,6 +12,7 @@ from contextlib import suppress
 
 from vibe_llms.exceptions import StorageError
 from vibe_llms.runs.news import News
+from vibe_llms.storage.postgres.connections import connect
 from vibe_llms.storage.postgres.database import Database, database_errors
 from vibe_llms.storage.postgres.pipelines import Statement
 
@@ -89,20 +90,20 @@ class PostgresNews:
 
     async def _hear(self) -> None:
         """Hear messages until the connection ends."""
-        from psycopg import AsyncConnection
-
-        seconds = max(2, round(self._database.settings.connect_seconds))
-        connection = await AsyncConnection.connect(
-            self._dsn, autocommit=True, connect_timeout=seconds
-        )
+        settings = self._database.settings
+        seconds = settings.connect_seconds
+        connection = await connect(self._dsn, settings, seconds, autocommit=True)
         try:
             for channel in (_EVENTS, _ORDERS):
                 await connection.execute(f"listen {channel}".encode())
             self.hears = True
             for news in self._heard:
                 news.report_all()
-            async for message in connection.notifies():
-                self._report(message.channel, message.payload)
+            while True:
+                # It is deaf without knowing if the host of the database has vanished.
+                async for message in connection.notifies(timeout=seconds / 2):
+                    self._report(message.channel, message.payload)
+                await connection.execute("select 1")
         finally:
             self.hears = False
             await connection.close()

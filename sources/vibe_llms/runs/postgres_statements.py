@@ -21,17 +21,18 @@ where run.owner = vibe.current_user_name() and run.identity = current_setting('v
 #: Whether a worker still has a run.
 HELD = "owner = %(owner)s and identity = %(run)s and epoch = %(epoch)s and status = 'running'"
 CHECK = f"select 1 from vibe.runs where {HELD}"
+#: Only a new epoch waits for this, as its number is a part of a key.
+KEEP = f"select from vibe.runs where {HELD} for key share"
+#: Decisions and answers wait for this too.
 HOLD = f"select cancelling from vibe.runs where {HELD} for no key update"
-FENCE = f"""
-select vibe.require_lease(exists (select from vibe.runs where {HELD} for share), %(refusal)s)
-"""
+FENCE = f"select vibe.require_lease(exists ({KEEP}), %(refusal)s)"
 RECORD_STATE = f"""
-with held as materialized ({HOLD})
+with held as materialized ({KEEP})
 update vibe.run_recipes set state = %(state)s
 from held where owner = %(owner)s and run = %(run)s
 """
 RECORD_ENDING = f"""
-with held as materialized ({HOLD})
+with held as materialized ({KEEP})
 update vibe.run_recipes set ending = %(ending)s
 from held where owner = %(owner)s and run = %(run)s
 """
@@ -46,7 +47,7 @@ where {HELD}
 """
 #: Gives the epoch in which the call began before, or 0.
 BEGIN_CALL = f"""
-with held as materialized ({HOLD}),
+with held as materialized ({KEEP}),
 earlier as (
     select epoch from vibe.run_calls, held
     where owner = %(owner)s and run = %(run)s and invocation = %(invocation)s
@@ -59,7 +60,7 @@ begun as (
 select coalesce((table earlier), 0) from held
 """
 BEGIN_AGAIN = f"""
-with held as materialized ({HOLD}),
+with held as materialized ({KEEP}),
 begun as (
     insert into vibe.run_calls (owner, run, invocation, epoch)
     select %(owner)s, %(run)s, %(invocation)s, %(epoch)s from held
@@ -68,7 +69,7 @@ begun as (
 select 0 from held
 """
 APPEND = f"""
-with held as materialized (select from vibe.runs where {HELD} for no key update),
+with held as materialized ({KEEP}),
 moved as (
     update vibe.runs set conversation = %(conversation)s, updated = clock_timestamp()
     where {HELD} and %(conversation)s::text <> '' and exists (select from held)

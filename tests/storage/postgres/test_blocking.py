@@ -45,6 +45,14 @@ def test_a_transaction_has_its_user_and_the_next_one_its_own(database: BlockingD
         assert read_user(database, "ada") == "ada"
 
 
+def test_a_thread_has_as_long_between_two_statements_as_for_one(
+    database: BlockingDatabase,
+) -> None:
+    with database.transaction("ada") as connection:
+        row = connection.execute("show idle_in_transaction_session_timeout").fetchone()
+    assert row == ("30s",)
+
+
 def test_an_error_rolls_back_the_whole_transaction(
     database: BlockingDatabase, place: TestDatabase
 ) -> None:

@@ -145,6 +145,25 @@ async def test_a_canister_that_refers_to_what_is_not_there_is_refused(
             await contents.store(connection, "ada", prepared, "conversation/one")
 
 
+async def test_what_takes_long_is_stored_before_the_rows_of_others_are_held(
+    database: Database,
+) -> None:
+    contents = PostgresContents(database, inline_bytes=1024)
+    for size, first in ((100_000, False), (2_000_000, True)):
+        said = [UserCanister((ImageContent(bytes(size), "image/png"),))]
+        prepared = await contents.prepare("ada", said)
+        assert bool(await contents.survey("ada")) == first
+        async with database.transaction("ada") as connection:
+            await contents.store(connection, "ada", prepared, "one")
+        (reference,) = prepared.references
+        assert await contents.load("ada", reference) == bytes(size)
+        await contents.collect("ada", grace_seconds=-60)
+        assert await contents.survey("ada") == [reference]
+        async with database.transaction("ada") as connection:
+            await contents.release(connection, "ada", "one", before=LATER)
+        await contents.collect("ada", grace_seconds=-60)
+
+
 async def test_what_nothing_uses_goes_after_the_grace_period(contents: PostgresContents) -> None:
     used, unused = await contents.put("ada", b"used"), await contents.put("ada", b"unused")
     foreign = await contents.put("bob", b"unused")

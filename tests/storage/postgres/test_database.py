@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import select
 import sys
 from collections.abc import AsyncIterator, Iterator
 
@@ -107,6 +108,26 @@ async def test_connections_that_broke_are_replaced(database: Database, place: Te
     assert await read_user(database, "ada") == "ada"
     access_cluster().execute(ended)
     assert await database.fetch("ada", "select 1") == [(1,)]
+
+
+async def test_a_program_that_stops_within_a_transaction_loses_its_locks(
+    database: Database,
+) -> None:
+    limit = "idle_in_transaction_session_timeout"
+
+    async def stop() -> None:
+        async with database.transaction("ada") as connection:
+            row = await (await connection.execute(f"show {limit}".encode())).fetchone()
+            assert row == ("5s",)
+            await connection.execute(f"set local {limit} = 50".encode())
+            # Until the server ends it.
+            await asyncio.to_thread(select.select, [connection.pgconn.socket], [], [], 60)
+            await connection.execute("select 1")
+
+    with pytest.raises(StorageUnavailable, match="idle-in-transaction timeout"):
+        await stop()
+    shown = f"select current_setting('{limit}')"
+    assert await database.fetch("ada", shown) == [("0",)], "it outlived the transaction"
 
 
 async def test_a_database_that_is_away_is_named_and_comes_back(place: TestDatabase) -> None:

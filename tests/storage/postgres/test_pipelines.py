@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.fakes.postgres import TestDatabase, temporary_database
-from vibe_llms.exceptions import LeaseLost, StorageError
+from tests.fakes.postgres import TestDatabase, access_cluster, temporary_database
+from vibe_llms.exceptions import LeaseLost, StorageError, StorageUnavailable
 from vibe_llms.storage.postgres.database import Database
 from vibe_llms.storage.postgres.pipelines import Statement
 from vibe_llms.storage.postgres.settings import PostgresSettings
@@ -101,6 +101,23 @@ async def test_statements_that_differ_each_time_fill_no_memory(database: Databas
         assert await database.fetch("ada", f"select {number}") == [(number,)]
     rows = await database.fetch("ada", "select count(*) from pg_prepared_statements")
     assert rows[0][0] <= 200
+
+
+@pytest.mark.parametrize("change", ["deallocate all", "alter table public.changed add more int"])
+async def test_what_was_prepared_and_is_not_valid_any_more_is_prepared_again(
+    change: str, place: TestDatabase
+) -> None:
+    database = Database(PostgresSettings(dsn=place.dsn, connections=1))
+    access_cluster().execute(
+        "create table changed (n int); alter table changed owner to app", place.name
+    )
+    query = "select * from public.changed"
+    await database.fetch("ada", query)
+    await database.fetch("ada", change)
+    with pytest.raises(StorageUnavailable, match="a connection was given up"):
+        await database.fetch("ada", query)
+    assert await database.fetch("ada", query) == []
+    await database.close()
 
 
 async def test_a_lost_lease_is_named(database: Database) -> None:

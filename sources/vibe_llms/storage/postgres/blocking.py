@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from vibe_llms.exceptions import StorageUnavailable
-from vibe_llms.storage.postgres.database import BECOME, connection_options, database_errors
-from vibe_llms.storage.postgres.migrations import EXISTS, READ, judge_level
+from vibe_llms.storage.postgres.connections import connect_blocking, find_silence_seconds
+from vibe_llms.storage.postgres.database import BECOME_FOR_LONG, database_errors
+from vibe_llms.storage.postgres.migrations import READ, judge_level
 from vibe_llms.storage.postgres.settings import PostgresSettings
 
 if TYPE_CHECKING:
@@ -85,9 +86,10 @@ class BlockingDatabase:
             connection = used or self._connect()
             begun = False
             try:
-                connection.execute(BECOME, (user, milliseconds))
+                # Between two statements, the caller may have more to do than to wait for answers.
+                connection.execute(BECOME_FOR_LONG, (user, milliseconds, milliseconds))
                 if not self._checked:
-                    judge_level(*_read_level(connection))
+                    judge_level(*connection.execute(READ).fetchall()[0])
                     self._checked = True
                 begun = True
                 return connection
@@ -99,9 +101,12 @@ class BlockingDatabase:
                     connection.close()
 
     def _connect(self) -> BlockingConnection:
-        from psycopg import Connection
-
-        return Connection.connect(self.settings.dsn, **connection_options(self.settings))
+        settings = self.settings
+        return connect_blocking(
+            *(settings.dsn, settings, find_silence_seconds(settings)),
+            # A prepared statement belongs to a connection that a pooler may give to others.
+            prepare_threshold=None if settings.pooler else 5,
+        )
 
     def _give_back(self, connection: BlockingConnection) -> None:
         from psycopg.pq import TransactionStatus
@@ -130,11 +135,3 @@ def _committed(connection: BlockingConnection) -> Iterator[None]:
                 connection.rollback()
             except Error:
                 connection.close()
-
-
-def _read_level(connection: BlockingConnection) -> tuple[int, int]:
-    row = connection.execute(EXISTS).fetchone()
-    if row is None or not row[0]:
-        return 0, 0
-    row = connection.execute(READ).fetchone()
-    return (row[0] or 0, row[1] or 0) if row else (0, 0)

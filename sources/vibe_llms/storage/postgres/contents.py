@@ -35,6 +35,8 @@ T = TypeVar("T")
 #: What one statement carries to the database at most, and what one value may be.
 _STATEMENT_BYTES = 32 * 1024**2
 _LARGEST_VALUE = 512 * 1024**2
+#: What is larger is stored before messages are added, whose transaction holds rows of others.
+_MOST_TOGETHER = 1024**2
 #: How many contents are looked at, or deleted, in one transaction.
 _BATCH = 500
 #: How many objects of one request are read or written at once.
@@ -143,6 +145,9 @@ class PostgresContents:
         stored = tuple(one.stored for one in separated)
         references = {one.hash: one for canister in stored for one in references_of(canister)}
         small = await self._put_large(user, deposits)
+        if sum(one.reference.size for one in small) > _MOST_TOGETHER:
+            await self.put_all(user, small)
+            small = []
         uploaded = {one.reference.hash for one in deposits} - {one.reference.hash for one in small}
         kept = tuple(one.kept for one in separated)
         return Prepared(stored, kept, small, uploaded, tuple(references.values()))

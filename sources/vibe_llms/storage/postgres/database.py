@@ -23,7 +23,8 @@ from vibe_llms.exceptions import (
     VibeLlmsError,
 )
 from vibe_llms.messages.contents import repair_text
-from vibe_llms.storage.postgres.migrations import check_level
+from vibe_llms.storage.postgres.connections import connect, find_silence_seconds
+from vibe_llms.storage.postgres.migrations import READ, judge_level
 from vibe_llms.storage.postgres.pipelines import Answer, Pipeline, Statement
 from vibe_llms.storage.postgres.settings import PostgresSettings
 
@@ -35,12 +36,17 @@ Connection: TypeAlias = "AsyncConnection[Any]"
 
 #: Begins every transaction, with the user and a time limit in milliseconds.
 BECOME = "select set_config('vibe.user', %s, true), set_config('statement_timeout', %s, true)"
+#: The same for one of several statements, with the time in which the next one has to come.
+BECOME_FOR_LONG = f"{BECOME}, set_config('idle_in_transaction_session_timeout', %s, true)"
+#: A program that vanishes keeps its locks for so long, which is less than half of a lease.
+_IDLE_MILLISECONDS = "5000"
 #: Classes of SQLSTATE that pass: of connections, resources, the operator, the system, deadlocks.
 _PASSING = ("08", "53", "57", "58", "40")
 #: Nothing is asked of a database that has answered so recently.
 _LOOK_SECONDS = 1.0
 _SILENCE = logging.NullHandler()
-_READ_ONLY = "25006"
+#: A transaction that is read-only, or idle or busy for too long; a lock that others keep.
+_PASSING_STATES = ("25006", "25P03", "25P04", "55P03")
 #: Of `vibe.require_lease`.
 _LOST = "VL001"
 _UNDEFINED = ("3F000", "42P01")
@@ -97,7 +103,8 @@ class Database:
                 _committed(pipeline.connection),
             ):
                 if not self._checked:
-                    await check_level(pipeline.connection)
+                    cursor = await pipeline.connection.execute(READ)
+                    judge_level(*(await cursor.fetchall())[0])
                     self._checked = True
                 yield pipeline.connection
 
@@ -169,7 +176,8 @@ class Database:
         """A connection whose transaction has begun; one that broke since it was used is dropped."""
         from psycopg import OperationalError
 
-        begin = Statement(user, "begin"), Statement(user, BECOME, (user, self._milliseconds))
+        limits = (user, self._milliseconds, _IDLE_MILLISECONDS)
+        begin = Statement(user, "begin"), Statement(user, BECOME_FOR_LONG, limits)
         while True:
             used = bool(self._idle)
             pipeline = await self._connect()
@@ -187,8 +195,6 @@ class Database:
 
     async def _connect(self) -> Pipeline:
         """A connection that was used before, if the server has not ended it, or a new one."""
-        from psycopg import AsyncConnection
-
         while self._idle:
             pipeline = self._idle.pop()
             if pipeline.is_open:
@@ -196,11 +202,14 @@ class Database:
             await pipeline.connection.close()
         # Cancelled statements are ours, and nothing to warn of where no logging is set up.
         logging.getLogger("psycopg").addHandler(_SILENCE)
-        options = {**connection_options(self.settings), "autocommit": True}
-        # What psycopg prepares, it discards after a rollback, together with what pipelines prepare.
-        options["prepare_threshold"] = None
-        connection = await AsyncConnection.connect(self.settings.dsn, **options)
-        return Pipeline(connection, prepares=not self.settings.pooler)
+        seconds = find_silence_seconds(self.settings)
+        connection = await connect(
+            *(self.settings.dsn, self.settings, seconds),
+            autocommit=True,
+            # What psycopg prepares, it discards after a rollback, with what pipelines prepare.
+            prepare_threshold=None,
+        )
+        return Pipeline(connection, prepares=not self.settings.pooler, seconds=seconds)
 
     @asynccontextmanager
     async def _used(self, pipeline: Pipeline) -> AsyncIterator[Pipeline]:
@@ -261,16 +270,6 @@ async def _undo(connection: Connection) -> None:
         await connection.close()
 
 
-def connection_options(settings: PostgresSettings) -> dict[str, Any]:
-    """What every connection is made with, besides the connection string."""
-    return {
-        "connect_timeout": max(2, round(settings.connect_seconds)),
-        # A prepared statement belongs to a connection that a pooler may give to others.
-        "prepare_threshold": None if settings.pooler else 5,
-        "application_name": "vibe-llms",
-    }
-
-
 @contextmanager
 def database_errors() -> Iterator[None]:
     """Errors of the database within the block become our own; `PackageMissing` without psycopg."""
@@ -295,7 +294,7 @@ def database_errors() -> Iterator[None]:
             text = f"{text}; the database is not migrated: vibe-llms archive migrate"
         if any(one in text for one in _REFUSED):
             text = f"{text}; check the user and the password that [archive] connects with"
-        passing = state[:2] in _PASSING or state == _READ_ONLY
+        passing = state[:2] in _PASSING or state in _PASSING_STATES
         if passing or (not state and isinstance(error, OperationalError)):
             raise StorageUnavailable(f"the database cannot be used now: {text}") from error
         raise StorageError(f"the database: {text}") from error

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from vibe_llms.configuration import ARCHIVE
-from vibe_llms.exceptions import ConfigurationError, StorageError
-from vibe_llms.storage.postgres.database import connection_options, database_errors
+from vibe_llms.exceptions import ConfigurationError, StorageError, StorageUnavailable
+from vibe_llms.storage.postgres.connections import connection_options
+from vibe_llms.storage.postgres.database import database_errors
 from vibe_llms.storage.postgres.migrations import (
     Migration,
     find_level,
@@ -31,22 +32,34 @@ async def migrate_database(settings: PostgresSettings) -> Sequence[Migration]:
             table=ARCHIVE,
             key="admin-dsn",
         )
-    options = connection_options(settings)
     with database_errors():
         from psycopg import AsyncConnection
-        from psycopg.errors import InsufficientPrivilege
+        from psycopg.errors import InsufficientPrivilege, LockNotAvailable
 
+        options = connection_options(settings.admin_dsn, settings)
         async with await AsyncConnection.connect(
             settings.admin_dsn, autocommit=True, **options
         ) as connection:
             role = find_role(settings.dsn)
             await _refuse_role(connection, role)
+            encoding = connection.info.parameter_status("server_encoding")
+            if encoding != "UTF8":
+                raise StorageError(
+                    f"the database {connection.info.dbname} has the encoding {encoding}, which "
+                    "cannot hold all text; create one: "
+                    "create database ... encoding 'UTF8' template template0"
+                )
             number, least = await read_level(connection)
             if number > find_level():
                 judge_level(number, least)
                 return ()
             try:
                 return await migrate(connection, role)
+            except LockNotAvailable as error:
+                raise StorageUnavailable(
+                    "nothing was migrated: a long transaction uses a table that has to be changed; "
+                    "try again, or end it (select * from pg_stat_activity)"
+                ) from error
             except InsufficientPrivilege as error:
                 owner, database = connection.info.user, connection.info.dbname
                 raise StorageError(

@@ -26,8 +26,10 @@ _LEAST = re.compile(r"-- least: (\d+)\n")
 #: Two migrations do not run at once: the key of an advisory lock, "vibe" in ASCII.
 _LOCK = 0x76696265
 _REMEDY = "vibe-llms archive migrate"
-EXISTS = "select to_regclass('vibe.migrations') is not null"
-READ = "select max(number), max(least) from vibe.migrations"
+#: A migration that waits for a table keeps all others from it.
+_WAIT = "set local lock_timeout = '2s'"
+#: The level of the database, and the least level of code that works with it.
+READ = "select coalesce(max(number), 0), coalesce(max(least), 0) from vibe.migrations"
 
 
 class Migration(Struct, frozen=True):
@@ -51,21 +53,15 @@ def find_level() -> int:
 
 async def read_level(connection: AsyncConnection[Any]) -> tuple[int, int]:
     """The level of the database, and the least level of code that works with it; 0 if it is new."""
-    cursor = await connection.execute(EXISTS)
-    row = await cursor.fetchone()
-    if row is None or not row[0]:
+    cursor = await connection.execute("select to_regclass('vibe.migrations')")
+    if await cursor.fetchall() == [(None,)]:
         return 0, 0
-    row = await (await connection.execute(READ)).fetchone()
-    return (row[0] or 0, row[1] or 0) if row else (0, 0)
-
-
-async def check_level(connection: AsyncConnection[Any]) -> None:
-    """Raise if the tables are older than this code needs, or too new for it."""
-    judge_level(*await read_level(connection))
+    number, least = (await (await connection.execute(READ)).fetchall())[0]
+    return number, least
 
 
 def judge_level(number: int, least: int) -> None:
-    """Raise if this code cannot work with a level of the database."""
+    """Raise if the tables are older than this code needs, or too new for it."""
     own = find_level()
     if number < own:
         raise StorageError(
@@ -87,6 +83,7 @@ async def migrate(connection: AsyncConnection[Any], role: str) -> Sequence[Migra
 
     async with connection.transaction():
         await connection.execute("select pg_advisory_xact_lock(%s)", (_LOCK,))
+        await connection.execute(_WAIT)
         number, _ = await read_level(connection)
         missing = [one for one in survey_migrations() if one.number > number]
         for one in missing:

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from vibe_llms.storage.postgres.connections import describe_silence
+
 if TYPE_CHECKING:
     from psycopg import AsyncConnection
     from psycopg.pq.abc import PGresult
@@ -24,6 +26,8 @@ _PLACE = re.compile(r"%(?:\((\w+)\)s|s|%)")
 #: Statements that are different each time must not fill the memory of the server.
 _MOST_PREPARED = 200
 _CANCEL_SECONDS = 1.0
+#: What was prepared is not there any more, or gives other columns than then.
+_OUTDATED = ("26000", "0A000")
 
 
 class Statement(Struct, frozen=True):
@@ -44,16 +48,24 @@ class Answer(Struct, frozen=True):
 class Pipeline:
     """Runs statements over a connection that commits each transaction by itself."""
 
-    def __init__(self, connection: AsyncConnection[Any], *, prepares: bool) -> None:
-        """A pipeline; if it `prepares` statements, the server keeps them for this connection."""
+    def __init__(self, connection: AsyncConnection[Any], *, prepares: bool, seconds: float) -> None:
+        """A pipeline; if it `prepares` statements, the server keeps them for this connection.
+
+        The server may say nothing for so many seconds.
+        """
         from psycopg.adapt import Transformer
 
         self.connection = connection
         self._transformer = Transformer(connection)
         self._prepares = prepares
+        self._seconds = seconds
         #: The names of what the server keeps, by the text and the types of its values.
         self._prepared: dict[tuple[bytes, tuple[int, ...]], bytes] = {}
         self._names = itertools.count()
+        #: What is waited for, since when, and whether a look at that is due.
+        self._ready: asyncio.Future[None] | None = None
+        self._since = 0.0
+        self._watched = False
 
     @property
     def is_open(self) -> bool:
@@ -83,7 +95,7 @@ class Pipeline:
         Raises the error of the first that fails; then nothing is kept of any. The connection can
         only be closed if it breaks, if this is cancelled, and if a value cannot be sent.
         """
-        from psycopg import Error
+        from psycopg import Error, OperationalError
 
         line = self.connection.pgconn
         line.enter_pipeline_mode()
@@ -103,10 +115,13 @@ class Pipeline:
         line.exit_pipeline_mode()
         try:
             answers = [self._read(result) for result in results]
-        except Error:
+        except Error as error:
             # Whether the server has prepared what is new is not known.
             for key in self._prepared.keys() - known:
                 del self._prepared[key]
+            if known and error.sqlstate in _OUTDATED:
+                await self.connection.close()
+                raise OperationalError(f"a connection was given up: {error}") from error
             raise
         return [one for one, is_wanted in zip(answers, expected, strict=True) if is_wanted]
 
@@ -159,7 +174,10 @@ class Pipeline:
     async def _wait(self, *, writing: bool = False) -> None:
         """Wait until the server has sent something, or can be sent more."""
         loop, socket = asyncio.get_running_loop(), self.connection.pgconn.socket
-        ready = loop.create_future()
+        ready = self._ready = loop.create_future()
+        self._since = loop.time()
+        if not self._watched:
+            self._watch(loop, self._seconds)
         loop.add_reader(socket, _settle, ready)
         if writing:
             loop.add_writer(socket, _settle, ready)
@@ -169,6 +187,21 @@ class Pipeline:
             loop.remove_reader(socket)
             if writing:
                 loop.remove_writer(socket)
+
+    def _watch(self, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
+        """Look in so many seconds whether the server has been silent for too long."""
+        self._watched = True
+        # One for each wait would take a tenth of the CPU time of a statement.
+        loop.call_later(seconds, self._look, loop)
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._watched = False
+        if self._ready is None or self._ready.done():
+            return
+        if (rest := self._since + self._seconds - loop.time()) > 0:
+            self._watch(loop, rest)
+        else:
+            self._ready.set_exception(describe_silence(self._seconds))
 
     def _read(self, result: PGresult) -> Answer:
         from psycopg.errors import error_from_result
