@@ -527,6 +527,7 @@ async def main():
         await (await one.begin("scripted/demo")).converse("Hello!")
         two = await one.begin("scripted/demo", memory=True)
         await two.converse("Hello!")
+        await (await one.start(two, "Hello!")).result()
 
 asyncio.run(main())
 """

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from time import perf_counter
 from types import TracebackType
@@ -45,6 +46,7 @@ from vibe_llms.redaction import redact
 from vibe_llms.tracing import Requested, Span, Tracer, Work
 
 if TYPE_CHECKING:
+    from opentelemetry.context import Context
     from opentelemetry.metrics import Histogram, MeterProvider
     from opentelemetry.trace import TracerProvider
 
@@ -196,6 +198,35 @@ class OpenTelemetryTracer(Tracer):
         """See `Tracer.work`."""
         attributes = {_TEXTS[work]: redact(text)} if self.content and text else {}
         return _Operation(self, work, attributes=attributes, conversation=conversation)
+
+    def write_parent(self) -> Mapping[str, str]:
+        """See `Tracer.write_parent`: `traceparent` and `tracestate` of the W3C."""
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+        parent: dict[str, str] = {}
+        TraceContextTextMapPropagator().inject(parent)
+        return parent
+
+    @contextmanager
+    def continuing(self, parent: Mapping[str, str]) -> Iterator[None]:
+        """See `Tracer.continuing`.
+
+        The other span becomes the parent, so that a run has one trace wherever it goes on.
+        OpenTelemetry asks for links where one span processes several messages, and allows a parent
+        for a single one.
+
+        Source: OTEP 220 of OpenTelemetry, "Span structure for messaging scenarios".
+        """
+        from opentelemetry import context, trace
+
+        if not parent or trace.get_current_span().get_span_context().is_valid:
+            yield
+            return
+        token = context.attach(_read_parent(parent))
+        try:
+            yield
+        finally:
+            context.detach(token)
 
     async def close(self) -> None:
         """Send what the providers hold, if they can; they stay open."""
@@ -350,9 +381,8 @@ class _Served(Span):
 
     def __enter__(self) -> Self:
         from opentelemetry import context, trace
-        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-        around = TraceContextTextMapPropagator().extract(self._carrier)
+        around = _read_parent(self._carrier)
         self._span = self._tracer.tracer.start_span(
             self._name, around, trace.SpanKind.SERVER, self._attributes
         )
@@ -442,6 +472,13 @@ class _Request(_Operation):
                 dimensions = {**self._dimensions, "gen_ai.token.type": kind}
                 dimensions.pop("error.type", None)
                 self._tracer.token_usage.record(count, dimensions)
+
+
+def _read_parent(parent: Mapping[str, str]) -> Context:
+    """The context of this task, within a span of another process."""
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+    return TraceContextTextMapPropagator().extract(parent)
 
 
 def produce_tracer(configuration: Configuration) -> OpenTelemetryTracer:

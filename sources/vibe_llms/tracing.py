@@ -6,6 +6,7 @@ The classes here record nothing. `vibe_llms.telemetry` derives from them for Ope
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import Literal, Self, TypeAlias
 
@@ -98,6 +99,14 @@ class Tracer:
     def work(self, work: Work, *, conversation: str = "", text: str = "") -> Span:
         """Work on memory or documents; `text` is what is searched for, or a document's name."""
         return _SPAN
+
+    def write_parent(self) -> Mapping[str, str]:
+        """The span that this task is in, for `continuing` in any process; empty without one."""
+        return {}
+
+    def continuing(self, parent: Mapping[str, str]) -> AbstractContextManager[None]:
+        """Within the block, spans that are in no other one lie within a span of another process."""
+        return nullcontext()
 
     async def close(self) -> None:
         """Send what is recorded; safe to call twice."""

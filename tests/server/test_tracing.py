@@ -132,6 +132,38 @@ async def test_a_response_that_waits_for_room_lies_within_the_request_that_began
     assert sorted(clients) == [1, 2, 3]
 
 
+async def test_a_server_that_continues_a_run_continues_the_trace_of_its_request(
+    home: Path, recording: Recording, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home.mkdir()
+    begins = "[[replies]]\n[[replies.parts]]\ntext = 'It is '\n"
+    (home / "stall.toml").write_text(f"{begins}[[replies.parts]]\nstall = true\n")
+    (home / "talk.toml").write_text(f"{begins}[[replies.parts]]\ntext = 'done.'\n")
+
+    def tables(script: str) -> dict[str, Any]:
+        scripted = {"scripts": {"talk": str(home / f"{script}.toml")}}
+        return {
+            "server": {"shutdown-seconds": 0.2},
+            "providers": {"scripted": scripted},
+            "telemetry": {"enabled": True},
+        }
+
+    async with serving(home, **tables("stall")) as served, served.http() as client:
+        body = {"model": "scripted/talk", "prompt": "x"}
+        run = (await client.post("/api/runs", json=body)).json()["id"]
+    continued = Recording()
+    monkeypatch.setattr(core, "produce_tracer", lambda _: continued.tracer)
+    async with serving(home, **tables("talk")) as another:
+        another.keys |= served.keys
+        async with another.http() as client:
+            await wait_for(client, run, "completed")
+    turn = continued.one("invoke_agent")
+    request = recording.one("POST /api/runs").context
+    assert turn.parent
+    assert request
+    assert (turn.parent.trace_id, turn.parent.span_id) == (request.trace_id, request.span_id)
+
+
 async def test_each_span_about_a_run_has_its_conversation(home: Path, recording: Recording) -> None:
     home.mkdir()
     (home / "keeper.toml").write_text(SCRIPT)

@@ -361,6 +361,7 @@ class Runs:
             tool_mode=settings.tool_mode,
             controls=write_controls(controls.over(settings.controls)),
             output=None if form is None else form.value_schema,
+            parent=settings.tracer.write_parent(),
         )
 
 

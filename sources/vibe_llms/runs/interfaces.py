@@ -54,7 +54,8 @@ class Recipe(Struct, frozen=True, omit_defaults=True, kw_only=True):
     `agents`, those that it may ask are offered as tools. With `claims`, replies in the history that
     no model has made are untrusted text. `instructions` are for this run only, and are not kept in
     the conversation. `unshown` are tools whose arguments and results are not shown in stages.
-    `output` is the JSON Schema of the turn's output, which prompt and controls ask for.
+    `output` is the JSON Schema of the turn's output, which prompt and controls ask for. `parent` is
+    the span that it was started in, for a process that claims it (`Tracer.continuing`).
     """
 
     model: str
@@ -72,6 +73,7 @@ class Recipe(Struct, frozen=True, omit_defaults=True, kw_only=True):
     tool_mode: ToolMode | None = None
     controls: Mapping[str, Any] = {}
     output: Mapping[str, Any] | None = None
+    parent: Mapping[str, str] = {}
 
     def produce_controls(self) -> Controls:
         """Its controls."""

@@ -308,7 +308,8 @@ class RunJob:
         instructions = [*run.recipe.instructions]
         if self.resumed:
             instructions += describe_loss(history, conversation.settings.toolbox.ensembles)
-        with self._store.fenced(self.lease):
+        traced = conversation.settings.tracer.continuing(run.recipe.parent)
+        with self._store.fenced(self.lease), traced:
             self._turn = conversation.begin_recorded(
                 prompt,
                 instructions=[*map(SupervisorCanister.from_text, instructions)],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Self
 
@@ -109,6 +110,14 @@ class CountingTracer(Tracer):
     def work(self, work: Work, *, conversation: str = "", text: str = "") -> Span:
         """See `Tracer.work`."""
         return self._tracer.work(work, conversation=conversation, text=text)
+
+    def write_parent(self) -> Mapping[str, str]:
+        """See `Tracer.write_parent`."""
+        return self._tracer.write_parent()
+
+    def continuing(self, parent: Mapping[str, str]) -> AbstractContextManager[None]:
+        """See `Tracer.continuing`."""
+        return self._tracer.continuing(parent)
 
     async def close(self) -> None:
         """See `Tracer.close`."""
