@@ -15,6 +15,8 @@ from tests.cli.terminal import Terminal
 from tests.cli.test_tools import ECHO, WIPE, Described
 from tests.fakes import mcp_described, mcp_server
 from vibe_llms.cli.servers import draw_change
+from vibe_llms.ensembles.mcp.settings import McpSettings
+from vibe_llms.ensembles.mcp.tool_lists import ToolListFile
 from vibe_llms.ensembles.pins import Change, Definition
 
 SECRET = "sesame-open-sesame"
@@ -271,8 +273,11 @@ def test_what_was_approved_is_forgotten_with_the_server(home: Path) -> None:
     Described(home)
     assert invoke("tools", "call", "fake/echo").status == 0
     assert len(list((home / "pins").iterdir())) == 1
+    ToolListFile(home, "fake").keep(McpSettings(command=("fake",)), [], 100)
+    assert len(list((home / "tools").iterdir())) == 1
     assert invoke("mcp", "remove", "fake").status == 0
     assert list((home / "pins").iterdir()) == []
+    assert list((home / "tools").iterdir()) == []
 
 
 def test_marks_that_are_seen_only_together_with_a_letter_are_shown_by_their_codes() -> None:

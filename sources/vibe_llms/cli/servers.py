@@ -39,6 +39,7 @@ from vibe_llms.ensembles.mcp.importing import (
     remember_row,
     survey_keys,
 )
+from vibe_llms.ensembles.mcp.tool_lists import ToolListFile
 from vibe_llms.ensembles.pins import Change, Definition, Pins
 from vibe_llms.exceptions import EnsembleFailed, RequestError, VibeLlmsError
 from vibe_llms.redaction import redact
@@ -177,8 +178,10 @@ def remove_server(name: str) -> None:
     row = configuration.row(ENSEMBLES, name)
     one = access_ensemble(row, EnsembleConfiguration(configuration, row.settings))
     remove_row(file, ENSEMBLES, name)
+    state = configuration.places.state
     if isinstance(one, OutsideEnsemble):
-        Pins(configuration.places.state, name, one.origin).remove()
+        Pins(state, name, one.origin).remove()
+    ToolListFile(state, name).forget()
     note(f"removed {name}")
 
 

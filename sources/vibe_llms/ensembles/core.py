@@ -13,6 +13,7 @@ from vibe_llms.ensembles.interfaces import (
     EnsembleFactory,
     EnsembleHost,
     OutsideEnsemble,
+    RecallingEnsemble,
 )
 from vibe_llms.ensembles.pins import Guard
 from vibe_llms.exceptions import (
@@ -58,12 +59,13 @@ class Ensembles:
     ) -> Sequence[Ensemble]:
         """Open ensembles, given by their rows' names or as objects, all at the same time.
 
-        One that cannot be opened is reported and left out, unless its row says that it is
-        `required`. Configuration errors are raised once no ensemble is still being opened.
+        One that knows its tools is opened by the first call. One that cannot be opened is reported
+        and left out, unless its row says that it is `required`. Configuration errors are raised
+        once no ensemble is still being opened.
         """
         # An ensemble that is named twice is opened once.
         wanted = dict.fromkeys(self._access(one) if isinstance(one, str) else one for one in named)
-        failures = await self._open_all(wanted)
+        failures = await self._open_all(wanted, recall=True)
         opened: list[Ensemble] = []
         for one, failure in zip(wanted, failures, strict=True):
             if failure is None:
@@ -81,7 +83,7 @@ class Ensembles:
 
         One that fails otherwise is reported, as `open` does.
         """
-        found = await self.attempt(dict.fromkeys(names))
+        found = await self.attempt(dict.fromkeys(names), recall=True)
         missing = {
             name
             for name, one in found.items()
@@ -89,8 +91,13 @@ class Ensembles:
         }
         return await self.open([name for name in found if name not in missing], notify)
 
-    async def attempt(self, names: Iterable[str]) -> Mapping[str, Ensemble | VibeLlmsError]:
-        """Open ensembles by the names of their rows; returns each, or why it cannot be opened."""
+    async def attempt(
+        self, names: Iterable[str], *, recall: bool = False
+    ) -> Mapping[str, Ensemble | VibeLlmsError]:
+        """Open ensembles by the names of their rows; returns each, or why it cannot be opened.
+
+        With `recall`, one that knows its tools is opened by the first call.
+        """
         found: dict[str, Ensemble | VibeLlmsError] = {}
         for name in names:
             try:
@@ -98,7 +105,7 @@ class Ensembles:
             except VibeLlmsError as error:
                 found[name] = error
         wanted = [one for one in found.values() if not isinstance(one, VibeLlmsError)]
-        failures = await self._open_all(wanted)
+        failures = await self._open_all(wanted, recall=recall)
         for one, failure in zip(wanted, failures, strict=True):
             if failure is not None:
                 found[one.name] = failure
@@ -145,13 +152,17 @@ class Ensembles:
         opened, self._opened, self._rows, self._guards = self._opened, [], {}, {}
         await asyncio.gather(*(one.close() for one in opened))
 
-    async def _open_all(self, wanted: Collection[Ensemble]) -> Sequence[VibeLlmsError | None]:
+    async def _open_all(
+        self, wanted: Collection[Ensemble], *, recall: bool = False
+    ) -> Sequence[VibeLlmsError | None]:
         """Open ensembles at the same time; returns why each cannot be opened, or nothing."""
         if not wanted:
             return ()
         # An ensemble that failed may still have something to close.
         self._opened += [one for one in wanted if one not in self._opened]
-        return await asyncio.gather(*map(_open, wanted))
+        return await asyncio.gather(
+            *(_open(one, recall=recall and not self._is_required(one.name)) for one in wanted)
+        )
 
     def _access(self, name: str) -> Ensemble:
         if name not in self._rows:
@@ -177,9 +188,10 @@ class Ensembles:
         return row
 
 
-async def _open(ensemble: Ensemble) -> VibeLlmsError | None:
+async def _open(ensemble: Ensemble, *, recall: bool) -> VibeLlmsError | None:
     try:
-        await ensemble.open()
+        if not (recall and isinstance(ensemble, RecallingEnsemble) and ensemble.recall()):
+            await ensemble.open()
     except VibeLlmsError as error:
         return error
     return None

@@ -1,7 +1,8 @@
 """The protocol of ensembles, built-in and third-party.
 
-A session opens an ensemble once, when a conversation first names it, and closes it with the
-session. Its tools are `Invoker`s whose names begin with its own: `ensemble/tool`.
+A session opens an ensemble once, when a conversation first names it or calls a tool of it, and
+closes it with the session. Its tools are `Invoker`s whose names begin with its own:
+`ensemble/tool`.
 """
 
 from __future__ import annotations
@@ -128,6 +129,15 @@ class OutsideEnsemble(Ensemble, Protocol):
     @property
     def details(self) -> Mapping[str, str]:
         """What is known about the other side once it is open, by short names, for display."""
+        ...
+
+
+@runtime_checkable
+class RecallingEnsemble(Ensemble, Protocol):
+    """An ensemble that may know its tools before it is open; the first call opens it then."""
+
+    def recall(self) -> bool:
+        """Offer the tools that are known; false if it has to be opened for that."""
         ...
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _SWEEP_SECONDS = 10.0
 _SHOWN_FILE_BYTES = 32 * 1024
 _REMEMBERED = 1000
+_LISTED_MS = 24 * 3600 * 1000
 
 
 class _Seat:
@@ -215,6 +216,7 @@ class Interpreter:
 
 def produce_server(interpreter: Interpreter) -> Server[Any]:
     """The server of the official package, with the tools of an interpreter."""
+    from mcp.server.caching import CacheHint
     from mcp.server.lowlevel import Server
     from mcp_types import ListToolsResult
 
@@ -225,7 +227,12 @@ def produce_server(interpreter: Interpreter) -> Server[Any]:
         return await interpreter.call(params.name, params.arguments or {}, params.meta or {})
 
     return Server(
-        "vibe-llms-python", version=__version__, on_list_tools=list_tools, on_call_tool=call_tool
+        "vibe-llms-python",
+        version=__version__,
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+        # Only the command that starts it and the version change its tools.
+        cache_hints={"tools/list": CacheHint(ttl_ms=_LISTED_MS)},
     )
 
 

@@ -21,6 +21,7 @@ from vibe_llms import open_session
 from vibe_llms.configuration import load_configuration
 from vibe_llms.ensembles.interfaces import EnsembleConfiguration, EnsembleHost
 from vibe_llms.ensembles.mcp.ensemble import MAX_RESTARTS, McpEnsemble
+from vibe_llms.ensembles.mcp.tool_lists import assimilate_tool
 from vibe_llms.events import Event, InvocationProgressEvent, Notice, NoticeEvent
 from vibe_llms.exceptions import ArgumentsInvalid, ConfigurationError, EnsembleFailed
 from vibe_llms.invocation.approval import ApprovalRequest, Decision
@@ -103,7 +104,7 @@ def test_a_tool_is_described_by_its_server_and_its_row(
     reported = {"name": "add", "title": "Add.", "inputSchema": schema, "annotations": hints}
     limits: dict[str, Any] = {"call-seconds": 5, **PATIENCE}
     ensemble = produce_ensemble(command=FAKE, cage=cage, **limits)
-    invoker = ensemble._assimilate_tool(Tool.model_validate(reported))
+    invoker = ensemble._produce_invoker(assimilate_tool(Tool.model_validate(reported)))
     assert (invoker.name, invoker.description) == ("fake/add", "Add.")
     assert (invoker.arguments_schema, invoker.ensemble) == (schema, "fake")
     assert (invoker.outside, invoker.sends) == (outside, sends)

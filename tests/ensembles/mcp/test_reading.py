@@ -21,7 +21,6 @@ from vibe_llms.ensembles.mcp.reading import (
     ServerResource,
 )
 from vibe_llms.exceptions import EnsembleFailed, InvokerInvalid
-from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import UserCanister
 from vibe_llms.messages.contents import ImageContent, TextualContent
 
@@ -131,9 +130,8 @@ def test_changes_that_come_together_are_one(monkeypatch: pytest.MonkeyPatch) -> 
         ensemble, loop = produce_ensemble(command=FAKE), asyncio.get_running_loop()
         begin, lists = loop.time(), list[float]()
 
-        async def list_tools() -> tuple[Invoker, ...]:
+        async def list_tools() -> None:
             lists.append(round(loop.time() - begin, 3))
-            return ()
 
         monkeypatch.setattr(ensemble, "_list_tools", list_tools)
         for _ in range(3):

@@ -96,13 +96,7 @@ class Connection:
 
     async def open(self) -> None:
         """Connect within `open-seconds`; `EnsembleFailed` says why not and leaves nothing open."""
-        for package in ("mcp", *self._settings.needs):
-            if find_spec(package) is None:
-                raise PackageMissing(
-                    f"[ensembles.{self._ensemble}]",
-                    package=package,
-                    command=f"python -m pip install 'vibe-llms[{self._settings.extra}]'",
-                )
+        require_packages(self._ensemble, self._settings)
         async with AsyncExitStack() as starting:
             # Importing takes half a second; it must not block others or count as the server's time,
             # and the server starts in the meantime.
@@ -348,6 +342,17 @@ class Connection:
             if complaints := self._server.complaints:
                 reason += f"; it said: {complaints}"
         return EnsembleFailed(f"{phase}: {reason}", ensemble=self._ensemble, phase=phase)
+
+
+def require_packages(ensemble: str, settings: McpSettings) -> None:
+    """`PackageMissing` unless everything is installed that a row needs."""
+    for package in ("mcp", *settings.needs):
+        if find_spec(package) is None:
+            raise PackageMissing(
+                f"[ensembles.{ensemble}]",
+                package=package,
+                command=f"python -m pip install 'vibe-llms[{settings.extra}]'",
+            )
 
 
 def _first(error: Exception) -> Exception:

@@ -8,14 +8,14 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from vibe_llms.credentials import get_logger
 from vibe_llms.ensembles.interfaces import EnsembleConfiguration
 from vibe_llms.ensembles.mcp.answering import Answerer
-from vibe_llms.ensembles.mcp.connection import Connection
+from vibe_llms.ensembles.mcp.connection import Connection, require_packages
 from vibe_llms.ensembles.mcp.contents import assimilate_result
 from vibe_llms.ensembles.mcp.oauth import SignIn, produce_sign_in
 from vibe_llms.ensembles.mcp.reading import (
@@ -31,6 +31,7 @@ from vibe_llms.ensembles.mcp.reading import (
 )
 from vibe_llms.ensembles.mcp.settings import LOADING_VARIABLES, McpSettings
 from vibe_llms.ensembles.mcp.tokens import TokenStore
+from vibe_llms.ensembles.mcp.tool_lists import ServerTool, ToolListFile, assimilate_tool
 from vibe_llms.events import Notice
 from vibe_llms.exceptions import EnsembleFailed, InvokerInvalid, SessionLost
 from vibe_llms.invocation.checks import SchemaCheck
@@ -39,15 +40,10 @@ from vibe_llms.invocation.limits import Patience, Pause
 from vibe_llms.invocation.questions import decline
 from vibe_llms.invocation.results import InvocationOutput
 from vibe_llms.messages.canisters import Canister, InvocationCanister
-from vibe_llms.messages.contents import Content, repair_text
+from vibe_llms.messages.contents import Content
 from vibe_llms.meta import CONVERSATION_KEY
 from vibe_llms.network.offline import permit_request
 
-if TYPE_CHECKING:
-    from mcp_types import Tool
-
-#: Parts of a server's description of a tool that are not annotations.
-_DEFINED_ELSEWHERE = {"name", "description", "input_schema", "icons", "meta"}
 #: How often a server that answers no call in between is restarted.
 MAX_RESTARTS = 3
 _RESTART_SECONDS = 0.5
@@ -85,8 +81,11 @@ class McpEnsemble:
         # No one can sign in where only a run may be answered.
         self._asks = configuration.host.elicitor not in (None, decline)
         self._connection = self._produce_connection(settings)
-        self._tools: dict[str, Tool] = {}
+        self._list = ToolListFile(read.places.state, name)
+        self._tools: dict[str, ServerTool] = {}
         self._invokers: tuple[Invoker, ...] = ()
+        #: What it was started with, or connected to with, last.
+        self._begun: McpSettings | None = None
         self._opening = asyncio.Lock()
         self._closed = False
         self._restarts = 0
@@ -112,6 +111,22 @@ class McpEnsemble:
     def details(self) -> Mapping[str, str]:
         """The protocol version, and the server's name and version."""
         return self._connection.details
+
+    def recall(self) -> bool:
+        """Offer the tools that the server listed in an earlier session, if they still hold.
+
+        The first call then starts it.
+        """
+        # What a server lists at an address may depend on who signs in.
+        if self._begun is not None or self._settings.url:
+            return False
+        tools = self._list.read(self._expand())
+        if tools is None:
+            return False
+        if [*self._tools.values()] != [*tools]:
+            require_packages(self._name, self._settings)
+            self._offer(tools)
+        return True
 
     async def open(self) -> None:
         """Start or connect to the server and list its tools."""
@@ -222,11 +237,13 @@ class McpEnsemble:
             await self._connection.close()
             if self._closed:
                 raise EnsembleFailed("it has been closed", ensemble=self._name)
-            self._connection = self._produce_connection(self._expand())
-            await self._connection.open()
+            self._begun = self._expand()
+            self._connection = self._produce_connection(self._begun)
             try:
-                self._invokers = await self._list_tools()
+                await self._connection.open()
+                await self._list_tools()
             except EnsembleFailed:
+                self._list.forget()
                 await self._connection.close()
                 raise
 
@@ -274,19 +291,31 @@ class McpEnsemble:
             # If they change while being listed, they are listed again.
             self._stale = False
             try:
-                self._invokers = await self._list_tools()
+                await self._list_tools()
             except EnsembleFailed as error:
                 _LOGGER.warning("the tools of %s were not listed again: %s", self._name, error)
 
-    async def _list_tools(self) -> tuple[Invoker, ...]:
-        tools = await self._connection.request(
-            self._settings.list_seconds,
-            "listing",
-            lambda client: self._walk(client.list_tools, "tools"),
-        )
+    async def _list_tools(self) -> None:
+        seconds: list[float] = []
+
+        async def walk(client: Any) -> list[Any]:
+            async def turn(cursor: str | None) -> Any:
+                page = await client.list_tools(cursor=cursor)
+                seconds.append(page.ttl_ms / 1000)
+                return page
+
+            return await self._walk(turn, "tools")
+
+        listed = await self._connection.request(self._settings.list_seconds, "listing", walk)
+        tools = [*map(assimilate_tool, listed)]
+        self._offer(tools)
+        if self._begun is not None and not self._settings.url:
+            await asyncio.to_thread(self._list.keep, self._begun, tools, min(seconds))
+
+    def _offer(self, tools: Sequence[ServerTool]) -> None:
         self._tools = {tool.name: tool for tool in tools}
-        self._report_left_out({tool.name for tool in tools if _needs_task(tool)})
-        return tuple(self._assimilate_tool(tool) for tool in tools if not _needs_task(tool))
+        self._report_left_out({tool.name for tool in tools if tool.needs_task})
+        self._invokers = tuple(self._produce_invoker(one) for one in tools if not one.needs_task)
 
     def _report_left_out(self, names: set[str]) -> None:
         for name in sorted(names - self._left_out):
@@ -318,11 +347,8 @@ class McpEnsemble:
 
         return await gather_pages(self._name, what, turn_page)
 
-    def _assimilate_tool(self, tool: Tool) -> Invoker:
-        marks = tool.annotations
-        reads_only = bool(marks and marks.read_only_hint)
-        open_world = marks is None or marks.open_world_hint is not False
-        schema = dict(tool.input_schema)
+    def _produce_invoker(self, tool: ServerTool) -> Invoker:
+        schema = dict(tool.arguments_schema)
         check = SchemaCheck(schema, trusted=False)
 
         async def invoke(arguments: str, context: InvocationContext) -> InvocationOutput:
@@ -330,19 +356,17 @@ class McpEnsemble:
 
         invoker = Invoker(
             name=f"{self._name}/{tool.name}",
-            description=repair_text(tool.description or tool.title or ""),
+            description=tool.description,
             arguments_schema=schema,
             invoke=invoke,
             check=check,
             ensemble=self._name,
-            outside=open_world,
-            sends=open_world and not reads_only,
+            outside=tool.open_world,
+            sends=tool.open_world and not tool.reads_only,
             caution=_NO_CAGE if self._settings.cage == "none" else "",
-            annotations=tool.model_dump(
-                mode="json", by_alias=True, exclude_none=True, exclude=_DEFINED_ELSEWHERE
-            ),
+            annotations=tool.annotations,
         )
-        settled = self._settings.settle(invoker, reads_only=reads_only)
+        settled = self._settings.settle(invoker, reads_only=tool.reads_only)
         seconds = settled.timeout_seconds or self._settings.call_seconds
         if settled.timeout_seconds is None:
             # A server that ended is restarted first.
@@ -351,7 +375,7 @@ class McpEnsemble:
         return settled
 
     async def _invoke(
-        self, tool: Tool, seconds: float, values: dict[str, Any], context: InvocationContext
+        self, tool: ServerTool, seconds: float, values: dict[str, Any], context: InvocationContext
     ) -> InvocationOutput:
         async def report(progress: float, total: float | None, message: str | None) -> None:
             context.report_progress(message or "", done=progress, total=total)
@@ -384,8 +408,3 @@ class McpEnsemble:
             return None
         words = f"{self._name}\0{context.conversation}".encode()
         return {CONVERSATION_KEY: sha256(words).hexdigest()[:32]}
-
-
-def _needs_task(tool: Tool) -> bool:
-    """Whether calls of a tool must be tasks of 2025-11-25, which the package does not support."""
-    return tool.execution is not None and tool.execution.task_support == "required"
