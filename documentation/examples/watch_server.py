@@ -5,7 +5,10 @@ import subprocess
 from openai import OpenAI
 
 SERVE = ("vibe-llms", "serve", "--port", "8644", "--quiet")
-SHOWN = ("vibe_llms_requests_total", "vibe_llms_tokens_total", "vibe_llms_runs{")
+SHOWN = (
+    *("vibe_llms_requests_total", "vibe_llms_tokens_total"),
+    *("vibe_llms_runs{", "vibe_llms_ended_runs_total"),
+)
 
 with subprocess.Popen(SERVE, stdout=subprocess.PIPE, text=True) as server:
     assert server.stdout is not None

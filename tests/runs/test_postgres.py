@@ -23,7 +23,7 @@ from vibe_llms.messages.canisters import UserCanister
 from vibe_llms.runs import MessageDelta
 from vibe_llms.runs import postgres_statements as statements
 from vibe_llms.runs.events import decode_event, first_cursor
-from vibe_llms.runs.interfaces import Lease, Recipe, RequestKey, RunRecord, RunStatus
+from vibe_llms.runs.interfaces import Lease, Outline, Recipe, RequestKey, RunRecord, RunStatus
 from vibe_llms.runs.postgres import PostgresRunStore
 from vibe_llms.runs.recorder import RunRecorder
 from vibe_llms.storage.interfaces import Details
@@ -108,23 +108,60 @@ async def test_what_is_refused_spoils_nothing_that_came_with_it(store: PostgresR
     assert found == [[(7, b"kept")], [(8, b"kept")], [(7, b"first")]]
 
 
-async def test_the_events_of_runs_that_ended_long_ago_are_deleted(
+async def end(store: PostgresRunStore, place: TestDatabase, user: str, run: str, age: int) -> None:
+    """Keep a run that ended some days ago, whose prompt was long."""
+    made = record(user, run, opening=b"before", origin=b"asked", outline=Outline(b"h", b"b"))
+    await store.create(made, _SECONDS)
+    lease = Lease(user, run, 1)
+    await store.begin_call(lease, "call")
+    await store.finish(lease, RunStatus.COMPLETED, [(first_cursor(1) + 1, b"{}")])
+    aged = f"update vibe.runs set updated = updated - interval '{age} days' "
+    fetch(place, f"{aged} where owner = '{user}' and identity = '{run}' returning 1")
+
+
+async def wait_until(place: TestDatabase, query: str, expected: object) -> None:
+    async with asyncio.timeout(30):
+        while fetch(place, query) != [(expected,)]:
+            await asyncio.sleep(0.02)
+
+
+async def test_what_runs_that_ended_long_ago_do_not_need_is_deleted(
     store: PostgresRunStore, place: TestDatabase
 ) -> None:
     for user, age in (("ada", 2), ("bob", 0)):
-        await store.finish(
-            await begin(store, user), RunStatus.COMPLETED, [(first_cursor(1) + 1, b"{}")]
-        )
-        fetch(
-            place,
-            f"update vibe.runs set updated = updated - interval '{age} days' "
-            f"where owner = '{user}' returning 1",
-        )
-    store._purged = 0
-    await store.create(record("eve"))
+        await end(store, place, user, "run1", age)
+    later = PostgresRunStore(store._database, events_days=1)
+    await later.create(record("eve"))
+    await later.close()
+    ada, bob = await store.access("ada", "run1"), await store.access("bob", "run1")
     assert not await store.read_events("ada", "run1")
     assert await store.read_events("bob", "run1")
-    assert (await store.access("ada", "run1")).status is RunStatus.COMPLETED
+    assert (ada.prompt, ada.opening, ada.origin) == (b"h", b"b", b"asked")
+    assert (bob.prompt, bob.opening, bob.origin) == (b"hello", b"before", b"asked")
+    assert ada.status is RunStatus.COMPLETED
+    assert fetch(place, "select owner from vibe.run_calls") == [("bob",)]
+
+
+async def test_a_purge_goes_on_in_steps_and_fails_no_new_run(place: TestDatabase) -> None:
+    database = Database(PostgresSettings(dsn=place.dsn, statement_seconds=0.5))
+    store = PostgresRunStore(database, events_days=100)
+    for number in range(50):
+        await end(store, place, "ada", f"run{number:02}", 2)
+    with psycopg.connect(place.admin_dsn) as connection:
+        connection.execute("lock table vibe.run_events in access exclusive mode")
+        failing = PostgresRunStore(database, events_days=1)
+        await failing.create(record("eve"))
+        await failing.close()
+        left = "select count(*) from vibe.runs where status = 'completed' and not purged"
+        assert fetch(place, left) == [(50,)]
+    working = PostgresRunStore(database, events_days=1)
+    await working.create(record("eve", "run2"))
+    await wait_until(place, left, 0)
+    steps = "select count(distinct xmin::text)::int from vibe.runs where purged"
+    assert fetch(place, steps) == [(3,)]
+    await working.close()
+    await store.close()
+    await database.close()
 
 
 async def test_the_database_shows_the_runs_of_no_other_user(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -201,6 +202,31 @@ async def test_a_run_whose_events_were_deleted_says_once_how_it_ended(rig: Rig) 
     ((cursor, event),) = await follow(await runs.access(run.identity), began)
     assert event == RunExpired("completed")
     assert await follow(run, cursor) == []
+
+
+async def test_runs_of_an_earlier_file_are_listed_and_purged(rig: Rig) -> None:
+    path = rig.home / "server" / "runs.sqlite"
+    session = await rig.open()
+    run = await rig.start(session, "talk")
+    await follow(run)
+    earlier = SqliteRunStore(path)
+    begun = msgspec.structs.replace(run.record, identity="earlier", conversation="c", outline=None)
+    await earlier.create(begun)
+    await earlier.cancel(begun.user, "earlier", b"{}")
+    await earlier.close()
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("drop table bodies")
+        database.execute("drop index ended")
+        database.execute("drop index by_conversation")
+        database.execute("pragma user_version = 3")
+    store = SqliteRunStore(path, events_days=0)
+    listed, _ = await store.survey(begun.user)
+    assert (listed.prompt, listed.recipe) == (begun.prompt, begun.recipe)
+    await store.create(msgspec.structs.replace(begun, identity="later"))
+    await store.close()
+    found = await (await session.access_runs().access("earlier")).access()
+    assert (found.prompt, found.opening) == (begun.prompt, begun.opening)
+    assert not await session.access_runs().store.read_events(begun.user, "earlier")
 
 
 async def test_one_run_at_a_time_in_a_conversation(rig: Rig) -> None:

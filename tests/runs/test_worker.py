@@ -34,7 +34,7 @@ def ask(home: Path, statement: str, *values: Any) -> list[Any]:
         return database.execute(statement, values).fetchall()
 
 
-@pytest.mark.parametrize("column", ["recipe", "state", "details"])
+@pytest.mark.parametrize("column", ["bodies.recipe", "runs.state", "runs.details"])
 async def test_a_run_that_cannot_be_read_is_left_to_others_and_stops_no_worker(
     rig: Rig, caplog: pytest.LogCaptureFixture, column: str
 ) -> None:
@@ -42,7 +42,9 @@ async def test_a_run_that_cannot_be_read_is_left_to_others_and_stops_no_worker(
     worker = session.access_runs().worker
     worker.pause()
     newer, readable = [await rig.start(session, "talk") for _ in range(2)]
-    damage = f"update runs set {column} = ? where identity = ?"
+    table, name = column.split(".")
+    run = "run" if table == "bodies" else "identity"
+    damage = f"update {table} set {name} = ? where {run} = ?"
     ask(rig.home, damage, b'["of a newer version"]', newer.identity)
     worker.resume()
     async with asyncio.timeout(10):
@@ -52,7 +54,7 @@ async def test_a_run_that_cannot_be_read_is_left_to_others_and_stops_no_worker(
         while ask(rig.home, epoch, newer.identity) < [(3,)]:
             await asyncio.sleep(0.05)
     with pytest.raises(RunUnreadable, match=newer.identity):
-        await newer.access()
+        await session.access_run(newer.identity)
     (reported,) = caplog.records
     assert reported.levelno == logging.WARNING
     assert newer.identity in reported.message

@@ -130,9 +130,7 @@ class Storm:
         """Wait until all runs have ended, those too that no client has learned of."""
         async with opened_backend(self.configuration) as backend:
             store = produce_store(backend)
-            while any(
-                count for status, count in (await store.count_all()).items() if not status.ended
-            ):
+            while any((await store.count_going()).values()):
                 await asyncio.sleep(0.1)
             await store.close()
         self._deciding = False

@@ -63,8 +63,10 @@ async def test_tokens_are_counted_by_model_however_they_were_asked_for(home: Pat
     assert found["vibe_llms_model_request_seconds_count", "scripted/counted"] == 4
     assert found["vibe_llms_requests_total", CHAT, "200"] == 2
     assert found["vibe_llms_request_seconds_count", "/v1/responses"] == 2
-    assert found["vibe_llms_runs", "completed"] == 2
+    assert found["vibe_llms_ended_runs_total", "completed"] == 2
+    assert found["vibe_llms_ended_runs_total", "failed"] == 0
     assert found["vibe_llms_runs", "waiting"] == 0
+    assert ("vibe_llms_runs", "completed") not in found
     assert found["process_resident_memory_bytes",] > 0
 
 
@@ -101,5 +103,6 @@ async def test_labels_are_few_and_hold_nothing_that_a_client_chose(home: Path) -
     assert {
         *("vibe_llms_requests_total", "vibe_llms_request_seconds", "vibe_llms_tokens_total"),
         *("vibe_llms_model_errors_total", "vibe_llms_model_request_seconds", "vibe_llms_runs"),
+        "vibe_llms_ended_runs_total",
         *("vibe_llms_running_turns", "vibe_llms_budget_refusals_total"),
     } <= names

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import json
+import sqlite3
 from collections.abc import AsyncIterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any, cast
 
@@ -424,6 +428,40 @@ async def test_a_long_response_is_found_by_the_next_server(home: Path) -> None:
             found = await client.responses.retrieve(begun.id)
             after = await client.responses.create(input="More.", previous_response_id=begun.id)
     assert found.output_text == begun.output_text == after.output_text == text
+
+
+async def test_a_response_stays_whole_where_its_run_was_purged(home: Path) -> None:
+    home.mkdir()
+    (home / "talk.toml").write_text(SCRIPTS["talk"])
+    rows = {"scripted": {"scripts": {"talk": str(home / "talk.toml")}}}
+    tables: Any = {"providers": rows, "runs": {"events-days": 0}}
+    image = f"data:image/png;base64,{base64.b64encode(bytes(3000)).decode()}"
+    said = [
+        {"role": "user", "content": "Before."},
+        {"role": "assistant", "content": "Indeed."},
+        {"role": "user", "content": [{"type": "input_image", "image_url": image}]},
+    ]
+    body = {"model": "scripted/talk", "input": said, "instructions": "Be brief.", "tools": [TOOL]}
+    async with serving(home, **tables) as server, server.http() as http:
+        begun = (await http.post("/v1/responses", json=body)).json()["id"]
+        paths = f"/v1/responses/{begun}", f"/v1/responses/{begun}/input_items"
+        whole = [(await http.get(path)).json() for path in paths]
+    async with serving(home, **tables) as server:
+        server.keys["local"] = server.users.rotate("local")
+        async with server.http() as http:
+            other = (await http.post("/v1/responses", json={**body, "input": "Hi."})).json()["id"]
+            kept = "select prompt is null from bodies where run = ?"
+            async with asyncio.timeout(30):
+                with closing(sqlite3.connect(home / "server" / "runs.sqlite")) as database:
+                    while not database.execute(kept, (begun.split("_")[1],)).fetchone()[0]:
+                        await asyncio.sleep(0.02)
+            assert [(await http.get(path)).json() for path in paths] == whole
+            going = {"model": "scripted/talk", "input": "And?", "previous_response_id": begun}
+            after = (await http.post("/v1/responses", json=going)).json()
+            assert after["output"][0]["content"][0]["text"] == TEXT
+            for one in (after["id"], begun, other):
+                assert (await http.delete(f"/v1/responses/{one}")).status_code == 200
+        assert await conversations(server) == []
 
 
 async def survey(served: Served) -> list[list[str]]:

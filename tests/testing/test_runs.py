@@ -138,6 +138,15 @@ class Circular(SqliteRunStore):
         return await super().survey(user, **which)
 
 
+class Heavy(SqliteRunStore):
+    """A list has all that clients sent."""
+
+    async def survey(self, user: str, **which: Any) -> Sequence[RunRecord]:
+        return [
+            await self.access(user, one.identity) for one in await super().survey(user, **which)
+        ]
+
+
 class Open(SqliteRunStore):
     """Every user reads all events."""
 
@@ -203,6 +212,7 @@ BROKEN: dict[Callable[..., SqliteRunStore], str] = {
     Credulous: "the decision holds for a tool that has changed",
     Partial: "a write that was refused is kept in part",
     Circular: "a list does not go on after a run",
+    Heavy: "is listed, and not",
     Open: "another user reads the events",
     Waiting: "a run that would wait after it is cancelled",
     Impatient: "a run that was put off is offered to a worker",

@@ -249,10 +249,10 @@ async def _join(workers: Sequence[asyncio.Task[None]]) -> None:
 async def _refuse_runs(source: Backend) -> None:
     store = produce_store(source)
     try:
-        counts = await store.count_all() if store.exists() else {}
+        counts = await store.count_going() if store.exists() else {}
     finally:
         await store.close()
-    if left := sum(count for status, count in counts.items() if not status.ended):
+    if left := sum(counts.values()):
         raise RequestError(
             f"{left} {'run has' if left == 1 else 'runs have'} not ended in FROM; wait, or cancel "
             "what is left: vibe-llms runs list"

@@ -45,11 +45,13 @@ from vibe_llms.providers.pieces import with_texts
 from vibe_llms.runs.events import RunEnded, encode_event
 from vibe_llms.runs.interfaces import (
     DeclaredTool,
+    Outline,
     Recipe,
     RequestKey,
     RunRecord,
     RunStatus,
     RunStore,
+    outline_lines,
     read_lines,
     write_lines,
 )
@@ -189,6 +191,7 @@ class Runs:
             recipe=recipe,
             prompt=write_lines(prompt),
             opening=write_lines(opening),
+            outline=Outline(outline_lines(prompt), outline_lines(opening)),
             details=None if history.stored else history.details,
             created=now,
             updated=now,

@@ -21,8 +21,19 @@ from vibe_llms.storage.mounts import find_network_mount
 
 T = TypeVar("T")
 
-_VERSION = 3
-_TABLES = """
+_VERSION = 4
+#: Added in version 4. What a client sent may be large, and where SQLite looks for a row of `runs`,
+#: it reads all of each row that it compares. A run that has a body has its outline in `runs`; in a
+#: body that was purged, `prompt` and `opening` are null.
+_BODIES = """
+create table bodies (
+    user text not null, run text not null, recipe blob not null, origin blob not null,
+    prompt blob, opening blob, primary key (user, run)
+);
+create index ended on runs (updated) where status in ('completed', 'failed', 'cancelled');
+create index by_conversation on runs (user, conversation)
+"""
+_TABLES = f"""
 create table runs (
     user text not null, identity text not null, conversation text not null, status text not null,
     epoch integer not null, until real not null, cancelling integer not null,
@@ -49,7 +60,8 @@ create table approvals (
 create table questions (
     user text not null, run text not null, identity text not null, data blob not null,
     answer blob, primary key (user, run, identity)
-) without rowid
+) without rowid;
+{_BODIES}
 """
 
 
@@ -189,6 +201,7 @@ class RunFile:
                 self._path,
                 version=_VERSION,
                 tables=_TABLES,
+                upgrades={3: _BODIES},
                 seconds=self._lock_seconds,
                 pragmas=("journal_mode = wal",),
             )
@@ -207,7 +220,7 @@ def inspect_runs(path: Path, seconds: float) -> Sequence[str]:
     address = f"file:{quote(str(path))}?mode=ro"
     with closing(sqlite3.connect(address, uri=True, timeout=seconds)) as database:
         (version,) = database.execute("pragma user_version").fetchone()
-        if version not in (0, _VERSION):
+        if version not in (0, 3, _VERSION):
             return [f"another version of vibe-llms made it ({version}; this one has {_VERSION})"]
         found = [row[0] for row in database.execute("pragma quick_check")]
         return [] if found == ["ok"] else found

@@ -16,10 +16,14 @@ from vibe_llms.controls import Controls
 from vibe_llms.conversations.outputs import OutputForm, produce_form
 from vibe_llms.conversations.settings import TurnState
 from vibe_llms.invocation.questions import ElicitationAnswer, ElicitationRequest
-from vibe_llms.messages.canisters import Canister
+from vibe_llms.messages.canisters import Canister, SupervisorCanister, UserCanister
 from vibe_llms.messages.codecs import decode_canister, encode_canister
+from vibe_llms.messages.contents import TextualContent
 from vibe_llms.runs.news import News
 from vibe_llms.storage.interfaces import Details
+
+#: So many characters of a message are in an outline.
+_OUTLINED = 200
 
 
 class RunStatus(StrEnum):
@@ -91,14 +95,22 @@ class RequestKey(Struct, frozen=True):
     digest: bytes
 
 
+class Outline(Struct, frozen=True):
+    """Lines that take the place of a run's `prompt` and `opening`; see `outline_lines`."""
+
+    prompt: bytes
+    opening: bytes
+
+
 class RunRecord(Struct, frozen=True, kw_only=True):
     """A run as it is stored.
 
     `prompt` are the lines of its first messages, `opening` those of messages before them that its
-    conversation has not stored yet, and `details` the conversation's. `state` is that of its turn.
-    `origin` is what its starter wants to find with it, in a form of its own. `request` is kept when
-    the run is created, and not read with it again. `reason` says why its turn ended, as a
-    `StopReason`; `error` why it failed, and `kind` is the class of the error.
+    conversation has not stored yet, and `details` the conversation's. `outline` replaces both some
+    days after the end, and the prompt in lists. `state` is that of its turn. `origin` is what its
+    starter wants to find with it, in a form of its own. `request` and `outline` are kept when the
+    run is created, and not read with it again. `reason` says why its turn ended, as a `StopReason`;
+    `error` why it failed, and `kind` is the class of the error.
     """
 
     identity: str
@@ -111,6 +123,7 @@ class RunRecord(Struct, frozen=True, kw_only=True):
     updated: datetime
     epoch: int = 0
     opening: bytes = b""
+    outline: Outline | None = None
     details: Details | None = None
     state: TurnState = TurnState()
     cancelling: bool = False
@@ -175,6 +188,11 @@ class RunStore(Protocol):
     """
 
     @property
+    def ended(self) -> Mapping[RunStatus, int]:
+        """How many runs it has ended since it was opened, by their status."""
+        ...
+
+    @property
     def hears(self) -> bool:
         """Whether it reports now what other processes do, so that it need not be read often."""
         ...
@@ -213,6 +231,10 @@ class RunStore(Protocol):
         """A run, by its identity or a prefix of it that only one has."""
         ...
 
+    async def refresh(self, record: RunRecord) -> RunRecord:
+        """A run as it is now. What it was begun with, and its `state`, are those of the record."""
+        ...
+
     async def survey(
         self,
         user: str,
@@ -221,11 +243,15 @@ class RunStore(Protocol):
         after: str = "",
         limit: int | None = None,
     ) -> Sequence[RunRecord]:
-        """The runs of a user, the newest first; those that are older than the run `after`."""
+        """The runs of a user, the newest first; those that are older than the run `after`.
+
+        Of what each was begun with, they have the model and the outline of the prompt; without an
+        outline, they may have all of it.
+        """
         ...
 
-    async def count_all(self) -> Mapping[RunStatus, int]:
-        """How many runs of all users there are, by their status."""
+    async def count_going(self) -> Mapping[RunStatus, int]:
+        """How many runs of all users have not ended, by their status."""
         ...
 
     async def claim(
@@ -385,6 +411,21 @@ class RunStore(Protocol):
 def write_lines(canisters: Sequence[Canister]) -> bytes:
     """Canisters as the lines of a record."""
     return b"\n".join(map(encode_canister, canisters))
+
+
+def outline_lines(canisters: Sequence[Canister]) -> bytes:
+    """Lines with the identities of canisters, and with the beginning of what the user said."""
+    return write_lines([*map(_outline, canisters)])
+
+
+def _outline(canister: Canister) -> Canister:
+    identity, created = canister.identity, canister.created
+    if not isinstance(canister, UserCanister):
+        return SupervisorCanister(identity=identity, created=created)
+    texts = (one.data for one in canister.contents if isinstance(one, TextualContent))
+    text = "".join(one for one in texts if isinstance(one, str))[:_OUTLINED]
+    contents = (TextualContent(text),)
+    return UserCanister(identity=identity, created=created, contents=contents)
 
 
 def read_lines(lines: bytes) -> Iterator[Canister]:

@@ -7,7 +7,7 @@ everything else shows the rows of one user only. See `storage/postgres/tables/00
 from __future__ import annotations
 
 import asyncio
-import time
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -26,6 +26,7 @@ from vibe_llms.runs.interfaces import (
     CallApproval,
     Lease,
     Orders,
+    Recipe,
     RequestKey,
     RunQuestion,
     RunRecord,
@@ -33,15 +34,16 @@ from vibe_llms.runs.interfaces import (
 )
 from vibe_llms.runs.news import News
 from vibe_llms.runs.postgres_news import PostgresNews
-from vibe_llms.runs.postgres_rows import read_approval, read_question, read_record
+from vibe_llms.runs.postgres_rows import read_approval, read_question, read_record, read_status
+from vibe_llms.runs.purging import Purge
 from vibe_llms.storage.backends import Backend
 from vibe_llms.storage.postgres.backend import access_database
 from vibe_llms.storage.postgres.database import Connection, Database, clean_text, fenced
 from vibe_llms.storage.postgres.pipelines import Statement
 
-#: How often events of runs that ended long ago are looked for, and of how many runs.
+#: How often runs that ended long ago are looked for, and how many are purged in one transaction.
 _PURGE_SECONDS = 60.0
-_PURGED = 100
+_PURGED = 20
 #: A renewal waits for nothing, and another one must be possible before a lease ends.
 _LEASE_SECONDS = 2.0
 
@@ -61,7 +63,8 @@ class PostgresRunStore:
         self._leases = Database(replace(settings, connections=1, statement_seconds=seconds))
         self._news = PostgresNews(database)
         self._events_days = events_days
-        self._purged = 0.0
+        self._purge = Purge(self._purge_some, _PURGE_SECONDS)
+        self.ended = Counter[RunStatus]()
         self._waiting: list[_Append] = []
         self._appending: asyncio.Task[None] | None = None
 
@@ -99,8 +102,10 @@ class PostgresRunStore:
             "origin": record.origin,
             "most": most,
             "key": None,
+            "short_recipe": msgspec.json.encode(Recipe(model=record.recipe.model)),
+            "short_prompt": None if record.outline is None else record.outline.prompt,
+            "short_opening": None if record.outline is None else record.outline.opening,
         }
-        await self._purge()
         if request is not None:
             values |= {"key": _encode(request.key), "digest": request.digest}
         # A statement sees what was committed before it, so what decides follows the lock.
@@ -118,6 +123,7 @@ class PostgresRunStore:
                 rules.require_room(others, most)
             raise await self._find_busy(user, record.conversation)
         self._news.tell_orders(record.identity)
+        self._purge.begin()
 
     async def find_request(self, user: str, request: RequestKey) -> None:
         """Raise if the key of a request is known; see `RunStore.find_request`."""
@@ -130,6 +136,13 @@ class PostgresRunStore:
         """A run, by its identity or a prefix of it that only one has."""
         return _find_record(run, await self._database.fetch(*_seek(user, run)))
 
+    async def refresh(self, record: RunRecord) -> RunRecord:
+        """A run as it is now. What it was begun with, and its `state`, are those of the record."""
+        place = record.user, record.identity
+        for row in await self._database.fetch(record.user, statements.REFRESH, place):
+            return replace(record, **read_status(row))
+        raise rules.not_found(record.identity)
+
     async def survey(
         self,
         user: str,
@@ -138,26 +151,27 @@ class PostgresRunStore:
         after: str = "",
         limit: int | None = None,
     ) -> Sequence[RunRecord]:
-        """The runs of a user, the newest first; those that are older than the run `after`."""
-        values = {"owner": user, "status": status, "after": clean_text(after), "limit": limit}
+        """The runs of a user, the newest first; see `RunStore.survey`."""
+        values = {"owner": user, "after": clean_text(after), "limit": limit}
+        # As a literal: an index has only the runs that have not ended.
+        chosen = "true" if status is None else f"run.status = '{RunStatus(status)}'"
         place = "select created, identity from vibe.runs where owner = %(owner)s and identity = "
         place += "%(after)s"
         if after and not await self._database.fetch(user, place, values):
             raise rules.not_found(after)
         rows = await self._database.fetch(
             user,
-            f"{statements.RECORDS} where run.owner = %(owner)s "
-            "and (%(status)s::text is null or run.status = %(status)s) "
-            f"and (%(after)s = '' or (run.created, run.identity) < ({place})) "
+            f"{statements.LISTED} where run.owner = %(owner)s "
+            f"and {chosen} and (%(after)s = '' or (run.created, run.identity) < ({place})) "
             "order by run.created desc, run.identity desc limit %(limit)s",
             values,
         )
         return [*map(read_record, rows)]
 
-    async def count_all(self) -> Mapping[RunStatus, int]:
-        """How many runs of all users there are, by their status."""
+    async def count_going(self) -> Mapping[RunStatus, int]:
+        """How many runs of all users have not ended, by their status."""
         counts = dict(await self._database.fetch("", "select * from vibe.count_runs()"))
-        return {status: counts.get(status, 0) for status in RunStatus}
+        return {one: counts.get(one, 0) for one in RunStatus if not one.ended}
 
     async def claim(
         self, user: str | None, seconds: float, *, known: Collection[str]
@@ -325,6 +339,7 @@ class PostgresRunStore:
         )
         if not given_back.count:
             raise rules.lost(lease)
+        self.ended[status] += 1
         self._news.tell_events(lease.run)
 
     async def cancel(self, user: str, run: str, ended: bytes) -> RunStatus:
@@ -334,10 +349,10 @@ class PostgresRunStore:
         """
         async with self._database.transaction(user) as connection:
             # The epoch may change, which waits for those who keep it.
-            record = await _lock(connection, user, run, "update")
-            if record.status.ended:
-                return record.status
-            place = {"owner": user, "run": record.identity}
+            run, status, epoch = await _lock(connection, user, run, "update")
+            if status.ended:
+                return status
+            place = {"owner": user, "run": run}
             worked = await connection.execute(
                 "update vibe.runs set cancelling = true, updated = clock_timestamp() "
                 "where owner = %(owner)s and identity = %(run)s and status = 'running' "
@@ -353,10 +368,13 @@ class PostgresRunStore:
                 await connection.execute(
                     "insert into vibe.run_events (owner, run, cursor, data) "
                     "values (%s, %s, %s, %s)",
-                    (user, record.identity, first_cursor(record.epoch + 1) + 1, ended),
+                    (user, run, first_cursor(epoch + 1) + 1, ended),
                 )
-        self._news.tell_orders(record.identity)
-        return RunStatus.RUNNING if worked.rowcount else RunStatus.CANCELLED
+        self._news.tell_orders(run)
+        if worked.rowcount:
+            return RunStatus.RUNNING
+        self.ended[RunStatus.CANCELLED] += 1
+        return RunStatus.CANCELLED
 
     async def decide(
         self, user: str, run: str, invocation: str, *, allowed: bool, explanation: str = ""
@@ -366,16 +384,16 @@ class PostgresRunStore:
         `DecisionRefused` if another decision was made, or the run does not wait for this call.
         """
         async with self._database.transaction(user) as connection:
-            record = await _lock(connection, user, run)
-            found = await _survey_approvals(connection, user, record.identity)
+            run, status, _ = await _lock(connection, user, run)
+            found = await _survey_approvals(connection, user, run)
             known = next((one for one in found if one.invocation == invocation), None)
-            known = rules.judge_decision(record, invocation, known, allowed=allowed)
+            known = rules.judge_decision(run, status, invocation, known, allowed=allowed)
             if known.allowed is not None:
                 return known
             decided = replace(known, allowed=allowed, explanation=explanation)
-            await _keep_approval(connection, user, record.identity, decided)
-            await _queue(connection, user, record.identity)
-        self._news.tell_orders(record.identity)
+            await _keep_approval(connection, user, run, decided)
+            await _queue(connection, user, run)
+        self._news.tell_orders(run)
         return decided
 
     async def survey_approvals(self, user: str, run: str) -> Sequence[CallApproval]:
@@ -411,15 +429,15 @@ class PostgresRunStore:
         `DecisionRefused` if it was answered otherwise, or the run does not ask this.
         """
         async with self._database.transaction(user) as connection:
-            record = await _lock(connection, user, run)
-            found = await _survey_questions(connection, user, record.identity)
+            run, status, _ = await _lock(connection, user, run)
+            found = await _survey_questions(connection, user, run)
             known = next((one for one in found if one.identity == question), None)
-            known = rules.judge_answer(record, question, known, answer)
+            known = rules.judge_answer(run, status, question, known, answer)
             if known.answer is not None:
                 return known
-            answered = await _answer(connection, user, record.identity, known, answer)
-            await _queue(connection, user, record.identity)
-        self._news.tell_orders(record.identity)
+            answered = await _answer(connection, user, run, known, answer)
+            await _queue(connection, user, run)
+        self._news.tell_orders(run)
         return answered
 
     async def survey_questions(self, user: str, run: str) -> Sequence[RunQuestion]:
@@ -439,6 +457,7 @@ class PostgresRunStore:
         """Finish what is being written; safe to call twice."""
         while self._appending is not None and not self._appending.done():
             await asyncio.wait([self._appending])
+        await self._purge.close()
         await self._news.close()
         await self._leases.close()
 
@@ -500,18 +519,15 @@ class PostgresRunStore:
             elif not job.done.done():
                 job.done.set_result(None)
 
-    async def _purge(self) -> None:
-        """Delete the events of runs that ended long ago, at most once a minute."""
-        now = time.monotonic()
-        if self._purged and now < self._purged + _PURGE_SECONDS:
-            return
-        self._purged = now
-        days = self._events_days
-        find = "select owner from vibe.find_old_runs(%s, %s)"
-        for (owner,) in await self._database.fetch("", find, (days, _PURGED)):
-            values = {"owner": owner, "days": days}
+    async def _purge_some(self) -> bool:
+        """Purge the oldest runs that ended long ago; whether there may be more."""
+        find = "select owner, runs from vibe.survey_old_runs(%s, %s)"
+        old = await self._database.fetch("", find, (self._events_days, _PURGED))
+        for owner, runs in old:
+            values = {"owner": owner, "runs": runs}
             queries = statements.PURGE, statements.PURGE_REQUESTS
             await self._database.run([Statement(owner, query, values) for query in queries])
+        return bool(old)
 
 
 class _Append(Struct):
@@ -603,17 +619,19 @@ async def _queue(connection: Connection, user: str, run: str) -> None:
 
 async def _lock(
     connection: Connection, user: str, run: str, strength: str = "no key update"
-) -> RunRecord:
-    """A run, locked against changes by others until the transaction ends."""
-    _, query, values = _seek(user, run)
+) -> tuple[str, RunStatus, int]:
+    """The identity, status and epoch of a run; others change nothing until the transaction ends."""
+    _, query, values = _seek(user, run, statements.LOCK)
     rows = await _fetch(connection, f"{query} for {strength} of run", values)
-    return _find_record(run, rows)
+    rules.require_one(run, [row[1] for row in rows])
+    _, identity, status, epoch = rows[0]
+    return identity, RunStatus(status), epoch
 
 
-def _seek(user: str, run: str) -> tuple[str, str, Sequence[str]]:
+def _seek(user: str, run: str, columns: str = statements.RECORDS) -> tuple[str, str, Sequence[str]]:
     """What finds a run by its identity or a prefix of it, and another one with that prefix."""
     # "~" sorts after every character of an identity.
-    query = f"{statements.RECORDS} where run.owner = %s and run.identity between %s and %s "
+    query = f"{columns} where run.owner = %s and run.identity between %s and %s "
     query += "order by run.identity limit 2"
     return user, query, (user, clean_text(run), f"{clean_text(run)}~")
 

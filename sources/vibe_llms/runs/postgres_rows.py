@@ -17,34 +17,44 @@ _DETAILS = msgspec.json.Decoder(Details)
 _APPROVAL = msgspec.json.Decoder(CallApproval)
 _QUESTION = msgspec.json.Decoder(RunQuestion)
 _STATE = msgspec.json.Decoder(TurnState)
+#: So many columns are in all.
+_STATUS = 9
 _ENDING = msgspec.json.Decoder(tuple[str, str, str])
 
 
 def read_record(row: Sequence[Any]) -> RunRecord:
-    """A run, from the columns of `statements.RECORDS`."""
-    user, identity, conversation, status, epoch, cancelling, created, updated, *rest = row
-    recipe, prompt, opening, details, state, origin, ending = rest
-    with rules.readable(identity):
-        reason, error, kind = ("", "", "") if ending is None else _ENDING.decode(ending)
+    """A run, from the columns of `statements.RECORDS` or `statements.LISTED`."""
+    recipe, prompt, state, *rest = row[_STATUS:]
+    opening, details, origin = rest or (b"", None, b"")
+    with rules.readable(row[1]):
         return RunRecord(
-            identity=identity,
-            user=user,
-            conversation=conversation,
-            status=RunStatus(status),
+            **read_status(row[:_STATUS]),
             recipe=_RECIPE.decode(recipe),
             prompt=prompt,
-            created=created,
-            updated=updated,
-            epoch=epoch,
             opening=opening,
             details=None if details is None else _DETAILS.decode(details),
             state=_STATE.decode(state),
-            cancelling=cancelling,
             origin=origin,
-            reason=reason,
-            error=error,
-            kind=kind,
         )
+
+
+def read_status(row: Sequence[Any]) -> dict[str, Any]:
+    """What changes of a run, from the columns of `statements.REFRESH`."""
+    user, identity, conversation, status, epoch, cancelling, created, updated, ending = row
+    reason, error, kind = ("", "", "") if ending is None else _ENDING.decode(ending)
+    return {
+        "identity": identity,
+        "user": user,
+        "conversation": conversation,
+        "status": RunStatus(status),
+        "created": created,
+        "updated": updated,
+        "epoch": epoch,
+        "cancelling": cancelling,
+        "reason": reason,
+        "error": error,
+        "kind": kind,
+    }
 
 
 def read_approval(row: Sequence[Any]) -> CallApproval:

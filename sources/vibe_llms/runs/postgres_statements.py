@@ -3,12 +3,23 @@
 # ruff: noqa: S608  (all of it is made of constants)
 from __future__ import annotations
 
-RECORDS = """
-select run.owner, run.identity, run.conversation, run.status, run.epoch, run.cancelling,
-    run.created, run.updated, how.recipe, how.prompt, how.opening, how.details, how.state,
-    how.origin, how.ending
+_RUNS = """
 from vibe.runs run join vibe.run_recipes how on how.owner = run.owner and how.run = run.identity
 """
+_STATUS = """
+select run.owner, run.identity, run.conversation, run.status, run.epoch, run.cancelling,
+    run.created, run.updated, how.ending
+"""
+RECORDS = f"""
+{_STATUS}, how.recipe, how.prompt, how.state, how.opening, how.details, how.origin {_RUNS}
+"""
+#: What a client sent may be large, and is read by itself only.
+LISTED = f"""
+{_STATUS}, coalesce(how.short_recipe, how.recipe), coalesce(how.short_prompt, how.prompt), how.state
+{_RUNS}
+"""
+REFRESH = f"{_STATUS} {_RUNS} where run.owner = %s and run.identity = %s"
+LOCK = "select owner, identity, status, epoch from vibe.runs run"
 #: The rest of the transaction is of the user whose run this is, and reads it.
 CLAIM = """
 select set_config('vibe.user', owner, true), set_config('vibe.run', run, true)
@@ -107,8 +118,10 @@ made as (
     returning owner
 ),
 described as (
-    insert into vibe.run_recipes (owner, run, recipe, prompt, opening, details, state, origin)
-    select owner, %(run)s, %(recipe)s, %(prompt)s, %(opening)s, %(details)s, %(state)s, %(origin)s
+    insert into vibe.run_recipes (owner, run, recipe, prompt, opening, details, state, origin,
+        short_recipe, short_prompt, short_opening)
+    select owner, %(run)s, %(recipe)s, %(prompt)s, %(opening)s, %(details)s, %(state)s, %(origin)s,
+        %(short_recipe)s, %(short_prompt)s, %(short_opening)s
     from made
 )
 select number, exists (select from made) from others
@@ -134,12 +147,21 @@ requests as (delete from vibe.run_requests where owner = %(owner)s and run in (t
 recipes as (delete from vibe.run_recipes where owner = %(owner)s and run in (table gone))
 delete from vibe.runs where owner = %(owner)s and identity in (table gone)
 """
+#: A response that was stored is shown with what it was asked, so its `origin` stays.
 PURGE = """
-with old as (
-    update vibe.runs set purged = true
-    where owner = %(owner)s and status in ('completed', 'failed', 'cancelled') and not purged
-        and updated < now() - make_interval(secs => %(days)s * 86400)
-    returning identity
+with old as materialized (
+    select identity from vibe.runs
+    where owner = %(owner)s and identity = any(%(runs)s) and not purged
+    for no key update skip locked
+),
+purged as (
+    update vibe.runs set purged = true where owner = %(owner)s and identity in (table old)
+),
+calls as (delete from vibe.run_calls where owner = %(owner)s and run in (table old)),
+shortened as (
+    update vibe.run_recipes
+    set prompt = short_prompt, opening = short_opening
+    where owner = %(owner)s and run in (table old) and short_prompt is not null
 )
 delete from vibe.run_events where owner = %(owner)s and run in (table old)
 """

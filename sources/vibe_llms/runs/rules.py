@@ -18,7 +18,7 @@ from vibe_llms.exceptions import (
     TooManyRuns,
 )
 from vibe_llms.invocation.questions import ElicitationAnswer
-from vibe_llms.runs.interfaces import CallApproval, Lease, RequestKey, RunQuestion, RunRecord
+from vibe_llms.runs.interfaces import CallApproval, Lease, RequestKey, RunQuestion, RunStatus
 
 _PREFIX = 4
 
@@ -76,36 +76,38 @@ def require_one(text: str, found: Sequence[str]) -> None:
 
 
 def judge_decision(
-    record: RunRecord, invocation: str, known: CallApproval | None, *, allowed: bool
+    run: str, status: RunStatus, invocation: str, known: CallApproval | None, *, allowed: bool
 ) -> CallApproval:
     """The call that a run waits for: to be decided, unless it was decided in the same way."""
     if known is None:
-        raise DecisionRefused(
-            f"the run {record.identity} does not wait for the call {invocation!r}"
-        )
+        raise DecisionRefused(f"the run {run} does not wait for the call {invocation!r}")
     if known.allowed is not None:
         if known.allowed is allowed:
             return known
         was = "allowed" if known.allowed else "denied"
         raise DecisionRefused(f"{known.name} was {was} before; that decision stays")
-    _require_going(record)
+    _require_going(run, status)
     return known
 
 
 def judge_answer(
-    record: RunRecord, question: str, known: RunQuestion | None, answer: ElicitationAnswer
+    run: str,
+    status: RunStatus,
+    question: str,
+    known: RunQuestion | None,
+    answer: ElicitationAnswer,
 ) -> RunQuestion:
     """The question that a run asks: to be answered, unless it was answered in the same way."""
     if known is None:
-        raise DecisionRefused(f"the run {record.identity} does not ask the question {question!r}")
+        raise DecisionRefused(f"the run {run} does not ask the question {question!r}")
     if known.answer is not None:
         if known.answer == answer:
             return known
         raise DecisionRefused("the question was answered before; that answer stays")
-    _require_going(record)
+    _require_going(run, status)
     return known
 
 
-def _require_going(record: RunRecord) -> None:
-    if record.status.ended:
-        raise DecisionRefused(f"the run {record.identity} has ended: it is {record.status}")
+def _require_going(run: str, status: RunStatus) -> None:
+    if status.ended:
+        raise DecisionRefused(f"the run {run} has ended: it is {status}")

@@ -65,7 +65,7 @@ class Run(Generic[T]):
 
     async def access(self) -> RunRecord:
         """What is known of it now."""
-        self._record = await self._store.access(self._record.user, self._record.identity)
+        self._record = await self._store.refresh(self._record)
         return self._record
 
     async def events(self, *, after: int = 0) -> AsyncGenerator[tuple[int, RunEvent], None]:

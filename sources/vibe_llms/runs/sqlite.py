@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import UTC, datetime
@@ -33,21 +34,30 @@ from vibe_llms.runs.interfaces import (
     RunStatus,
 )
 from vibe_llms.runs.news import News
+from vibe_llms.runs.purging import Purge
 from vibe_llms.storage.backends import Backend
 from vibe_llms.storage.interfaces import Details
 
-_COLUMNS = (
-    "user, identity, conversation, status, epoch, cancelling, created, updated, recipe, prompt, "
-    "opening, details, state, origin, reason, error, kind"
+_STATUS = (
+    "runs.user, identity, conversation, status, epoch, cancelling, created, updated, reason, "
+    "error, kind"
 )
+_RECORDS = f"""
+select {_STATUS}, coalesce(bodies.recipe, runs.recipe), coalesce(bodies.prompt, runs.prompt), state,
+    coalesce(bodies.opening, runs.opening), details, coalesce(bodies.origin, runs.origin)
+from runs left join bodies on bodies.user = runs.user and bodies.run = identity
+"""  # noqa: S608
+#: So many columns are in `_STATUS`.
+_CHANGING = 11
 _RECIPE = msgspec.json.Decoder(Recipe)
 _STATE = msgspec.json.Decoder(TurnState)
 _DETAILS = msgspec.json.Decoder(Details)
 _APPROVAL = msgspec.json.Decoder(CallApproval)
 _QUESTION = msgspec.json.Decoder(RunQuestion)
 _ANSWER = msgspec.json.Decoder(ElicitationAnswer)
+#: How often runs that ended long ago are looked for, and how many are purged in one transaction.
 _PURGE_SECONDS = 3600.0
-
+_PURGED = 100
 
 #: How long the key of a request is known.
 _REQUEST_SECONDS = 86400.0
@@ -65,7 +75,8 @@ class SqliteRunStore(RunFile):
     def __init__(self, path: Path, *, lock_seconds: float = 10.0, events_days: float = 7.0) -> None:
         super().__init__(path, lock_seconds=lock_seconds, added=(_ADDED,))
         self._events_seconds = events_days * 86400
-        self._purged = 0.0
+        self._purge = Purge(self._purge_some, _PURGE_SECONDS)
+        self.ended = Counter[RunStatus]()
 
     #: SQLite does not say what other processes do.
     hears = False
@@ -92,25 +103,34 @@ class SqliteRunStore(RunFile):
             if row is not None:
                 raise rules.busy(*row)
             now = time.time()
-            self._purge(database, now)
             if (request := record.request) is not None:
                 database.execute(
                     "insert or replace into requests values (?, ?, ?, ?, ?)",
                     (user, request.key, request.digest, record.identity, now),
                 )
             details = None if record.details is None else msgspec.json.encode(record.details)
+            body = msgspec.json.encode(record.recipe), record.origin, record.prompt, record.opening
+            recipe, origin, prompt, opening = body
+            if record.outline is not None:
+                database.execute(
+                    "insert into bodies values (?, ?, ?, ?, ?, ?)", (user, record.identity, *body)
+                )
+                short = Recipe(model=record.recipe.model, invokers=record.recipe.invokers)
+                recipe, origin = msgspec.json.encode(short), b""
+                prompt, opening = record.outline.prompt, record.outline.opening
             database.execute(
-                f"insert into runs ({_COLUMNS}, until) values ({', '.join('?' * 18)})",  # noqa: S608
+                "insert into runs (user, identity, conversation, status, epoch, until, cancelling, "
+                "created, updated, recipe, prompt, opening, details, state, origin, reason, error, "
+                "kind) values (?, ?, ?, ?, ?, ?, 0, ?, ?, ?, ?, ?, ?, ?, ?, '', '', '')",
                 (
                     *(user, record.identity, conversation, record.status, record.epoch),
-                    *(0, now, now),
-                    *(msgspec.json.encode(record.recipe), record.prompt, record.opening, details),
-                    *(msgspec.json.encode(record.state), record.origin, "", "", ""),
-                    _end_after(seconds),
+                    *(_end_after(seconds), now, now, recipe, prompt, opening, details),
+                    *(msgspec.json.encode(record.state), origin),
                 ),
             )
 
         await self.write(work)
+        self._purge.begin()
 
     async def find_request(self, user: str, request: RequestKey) -> None:
         """Raise if the key of a request is known; see `RunStore.find_request`."""
@@ -124,6 +144,20 @@ class SqliteRunStore(RunFile):
 
         return await self.run(work)
 
+    async def refresh(self, record: RunRecord) -> RunRecord:
+        """A run as it is now. What it was begun with, and its `state`, are those of the record."""
+
+        def work(database: sqlite3.Connection) -> RunRecord:
+            row = database.execute(
+                f"select {_STATUS} from runs where user = ? and identity = ?",  # noqa: S608
+                (record.user, record.identity),
+            ).fetchone()
+            if row is None:
+                raise rules.not_found(record.identity)
+            return msgspec.structs.replace(record, **_read_status(row))
+
+        return await self.run(work)
+
     async def survey(
         self,
         user: str,
@@ -132,14 +166,15 @@ class SqliteRunStore(RunFile):
         after: str = "",
         limit: int | None = None,
     ) -> Sequence[RunRecord]:
-        """The runs of a user, the newest first; those that are older than the run `after`."""
+        """The runs of a user, the newest first; see `RunStore.survey`."""
 
         def work(database: sqlite3.Connection) -> Sequence[RunRecord]:
             place = "select created, identity from runs where user = ? and identity = ?"
             if after and not database.execute(place, (user, after)).fetchone():
                 raise rules.not_found(after)
             rows = database.execute(
-                f"select {_COLUMNS} from runs where user = ? and status like ? "  # noqa: S608
+                f"select {_STATUS}, recipe, prompt, state from runs "  # noqa: S608
+                "where user = ? and status like ? "
                 f"and (? = '' or (created, identity) < ({place})) "
                 "order by created desc, identity desc limit ?",
                 (user, status or "%", after, user, after, -1 if limit is None else limit),
@@ -148,12 +183,14 @@ class SqliteRunStore(RunFile):
 
         return await self.run(work)
 
-    async def count_all(self) -> Mapping[RunStatus, int]:
-        """How many runs of all users there are, by their status."""
+    async def count_going(self) -> Mapping[RunStatus, int]:
+        """How many runs of all users have not ended, by their status."""
 
         def work(database: sqlite3.Connection) -> Mapping[RunStatus, int]:
-            counts = dict(database.execute("select status, count(*) from runs group by status"))
-            return {status: counts.get(status, 0) for status in RunStatus}
+            query = "select status, count(*) from runs "
+            query += "where status in ('queued', 'running', 'waiting') group by status"
+            counts = dict(database.execute(query))
+            return {one: counts.get(one, 0) for one in RunStatus if not one.ended}
 
         return await self.run(work)
 
@@ -308,7 +345,7 @@ class SqliteRunStore(RunFile):
             _check(database, lease)
             _insert_events(database, lease, events)
             # One that was cancelled in the meantime does not wait: the next worker ends it.
-            cancelling = _access(database, lease.user, lease.run).cancelling
+            _, _, _, cancelling = _find(database, lease.user, lease.run)
             status = RunStatus.QUEUED if cancelling else RunStatus.WAITING
             for one in approvals:
                 known = _find_approval(database, lease.user, lease.run, one.invocation)
@@ -357,6 +394,7 @@ class SqliteRunStore(RunFile):
             _insert_events(database, lease, events)
 
         await self.write(work)
+        self.ended[status] += 1
 
     async def cancel(self, user: str, run: str, ended: bytes) -> RunStatus:
         """Ask for the end of a run; returns its status.
@@ -364,28 +402,31 @@ class SqliteRunStore(RunFile):
         A run that no worker has, or whose worker has gone, ends at once, with the event `ended`.
         """
 
-        def work(database: sqlite3.Connection) -> RunStatus:
-            record = _access(database, user, run)
-            if record.status.ended:
-                return record.status
-            place, now = (user, record.identity), time.time()
+        def work(database: sqlite3.Connection) -> tuple[RunStatus, bool]:
+            identity, status, epoch, _ = _find(database, user, run)
+            if status.ended:
+                return status, False
+            place, now = (user, identity), time.time()
             worked = database.execute(
                 "update runs set cancelling = 1, updated = ? "
                 "where user = ? and identity = ? and status = 'running' and until >= ?",
                 (now, *place, now),
             )
             if worked.rowcount:
-                return RunStatus.RUNNING
+                return RunStatus.RUNNING, False
             database.execute(
                 "update runs set status = 'cancelled', epoch = epoch + 1, updated = ? "
                 "where user = ? and identity = ?",
                 (now, *place),
             )
-            cursor = first_cursor(record.epoch + 1) + 1
+            cursor = first_cursor(epoch + 1) + 1
             database.execute("insert into events values (?, ?, ?, ?)", (*place, cursor, ended))
-            return RunStatus.CANCELLED
+            return RunStatus.CANCELLED, True
 
-        return await self.write(work)
+        status, changed = await self.write(work)
+        if changed:
+            self.ended[status] += 1
+        return status
 
     async def decide(
         self, user: str, run: str, invocation: str, *, allowed: bool, explanation: str = ""
@@ -396,10 +437,10 @@ class SqliteRunStore(RunFile):
         """
 
         def work(database: sqlite3.Connection) -> CallApproval:
-            record = _access(database, user, run)
-            place = (user, record.identity)
+            identity, status, _, _ = _find(database, user, run)
+            place = (user, identity)
             known = _find_approval(database, *place, invocation)
-            known = rules.judge_decision(record, invocation, known, allowed=allowed)
+            known = rules.judge_decision(identity, status, invocation, known, allowed=allowed)
             if known.allowed is not None:
                 return known
             database.execute(
@@ -457,10 +498,10 @@ class SqliteRunStore(RunFile):
         """
 
         def work(database: sqlite3.Connection) -> RunQuestion:
-            record = _access(database, user, run)
-            place = (user, record.identity)
+            identity, status, _, _ = _find(database, user, run)
+            place = (user, identity)
             known = _find_question(database, *place, question)
-            known = rules.judge_answer(record, question, known, answer)
+            known = rules.judge_answer(identity, status, question, known, answer)
             if known.answer is not None:
                 return known
             _answer(database, *place, question, answer)
@@ -498,17 +539,35 @@ class SqliteRunStore(RunFile):
         """Delete a run, with its events."""
         await self.write(lambda database: _remove(database, user, run))
 
-    def _purge(self, database: sqlite3.Connection, now: float) -> None:
-        """Delete the events of runs that ended long ago, at most once an hour."""
-        if now < self._purged + _PURGE_SECONDS:
-            return
-        self._purged = now
-        database.execute(
-            "delete from events where (user, run) in (select user, identity from runs where "
-            "status in ('completed', 'failed', 'cancelled') and updated < ?)",
-            (now - self._events_seconds,),
-        )
-        database.execute("delete from requests where created < ?", (now - _REQUEST_SECONDS,))
+    async def close(self) -> None:
+        """Close what is open; safe to call twice."""
+        await self._purge.close()
+        await super().close()
+
+    async def _purge_some(self) -> bool:
+        """Purge the oldest runs that ended long ago; whether there may be more."""
+
+        def work(database: sqlite3.Connection) -> bool:
+            now = time.time()
+            # Each run has an event until it is purged.
+            old = database.execute(
+                "select user, identity from runs "
+                "where status in ('completed', 'failed', 'cancelled') and updated < ? and exists ("
+                "select 1 from events where events.user = runs.user and run = identity) "
+                "order by updated limit ?",
+                (now - self._events_seconds, _PURGED),
+            ).fetchall()
+            for query in (
+                "delete from events where user = ? and run = ?",
+                "delete from calls where user = ? and run = ?",
+                # A response that was stored is shown with what it was asked.
+                "update bodies set prompt = null, opening = null where user = ? and run = ?",
+            ):
+                database.executemany(query, old)
+            database.execute("delete from requests where created < ?", (now - _REQUEST_SECONDS,))
+            return len(old) == _PURGED
+
+        return await self.write(work, durable=False)
 
 
 #: Whether a worker still has a run.
@@ -609,7 +668,7 @@ def _require_room(database: sqlite3.Connection, user: str, most: int) -> None:
 def _remove(database: sqlite3.Connection, user: str, run: str) -> None:
     for table, column in (
         *(("events", "run"), ("calls", "run"), ("approvals", "run"), ("questions", "run")),
-        ("requests", "run"),
+        *(("requests", "run"), ("bodies", "run")),
         ("runs", "identity"),
     ):
         database.execute(
@@ -641,18 +700,27 @@ def _find_needs(recipe: bytes) -> set[str]:
     return set()
 
 
+def _find(database: sqlite3.Connection, user: str, run: str) -> tuple[str, RunStatus, int, bool]:
+    """The identity of a run, its status and epoch, and whether it is to be cancelled."""
+    # "~" sorts after every character of an identity.
+    rows = database.execute(
+        "select identity, status, epoch, cancelling from runs "
+        "where user = ? and identity between ? and ? order by identity limit 2",
+        (user, run, f"{run}~"),
+    ).fetchall()
+    rules.require_one(run, [row[0] for row in rows])
+    identity, status, epoch, cancelling = rows[0]
+    return identity, RunStatus(status), epoch, bool(cancelling)
+
+
 def _access(database: sqlite3.Connection, user: str, run: str) -> RunRecord:
     return _read_record(_find_row(database, user, run))
 
 
 def _find_row(database: sqlite3.Connection, user: str, run: str) -> Sequence[Any]:
-    # "~" sorts after every character of an identity.
-    rows = database.execute(
-        f"select {_COLUMNS} from runs where user = ? and identity between ? and ? limit 2",  # noqa: S608
-        (user, run, f"{run}~"),
-    ).fetchall()
-    rules.require_one(run, [row[1] for row in rows])
-    return tuple(rows[0])
+    place = user, _find(database, user, run)[0]
+    query = f"{_RECORDS} where runs.user = ? and identity = ?"
+    return tuple(database.execute(query, place).fetchone())
 
 
 def _find_approval(
@@ -694,25 +762,34 @@ def _read_approval(row: tuple[bytes, int | None, str]) -> CallApproval:
 
 
 def _read_record(row: Sequence[Any]) -> RunRecord:
-    user, identity, conversation, status, epoch, cancelling, created, updated, *rest = row
-    recipe, prompt, opening, details, state, origin, reason, error, kind = rest
-    with rules.readable(identity):
+    recipe, prompt, state, *rest = row[_CHANGING:]
+    opening, details, origin = rest or (b"", None, b"")
+    with rules.readable(row[1]):
         return RunRecord(
-            identity=identity,
-            user=user,
-            conversation=conversation,
-            status=RunStatus(status),
+            **_read_status(row[:_CHANGING]),
             recipe=_RECIPE.decode(recipe),
             prompt=prompt,
-            created=datetime.fromtimestamp(created, UTC),
-            updated=datetime.fromtimestamp(updated, UTC),
-            epoch=epoch,
             opening=opening,
             details=None if details is None else _DETAILS.decode(details),
             state=_STATE.decode(state),
-            cancelling=bool(cancelling),
             origin=origin,
-            reason=reason,
-            error=error,
-            kind=kind,
         )
+
+
+def _read_status(row: Sequence[Any]) -> dict[str, Any]:
+    """What changes of a run."""
+    user, identity, conversation, status, epoch, cancelling, created, updated, *ending = row
+    reason, error, kind = ending
+    return {
+        "identity": identity,
+        "user": user,
+        "conversation": conversation,
+        "status": RunStatus(status),
+        "created": datetime.fromtimestamp(created, UTC),
+        "updated": datetime.fromtimestamp(updated, UTC),
+        "epoch": epoch,
+        "cancelling": bool(cancelling),
+        "reason": reason,
+        "error": error,
+        "kind": kind,
+    }

@@ -38,4 +38,5 @@ async def show_readiness(core: ServerCore, exchange: Exchange) -> None:
 
 async def show_metrics(core: ServerCore, exchange: Exchange) -> None:
     """Count requests, turns and tokens, in the text format of Prometheus."""
-    await exchange.reply(core.metrics.render(await core.spaces.count_runs()), media_type=MEDIA_TYPE)
+    metrics = core.metrics.render(await core.spaces.count_runs(), core.spaces.ended_runs)
+    await exchange.reply(metrics, media_type=MEDIA_TYPE)

@@ -64,18 +64,27 @@ class Metrics:
         running = Gauge("vibe_llms_running_turns", "Turns that run.", registry=registry)
         running.set_function(count_turns)
         self._runs = Gauge(
-            "vibe_llms_runs", "Recorded runs, by status.", ("status",), registry=registry
+            "vibe_llms_runs", "Runs that have not ended, by status.", ("status",), registry=registry
         )
+        self._ended_runs = counter("ended_runs", "Runs that ended here, by status.", "status")
+        self._ended: Mapping[RunStatus, int] = {}
 
     def count_request(self, path: str, status: int, seconds: float) -> None:
         """Count a request that has been answered."""
         self._requests.labels(path, status).inc()
         self._seconds.labels(path).observe(seconds)
 
-    def render(self, runs: Mapping[RunStatus, int]) -> bytes:
-        """All counts, in the text format of Prometheus; `runs` are the recorded ones by status."""
+    def render(self, runs: Mapping[RunStatus, int], ended: Mapping[RunStatus, int]) -> bytes:
+        """All counts, in the text format of Prometheus.
+
+        `runs` are those that have not ended, and `ended` those that this process has ended.
+        """
         for status, number in runs.items():
             self._runs.labels(status).set(number)
+        for status in filter(lambda one: one.ended, RunStatus):
+            added = ended.get(status, 0) - self._ended.get(status, 0)
+            self._ended_runs.labels(status).inc(added)
+        self._ended = dict(ended)
         return generate_latest(self._registry)
 
 

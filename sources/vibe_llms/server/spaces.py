@@ -285,8 +285,13 @@ class UserSpaces:
                 self._close_later(user)
 
     async def count_runs(self) -> Mapping[RunStatus, int]:
-        """How many runs are recorded, by their status."""
-        return await self._runs.count_all() if self._runs.exists() else {}
+        """How many runs of all servers have not ended, by their status."""
+        return await self._runs.count_going() if self._runs.exists() else {}
+
+    @property
+    def ended_runs(self) -> Mapping[RunStatus, int]:
+        """How many runs this process has ended, by their status."""
+        return self._runs.ended
 
     def start(self) -> None:
         """Continue the runs that other servers of this home left, and leave."""

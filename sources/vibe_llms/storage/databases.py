@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,13 +25,15 @@ def open_database(
     version: int,
     tables: str,
     seconds: float,
+    upgrades: Mapping[int, str] = {},
     pragmas: Iterable[str] = (),
     any_thread: bool = False,
 ) -> sqlite3.Connection:
     """The database at a path, created with these tables if it does not exist.
 
-    Waits up to `seconds` for another process. `sqlite3.DatabaseError` if another version made it,
-    `OSError` or `StorageError` if it cannot be created.
+    `upgrades` are what earlier versions lack. Waits up to `seconds` for another process.
+    `sqlite3.DatabaseError` if another version made it, `OSError` or `StorageError` if it cannot be
+    created.
     """
     import sqlite3
 
@@ -47,10 +49,12 @@ def open_database(
         # It can be rebuilt, so it need not survive a power failure.
         for pragma in ("synchronous = off", *pragmas):
             _set(database, pragma, seconds)
-        if not _version_of(database):
+        lacking = {0: tables, **upgrades}
+        if _version_of(database) in lacking:
             database.execute("begin immediate")
-            if not _version_of(database):
-                for statement in tables.split(";"):
+            # Another process may have done it.
+            if (statements := lacking.get(_version_of(database))) is not None:
+                for statement in statements.split(";"):
                     database.execute(statement)
                 database.execute(f"pragma user_version = {version}")
             database.execute("commit")

@@ -34,6 +34,7 @@ from vibe_llms.runs.events import first_cursor
 from vibe_llms.runs.interfaces import (
     CallApproval,
     Lease,
+    Outline,
     Recipe,
     RequestKey,
     RunQuestion,
@@ -191,6 +192,35 @@ async def _check_runs_are_found(stores: _Stores) -> None:
         )
     queued = await stores.other.survey(stores.user, status=RunStatus.QUEUED)
     require([one.identity for one in queued] == [second.identity], "a status is not looked for")
+
+
+async def _check_lists_are_light(stores: _Stores) -> None:
+    recipe, outline = Recipe(model="scripted/demo", hooks=("one",)), Outline(b"short", b"")
+    made = await stores.create(recipe=recipe, opening=b"o", origin=b"from here", outline=outline)
+    run, user = made.identity, stores.user
+    whole = await stores.other.access(user, run)
+    kept = {"outline": None, "created": whole.created, "updated": whole.updated}
+    require(whole == msgspec.structs.replace(made, **kept), f"{made} was kept, not {whole}")
+    (listed,) = await stores.other.survey(user)
+    shown = msgspec.structs.replace(
+        whole, recipe=Recipe(model="scripted/demo"), prompt=b"short", opening=b"", origin=b""
+    )
+    require(listed == shown, f"{listed} is listed, and not {shown}")
+    going = await stores.one.count_going()
+    ended = dict(stores.other.ended)
+    await stores.other.finish(await stores.claim(), RunStatus.FAILED, error="e", kind="k")
+    now = await stores.one.refresh(whole)
+    require(now == await stores.one.access(user, run), f"a run that has ended is {now}")
+    left = await stores.one.count_going()
+    lost = {one: going[one] - left[one] for one in going}
+    require(lost[RunStatus.QUEUED] == 1, f"a run that has ended is counted: {left}")
+    counts = stores.other.ended.get(RunStatus.FAILED, 0), ended.get(RunStatus.FAILED, 0)
+    require(counts[0] == counts[1] + 1, "that a run has ended is not counted")
+    await _refuses(
+        stores.one.refresh(msgspec.structs.replace(whole, identity=run + "x")),
+        RunNotFound,
+        "an unknown run",
+    )
 
 
 async def _check_users_are_apart(stores: _Stores) -> None:
@@ -605,6 +635,7 @@ _CHECKS: Sequence[_Check] = (
     _check_a_request_has_one_run,
     _check_tools_are_needed,
     _check_runs_are_found,
+    _check_lists_are_light,
     _check_users_are_apart,
     _check_one_run_at_a_time,
     _check_a_user_has_so_many_runs,

@@ -1,0 +1,45 @@
+"""`Purge`: deletes in the background what runs that ended long ago no longer need."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+from vibe_llms.exceptions import StorageError
+
+#: Between two steps, so that others come in between.
+_PAUSE_SECONDS = 0.05
+
+
+class Purge:
+    """Repeats a step until it says that nothing is left, at most once in so many seconds.
+
+    What it cannot do now, because the storage is away, is done the next time.
+    """
+
+    def __init__(self, step: Callable[[], Awaitable[bool]], seconds: float) -> None:
+        self._step = step
+        self._seconds = seconds
+        self._next = 0.0
+        self._task: asyncio.Task[None] | None = None
+        self._closed = False
+
+    def begin(self) -> None:
+        """Begin, if it is time."""
+        now = time.monotonic()
+        if now >= self._next and (self._task is None or self._task.done()):
+            self._next = now + self._seconds
+            self._task = asyncio.create_task(self._repeat(), name="purge of runs")
+
+    async def close(self) -> None:
+        """Wait for the step that has begun, and begin no other; safe to call twice."""
+        self._closed = True
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
+    async def _repeat(self) -> None:
+        with suppress(StorageError):
+            while await self._step() and not self._closed:  # noqa: ASYNC110  (it does the work)
+                await asyncio.sleep(_PAUSE_SECONDS)
