@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +111,8 @@ async def test_what_is_removed_is_gone_with_its_contents(served: Served, home: P
         while (await client.get(f"/api/contents/{digest}")).status_code == 200:
             pass
         listed = (await client.get("/api/conversations")).json()["conversations"]
+    with closing(sqlite3.connect(home / "server" / "continuations.sqlite")) as database:
+        assert database.execute("select * from replies").fetchall() == []
     assert removed.json() == {"id": identity, "deleted": True}
     assert (again, listed) == ([404, 404], [])
 

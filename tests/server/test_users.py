@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
+from datetime import UTC, datetime
 from pathlib import Path
 
 import psycopg
@@ -14,10 +15,12 @@ from tests.cli.command import invoke
 from tests.fakes.postgres import TestDatabase, temporary_database
 from vibe_llms.configuration import LOCAL, Configuration, Places, load_configuration
 from vibe_llms.exceptions import RequestError
+from vibe_llms.messages.canisters import UserCanister
 from vibe_llms.server.continuations import Place, produce_continuations
 from vibe_llms.server.secrets import produce_secrets
 from vibe_llms.server.users import produce_users
 from vibe_llms.storage.backends import Backend, opened_backend
+from vibe_llms.storage.interfaces import Details
 
 _SERVERS = 4
 
@@ -101,6 +104,24 @@ async def test_another_server_finds_where_a_history_ends(
     assert await one.find(b"\0chain") == later
     for opened in (one, other, stranger):
         await opened.close()
+
+
+async def test_no_history_ends_in_a_conversation_that_is_gone(
+    backends: list[Backend], tmp_path: Path
+) -> None:
+    places = Places.under(tmp_path / "ada")
+    archive = backends[0].open_archive("ada", places)
+    continuations = produce_continuations(backends[0]).open("ada", places)
+    for one in ("gone", "kept"):
+        details = Details(model="scripted/demo", created=datetime.now(UTC))
+        await archive.create(one, details, [UserCanister.from_text("Hi")])
+        await continuations.put(one.encode(), Place(one, "m", b""))
+    await archive.remove("gone")
+    await continuations.forget("gone")
+    assert await continuations.find(b"gone") is None
+    assert await continuations.find(b"kept") == Place("kept", "m", b"")
+    await continuations.close()
+    await archive.close()
 
 
 def test_the_commands_manage_them(configuration: Configuration) -> None:

@@ -140,6 +140,7 @@ async def remove_conversation(_: ServerCore, exchange: Exchange, space: UserSpac
     """Permanently delete a conversation with its runs."""
     identity = exchange.conversation = await access_conversation(space, exchange.argument)
     await space.session.remove(identity)
+    await space.continuations.forget(identity)
     space.collect_later()
     await exchange.reply(msgspec.json.encode(ConversationRemoved(identity)))
 

@@ -99,6 +99,10 @@ class Continuations(Protocol):
         """Remember where a history ends; the newest place of equal histories counts."""
         ...
 
+    async def forget(self, conversation: str) -> None:
+        """Forget the histories that end in a conversation that was removed."""
+        ...
+
     async def close(self) -> None:
         """Close what is open."""
         ...
@@ -135,6 +139,10 @@ class HomeContinuations:
         """Remember where a history ends; the newest place of equal histories counts."""
         row = (chain, place.conversation, place.canister, place.system)
         self._database.execute("insert or replace into replies values (?, ?, ?, ?)", row)
+
+    async def forget(self, conversation: str) -> None:
+        """Forget the histories that end in a conversation that was removed."""
+        self._database.execute("delete from replies where conversation = ?", (conversation,))
 
     async def close(self) -> None:
         """Close the file."""

@@ -37,6 +37,9 @@ class PostgresContinuations:
             (self._user, chain, place.conversation, place.canister, place.system),
         )
 
+    async def forget(self, conversation: str) -> None:
+        """Nothing: they are deleted with the conversation, by whoever removes it."""
+
     async def close(self) -> None:
         """Nothing is open; the backend closes the database."""
 

@@ -223,7 +223,12 @@ insert into vibe.content_uses (owner, holder, hash)
 select owner, %(holder)s, hash from held
 on conflict do nothing
 """
+#: No history of a client continues a conversation that is gone.
 REMOVE = """
+with continued as (
+    delete from vibe.continuations
+    where owner = %(owner)s and conversation = any(%(identities)s)
+)
 delete from vibe.conversations
 where owner = %(owner)s and identity = any(%(identities)s)
 returning identity, updated, last
