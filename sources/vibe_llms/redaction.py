@@ -7,17 +7,21 @@ Every error of the library passes through here when it is created; for log recor
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
+from types import MappingProxyType
 
 REDACTED = "[secret]"
 #: Shorter keys are not secrets, and removing them would garble text.
 _SHORTEST = 6
 _KNOWN: dict[str, tuple[str, ...]] = {}
-#: How many blocks know a key that is forgotten after the last of them.
-_PASSING: Counter[str] = Counter()
+#: The keys of the block at hand, such as a request: what others say is none of their concern. Tasks
+#: and threads that copy its context share the table, which is emptied at the end.
+_PASSING: ContextVar[Mapping[str, tuple[str, ...]]] = ContextVar(
+    "passing_keys", default=MappingProxyType({})
+)
 
 #: Text that is a key anywhere, even if the library never saw it: in a URL's query, before its host,
 #: in a header, in a connection string of libpq, or in the format of several providers' keys.
@@ -32,25 +36,22 @@ _SHAPES = r"""(?ix)
 
 def remember(key: str) -> None:
     """Remove this key from now on."""
-    if len(key) >= _SHORTEST and key not in _KNOWN:
+    if len(key) >= _SHORTEST and key not in _KNOWN and key not in _PASSING.get():
         _KNOWN[key] = _forms(key)
 
 
 @contextmanager
 def remembered(key: str) -> Iterator[None]:
-    """Remove this key within the block, and forget it then unless it was known before."""
-    passing = key not in _KNOWN or key in _PASSING
-    if passing:
-        _PASSING[key] += 1
-        remember(key)
+    """Remove this key from the texts of the block, and of its tasks and threads until it ends."""
+    held = dict(_PASSING.get())
+    if len(key) >= _SHORTEST:
+        held[key] = _forms(key)
+    token = _PASSING.set(held)
     try:
         yield
     finally:
-        if passing:
-            _PASSING[key] -= 1
-            if not _PASSING[key]:
-                del _PASSING[key]
-                _KNOWN.pop(key, None)
+        _PASSING.reset(token)
+        held.clear()
 
 
 def redact(text: str) -> str:
@@ -60,8 +61,9 @@ def redact(text: str) -> str:
     'GET https://example.org/?key=[secret]&n=1'
     """
     # Longest first, so nothing remains of a key that contains another.
-    for key in sorted(_KNOWN, key=len, reverse=True):
-        for form in _KNOWN[key]:
+    known = {**_KNOWN, **passing} if (passing := _PASSING.get()) else _KNOWN
+    for key in sorted(known, key=len, reverse=True):
+        for form in known[key]:
             if form in text:
                 text = text.replace(form, REDACTED)
     return _shapes().sub(_replace, text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -169,3 +169,58 @@ async def test_a_key_does_not_outlive_its_block() -> None:
     assert CANARY not in redaction._KNOWN
     with pytest.raises(Exception, match="X-Provider-Key"):
         kept[0].access_client("theirs", lambda secret: pytest.fail(secret.reveal()))
+
+
+async def test_the_key_of_one_user_is_no_secret_of_another(home: Path) -> None:
+    fact = {"content": "My favourite tea is Assam."}
+    tea = "favourite"
+    async with serving(home) as served, served.http("alice") as alice, served.http("bob") as bob:
+        alice.headers["x-provider-key"] = tea
+        begun, end = asyncio.Event(), asyncio.Event()
+
+        async def write() -> AsyncIterator[bytes]:
+            yield b"{"
+            begun.set()
+            await end.wait()
+            yield b"}"
+
+        post = asyncio.create_task(alice.post("/api/memory", content=write()))
+        await begun.wait()
+        # The server answers the second request of a connection later than the first one's head.
+        assert (await bob.get("/health")).status_code == 200
+        kept = await bob.post("/api/memory", json=fact)
+        end.set()
+        assert (await post).status_code == 400
+        own = await alice.post("/api/memory", json=fact)
+    assert kept.status_code == 201, kept.text
+    assert own.status_code == 400
+    assert tea not in own.text
+
+
+async def test_tasks_and_threads_of_a_request_know_its_key_and_no_others_do() -> None:
+    key, begun, end = "favourite tea", asyncio.Event(), asyncio.Event()
+
+    async def say() -> str:
+        return redaction.redact(key)
+
+    async def say_late() -> str:
+        await end.wait()
+        return redaction.redact(key)
+
+    async def serve() -> None:
+        async with calling_with(key):
+            # Programs that wrap the key once more do not make it known to all.
+            assert Secret(key).reveal() == key
+            assert await asyncio.create_task(say()) == "[secret]"
+            assert await asyncio.to_thread(redaction.redact, key) == "[secret]"
+            late.append(asyncio.create_task(say_late()))
+            begun.set()
+            await asyncio.sleep(0)
+        end.set()
+
+    late = list[asyncio.Task[str]]()
+    request = asyncio.create_task(serve())
+    await begun.wait()
+    assert redaction.redact(key) == key
+    await request
+    assert await late[0] == key
