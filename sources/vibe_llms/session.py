@@ -93,12 +93,14 @@ class Session:
         user: str = LOCAL,
         vault: KeyVault | None = None,
         claims: bool = False,
+        revive: bool = True,
         own_rows: bool = True,
         limiters: Limiters | None = None,
     ) -> None:
         """`backend` keeps its runs and budgets; without one, it is that of the configuration.
 
-        With `claims`, others may have made up the replies in the histories that are given.
+        With `claims`, others may have made up the replies in the histories that are given. Without
+        `revive`, a turn fails if its conversation was deleted meanwhile.
 
         Without `own_rows`, `*` among an agent's optional ensembles stands for none. `limiters` are
         those that other sessions share.
@@ -153,6 +155,7 @@ class Session:
         self._budget_store = budget_store
         self._budgets: Budgets | None = None
         self._claims = claims
+        self._revive = revive
         self._runs: Runs | None = None
         self._conversations: WeakSet[Conversation] = WeakSet()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -429,14 +432,20 @@ class Session:
         return await self.archive.load(reference)
 
     async def remove(self, conversation: str) -> None:
-        """Delete a stored conversation, by its identity, a prefix of it, or its name."""
+        """Delete a stored conversation, by its identity, a prefix of it, or its name.
+
+        A turn of this session that is running in it is cancelled.
+        """
         identity = await self.archive.resolve(conversation)
-        if self._produce_runs is not None:
+        if self._produce_runs is not None or self._runs is not None:
             await self.access_runs().forget(identity)
         else:
             from vibe_llms.runs.core import forget_runs
 
             await forget_runs(self._backend, [identity])
+        # What they store later would bring back what was deleted.
+        for one in [one for one in self._conversations if one.identity == identity]:
+            await one.cancel()
         await self.archive.remove(identity)
 
     async def close(self) -> None:
@@ -516,6 +525,7 @@ class Session:
             agent=agent.name,
             budgets=agent.budgets,
             claims=self._claims,
+            revive=self._revive,
         )
 
     @property

@@ -6,15 +6,18 @@ import asyncio
 import json
 import sqlite3
 from contextlib import closing
+import time
 from pathlib import Path
 from typing import Any
 
 import httpx2
+import pytest
 from click.testing import CliRunner
 
-from tests.server.conftest import Served
+from tests.server.conftest import Served, serving
 from vibe_llms.cli.commands import command
 
+STALL = "{ stall = true }"
 LONG = "a long story about herons. " * 100
 
 
@@ -135,3 +138,81 @@ async def test_names_and_parts_of_identities_mean_nothing(served: Served) -> Non
                 body: Any = None if method in ("GET", "DELETE") else {}
                 url = f"/api/conversations/{wrong}{path}"
                 assert (await client.request(method, url, json=body)).status_code == 404, url
+
+
+def scripted(home: Path, parts: str) -> dict[str, Any]:
+    """The model `slow`, whose replies have these parts."""
+    home.mkdir(exist_ok=True)
+    (home / "slow.toml").write_text(f"[[replies]]\nparts = [{parts}]\n")
+    return {"providers": {"scripted": {"scripts": {"slow": "slow.toml"}}}}
+
+
+async def wait_for_one(client: httpx2.AsyncClient) -> str:
+    """The identity of the only conversation, once there is one."""
+    async with asyncio.timeout(10):
+        while not (found := (await client.get("/api/conversations")).json()["conversations"]):
+            await asyncio.sleep(0.02)
+    return str(found[0]["id"])
+
+
+@pytest.mark.parametrize("words", ["", "{ text = 'Begun. ' }, "])
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_turn_ends_with_its_conversation_which_does_not_come_back(
+    home: Path, words: str, stream: bool
+) -> None:
+    async with serving(home, **scripted(home, words + STALL)) as served, served.http() as client:
+        said = [{"role": "user", "content": LONG}]
+        body = {"model": "scripted/slow", "messages": said, "stream": stream}
+        turn = asyncio.create_task(client.post("/v1/chat/completions", json=body))
+        identity = await wait_for_one(client)
+        removed = await client.delete(f"/api/conversations/{identity}")
+        reply = await turn
+        left = (await client.get("/api/conversations?superseded=true")).json()["conversations"]
+    assert (removed.status_code, left) == (200, [])
+    assert reply.status_code == (200 if stream and words else 404), reply.text
+    assert f"the conversation {identity} was deleted" in reply.text
+
+
+async def test_a_turn_whose_conversation_another_process_deletes_fails(home: Path) -> None:
+    late = "{ delay-seconds = 2, text = 'Late.' }"
+    async with serving(home, **scripted(home, late)) as served, served.http() as client:
+        body = {"model": "scripted/slow", "messages": [{"role": "user", "content": LONG}]}
+        turn = asyncio.create_task(client.post("/v1/chat/completions", json=body))
+        identity = await wait_for_one(client)
+        async with served.session() as session:
+            await session.remove(identity)
+        reply = await turn
+        left = (await client.get("/api/conversations?superseded=true")).json()["conversations"]
+    assert (reply.status_code, left) == (404, [])
+    assert f"no conversation {identity}" in reply.text
+
+
+@pytest.mark.parametrize("path", ["/v1/responses/{}?stream=true", "/api/runs/{}/events"])
+async def test_a_run_ends_with_its_conversation_and_followers_see_that(
+    home: Path, path: str
+) -> None:
+    async with (
+        serving(home, **scripted(home, "{ text = 'Begun. ' }, " + STALL)) as served,
+        served.http() as client,
+    ):
+        body = {"model": "scripted/slow", "input": LONG, "background": True}
+        response = (await client.post("/v1/responses", json=body)).json()["id"]
+        run = response.removeprefix("resp_")
+        identity = (await client.get(f"/api/runs/{run}")).json()["conversation"]
+        lines: list[str] = []
+        removing: asyncio.Task[httpx2.Response] | None = None
+        path = path.format(response if "responses" in path else run)
+        async with client.stream("GET", path) as followed:
+            async for line in followed.aiter_lines():
+                lines += [line] if line else []
+                if removing is None and "Begun. " in line:
+                    removing = asyncio.create_task(client.delete(f"/api/conversations/{identity}"))
+        ended = time.monotonic()
+        assert removing is not None
+        removed = await removing
+        left = (await client.get("/api/conversations?superseded=true")).json()["conversations"]
+        gone = await client.get(f"/api/runs/{run}")
+        working = served.running._core.spaces.worker.busy
+    assert (removed.status_code, left, gone.status_code, working) == (200, [], 404, False)
+    assert time.monotonic() - ended < 2
+    assert any(word in "".join(lines[-2:]) for word in ("cancelled", "run_not_found")), lines

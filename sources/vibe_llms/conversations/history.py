@@ -113,15 +113,17 @@ class History:
         notify: Notifier,
         *,
         confirm: Callable[[], Awaitable[None]] | None = None,
+        revive: bool = True,
     ) -> None:
         """Keep canisters; once started, this completes even if the task is cancelled.
 
         `confirm` is awaited before the history continues in a fork, and raises if it must not.
+        Without `revive`, `ConversationNotFound` if the conversation was deleted meanwhile.
         """
         if self.archive is None:
             self.canisters += canisters
         elif canisters:
-            await finish(self._append(self.archive, canisters, notify, confirm))
+            await finish(self._append(self.archive, canisters, notify, confirm, revive=revive))
 
     async def refresh(self) -> None:
         """Read what other processes have added."""
@@ -214,6 +216,8 @@ class History:
         canisters: Sequence[Canister],
         notify: Notifier,
         confirm: Callable[[], Awaitable[None]] | None,
+        *,
+        revive: bool,
     ) -> None:
         notices: list[Notice] = []
         try:
@@ -223,6 +227,8 @@ class History:
                 except (ConversationMoved, *_GONE) as error:
                     if confirm is not None:
                         await confirm()
+                    if isinstance(error, ConversationNotFound) and not revive:
+                        raise
                     # A paid reply is never lost: continue from our last line.
                     notices.append(await self._leave(archive, error))
                     notices += await self._keep(archive, canisters)

@@ -64,7 +64,8 @@ class ConversationSettings(Struct, frozen=True, kw_only=True):
     `supervisor` are instructions that are said with the next message unless the history has them,
     and `agent` is the name of the agent whose they and other settings are.
     `budgets` are those of agents that its requests count against, by the agents' names. With
-    `claims`, replies in the history that no model has made are untrusted text.
+    `claims`, replies in the history that no model has made are untrusted text. With `revive`, what
+    is said in a conversation that was deleted meanwhile is kept in a new one.
     """
 
     model: Model
@@ -81,6 +82,7 @@ class ConversationSettings(Struct, frozen=True, kw_only=True):
     tracer: Tracer = Tracer()
     budgets: Mapping[str, Budget] = {}
     claims: bool = False
+    revive: bool = True
 
     @property
     def event_handler(self) -> EventHandler:

@@ -541,7 +541,8 @@ class TurnRun:
 
     async def _keep(self, canisters: Sequence[Canister]) -> None:
         if self._record is None:
-            await self._history.append(canisters, self._notify)
+            revive = self._settings.revive
+            await self._history.append(canisters, self._notify, revive=revive)
         else:
             await finish(self._keep_recorded(self._record, canisters))
         self._added += canisters

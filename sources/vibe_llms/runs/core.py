@@ -64,6 +64,8 @@ from vibe_llms.storage.interfaces import Archive
 
 #: How often `finish` looks whether anything is left.
 _LOOK_SECONDS = 0.2
+#: How long the end of a run is waited for that is to be deleted.
+_END_SECONDS = 2.0
 _REASONS = {
     RunStatus.CANCELLED: StopReason.INTERRUPTED,
     RunStatus.WAITING: StopReason.SUSPENDED,
@@ -243,8 +245,23 @@ class Runs:
         return self.store.exists()
 
     async def forget(self, conversation: str) -> None:
-        """Delete the runs of a conversation that is being removed, with their events."""
+        """Delete the runs of a conversation that is being removed, with their events.
+
+        One that has not ended is cancelled, and its followers see its end.
+        """
+        for status in (RunStatus.QUEUED, RunStatus.RUNNING, RunStatus.WAITING):
+            for record in await self.survey(status=status):
+                if record.conversation == conversation:
+                    await self._end(self._produce_run(record))
         await self.store.remove(self.user, conversation)
+
+    async def _end(self, run: Run) -> None:
+        await run.cancel()
+        with suppress(TimeoutError):
+            # A worker that does not answer loses the run.
+            async with asyncio.timeout(_END_SECONDS):
+                async for _ in run.events():
+                    pass
 
     def resume(self) -> None:
         """Work on runs that other processes left, until the session is closed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Annotated
 
 import msgspec
@@ -137,9 +138,11 @@ async def change_conversation(core: ServerCore, exchange: Exchange, space: UserS
 
 
 async def remove_conversation(_: ServerCore, exchange: Exchange, space: UserSpace) -> None:
-    """Permanently delete a conversation with its runs."""
+    """Permanently delete a conversation with its runs; a turn that is running is cancelled."""
     identity = exchange.conversation = await access_conversation(space, exchange.argument)
-    await space.session.remove(identity)
+    # The turn that is cancelled may delete it: nothing is left where no model has said anything.
+    with suppress(ConversationNotFound):
+        await space.session.remove(identity)
     await space.continuations.forget(identity)
     space.collect_later()
     await exchange.reply(msgspec.json.encode(ConversationRemoved(identity)))

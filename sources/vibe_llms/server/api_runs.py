@@ -145,7 +145,8 @@ async def follow_run(_: ServerCore, exchange: Exchange, space: UserSpace) -> Non
     query = read_query(RunQuery, {"after": last} if last else exchange.query)
     with space.following():
         async with exchange.until_disconnect(), aclosing(_write_events(run, query.after)) as parts:
-            await exchange.stream(parts)
+            # It may be deleted meanwhile.
+            await exchange.stream(parts, lambda _: b"")
 
 
 async def cancel_run(_: ServerCore, exchange: Exchange, space: UserSpace) -> None:

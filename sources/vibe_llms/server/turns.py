@@ -30,6 +30,7 @@ from vibe_llms.messages.canisters import (
     InvocationCanister,
     ReplyCanister,
     ResultCanister,
+    StopReason,
     SupervisorCanister,
     Turn,
     UserCanister,
@@ -245,6 +246,8 @@ class ServedTurn:
     async def conclude(self, turn: Turn[None]) -> Outcome:
         """The outcome; what the client will send if it goes on from here is remembered."""
         conversation = self._conversation
+        if turn.stop_reason == StopReason.INTERRUPTED:
+            raise ConversationNotFound(f"the conversation {conversation.identity} was deleted")
         place = Place(conversation.identity, conversation.canisters[-1].identity, b"")
         return await _conclude(self._space, self._order, self._chain, turn, place)
 
