@@ -13,7 +13,8 @@ import pytest
 
 from tests.server.conftest import Served, serving
 from tests.server.test_api_runs import read_events
-from vibe_llms.server import api_runs, running
+from tests.server.test_bad_input import SPEECHES
+from vibe_llms.server import api_runs, exchanges, running
 
 CHAT = "/v1/chat/completions"
 HELLO: dict[str, Any] = {
@@ -203,10 +204,10 @@ async def test_a_slow_reader_is_waited_for(served: Served, monkeypatch: pytest.M
     assert taken == parts
 
 
-async def test_a_silent_stream_says_that_it_waits(
+async def test_the_events_of_a_silent_run_say_that_it_waits(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(api_runs, "_SILENT_SECONDS", 0.05)
+    monkeypatch.setattr(exchanges, "_SILENT_SECONDS", 0.05)
     home.mkdir()
     (home / "slow.toml").write_text("[[replies]]\nparts = [{ stall = true }]\n")
     scripts = {"slow": str(home / "slow.toml")}
@@ -221,6 +222,68 @@ async def test_a_silent_stream_says_that_it_waits(
             assert [line async for line in take(lines, ": waiting", 3)] == [": waiting"] * 3
             await client.post(f"/api/runs/{run}/cancel")
             assert '"ended"' in [line async for line in lines if line.startswith("data:")][-1]
+
+
+def slow(home: Path, parts: str) -> dict[str, Any]:
+    """A model whose replies have these parts."""
+    home.mkdir()
+    (home / "slow.toml").write_text(f"[[replies]]\nparts = [{parts}]\n")
+    return {"providers": {"scripted": {"scripts": {"slow": "slow.toml"}, "retries": 0}}}
+
+
+WAITING = ": waiting\n\n"
+SLOW = "{ delay-seconds = 0.5, text = 'Late' }, { delay-seconds = 0.5, text = ' words.' }"
+BROKEN = "{ delay-seconds = 0.5, error = 'overloaded' }"
+
+
+@pytest.mark.parametrize("store", [True, False])
+@pytest.mark.parametrize("name", SPEECHES)
+async def test_the_silent_streams_of_each_dialect_say_that_they_wait(
+    home: Path, monkeypatch: pytest.MonkeyPatch, name: str, store: bool
+) -> None:
+    monkeypatch.setattr(exchanges, "_SILENT_SECONDS", 0.1)
+    speech = SPEECHES[name]
+    body = speech.write("scripted/slow", [("user", "Hi")], stream=True, store=store)
+    async with serving(home, **slow(home, SLOW)) as served, served.http() as client:
+        whole = (await client.post(speech.path, json=body)).text
+    assert whole.count(WAITING) >= 4
+    assert "Late" in whole.replace(WAITING, "").rpartition(" words.")[0]
+
+
+async def test_the_official_clients_skip_what_a_silent_stream_says(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exchanges, "_SILENT_SECONDS", 0.1)
+    said: Any = [{"role": "user", "content": "Hi"}]
+    async with serving(home, **slow(home, SLOW)) as served:
+        async with served.openai() as client:
+            chunks = await client.chat.completions.create(
+                model="scripted/slow", messages=said, stream=True
+            )
+            texts = [one.choices[0].delta.content or "" async for one in chunks]
+            async with client.responses.stream(model="scripted/slow", input="Hi") as events:
+                response = await events.get_final_response()
+        async with (
+            served.anthropic() as other,
+            other.messages.stream(model="scripted/slow", messages=said, max_tokens=9) as stream,
+        ):
+            text = await stream.get_final_text()
+    assert ["".join(texts), response.output_text, text] == ["Late words."] * 3
+
+
+@pytest.mark.parametrize("seconds", [0.1, 15.0])
+@pytest.mark.parametrize("name", SPEECHES)
+async def test_an_error_has_its_status_unless_the_stream_was_silent_for_long(
+    home: Path, monkeypatch: pytest.MonkeyPatch, name: str, seconds: float
+) -> None:
+    monkeypatch.setattr(exchanges, "_SILENT_SECONDS", seconds)
+    speech = SPEECHES[name]
+    body = speech.write("scripted/slow", [("user", "Hi")], stream=True, store=False)
+    async with serving(home, **slow(home, BROKEN)) as served, served.http() as client:
+        reply = await client.post(speech.path, json=body)
+    assert reply.status_code == (200 if seconds < 1 else 502)
+    assert (WAITING in reply.text) == (seconds < 1)
+    assert "as the script says" in reply.text
 
 
 async def take(lines: Any, wanted: str, count: int) -> AsyncGenerator[str, None]:

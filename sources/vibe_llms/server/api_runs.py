@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -27,9 +26,6 @@ from vibe_llms.server.pages import PageQuery, refuse_after
 from vibe_llms.server.reading import read_body, read_query
 from vibe_llms.server.schemas import read_schema
 from vibe_llms.server.spaces import UserSpace
-
-#: How long a stream of events says nothing.
-_SILENT_SECONDS = 15.0
 
 
 class RunListQuery(PageQuery):
@@ -145,8 +141,7 @@ async def follow_run(_: ServerCore, exchange: Exchange, space: UserSpace) -> Non
     query = read_query(RunQuery, {"after": last} if last else exchange.query)
     with space.following():
         async with exchange.until_disconnect(), aclosing(_write_events(run, query.after)) as parts:
-            # It may be deleted meanwhile.
-            await exchange.stream(parts, lambda _: b"")
+            await exchange.stream(parts)
 
 
 async def cancel_run(_: ServerCore, exchange: Exchange, space: UserSpace) -> None:
@@ -205,19 +200,5 @@ async def _write_events(run: Run, after: int) -> AsyncGenerator[bytes, None]:
     # The head is sent at once, also if the run has nothing to say for long.
     yield b": events\n\n"
     async with aclosing(run.events(after=after)) as events:
-        following = asyncio.ensure_future(anext(events, None))
-        try:
-            while True:
-                done, _ = await asyncio.wait((following,), timeout=_SILENT_SECONDS)
-                if not done:
-                    # Programs between here and the client close connections that are silent.
-                    yield b": waiting\n\n"
-                    continue
-                if (found := following.result()) is None:
-                    return
-                following = asyncio.ensure_future(anext(events, None))
-                yield b"id: %d\ndata: %b\n\n" % (found[0], encode_event(found[1]))
-        finally:
-            following.cancel()
-            with suppress(asyncio.CancelledError):
-                await following
+        async for cursor, event in events:
+            yield b"id: %d\ndata: %b\n\n" % (cursor, encode_event(event))

@@ -18,6 +18,9 @@ from vibe_llms.server.settings import ServerSettings
 
 JSON = b"application/json"
 _KEY = re.compile(rb"[\x21-\x7e]{1,255}")
+#: How long a stream of events says nothing, and what it says then; clients skip it.
+_SILENT_SECONDS = 15.0
+_COMMENT = b": waiting\n\n"
 #: How long a client may take to read the last event of a stream that has failed.
 _END_SECONDS = 1.0
 EVENTS = b"text/event-stream; charset=utf-8"
@@ -157,21 +160,46 @@ class Exchange:
         await self._send({"type": "http.response.start", "status": status, "headers": head})
 
     async def stream(
-        self, parts: AsyncIterator[bytes], fail: Callable[[Failure], bytes] | None = None
+        self, parts: AsyncIterator[bytes], fail: Callable[[Failure], bytes] = lambda _: b""
     ) -> None:
-        """Send events as they come, not before the first; waits while the client is slow.
+        """Send events as they come, and comments between them; waits while the client is slow.
 
-        With `fail`, a failure after the first becomes the last event: what `fail` returns, or where
-        that is nothing, an error in the form of the client's dialect.
+        The head comes with the first of them. A failure after it becomes the last event: what
+        `fail` returns, or where that is nothing, an error in the form of the client's dialect.
         """
-        first = await anext(parts)
-        await self.start(200, EVENTS, ((b"cache-control", b"no-cache"),))
         self._fail = fail
-        await self._send({"type": "http.response.body", "body": first, "more_body": True})
-        async for part in parts:
-            await self._send({"type": "http.response.body", "body": part, "more_body": True})
+        loop, silent, comment = asyncio.get_running_loop(), True, None
+
+        def speak() -> None:
+            # Programs between here and the client close connections that are silent, and a client
+            # that vanished is noticed only when something is sent.
+            nonlocal timer, silent, comment
+            if silent and (comment is None or comment.done()):
+                comment = loop.create_task(self._send_comment())
+            silent = True
+            timer = loop.call_later(_SILENT_SECONDS / 2, speak)
+
+        timer = loop.call_later(_SILENT_SECONDS, speak)
+        try:
+            async for part in parts:
+                silent = False
+                if not self.status:
+                    await self._start_events()
+                await self._send({"type": "http.response.body", "body": part, "more_body": True})
+        finally:
+            timer.cancel()
+            if comment is not None:
+                comment.cancel()
         self._fail = None
         await self._send({"type": "http.response.body", "body": b""})
+
+    async def _start_events(self) -> None:
+        await self.start(200, EVENTS, ((b"cache-control", b"no-cache"),))
+
+    async def _send_comment(self) -> None:
+        if not self.status:
+            await self._start_events()
+        await self._send({"type": "http.response.body", "body": _COMMENT, "more_body": True})
 
     async def end_stream(self, failure: Failure) -> bool:
         """End a stream that has begun with a failure; returns whether that was possible."""

@@ -386,8 +386,7 @@ async def _stream(exchange: Exchange, space: UserSpace, run: Run, *, after: int 
     """The events of a response; the connection may end, and the response goes on."""
     with space.following():
         async with exchange.until_disconnect(), aclosing(_write_events(run, after)) as parts:
-            # It may be deleted meanwhile.
-            await exchange.stream(parts, lambda _: b"")
+            await exchange.stream(parts)
 
 
 async def _write_events(run: Run, after: int) -> AsyncGenerator[bytes, None]:
