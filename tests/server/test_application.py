@@ -235,14 +235,22 @@ async def test_pages_of_an_allowed_origin_can_call_it_from_a_browser(home: Path)
         serving(home, server={"allowed-origins": [origin]}) as served,
         httpx2.AsyncClient(base_url=served.url) as client,
     ):
-        asked = await client.options(CHAT, headers={"origin": origin})
+        # What the official clients send, in JavaScript too.
+        clients = (served.openai().default_headers, served.anthropic().default_headers)
+        named = sorted({name.lower() for headers in clients for name in headers})
+        named.append("anthropic-dangerous-direct-browser-access")
+        wanted = {"origin": origin, "access-control-request-headers": ",".join(named)}
+        asked = await client.options(CHAT, headers=wanted)
         refused = await client.get("/v1/models", headers={"origin": origin})
         other = await client.options(CHAT, headers={"origin": "https://evil.example"})
     assert (asked.status_code, refused.status_code, other.status_code) == (204, 401, 403)
     for response in (asked, refused):
         assert response.headers["access-control-allow-origin"] == origin
-    allowed = asked.headers["access-control-allow-headers"].split(", ")
-    assert {"authorization", "idempotency-key", "x-provider-key"} < {*allowed}
+        shown = response.headers["access-control-expose-headers"].split(", ")
+        assert {"retry-after", "x-request-id", "request-id"} == {*shown}
+    assert asked.headers["access-control-allow-headers"].split(",") == named
+    assert {"x-stainless-lang", "anthropic-version"} < {*named}
+    assert int(asked.headers["access-control-max-age"]) > 0
     assert "access-control-allow-origin" not in other.headers
 
 

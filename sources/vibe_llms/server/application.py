@@ -22,10 +22,12 @@ _LOGGER = get_logger("vibe_llms.server")
 #: Logged for a request whose client closed the connection.
 _CLOSED = 499
 _BEARER = b"bearer "
-#: What pages of allowed origins may send.
-_READ_HEADERS = (
-    b"authorization, x-api-key, api-key, x-provider-key, content-type, idempotency-key, "
-    b"last-event-id, anthropic-version"
+#: What pages of allowed origins may do and see, and for how many seconds browsers remember that.
+_PAGES = (
+    (b"access-control-allow-methods", b"GET, POST, PATCH, DELETE"),
+    (b"access-control-expose-headers", b"retry-after, x-request-id, request-id"),
+    (b"access-control-max-age", b"600"),
+    (b"vary", b"origin, access-control-request-headers"),
 )
 
 
@@ -111,12 +113,13 @@ class Application:
                 code="origin_not_allowed",
             )
         if origin in self._origins:
+            # Official clients send many headers of their own; only the key matters here.
+            wanted = exchange.headers.get(b"access-control-request-headers", b"")
             exchange.headers_sent = (
                 *exchange.headers_sent,
                 (b"access-control-allow-origin", origin.encode("latin-1")),
-                (b"access-control-allow-headers", _READ_HEADERS),
-                (b"access-control-allow-methods", b"GET, POST, PATCH, DELETE"),
-                (b"vary", b"origin"),
+                (b"access-control-allow-headers", wanted),
+                *_PAGES,
             )
 
     async def _identify(self, exchange: Exchange) -> str:
