@@ -461,3 +461,34 @@ async def test_an_address_that_is_not_allowed_is_refused(
         assert await stored(served) == []
         allowed = speech.write("scripted/call", [("image", "https://192.0.66.2/a.png")])
         assert (await client.post(speech.path, json=allowed)).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("model", "rows", "secret"),
+    [
+        (
+            "openai/gpt-5",
+            {"openai": {"base-url": "http://127.0.0.1:9/v1", "credential": "none"}},
+            "127.0.0.1:9",
+        ),
+        ("anthropic/claude-x", {}, "ANTHROPIC_API_KEY"),
+    ],
+)
+async def test_what_is_wrong_with_a_provider_is_said_to_the_operator_alone(
+    home: Path, speech: Speech, model: str, rows: Any, secret: str
+) -> None:
+    tables = {"providers": rows, "stream": {"retries": 0}, "agents": {"clerk": {"model": model}}}
+    async with serving(home, **tables) as served, served.http() as client:
+        body = speech.write("clerk", [HELLO], store=False)
+        words = await refuse(client, speech, 502, body)
+        assert any(secret in line for line in served.log)
+        begun = await client.post("/api/runs", json={"model": "clerk", "prompt": "Hello"})
+        said = [begun.text]
+        if begun.status_code == 201:
+            path = f"/api/runs/{begun.json()['id']}"
+            for one in (f"{path}/events", path, "/api/runs"):
+                said.append((await client.get(one)).text)
+                assert words in said[-1]
+    for text in (words, *said):
+        assert secret not in text
+        assert "config" not in text

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from vibe_llms.attachments import produce_attachment
 from vibe_llms.conversations.conversation import Conversation
@@ -15,13 +16,14 @@ from vibe_llms.exceptions import RunNotFound
 from vibe_llms.invocation.approval import Decision
 from vibe_llms.invocation.questions import ElicitationAnswer
 from vibe_llms.runs.descriptions import AskedQuestion, RunDescription, view_run
-from vibe_llms.runs.events import encode_event
-from vibe_llms.runs.interfaces import RunStatus
+from vibe_llms.runs.events import MessageFailed, RunEnded, RunExpired, encode_event
+from vibe_llms.runs.interfaces import RunRecord, RunStatus
 from vibe_llms.runs.run import Run
 from vibe_llms.server.api_conversations import access_conversation
 from vibe_llms.server.api_files import access_file
 from vibe_llms.server.core import ServerCore
 from vibe_llms.server.exchanges import Exchange
+from vibe_llms.server.failures import describe_kind
 from vibe_llms.server.pages import PageQuery, refuse_after
 from vibe_llms.server.reading import read_body, read_query
 from vibe_llms.server.schemas import read_schema
@@ -100,7 +102,7 @@ async def list_runs(_: ServerCore, exchange: Exchange, space: UserSpace) -> None
         )
     except RunNotFound:
         raise refuse_after(query) from None
-    page = [RunDescription.of(one) for one in found[: query.limit]]
+    page = [_describe(one) for one in found[: query.limit]]
     await exchange.reply(msgspec.json.encode(RunList(page, len(found) > len(page))))
 
 
@@ -111,7 +113,7 @@ async def start_run(core: ServerCore, exchange: Exchange, space: UserSpace) -> N
         found = await space.session.access_runs().find(exchange.request_key)
         if found is not None:
             exchange.conversation = found.record.conversation
-            await exchange.reply(msgspec.json.encode(RunDescription.of(found.record)), status=201)
+            await exchange.reply(msgspec.json.encode(_describe(found.record)), status=201)
             return
     output = None if order.output is None else read_schema(order.output, "output")
     files = [await access_file(space, one, "files") for one in order.files]
@@ -121,13 +123,14 @@ async def start_run(core: ServerCore, exchange: Exchange, space: UserSpace) -> N
     runs = space.session.access_runs()
     run = await runs.start(conversation, prompt, output=output, request=exchange.request_key)
     exchange.conversation = run.record.conversation
-    await exchange.reply(msgspec.json.encode(RunDescription.of(run.record)), status=201)
+    await exchange.reply(msgspec.json.encode(_describe(run.record)), status=201)
 
 
 async def show_run(_: ServerCore, exchange: Exchange, space: UserSpace) -> None:
     """Show a run, with the calls that it waits or waited for."""
     run = await _access(exchange, space)
-    await exchange.reply(msgspec.json.encode(await view_run(run)))
+    view = await view_run(run)
+    await exchange.reply(msgspec.json.encode(replace(view, error=_read_error(run.record))))
 
 
 async def follow_run(_: ServerCore, exchange: Exchange, space: UserSpace) -> None:
@@ -148,7 +151,7 @@ async def cancel_run(_: ServerCore, exchange: Exchange, space: UserSpace) -> Non
     """Ask for the end of a run; what arrived is kept."""
     run = await _access(exchange, space)
     await run.cancel()
-    await exchange.reply(msgspec.json.encode(RunDescription.of(await run.access())))
+    await exchange.reply(msgspec.json.encode(_describe(await run.access())))
 
 
 async def decide_call(core: ServerCore, exchange: Exchange, space: UserSpace) -> None:
@@ -201,4 +204,21 @@ async def _write_events(run: Run, after: int) -> AsyncGenerator[bytes, None]:
     yield b": events\n\n"
     async with aclosing(run.events(after=after)) as events:
         async for cursor, event in events:
-            yield b"id: %d\ndata: %b\n\n" % (cursor, encode_event(event))
+            shown = event
+            match event:
+                case MessageFailed():
+                    # The last event says why.
+                    shown = replace(event, error="")
+                case RunEnded(error=error) | RunExpired(error=error) if error:
+                    shown = replace(event, error=_read_error(await run.access()))
+            yield b"id: %d\ndata: %b\n\n" % (cursor, encode_event(shown))
+
+
+def _describe(record: RunRecord) -> RunDescription:
+    """A run as clients see it."""
+    return replace(RunDescription.of(record), error=_read_error(record))
+
+
+def _read_error(record: RunRecord) -> str:
+    """Why a run failed, in words for clients."""
+    return record.error and describe_kind(record.kind, record.error).message

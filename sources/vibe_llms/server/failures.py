@@ -82,6 +82,8 @@ _FAILURES: tuple[tuple[type[VibeLlmsError], int, str, str | None], ...] = (
     (exceptions.BudgetExceeded, 429, "insufficient_quota", "insufficient_quota"),
     (exceptions.RateLimited, 429, "rate_limit_error", "rate_limit_exceeded"),
     (exceptions.ReplyTimeout, 504, _UPSTREAM, "upstream_timeout"),
+    (exceptions.ProviderUnreachable, 502, _UPSTREAM, "upstream_unreachable"),
+    (exceptions.CredentialRefused, 502, _UPSTREAM, "upstream_credential"),
     (exceptions.ProviderError, 502, _UPSTREAM, "upstream_failed"),
     (exceptions.CredentialMissing, 502, _UPSTREAM, "upstream_credential"),
     # What is wrong here is known once it is needed, and may be right again later.
@@ -89,8 +91,12 @@ _FAILURES: tuple[tuple[type[VibeLlmsError], int, str, str | None], ...] = (
     (exceptions.ConfigurationError, 503, _SERVER, "configuration_error"),
     (exceptions.StorageError, 500, _SERVER, "storage_error"),
 )
-#: What is said instead of the words of an error that has paths of the server, by its code.
+#: What is said instead of the words of an error that has paths or addresses of the server, or
+#: advice for who runs it, by its code.
 _INSTEAD = {
+    "upstream_unreachable": "the provider of the model cannot be reached now; try again later",
+    "upstream_timeout": "the provider of the model did not answer in time; try again later",
+    "upstream_credential": "the key for the provider of the model is missing or not valid",
     "ensemble_failed": "a tool server does not work; the log of the server says why",
     "configuration_error": "the configuration of the server is wrong; its log says where",
     "storage_unavailable": "the server cannot reach its storage now; try again later",
