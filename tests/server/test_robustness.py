@@ -286,6 +286,48 @@ async def test_an_error_has_its_status_unless_the_stream_was_silent_for_long(
     assert "as the script says" in reply.text
 
 
+async def test_the_bodies_of_requests_in_progress_have_limits(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exchanges, "_USER_BYTES", 1000)
+    monkeypatch.setattr(exchanges, "_ALL_BYTES", 1500)
+    body = json.dumps({"content": "Tea " + " " * 575}).encode()
+    assert len(body) > 500
+    async with serving(home, server={"body-bytes": 800}) as served:
+        application: Any = served.running._server.config.app
+        room = application._room
+
+        async def post(user: str, *, end: asyncio.Event | None = None) -> httpx2.Response:
+            async def write() -> AsyncGenerator[bytes, None]:
+                yield body[:-1]
+                if end is not None:
+                    await end.wait()
+                yield body[-1:]
+
+            async with served.http(user) as client:
+                return await client.post("/api/memory", content=write())
+
+        async def hold(user: str, bytes_held: int) -> asyncio.Task[httpx2.Response]:
+            posting = asyncio.create_task(post(user, end=end))
+            async with asyncio.timeout(10):
+                while room._all < bytes_held:
+                    await asyncio.sleep(0.01)
+            return posting
+
+        end = asyncio.Event()
+        first = await hold("ada", len(body) - 1)
+        own = await post("ada")
+        second = await hold("bob", 2 * (len(body) - 1))
+        other = await post("eve")
+        end.set()
+        held = [(await one).status_code for one in (first, second)]
+        later = [(await post(user)).status_code for user in ("ada", "eve")]
+        left = (room._all, dict(room._held))
+    assert [own.status_code, other.status_code, *held, *later] == [429, 503, *[201] * 4]
+    assert [one.headers["retry-after"] for one in (own, other)] == ["1", "1"]
+    assert left == (0, {})
+
+
 async def take(lines: Any, wanted: str, count: int) -> AsyncGenerator[str, None]:
     """The first lines that are as wanted."""
     async for line in lines:

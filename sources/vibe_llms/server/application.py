@@ -14,7 +14,7 @@ from vibe_llms.exceptions import ConfigurationError, VibeLlmsError
 from vibe_llms.providers.caller_keys import calling_with
 from vibe_llms.server.core import ServerCore
 from vibe_llms.server.endpoints import find_endpoint, match_path
-from vibe_llms.server.exchanges import Disconnected, Exchange, Receive, Scope, Send
+from vibe_llms.server.exchanges import BodyRoom, Disconnected, Exchange, Receive, Scope, Send
 from vibe_llms.server.failures import Rejected, describe_failure
 from vibe_llms.server.operations import ServerEndpoint, UserEndpoint
 
@@ -44,6 +44,7 @@ class Application:
         self._core = core
         self._keys = keys
         self._log = log
+        self._room = BodyRoom(core.settings)
         self._hosts = {"localhost", *core.settings.allowed_hosts}
         self._origins = {*core.settings.allowed_origins}
 
@@ -52,9 +53,12 @@ class Application:
         if scope["type"] != "http":
             await send({"type": "websocket.close"})
             return
-        exchange, begun = Exchange(scope, receive, send), time.perf_counter()
-        async with calling_with(exchange.provider_key):
-            await self._serve(exchange, begun)
+        exchange, begun = Exchange(scope, receive, send, self._room), time.perf_counter()
+        try:
+            async with calling_with(exchange.provider_key):
+                await self._serve(exchange, begun)
+        finally:
+            exchange.close()
 
     async def _serve(self, exchange: Exchange, begun: float) -> None:
         path, _ = match_path(exchange.path)
@@ -154,7 +158,7 @@ class Application:
         headers = []
         if failure.retry_after is not None:
             headers.append((b"retry-after", str(max(1, round(failure.retry_after))).encode()))
-        if failure.status == 413:
+        if exchange.unread:
             # The rest of the body is not read.
             headers.append((b"connection", b"close"))
         await exchange.fail(failure, headers)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, MutableMapping
 from contextlib import asynccontextmanager
 from typing import Any, TypeAlias
@@ -18,6 +19,7 @@ from vibe_llms.server.settings import ServerSettings
 
 JSON = b"application/json"
 _KEY = re.compile(rb"[\x21-\x7e]{1,255}")
+_RETRY_SECONDS = 1.0
 #: How long a stream of events says nothing, and what it says then; clients skip it.
 _SILENT_SECONDS = 15.0
 _COMMENT = b": waiting\n\n"
@@ -41,10 +43,54 @@ class Disconnected(Exception):
     """The client closed the connection; there is nothing to answer."""
 
 
+#: So many bytes of bodies are held at once for a user, and for all; a single body always may be.
+_USER_BYTES = 128 * 1024 * 1024
+_ALL_BYTES = 512 * 1024 * 1024
+
+
+class BodyRoom:
+    """How many bytes the bodies of all requests have that have not ended."""
+
+    def __init__(self, settings: ServerSettings) -> None:
+        self._user_bytes = max(_USER_BYTES, settings.body_bytes)
+        self._all_bytes = max(_ALL_BYTES, settings.body_bytes)
+        self._held: Counter[str] = Counter()
+        self._all = 0
+
+    def take(self, user: str, size: int) -> None:
+        """Hold so many more bytes; `Rejected` where there is no room for them."""
+        if self._held[user] + size > self._user_bytes:
+            raise Rejected(
+                "the requests of this user that are in progress are too large together; wait until "
+                "one ends",
+                status=429,
+                type="rate_limit_error",
+                code="too_many_bytes",
+                retry_after=_RETRY_SECONDS,
+            )
+        if self._all + size > self._all_bytes:
+            raise Rejected(
+                "the requests in progress are too large together; try again in a moment",
+                status=503,
+                type="server_error",
+                code="overloaded",
+                retry_after=_RETRY_SECONDS,
+            )
+        self._held[user] += size
+        self._all += size
+
+    def give_back(self, user: str, size: int) -> None:
+        """Hold so many bytes less."""
+        self._held[user] -= size
+        self._all -= size
+        if not self._held[user]:
+            del self._held[user]
+
+
 class Exchange:
     """A request of a user, and the way back."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __init__(self, scope: Scope, receive: Receive, send: Send, room: BodyRoom) -> None:
         self.scope = scope
         self.path: str = scope["path"]
         self.method: str = scope["method"]
@@ -66,6 +112,10 @@ class Exchange:
         self.headers_sent: Headers = ((self.dialect.request_id, self.request_id.encode()),)
         #: The status that was sent; 0 before.
         self.status = 0
+        #: Whether a part of the body was not received.
+        self.unread = False
+        self._room = room
+        self._size = 0
         #: Writes the failure of a stream that has begun.
         self._fail: Callable[[Failure], bytes] | None = None
         self._receive = receive
@@ -105,12 +155,15 @@ class Exchange:
         return await self.receive(settings)
 
     async def receive(self, settings: ServerSettings) -> bytes:
-        """The body of the request; `Rejected` if it is too long or too slow."""
+        """The body of the request; `Rejected` if it is too long or too slow.
+
+        It counts until `close`.
+        """
+        self.unread = True
         declared = self.headers.get(b"content-length", b"0")
         if declared.isdigit() and int(declared) > settings.body_bytes:
             raise _too_large(settings)
         parts: list[bytes] = []
-        size = 0
         try:
             async with asyncio.timeout(settings.receive_seconds):
                 while True:
@@ -118,11 +171,13 @@ class Exchange:
                     if message["type"] == "http.disconnect":
                         raise Disconnected
                     part: bytes = message.get("body", b"")
-                    size += len(part)
-                    if size > settings.body_bytes:
+                    if self._size + len(part) > settings.body_bytes:
                         raise _too_large(settings)
+                    self._room.take(self.user, len(part))
+                    self._size += len(part)
                     parts.append(part)
                     if not message.get("more_body", False):
+                        self.unread = False
                         body = b"".join(parts)
                         self.request_key = self._read_key(body)
                         return body
@@ -130,6 +185,10 @@ class Exchange:
             raise Rejected(
                 f"the body did not arrive within {settings.receive_seconds:g} s", status=408
             ) from error
+
+    def close(self) -> None:
+        """The request has ended."""
+        self._room.give_back(self.user, self._size)
 
     def _read_key(self, body: bytes) -> RequestKey | None:
         key = self.headers.get(b"idempotency-key")
@@ -168,7 +227,9 @@ class Exchange:
         `fail` returns, or where that is nothing, an error in the form of the client's dialect.
         """
         self._fail = fail
-        loop, silent, comment = asyncio.get_running_loop(), True, None
+        loop, silent = asyncio.get_running_loop(), True
+        comment: asyncio.Task[None] | None = None
+        timer: asyncio.TimerHandle
 
         def speak() -> None:
             # Programs between here and the client close connections that are silent, and a client
