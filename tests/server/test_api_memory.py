@@ -92,3 +92,35 @@ async def test_servers_of_one_database_have_one_memory_of_each_user(
     assert [one["id"] for one in found] == [identity]
     assert (away.status_code, away.headers["retry-after"]) == (503, "1")
     assert back.json()["entries"] == found
+
+
+async def test_vectors_that_a_user_asks_for_count_against_their_budget(home: Path) -> None:
+    budgets = {"tokens": 60, "period": "total"}
+    memory = {"embedder": "scripted/demo"}
+    async with serving(home, budgets=budgets, memory=memory) as served, served.http() as client:
+
+        async def read_spent() -> int:
+            (balance,) = (await client.get("/api/budgets")).json()["budgets"]
+            assert balance["reserved"] == 0
+            return int(balance["spent"])
+
+        spent = [await read_spent()]
+        for number in range(12):
+            path = f"/api/memory/search?text={'heron ' * 4}{number}"
+            assert (await client.get(path)).status_code == 200
+            spent.append(await read_spent())
+        await client.post("/api/memory", json={"content": "Ada likes herons."})
+        found = (await client.get("/api/memory/search?text=herons")).json()["entries"]
+    assert spent[1] > spent[0]
+    assert spent[-1] == spent[-2] <= 60
+    # Without vectors, words are enough.
+    assert len(found) == 1
+
+
+async def test_requests_that_ask_a_provider_count_as_turns(home: Path) -> None:
+    async with serving(home, server={"user-turns": 1}) as served, served.http() as client:
+        assert (await client.get("/api/memory/search?text=a")).status_code == 200
+        with served.running._core.spaces.enter("local") as space, space.turn():
+            search = await client.get("/api/memory/search?text=a")
+            add = await client.post("/api/memory", json={"content": "Ada sails."})
+    assert (search.status_code, add.status_code) == (429, 429)

@@ -66,11 +66,12 @@ async def search_entries(_: ServerCore, exchange: Exchange, space: UserSpace) ->
     """Find entries by words, and by meaning where there is an embedder; the best first."""
     query = read_query(EntriesQuery, exchange.query)
     hook = space.memory
-    found = await hook.memory.search(
-        query.text,
-        scopes=(hook.user, GLOBAL),
-        settings=replace(hook.settings, limit=query.limit),
-    )
+    async with space.asking():
+        found = await hook.memory.search(
+            query.text,
+            scopes=(hook.user, GLOBAL),
+            settings=replace(hook.settings, limit=query.limit),
+        )
     listed = FoundEntryList([*map(FoundEntry.of_recollection, found)])
     await exchange.reply(msgspec.json.encode(listed))
 
@@ -79,13 +80,14 @@ async def add_fact(core: ServerCore, exchange: Exchange, space: UserSpace) -> No
     """Remember a fact; the same one again changes nothing. What looks like a secret is refused."""
     fact = read_body(_FACT, await exchange.read(core.settings))
     hook = space.memory
-    entry = await hook.memory.add(
-        fact.content,
-        scope=hook.user,
-        importance=fact.importance,
-        category=fact.category,
-        topics=fact.topics,
-    )
+    async with space.asking():
+        entry = await hook.memory.add(
+            fact.content,
+            scope=hook.user,
+            importance=fact.importance,
+            category=fact.category,
+            topics=fact.topics,
+        )
     await exchange.reply(msgspec.json.encode(MemoryEntry.of(entry)), status=201)
 
 

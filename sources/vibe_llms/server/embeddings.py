@@ -9,13 +9,11 @@ import base64
 import sys
 from array import array
 from collections.abc import Sequence
-from contextlib import nullcontext
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct
 
-from vibe_llms.providers.spending import spend
 from vibe_llms.providers.token_estimates import measure_text
 from vibe_llms.server.core import ServerCore
 from vibe_llms.server.exchanges import Exchange
@@ -82,11 +80,8 @@ async def create_embeddings(core: ServerCore, exchange: Exchange, space: UserSpa
     if not core.embedders.names(model):
         # As in chats: only what is listed can be named.
         model = (await space.resolve_model(model))[1] or model
-    async with exchange.until_disconnect(), core.turn_limit():
-        spending = space.session.access_spending({})
-        with space.turn():
-            async with nullcontext() if spending is None else spend(spending):
-                vectors = await core.embedders.embed(model, texts, request.dimensions)
+    async with exchange.until_disconnect(), core.turn_limit(), space.asking():
+        vectors = await core.embedders.embed(model, texts, request.dimensions)
     # What the embedders of all rows have in common counts no tokens.
     tokens = sum(measure_text(text).likely for text in texts)
     core.metrics.tokens.labels(model, "input").inc(tokens)

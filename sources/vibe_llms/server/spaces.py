@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from functools import partial
 
 import msgspec
@@ -21,6 +21,7 @@ from vibe_llms.memory.hook import MemoryHook
 from vibe_llms.providers.caller_keys import CALLER
 from vibe_llms.providers.limits import Limiters
 from vibe_llms.providers.provider_pool import PROVIDERS
+from vibe_llms.providers.spending import spend
 from vibe_llms.runs.accounts import BudgetStore
 from vibe_llms.runs.budgets import produce_budget_store
 from vibe_llms.runs.core import RunHost, Runs, produce_store
@@ -114,6 +115,14 @@ class UserSpace:
             yield
         finally:
             self.running -= 1
+
+    @asynccontextmanager
+    async def asking(self) -> AsyncIterator[None]:
+        """Count requests to a provider without a conversation: as a turn, and against budgets."""
+        spending = self.session.access_spending({})
+        with self.turn():
+            async with nullcontext() if spending is None else spend(spending):
+                yield
 
     @contextmanager
     def following(self) -> Iterator[None]:
