@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
-from contextlib import closing
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
