@@ -14,7 +14,6 @@ from tests.server.conftest import Served, serving
 from vibe_llms.controls import Controls
 from vibe_llms.exceptions import (
     ConversationNotFound,
-    CredentialMissing,
     ModelNotFound,
     ModelUnavailable,
 )
@@ -335,7 +334,7 @@ async def test_what_an_agent_lacks_is_said_to_the_operator_and_no_failure_of_the
             ConversationNotFound("no conversation named 'x'; see: vibe-llms list"),
             "no conversation named 'x'",
         ),
-        (CredentialMissing("no key; set A_KEY or run: vibe-llms keys set my-row"), "no key"),
+        (ModelNotFound("no key; set A_KEY or run: vibe-llms keys set my-row"), "no key"),
         (ModelNotFound("which model of 'a'? See: vibe-llms models"), "which model of 'a'?"),
         (ModelNotFound("no 'a'; did you mean 'b'? See: vibe-llms x"), "no 'a'; did you mean 'b'?"),
         (ModelUnavailable("gone (list: vibe-llms models A; right?)", provider="a"), "a: gone"),
