@@ -219,12 +219,13 @@ class Exchange:
         await self._send({"type": "http.response.start", "status": status, "headers": head})
 
     async def stream(
-        self, parts: AsyncIterator[bytes], fail: Callable[[Failure], bytes] = lambda _: b""
+        self, parts: AsyncIterator[bytes], fail: Callable[[Failure], bytes] | None = None
     ) -> None:
         """Send events as they come, and comments between them; waits while the client is slow.
 
-        The head comes with the first of them. A failure after it becomes the last event: what
-        `fail` returns, or where that is nothing, an error in the form of the client's dialect.
+        The head comes with the first of them. With `fail`, a failure after it becomes the last
+        event: what `fail` returns, or where that is nothing, an error in the form of the client's
+        dialect. Without, the connection breaks off, and the client continues by its cursor.
         """
         self._fail = fail
         loop, silent = asyncio.get_running_loop(), True

@@ -12,7 +12,7 @@ create index continuations_by_conversation on vibe.continuations (owner, convers
 -- As before, but only of runs that have not ended: others are no longer counted, since there are
 -- ever more of them.
 create or replace function vibe.count_runs() returns table (status text, number bigint)
-language sql stable security definer set search_path = pg_catalog, vibe
+language sql stable security definer set search_path = pg_catalog, vibe, pg_temp
 as $$
     select one.status, count(*) from vibe.runs one
     where one.status in ('queued', 'running', 'waiting') group by one.status
@@ -21,7 +21,7 @@ $$;
 -- The runs that ended some time ago and were not purged, by their users: the oldest ones.
 create function vibe.survey_old_runs(days double precision, most integer)
 returns table (owner text, runs text[])
-language sql stable security definer set search_path = pg_catalog, vibe
+language sql stable security definer set search_path = pg_catalog, vibe, pg_temp
 as $$
     select old.owner, array_agg(old.identity) from (
         select one.owner, one.identity from vibe.runs one
