@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import psycopg
 import pytest
+import tomli_w
 
 from tests.cli.command import invoke
+from tests.fakes.objects import access_bucket_server
 from tests.fakes.postgres import TestDatabase, access_cluster, temporary_database
 
 
@@ -180,3 +183,18 @@ def test_messages_that_are_missing_are_found(damage: str, left: int, place: Test
     (found,) = find()
     assert found.startswith("conversation local/")
     assert f" it has {left} of its 2 messages restore the database" in found
+
+
+def test_a_bucket_that_cannot_be_used_is_found_before_anything_is_in_it(
+    place: TestDatabase, home: Path
+) -> None:
+    server = access_bucket_server()
+    bucket = server.produce_bucket(exists=False)
+    contents = {"module": "vibe_llms.storage.objects", **msgspec.to_builtins(bucket)}
+    archive = {"module": "vibe_llms.storage.postgres", "dsn": place.dsn, "contents": contents}
+    (home / "config.toml").write_text(tomli_w.dumps({"archive": archive}))
+    (found,) = find()
+    assert found.startswith(f"bucket archive.contents the bucket {bucket.bucket!r} at ")
+    assert "create it, or correct [archive.contents]" in found
+    server.make_bucket(bucket.bucket)
+    assert invoke("doctor") == (0, "", "no problems found\n")

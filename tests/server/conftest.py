@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Iterator, MutableMapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -87,6 +88,18 @@ class Served:
             yield session
 
 
+class _Appending(logging.Handler):
+    """Adds what the server warns of to its log, as the command does."""
+
+    def __init__(self, log: list[str]) -> None:
+        super().__init__()
+        self._lines = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Add a line."""
+        self._lines.append(record.getMessage())
+
+
 @asynccontextmanager
 async def serving(home: Path, *, keys: bool = True, **tables: Any) -> AsyncIterator[Served]:
     """A server with a home, and with tables of the configuration."""
@@ -101,12 +114,15 @@ async def serving(home: Path, *, keys: bool = True, **tables: Any) -> AsyncItera
         opened=opened.set,
     )
     task = asyncio.create_task(running.serve())
+    warnings = _Appending(log)
+    logging.getLogger("vibe_llms.server").addHandler(warnings)
     try:
         await opened.wait()
         yield Served(configuration, running, log)
     finally:
         running.end()
         await task
+        logging.getLogger("vibe_llms.server").removeHandler(warnings)
 
 
 @pytest.fixture

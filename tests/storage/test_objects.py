@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,12 @@ from vibe_llms.exceptions import (
     RegistrationError,
     StorageUnavailable,
 )
-from vibe_llms.storage.objects import BucketSettings, BucketStore, produce_object_store
+from vibe_llms.storage.objects import (
+    BucketSettings,
+    BucketStore,
+    check_objects,
+    produce_object_store,
+)
 
 ONE, OTHER = "a" * 64, "b" * 64
 
@@ -23,14 +28,6 @@ ONE, OTHER = "a" * 64, "b" * 64
 @pytest.fixture
 def server() -> BucketServer:
     return access_bucket_server()
-
-
-@pytest.fixture
-def locked(server: BucketServer) -> Iterator[None]:
-    """The server checks who asks."""
-    server.request("POST", "/moto-api/reset-auth", b"0")
-    yield
-    server.request("POST", "/moto-api/reset-auth", b"Infinity")
 
 
 async def test_objects_are_written_read_listed_and_removed_by_user(server: BucketServer) -> None:
@@ -69,30 +66,71 @@ async def test_a_bucket_that_does_not_exist_is_named_and_used_once_it_is_made(
 ) -> None:
     settings = server.produce_bucket(exists=False)
     store = BucketStore(settings)
-    wanted = f"{settings.bucket}.*The specified bucket does not exist"
+    wanted = f"{settings.bucket}' at {server.endpoint} cannot be used now: "
+    wanted += "The specified bucket does not exist; create it"
     for attempt in (
         store.write("ada", ONE, b"one"),
         store.read("ada", ONE),
         store.remove("ada", [ONE]),
         store.survey("ada"),
+        check_objects(store),
     ):
         with pytest.raises(StorageUnavailable, match=wanted):
             await attempt
     server.make_bucket(settings.bucket)
+    await check_objects(store)
     await store.write("ada", ONE, b"one")
     assert await store.read("ada", ONE) == b"one"
 
 
-@pytest.mark.usefixtures("locked")
-async def test_credentials_that_are_wrong_are_named(
+@pytest.mark.parametrize(
+    ("variables", "complaint"),
+    [
+        (
+            {"AWS_ACCESS_KEY_ID": "nobody"},
+            "Access Key Id you provided does not exist .*; check AWS_ACCESS_KEY_ID and AWS_SECRET",
+        ),
+        ({"AWS_SECRET_ACCESS_KEY": "x"}, "signature .*; check AWS_ACCESS_KEY_ID and AWS_SECRET"),
+        ({}, "Access Denied; its credentials need s3:GetObject, s3:PutObject"),
+    ],
+)
+async def test_credentials_that_are_wrong_are_named_and_used_once_they_are_right(
+    variables: Mapping[str, str],
+    complaint: str,
+    server: BucketServer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    user, login = server.make_login()
+    settings = server.produce_bucket(skip_signature=False)
+    for name, value in {**login, **variables}.items():
+        monkeypatch.setenv(name, value)
+    store = BucketStore(settings)
+    with server.checking():
+        for attempt in (
+            store.write("ada", ONE, b"one"),
+            store.read("ada", ONE),
+            store.survey("ada"),
+            check_objects(store),
+        ):
+            with pytest.raises(StorageUnavailable, match=complaint):
+                await attempt
+        for name, value in login.items():
+            monkeypatch.setenv(name, value)
+        server.allow(user)
+        # A store reads the environment once.
+        store = BucketStore(settings) if variables else store
+        await store.write("ada", ONE, b"one")
+        assert await store.read("ada", ONE) == b"one"
+
+
+async def test_credentials_that_are_not_there_are_named(
     server: BucketServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "nobody")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "nothing")
-    store = BucketStore(server.produce_bucket(exists=False, skip_signature=False))
-    for attempt in (store.write("ada", ONE, b"one"), store.read("ada", ONE)):
-        with pytest.raises(StorageUnavailable, match="Access Key Id you provided does not exist"):
-            await attempt
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID", raising=False)
+    monkeypatch.setenv("AWS_METADATA_ENDPOINT", "http://127.0.0.1:1")
+    store = BucketStore(server.produce_bucket(skip_signature=False))
+    with pytest.raises(StorageUnavailable, match="no credentials; set AWS_ACCESS_KEY_ID"):
+        await store.read("ada", ONE)
 
 
 async def test_a_store_that_is_away_is_named_and_used_again_when_it_is_back() -> None:
@@ -139,5 +177,8 @@ def test_the_configuration_names_the_store_and_its_bucket(tmp_path: Path) -> Non
         read(tmp_path, row)
     with pytest.raises(ConfigurationError, match="did you mean 'region'"):
         read(tmp_path, row + 'bucket = "b"\nregoin = "x"')
+    for address in ("localhost:9000", "http://a b", "http://:80", "http://h:port", "//h"):
+        with pytest.raises(ConfigurationError, match=r"'endpoint': '.*' is no address"):
+            read(tmp_path, row + f'bucket = "b"\nendpoint = "{address}"')
     with pytest.raises(RegistrationError, match="no_such_module"):
         read(tmp_path, 'module = "no_such_module"')

@@ -14,12 +14,13 @@ from msgspec.structs import replace
 from vibe_llms.cli.commands import json_option, yes_option
 from vibe_llms.cli.questions import confirm
 from vibe_llms.cli.running import ENDINGS, asynchronous, signals
+from vibe_llms.cli.starts import Start, warnings_printed
 from vibe_llms.cli.terminal import note, shown, write, write_json
 from vibe_llms.configuration import LOCAL, load_configuration
-from vibe_llms.exceptions import PackageMissing, StorageUnavailable
+from vibe_llms.exceptions import PackageMissing
 from vibe_llms.server.settings import read_server_settings
 from vibe_llms.server.users import find_user_places, produce_users
-from vibe_llms.storage.backends import opened_backend
+from vibe_llms.storage.backends import Backend, opened_backend
 
 
 @click.command("serve")
@@ -50,26 +51,25 @@ async def serve(host: str | None, port: int | None, no_key: bool, quiet: bool) -
         host=settings.host if host is None else host,
         port=settings.port if port is None else port,
     )
-    key = ""
+
+    def show_key(key: str) -> None:
+        note("a client needs these two; the key is not shown again:")
+        write(sys.stdout, _export(server.url, key))
 
     def announce() -> None:
         note(f"serving on {server.url}; Ctrl-C ends it")
-        if key:
-            note("a client needs these two; the key is not shown again:")
-            write(sys.stdout, _export(server.url, key))
+        start.watch(server.backend)
 
     # Asyncio warns of every write to a connection that the client has just closed.
     logging.getLogger("asyncio").setLevel(logging.ERROR)
     log = _ignore if quiet else note
+    start = Start(None if no_key else show_key)
     server = RunningServer(configuration, settings, keys=not no_key, log=log, opened=announce)
-    if not no_key:
-        try:
-            key = await server.users.add_first()
-        except StorageUnavailable as error:
-            # It answers once the database does.
-            note(f"not ready yet: {error}")
-    with signals({signal.SIGINT: server.end, **dict.fromkeys(ENDINGS, server.end)}):
-        await server.serve()
+    with (
+        warnings_printed("vibe_llms.server"),
+        signals({signal.SIGINT: server.end, **dict.fromkeys(ENDINGS, server.end)}),
+    ):
+        await server.serve(start.prepare)
 
 
 @click.command("worker")
@@ -84,9 +84,15 @@ async def worker() -> None:
 
     configuration = load_configuration()
     ended = asyncio.Event()
-    with signals(dict.fromkeys((signal.SIGINT, *ENDINGS), ended.set)):
+    start = Start()
+
+    async def begin(backend: Backend) -> None:
+        await start.prepare(backend)
         note("working on runs; Ctrl-C ends it")
-        await work(configuration, read_server_settings(configuration), ended)
+        start.watch(backend)
+
+    with signals(dict.fromkeys((signal.SIGINT, *ENDINGS), ended.set)):
+        await work(configuration, read_server_settings(configuration), ended, begin)
 
 
 @click.group("users")

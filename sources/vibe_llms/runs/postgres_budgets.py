@@ -134,13 +134,13 @@ class PostgresBudgetStore:
 
     async def read(self, accounts: Sequence[Account]) -> Sequence[Balance]:
         """What was spent and is reserved now."""
-        balances: dict[Account, Balance] = {}
+        balances: dict[int, Balance] = {}
         for user in sorted({account.user for account in accounts}):
             async with self._changing(user) as (connection, now):
-                for account in accounts:
+                for place, account in enumerate(accounts):
                     if account.user == user:
-                        balances[account] = await _read(connection, account, now)
-        return [balances[account] for account in accounts]
+                        balances[place] = await _read(connection, account, now)
+        return [balance for _, balance in sorted(balances.items())]
 
     async def survey_users(self) -> Sequence[str]:
         """The users who have spent anything."""

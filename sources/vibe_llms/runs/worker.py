@@ -148,7 +148,9 @@ class RunWorker:
         while True:
             try:
                 await self._look()
-                self._problem = ""
+                if self._problem:
+                    self._problem = ""
+                    _LOGGER.warning("runs are looked for again")
             except VibeLlmsError as error:
                 # The store may be back in a moment; the leases end if it is not.
                 if str(error) != self._problem:

@@ -149,7 +149,7 @@ class Application:
             _LOGGER.error("the request %s failed", exchange.request_id, exc_info=error)
         elif isinstance(error, VibeLlmsError) and not str(error).startswith(failure.message):
             # The client is not told, so the operator is.
-            self._log(f"{exchange.request_id} failed: {error}")
+            _LOGGER.warning("%s failed: %s", exchange.request_id, error)
         if exchange.status:
             if not await exchange.end_stream(failure):
                 # The response has begun; all that is left is to end the connection early.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 
 import uvicorn
@@ -18,6 +18,7 @@ from vibe_llms.server.settings import ServerSettings
 from vibe_llms.server.sockets import bind, is_loopback
 from vibe_llms.server.users import UserStore
 from vibe_llms.server.working import check_agents
+from vibe_llms.storage.backends import Backend
 
 _BACKLOG = 2048
 _KEEP_ALIVE_SECONDS = 75
@@ -88,6 +89,7 @@ class RunningServer:
             timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         )
         self._server = Server(config, opened)
+        self.backend = self._core.spaces.backend
         #: Who may use it; without keys, these are not asked.
         self.users: UserStore = self._core.users
         self._seconds = settings.shutdown_seconds
@@ -99,10 +101,15 @@ class RunningServer:
         host, port = self._socket.getsockname()[:2]
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
-    async def serve(self) -> None:
-        """Answer requests until `end` is called, and return at most `shutdown-seconds` later."""
-        self._core.spaces.start()
+    async def serve(self, begin: Callable[[Backend], Awaitable[object]] | None = None) -> None:
+        """Answer requests until `end` is called, and return at most `shutdown-seconds` later.
+
+        `begin` is awaited before it listens.
+        """
         try:
+            if begin is not None:
+                await begin(self.backend)
+            self._core.spaces.start()
             await self._server.serve(sockets=[self._socket])
         finally:
             self._socket.close()

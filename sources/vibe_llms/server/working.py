@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 from vibe_llms.agents import check_agent, check_ensembles, read_agents
 from vibe_llms.configuration import Configuration
@@ -10,21 +11,27 @@ from vibe_llms.events import ignore_events
 from vibe_llms.providers.provider_pool import Providers
 from vibe_llms.server.settings import ServerSettings
 from vibe_llms.server.spaces import UserSpaces
+from vibe_llms.storage.backends import Backend
 from vibe_llms.telemetry import produce_tracer
 from vibe_llms.tracing import Tracer
 
 
 async def work(
-    configuration: Configuration, settings: ServerSettings, ended: asyncio.Event
+    configuration: Configuration,
+    settings: ServerSettings,
+    ended: asyncio.Event,
+    begin: Callable[[Backend], Awaitable[object]],
 ) -> None:
     """Work on runs until that event is set, and give back those that have not ended.
 
-    `ConfigurationError` names the row and the key if an agent cannot work.
+    `begin` is awaited before. `ConfigurationError` names the row and the key if an agent cannot
+    work.
     """
     check_agents(configuration)
     tracer = produce_tracer(configuration) if configuration.telemetry.enabled else Tracer()
     spaces = UserSpaces(configuration, settings, tracer)
     try:
+        await begin(spaces.backend)
         spaces.start()
         await ended.wait()
     finally:

@@ -46,6 +46,10 @@ class Backend(Protocol):
         """
         ...
 
+    async def check(self) -> Sequence[Diagnosis]:
+        """The problems of what is kept as a whole, and not of what users have in it."""
+        ...
+
     async def prepare(self) -> None:
         """Raise a `StorageError` if it does not work now."""
         ...

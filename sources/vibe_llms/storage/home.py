@@ -60,6 +60,10 @@ class HomeBackend:
             if repair:
                 archive.collect_now()
 
+    async def check(self) -> Sequence[Diagnosis]:
+        """None: there are only the files of users."""
+        return ()
+
     async def prepare(self) -> None:
         """Nothing: folders are made where they are needed."""
 

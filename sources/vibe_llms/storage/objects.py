@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeAlias
 
 from msgspec import Meta, Struct
 
 from vibe_llms.configuration import ARCHIVE, Configuration, Number, Seconds
-from vibe_llms.exceptions import ContentMissing, PackageMissing, StorageUnavailable
+from vibe_llms.exceptions import (
+    ConfigurationError,
+    ContentMissing,
+    PackageMissing,
+    StorageUnavailable,
+)
 from vibe_llms.registries import Registry
 
 if TYPE_CHECKING:
@@ -23,11 +28,26 @@ if TYPE_CHECKING:
 
 CONTENTS = "contents"
 _RETRIES = 2
+#: With anything else, obstore panics when it is used.
+_ENDPOINT = re.compile(r"https?://([\w.-]+|\[[\da-f:.]+\])(:\d{1,5})?(/\S*)?", re.ASCII)
 #: Larger objects are sent in parts of this size.
 _PART_BYTES = 16 * 1024**2
 #: What servers say of themselves, and what the system says of connections.
 _REASON = re.compile(r'<Message>(?P<said>[^<]+)|(?:message|error): "(?P<met>[^"]+)"|kind: Timeout')
 _KEY = re.compile(r"Object at location (\S+) not found")
+#: Where credentials are looked for last: at a service that AWS's machines have.
+_MACHINE = re.compile(r"/latest/(api/token|meta-data/)")
+_CREDENTIALS = "check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+_RIGHTS = "s3:GetObject, s3:PutObject, s3:DeleteObject and s3:ListBucket"
+#: What to do, by the codes of S3.
+_REMEDIES = {
+    "NoSuchBucket": f"create it, or correct [{ARCHIVE}.{CONTENTS}]",
+    "InvalidAccessKeyId": _CREDENTIALS,
+    "SignatureDoesNotMatch": _CREDENTIALS,
+    "AccessDenied": f"its credentials need {_RIGHTS}",
+}
+#: No content has it.
+_NO_HASH = "0" * 64
 
 
 class ObjectStore(Protocol):
@@ -183,8 +203,10 @@ class BucketStore:
                     f"a message refers to {_find_key(text)}, which is not in the bucket "
                     f"{self.settings.bucket!r}; restore it from a backup"
                 ) from error
+            settings = self.settings
+            place = f" at {settings.endpoint}" if settings.endpoint else ""
             raise StorageUnavailable(
-                f"the bucket {self.settings.bucket!r} cannot be used now: {_explain(text)}"
+                f"the bucket {settings.bucket!r}{place} cannot be used now: {_explain(text)}"
             ) from error
 
 
@@ -194,16 +216,33 @@ def _find_key(text: str) -> str:
 
 
 def _explain(text: str) -> str:
-    """The reason within an error of obstore, which describes it over many lines."""
-    line = text.partition("\n")[0].rpartition(" - ")[2]
+    """The reason within an error of obstore, which describes it over many lines, and what to do."""
+    line = text.partition("\n")[0]
+    if _MACHINE.search(line):
+        return "there are no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
     found = _REASON.search(text)
     if found is None:
-        return line
-    return found["said"] or found["met"] or "it does not answer in time"
+        return line.rpartition(" - ")[2]
+    reason = found["said"] or found["met"] or "it does not answer in time"
+    remedies = [remedy for code, remedy in _REMEDIES.items() if f"<Code>{code}<" in text]
+    return "; ".join([reason.removesuffix("."), *remedies])
+
+
+async def check_objects(objects: ObjectStore) -> None:
+    """Raise `StorageUnavailable` if an object store cannot be used now."""
+    with suppress(ContentMissing):
+        await objects.read("", _NO_HASH)
 
 
 def _produce(configuration: Configuration, values: Mapping[str, Any]) -> BucketStore:
-    return BucketStore(configuration.read(BucketSettings, values, ARCHIVE, CONTENTS))
+    settings = configuration.read(BucketSettings, values, ARCHIVE, CONTENTS)
+    if settings.endpoint and not _ENDPOINT.fullmatch(settings.endpoint):
+        raise ConfigurationError(
+            f"{settings.endpoint!r} is no address; write it as https://HOST or http://HOST:PORT",
+            table=f"{ARCHIVE}.{CONTENTS}",
+            key="endpoint",
+        )
+    return BucketStore(settings)
 
 
 register("s3", _produce)

@@ -7,7 +7,7 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
 
-from vibe_llms.configuration import Budget
+from vibe_llms.configuration import BudgetSettings
 from vibe_llms.runs.accounts import Account, Amount, Balance, BudgetStore, Claim
 from vibe_llms.testing.limits import require
 
@@ -47,7 +47,8 @@ class _Stores:
 
     def account(self, agent: str = "", tokens: int | None = _LIMIT) -> Account:
         """An account of the user."""
-        return Account(self.user, Budget(tokens=tokens, money=None, period="total"), agent)
+        # As `[budgets]` is read, which cannot be hashed.
+        return Account(self.user, BudgetSettings(tokens=tokens, period="total"), agent)
 
     def claim(
         self,

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import closing
 
 import psycopg
 import pytest
 
-from tests.fakes.postgres import TestDatabase, access_cluster, temporary_database
+from tests.fakes.postgres import TestDatabase, temporary_database
 from tests.faults.archives import produce_details, say
+from tests.faults.outages import Outage, change, closed, full_for_messages, read_only
 from vibe_llms.exceptions import StorageError, StorageUnavailable
 from vibe_llms.messages.canisters import UserCanister
 from vibe_llms.messages.contents import ImageContent
 from vibe_llms.storage.postgres.archive import PostgresArchive
+from vibe_llms.storage.postgres.blocking import BlockingDatabase
 from vibe_llms.storage.postgres.contents import PostgresContents
 from vibe_llms.storage.postgres.database import Database
 from vibe_llms.storage.postgres.settings import PostgresSettings
@@ -39,72 +41,23 @@ async def archive(place: TestDatabase) -> AsyncIterator[PostgresArchive]:
     await archive.database.close()
 
 
-def change(place: TestDatabase, statement: str) -> None:
-    with psycopg.connect(place.admin_dsn, autocommit=True) as connection:
-        connection.execute(statement.encode())
-
-
-@contextmanager
-def closed(place: TestDatabase) -> Iterator[None]:
-    """No one can connect, and open connections are closed."""
-    cluster = access_cluster()
-    cluster.execute(f"alter database {place.name} allow_connections off")
-    cluster.execute(
-        "select pg_terminate_backend(pid, 5000) from pg_stat_activity "
-        f"where datname = '{place.name}'"
-    )
-    yield
-    cluster.execute(f"alter database {place.name} allow_connections on")
-
-
-@contextmanager
-def read_only(place: TestDatabase) -> Iterator[None]:
-    """Transactions may not write."""
-    cluster = access_cluster()
-    cluster.execute(f"alter database {place.name} set default_transaction_read_only = on")
-    cluster.execute(
-        "select pg_terminate_backend(pid, 5000) from pg_stat_activity "
-        f"where datname = '{place.name}'"
-    )
-    yield
-    cluster.execute(f"alter database {place.name} reset default_transaction_read_only")
-    cluster.execute(
-        "select pg_terminate_backend(pid, 5000) from pg_stat_activity "
-        f"where datname = '{place.name}'"
-    )
-
-
-@contextmanager
-def full(place: TestDatabase) -> Iterator[None]:
-    """The disk is full wherever a message is written."""
-    change(
-        place,
-        "create function public.fill() returns trigger language plpgsql as $$ begin "
-        "raise exception 'could not extend file: No space left on device' "
-        "using errcode = '53100'; end $$;"
-        "create trigger fill before insert on vibe.messages execute function public.fill()",
-    )
-    yield
-    change(place, "drop function public.fill cascade")
-
-
 @pytest.mark.parametrize(
     ("outage", "complaint"),
     [
         (closed, "not currently accepting connections"),
-        (read_only, "read-only transaction"),
-        (full, "No space left on device"),
+        (read_only, "read-only transaction; .* connect to one that accepts writes"),
+        (full_for_messages, "No space left on device; free space on its disk"),
     ],
 )
 async def test_an_outage_is_one_error_and_loses_nothing(
-    outage: Callable[[TestDatabase], object],
+    outage: Outage,
     complaint: str,
     archive: PostgresArchive,
     place: TestDatabase,
 ) -> None:
     (first,), further = say("first"), say("further", "x" * 3_000)
     await archive.create("abcd", produce_details(), [first])
-    with outage(place):  # type: ignore[attr-defined]
+    with outage(place):
         for work in (
             archive.append("abcd", further, after=first.identity),
             archive.append("abcd", [UserCanister((ImageContent(b"p", "image/png"),))], after=None),
@@ -129,6 +82,21 @@ async def test_reading_goes_on_while_nothing_can_be_written(
         assert (await archive.restore("abcd")).canisters == tuple(said)
         assert len(await archive.search("walrus")) == len(await archive.survey()) == 1
         assert await archive.resolve("name") == "abcd"
+
+
+def test_memory_is_written_again_after_the_database_was_read_only(place: TestDatabase) -> None:
+    with closing(BlockingDatabase(PostgresSettings(dsn=place.dsn))) as database:
+
+        def write() -> None:
+            with database.transaction("ada") as connection:
+                connection.execute("insert into vibe.spenders (owner) values ('ada')")
+
+        with read_only(place):
+            with pytest.raises(StorageUnavailable, match="read-only transaction"):
+                write()
+            with database.transaction("ada") as connection:
+                connection.execute("select from vibe.spenders")
+        write()
 
 
 async def test_a_statement_that_takes_too_long_is_given_up(place: TestDatabase) -> None:
@@ -170,8 +138,8 @@ async def test_an_append_whose_commit_breaks_can_be_repeated(
     ("dsn", "complaint"),
     [
         ("postgresql://app@127.0.0.1:1/x", "Connection refused"),
-        ("{place}&user=nobody", 'role "nobody" does not exist'),
-        ("{base}", 'database "nonesuch" does not exist'),
+        ("{place}&user=nobody", 'role "nobody" does not exist; create it, or correct dsn'),
+        ("{base}", 'database "nonesuch" does not exist; create it, or correct dsn'),
         ("host=nonesuch.invalid dbname=x", "the database cannot be used now"),
     ],
 )

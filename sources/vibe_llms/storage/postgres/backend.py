@@ -12,7 +12,11 @@ from vibe_llms.storage.postgres.archive import PostgresArchive
 from vibe_llms.storage.postgres.blocking import BlockingDatabase
 from vibe_llms.storage.postgres.contents import PostgresContents
 from vibe_llms.storage.postgres.database import Database
-from vibe_llms.storage.postgres.inspection import inspect_archive, inspect_database
+from vibe_llms.storage.postgres.inspection import (
+    inspect_archive,
+    inspect_database,
+    inspect_objects,
+)
 from vibe_llms.storage.postgres.migrating import migrate_database
 from vibe_llms.storage.postgres.settings import read_postgres_settings
 
@@ -61,9 +65,9 @@ class PostgresBackend:
     async def inspect(
         self, homes: Iterable[Places], *, repair: bool = False
     ) -> AsyncIterator[Diagnosis]:
-        """The problems of the database, its roles, and what its users have in it."""
+        """The problems of the database, its roles, the bucket, and what users have in it."""
         del homes
-        problems = await inspect_database(self.database)
+        problems = await self.check()
         for one in problems:
             yield one
         if any(one.subject == "database" for one in problems):
@@ -74,6 +78,11 @@ class PostgresBackend:
                 yield one
             if repair:
                 await archive.collect()
+
+    async def check(self) -> Sequence[Diagnosis]:
+        """The problems of the database, its roles, and the object store."""
+        problems = await inspect_database(self.database)
+        return [*problems, *await inspect_objects(self.contents.objects)]
 
     async def prepare(self) -> None:
         """Raise a `StorageError` if the database does not answer, or its level is not known."""

@@ -8,7 +8,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from vibe_llms.exceptions import StorageUnavailable
-from vibe_llms.storage.postgres.connections import connect_blocking, find_silence_seconds
+from vibe_llms.storage.postgres.connections import (
+    connect_blocking,
+    find_silence_seconds,
+    is_read_only,
+)
 from vibe_llms.storage.postgres.database import BECOME_FOR_LONG, database_errors
 from vibe_llms.storage.postgres.migrations import READ, judge_level
 from vibe_llms.storage.postgres.settings import PostgresSettings
@@ -111,8 +115,9 @@ class BlockingDatabase:
     def _give_back(self, connection: BlockingConnection) -> None:
         from psycopg.pq import TransactionStatus
 
+        idle = connection.info.transaction_status == TransactionStatus.IDLE
         with self._lock:
-            kept = connection.info.transaction_status == TransactionStatus.IDLE and not self._closed
+            kept = idle and not self._closed and not is_read_only(connection)
             if kept:
                 self._idle.append(connection)
         if not kept:

@@ -26,6 +26,8 @@ _KEEPALIVES = {
     "keepalives_count": 2,
     "tcp_user_timeout": 15_000,
 }
+#: What the server reports of each connection.
+_READ_ONLY_STATES = (b"default_transaction_read_only", b"in_hot_standby")
 
 
 async def connect(
@@ -59,6 +61,11 @@ def connection_options(dsn: str, settings: PostgresSettings) -> dict[str, Any]:
 def find_silence_seconds(settings: PostgresSettings) -> float:
     """How long the server may say nothing about a statement, which it limits itself."""
     return settings.statement_seconds + settings.connect_seconds
+
+
+def is_read_only(connection: AsyncConnection[Any] | Connection[Any]) -> bool:
+    """Whether a connection cannot write, which need not change when the database can be written."""
+    return any(connection.pgconn.parameter_status(one) == b"on" for one in _READ_ONLY_STATES)
 
 
 def describe_silence(seconds: float) -> StorageUnavailable:

@@ -23,7 +23,11 @@ from vibe_llms.exceptions import (
     VibeLlmsError,
 )
 from vibe_llms.messages.contents import repair_text
-from vibe_llms.storage.postgres.connections import connect, find_silence_seconds
+from vibe_llms.storage.postgres.connections import (
+    connect,
+    find_silence_seconds,
+    is_read_only,
+)
 from vibe_llms.storage.postgres.migrations import READ, judge_level
 from vibe_llms.storage.postgres.pipelines import Answer, Pipeline, Statement
 from vibe_llms.storage.postgres.settings import PostgresSettings
@@ -45,15 +49,25 @@ _PASSING = ("08", "53", "57", "58", "40")
 #: Nothing is asked of a database that has answered so recently.
 _LOOK_SECONDS = 1.0
 _SILENCE = logging.NullHandler()
+_READ_ONLY = "25006"
 #: A transaction that is read-only, or idle or busy for too long; a lock that others keep.
-_PASSING_STATES = ("25006", "25P03", "25P04", "55P03")
+_PASSING_STATES = (_READ_ONLY, "25P03", "25P04", "55P03")
 #: Of `vibe.require_lease`.
 _LOST = "VL001"
-_UNDEFINED = ("3F000", "42P01")
-#: An error of connecting has no SQLSTATE in psycopg.
-_REFUSED = ("password authentication failed", "no password supplied")
-
-
+_NOT_MIGRATED = "the database is not migrated: vibe-llms archive migrate"
+_LOGIN = "check the user and the password that [archive] connects with"
+_NAMES = "create it, or correct dsn in [archive]"
+#: What to do, by SQLSTATE, or by words: an error of connecting has no SQLSTATE in psycopg.
+_REMEDIES = {
+    "3F000": _NOT_MIGRATED,
+    "42P01": _NOT_MIGRATED,
+    _READ_ONLY: "it is a standby, or set to read-only: connect to one that accepts writes",
+    "53100": "free space on its disk",
+    "password authentication failed": _LOGIN,
+    "no password supplied": _LOGIN,
+    "does not exist": _NAMES,
+    "connection info string": "correct dsn in [archive]",
+}
 #: What is sent before additions to conversations.
 _FENCES: ContextVar[tuple[Statement, ...]] = ContextVar("fences", default=())
 
@@ -219,7 +233,7 @@ class Database:
         finally:
             if is_idle := pipeline.is_idle:
                 self._answered = time.monotonic()
-            if is_idle and not self._closed:
+            if is_idle and not self._closed and not is_read_only(pipeline.connection):
                 self._idle.append(pipeline)
             else:
                 await pipeline.connection.close()
@@ -290,10 +304,9 @@ def database_errors() -> Iterator[None]:
         if state == _LOST:
             raise LeaseLost(error.diag.message_primary or "") from error
         text = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        if state in _UNDEFINED:
-            text = f"{text}; the database is not migrated: vibe-llms archive migrate"
-        if any(one in text for one in _REFUSED):
-            text = f"{text}; check the user and the password that [archive] connects with"
+        for sign, remedy in _REMEDIES.items():
+            if sign == state or (not state and sign in text):
+                text = f"{text}; {remedy}"
         passing = state[:2] in _PASSING or state in _PASSING_STATES
         if passing or (not state and isinstance(error, OperationalError)):
             raise StorageUnavailable(f"the database cannot be used now: {text}") from error

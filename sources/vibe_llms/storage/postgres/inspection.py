@@ -15,9 +15,11 @@ from vibe_llms.exceptions import (
     FormatNewer,
     PackageMissing,
     StorageError,
+    StorageUnavailable,
 )
 from vibe_llms.storage.deposits import references_of
 from vibe_llms.storage.interfaces import Diagnosis
+from vibe_llms.storage.objects import CONTENTS, ObjectStore, check_objects
 from vibe_llms.storage.postgres.archive import PostgresArchive
 from vibe_llms.storage.postgres.database import Connection, Database
 from vibe_llms.storage.postgres.migrating import describe_role
@@ -74,6 +76,16 @@ async def inspect_database(database: Database) -> Sequence[Diagnosis]:
             return [one async for one in _inspect_tables(connection)]
     except (StorageError, PackageMissing) as error:
         return [Diagnosis("database", ARCHIVE, str(error))]
+
+
+async def inspect_objects(objects: ObjectStore | None) -> Sequence[Diagnosis]:
+    """Why the object store cannot be used, if there is one."""
+    try:
+        if objects is not None:
+            await check_objects(objects)
+    except (StorageUnavailable, PackageMissing) as error:
+        return [Diagnosis("bucket", f"{ARCHIVE}.{CONTENTS}", str(error))]
+    return []
 
 
 async def inspect_archive(archive: PostgresArchive) -> AsyncIterator[Diagnosis]:
