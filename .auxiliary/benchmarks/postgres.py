@@ -1,6 +1,6 @@
 """How PostgreSQL grows: append, list, search, open and recall beside 1,000 to 1,000,000 rows.
 
-    python .auxiliary/benchmarks/postgres.py                 about a quarter of an hour, and 4 GB
+    python .auxiliary/benchmarks/postgres.py                 about ten minutes, and 4 GB
     python .auxiliary/benchmarks/postgres.py --most 10000    up to so many rows
     python .auxiliary/benchmarks/postgres.py --quick         fewer questions
     python .auxiliary/benchmarks/postgres.py --page          also write the table and the plot
