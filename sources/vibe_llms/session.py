@@ -100,7 +100,7 @@ class Session:
         """`backend` keeps its runs and budgets; without one, it is that of the configuration.
 
         With `claims`, others may have made up the replies in the histories that are given. Without
-        `revive`, a turn fails if its conversation was deleted meanwhile.
+        `revive`, a turn fails if its conversation has been deleted.
 
         Without `own_rows`, `*` among an agent's optional ensembles stands for none. `limiters` are
         those that other sessions share.

@@ -14,7 +14,7 @@ import pytest
 from tests.server.conftest import Served, serving
 from tests.server.test_api_runs import read_events
 from tests.server.test_bad_input import SPEECHES
-from vibe_llms.server import api_runs, exchanges, running
+from vibe_llms.server import api_runs, bodies, exchanges, running
 
 CHAT = "/v1/chat/completions"
 HELLO: dict[str, Any] = {
@@ -289,8 +289,8 @@ async def test_an_error_has_its_status_unless_the_stream_was_silent_for_long(
 async def test_the_bodies_of_requests_in_progress_have_limits(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exchanges, "_USER_BYTES", 1000)
-    monkeypatch.setattr(exchanges, "_ALL_BYTES", 1500)
+    monkeypatch.setattr(bodies, "_USER_BYTES", 1000)
+    monkeypatch.setattr(bodies, "_ALL_BYTES", 1500)
     body = json.dumps({"content": "Tea " + " " * 575}).encode()
     assert len(body) > 500
     async with serving(home, server={"body-bytes": 800}) as served:

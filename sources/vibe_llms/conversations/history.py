@@ -118,7 +118,7 @@ class History:
         """Keep canisters; once started, this completes even if the task is cancelled.
 
         `confirm` is awaited before the history continues in a fork, and raises if it must not.
-        Without `revive`, `ConversationNotFound` if the conversation was deleted meanwhile.
+        Without `revive`, `ConversationNotFound` if the conversation has been deleted.
         """
         if self.archive is None:
             self.canisters += canisters

@@ -65,7 +65,7 @@ class ConversationSettings(Struct, frozen=True, kw_only=True):
     and `agent` is the name of the agent whose they and other settings are.
     `budgets` are those of agents that its requests count against, by the agents' names. With
     `claims`, replies in the history that no model has made are untrusted text. With `revive`, what
-    is said in a conversation that was deleted meanwhile is kept in a new one.
+    is said in a conversation that has been deleted is kept in a new one.
     """
 
     model: Model

@@ -12,9 +12,10 @@ from vibe_llms.configuration import LOCAL
 from vibe_llms.credentials import check_key, get_logger
 from vibe_llms.exceptions import ConfigurationError, VibeLlmsError
 from vibe_llms.providers.caller_keys import calling_with
+from vibe_llms.server.bodies import BodyRoom
 from vibe_llms.server.core import ServerCore
 from vibe_llms.server.endpoints import find_endpoint, match_path
-from vibe_llms.server.exchanges import BodyRoom, Disconnected, Exchange, Receive, Scope, Send
+from vibe_llms.server.exchanges import Disconnected, Exchange, Receive, Scope, Send
 from vibe_llms.server.failures import Rejected, describe_failure
 from vibe_llms.server.operations import ServerEndpoint, UserEndpoint
 

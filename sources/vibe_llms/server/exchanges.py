@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, MutableMapping
 from contextlib import asynccontextmanager
 from typing import Any, TypeAlias
@@ -13,13 +12,13 @@ from urllib.parse import parse_qsl
 
 from vibe_llms.messages.identities import produce_identity
 from vibe_llms.runs.interfaces import RequestKey
+from vibe_llms.server.bodies import BodyRoom
 from vibe_llms.server.dialects import find_dialect
 from vibe_llms.server.failures import Failure, Rejected
 from vibe_llms.server.settings import ServerSettings
 
 JSON = b"application/json"
 _KEY = re.compile(rb"[\x21-\x7e]{1,255}")
-_RETRY_SECONDS = 1.0
 #: How long a stream of events says nothing, and what it says then; clients skip it.
 _SILENT_SECONDS = 15.0
 _COMMENT = b": waiting\n\n"
@@ -41,50 +40,6 @@ _SINGLE = frozenset(
 
 class Disconnected(Exception):
     """The client closed the connection; there is nothing to answer."""
-
-
-#: So many bytes of bodies are held at once for a user, and for all; a single body always may be.
-_USER_BYTES = 128 * 1024 * 1024
-_ALL_BYTES = 512 * 1024 * 1024
-
-
-class BodyRoom:
-    """How many bytes the bodies of all requests have that have not ended."""
-
-    def __init__(self, settings: ServerSettings) -> None:
-        self._user_bytes = max(_USER_BYTES, settings.body_bytes)
-        self._all_bytes = max(_ALL_BYTES, settings.body_bytes)
-        self._held: Counter[str] = Counter()
-        self._all = 0
-
-    def take(self, user: str, size: int) -> None:
-        """Hold so many more bytes; `Rejected` where there is no room for them."""
-        if self._held[user] + size > self._user_bytes:
-            raise Rejected(
-                "the requests of this user that are in progress are too large together; wait until "
-                "one ends",
-                status=429,
-                type="rate_limit_error",
-                code="too_many_bytes",
-                retry_after=_RETRY_SECONDS,
-            )
-        if self._all + size > self._all_bytes:
-            raise Rejected(
-                "the requests in progress are too large together; try again in a moment",
-                status=503,
-                type="server_error",
-                code="overloaded",
-                retry_after=_RETRY_SECONDS,
-            )
-        self._held[user] += size
-        self._all += size
-
-    def give_back(self, user: str, size: int) -> None:
-        """Hold so many bytes less."""
-        self._held[user] -= size
-        self._all -= size
-        if not self._held[user]:
-            del self._held[user]
 
 
 class Exchange:

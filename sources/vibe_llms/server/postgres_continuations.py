@@ -38,7 +38,7 @@ class PostgresContinuations:
         )
 
     async def forget(self, conversation: str) -> None:
-        """Nothing: they are deleted with the conversation, by whoever removes it."""
+        """Nothing: the archive deletes them with the conversation."""
 
     async def close(self) -> None:
         """Nothing is open; the backend closes the database."""

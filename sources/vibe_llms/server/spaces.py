@@ -76,7 +76,7 @@ class UserSpace:
             tracer=tracer,
             # Clients send whole histories, in which they may say anything.
             claims=True,
-            # Whoever deletes a conversation does not want it back.
+            # A conversation that its user deletes must not come back.
             revive=False,
             # The rows of a server are not its users' own.
             own_rows=False,
