@@ -22,7 +22,7 @@ from vibe_llms.cli.display import describe_usage
 from vibe_llms.cli.pages import describe_content, draw_page, model_of
 from vibe_llms.cli.terminal import note, one_line, shown, visible, write
 from vibe_llms.exceptions import RequestError, StorageError
-from vibe_llms.files import describe_size
+from vibe_llms.files import LARGEST_FILE, describe_size
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
@@ -118,7 +118,7 @@ def write_export(file: str, text: str) -> None:
     if path.exists() and not path.is_file():
         raise RequestError(f"{file} is not a file; for standard output: -o -")
     with storage_errors(path):
-        replace_file(path, text.encode("utf-8", "replace"))
+        replace_file(path, text.encode("utf-8", "replace"), LARGEST_FILE)
 
 
 @click.command("export", cls=HandleCommand)

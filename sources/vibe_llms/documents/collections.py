@@ -164,7 +164,7 @@ class Collections:
             return
         path = self._folder / f"{name}{_SUFFIX}"
         with storage_errors(path):
-            replace_file(path, msgspec.toml.encode(_Definition(paths)))
+            replace_file(path, msgspec.toml.encode(_Definition(paths)), _LARGEST)
 
 
 class _Definition(Struct, frozen=True):

@@ -148,6 +148,13 @@ def synchronise_folder(path: Path) -> None:
         os.close(descriptor)
 
 
+def require_size(path: Path, data: bytes, limit: int) -> None:
+    """Raise an `OSError` if data are too long for the reader of a file."""
+    if len(data) > limit:
+        reason = f"it would be larger than {files.describe_size(limit)}, so it was not written"
+        raise OSError(errno.EFBIG, reason, str(path))
+
+
 def write_new(path: Path, data: bytes, *, durable: bool) -> None:
     """A file that must not exist yet."""
     descriptor = os.open(path, _CREATE, 0o600)
@@ -203,8 +210,13 @@ def _copy_by_hand(source: int, target: int, size: int, offset: int) -> int:
     return len(data)
 
 
-def replace_file(path: Path, data: bytes, *, durable: bool = True) -> None:
-    """A file replaced whole: readers see the old bytes or the new ones."""
+def replace_file(path: Path, data: bytes, limit: int, *, durable: bool = True) -> None:
+    """Replace a whole file: readers see the old bytes or the new ones.
+
+    `limit` is the most bytes that the file's reader accepts. `OSError`, and nothing is written, if
+    the data are longer: nobody could read them.
+    """
+    require_size(path, data, limit)
     temporary = path.with_name(f"{TEMPORARY}{path.name}-{os.urandom(8).hex()}")
     try:
         write_new(temporary, data, durable=durable)
