@@ -438,7 +438,7 @@ class ArchiveLocked(StorageError):
 
 
 class StorageUnavailable(StorageError):
-    """The database or the object store cannot be used now. Try again later.
+    """The database, the object store, or a full disk cannot be used now. Try again later.
 
     Nothing was changed, unless the connection broke while a change was being committed: then it is
     not known whether it was.

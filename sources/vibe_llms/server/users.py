@@ -20,10 +20,10 @@ import msgspec
 from msgspec import Struct, ValidationError
 
 from vibe_llms.configuration import LOCAL, Configuration, Places, read_toml
-from vibe_llms.exceptions import ConfigurationError, RequestError, StorageError
+from vibe_llms.exceptions import ConfigurationError, RequestError
 from vibe_llms.files import LARGEST_FILE, UntrustedFile, require_trusted
 from vibe_llms.storage.backends import Backend, produce_part
-from vibe_llms.storage.databases import open_database
+from vibe_llms.storage.databases import explain_failure, open_database
 from vibe_llms.storage.files import READ, make_folder, storage_errors
 from vibe_llms.storage.locks import locked
 
@@ -217,7 +217,7 @@ class UserFile:
         except UntrustedFile as error:
             raise ConfigurationError(str(error.strerror), file=str(error.filename)) from error
         except sqlite3.OperationalError as error:
-            raise StorageError(f"users: {error}", path=str(self.file)) from error
+            raise explain_failure(error, "users", self.file) from error
         except sqlite3.DatabaseError as error:
             raise ConfigurationError(
                 f"this is not a list of users: {error}", file=str(self.file)

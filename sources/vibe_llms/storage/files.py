@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from vibe_llms import files
-from vibe_llms.exceptions import StorageError
+from vibe_llms.exceptions import StorageError, StorageUnavailable
 from vibe_llms.files import LARGEST_FILE
 
 #: How a folder is opened: a link in its place is refused.
@@ -47,6 +47,8 @@ _ADVICE = {
     errno.EOPNOTSUPP: _NO_LOCKS,
 }
 
+#: Errors that end without a change to the configuration.
+_PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
 #: What a system answers that cannot copy between two files itself.
 _NO_COPY = (errno.ENOSYS, errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.EPERM)
 _COPIED_AT_ONCE = 1024**3
@@ -65,7 +67,8 @@ def storage_errors(path: Path) -> Iterator[None]:
 def explain(error: OSError, path: Path) -> StorageError:
     """What a system error about `path` means, and what to do."""
     place = error.filename if isinstance(error, files.UntrustedFile) else path
-    return StorageError(describe(error), path=str(place))
+    kind = StorageUnavailable if error.errno in _PASSING else StorageError
+    return kind(describe(error), path=str(place))
 
 
 def describe(error: OSError) -> str:
