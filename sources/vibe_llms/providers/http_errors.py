@@ -370,7 +370,7 @@ def _find_error(body: Mapping[str, Any]) -> ErrorObject | None:
     if isinstance(base, dict) and base.get("status_code"):
         # MiniMax's; 0 is none.
         return read_object({**base, "code": base["status_code"]})
-    if any(body.get(name) is not None for name in _REPLY_MEMBERS):
+    if any(body.get(name) not in (None, [], {}) for name in _REPLY_MEMBERS):
         return None
     if "detail" in body:
         return read_object(body["detail"]) if body["detail"] else None

@@ -125,7 +125,7 @@ async def test_reasoning_is_streamed_as_such() -> None:
 async def test_a_reply_without_parts_is_made_again() -> None:
     (canister,), events = await play(ScriptedReply(parts=()), ScriptedReply.from_chunks("Hi"))
     assert isinstance(canister, AssistantCanister)
-    assert canister.text == "Hi"
+    assert canister.contents == (TextualContent("Hi"),)
     assert type(events[0]) is MessageStartedEvent
 
 
