@@ -38,18 +38,39 @@ class TextJoiner:
         return repair_text(rest)
 
 
-def parse_object(data: bytes) -> dict[str, Any]:
+def parse_object(data: bytes | str) -> dict[str, Any]:
     """A JSON object as Python reads it, lone surrogates and all; `ValueError` if it is none."""
+    value = parse_value(data)
+    if not isinstance(value, dict):
+        raise ValueError("it is no object")  # noqa: TRY004
+    return value
+
+
+def parse_value(data: bytes | str) -> Any:
+    """JSON as Python reads it, lone surrogates and all; `ValueError` if it is none."""
     import json
 
     try:
         value = json.loads(data, parse_constant=_refuse_constant)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
-    if not isinstance(value, dict):
-        raise ValueError("it is no object")  # noqa: TRY004
     _check_depth(value)
     return value
+
+
+def unwrap_arguments(text: str) -> str:
+    r"""Return the arguments of a call; an object within a JSON text is taken out of it.
+
+    >>> unwrap_arguments('"{\\"a\\": 1}"')
+    '{"a": 1}'
+    """
+    if text.lstrip()[:1] != '"':
+        return text
+    try:
+        inner = parse_value(text)
+        return inner if isinstance(inner, str) and parse_object(inner) else text
+    except ValueError:
+        return text
 
 
 def keep_json(raw: bytes) -> Raw:

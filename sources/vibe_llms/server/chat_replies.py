@@ -97,7 +97,7 @@ def encode_reply(model: str, outcome: Outcome, custom: CustomContent | None = No
             SentCall(
                 id=name_call(call.identity),
                 type="function",
-                function=Function(call.name, call.arguments),
+                function=Function(call.name, call.arguments or "{}"),
             )
             for call in calls
         ]

@@ -153,7 +153,7 @@ def describe_input(request: ResponseRequest, identity: str) -> Sequence[Item]:
         elif one.type == "function_call_output":
             item = {"call_id": one.call_id, "output": item["output"]}
         else:
-            item = {"call_id": one.call_id, "name": one.name, "arguments": one.arguments}
+            item = {"call_id": one.call_id, "name": one.name, "arguments": one.arguments or "{}"}
         head = {"type": one.type, "id": f"item_{identity}_{number}", "status": "completed"}
         items.append({**head, **item})
     return items
@@ -254,7 +254,7 @@ def _describe_text(text: str) -> Item:
 
 
 def _describe_call(call: InvocationCanister) -> Item:
-    return describe_call(call.identity, call.name, call.arguments, "completed")
+    return describe_call(call.identity, call.name, call.arguments or "{}", "completed")
 
 
 def describe_call(identity: str, name: str, arguments: str, status: str) -> Item:
@@ -286,7 +286,7 @@ def describe_stage(
         "type": "x:tool_call",
         "id": f"x_{call.identity}",
         "name": call.name,
-        "arguments": call.arguments if shown else None,
+        "arguments": call.arguments or "{}" if shown else None,
         "status": status,
         "output": text_of(result.contents) if result is not None and shown else None,
     }

@@ -110,7 +110,7 @@ def _describe(canisters: Sequence[Canister]) -> list[dict[str, Any]]:
                 messages.append({"role": "assistant", "content": content})
             case InvocationCanister(identity=identity) if identity in results:
                 calls[identity] = f"call_{identity}"
-                function = Function(canister.name, canister.arguments)
+                function = Function(canister.name, canister.arguments or "{}")
                 call = CallPiece(id=calls[identity], function=function)
                 messages.append({"role": "assistant", "tool_calls": [msgspec.to_builtins(call)]})
             case ResultCanister(invocation=call) if call in calls:
