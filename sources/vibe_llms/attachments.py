@@ -11,6 +11,8 @@ from glob import glob
 from pathlib import Path, PurePath
 from urllib.parse import urlsplit
 
+from msgspec.structs import replace
+
 from vibe_llms.exceptions import AttachmentUnreadable
 from vibe_llms.files import describe_size, read_file
 from vibe_llms.messages.canisters import DocumentCanister
@@ -83,15 +85,18 @@ def produce_attachment(data: bytes, name: str, mimetype: str = "") -> Content:
     return _produce_content(data if text is None else text.encode(), mimetype, name)
 
 
-def read_document(source: str) -> DocumentCanister:
+def read_document(source: str, *, trusted: bool = False) -> DocumentCanister:
     """A document from the path of a file: its text, or the file itself if it is not text.
 
-    An http(s) URL works too; the provider downloads it.
+    An http(s) URL works too; the provider downloads it. With `trusted`, you vouch for its text:
+    tools that may send data out do not ask because of it.
     """
     if is_address(source):
-        return DocumentCanister((read_attachment(source),), title=source, source=source)
+        contents = (read_attachment(source),)
+        return DocumentCanister(contents, title=source, source=source, trusted=trusted)
     path = Path(source)
-    return produce_document(read_bytes(path), path.name, str(path))
+    document = produce_document(read_bytes(path), path.name, str(path))
+    return replace(document, trusted=True) if trusted else document
 
 
 def find_documents(source: str) -> Sequence[str]:

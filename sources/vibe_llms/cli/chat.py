@@ -112,6 +112,11 @@ from vibe_llms.session import Session, open_session
     shell_complete=complete_paths,
     help="Add a file, a folder, a pattern such as '*.pdf', or a web page as documents.",
 )
+@click.option(
+    "--trust",
+    is_flag=True,
+    help="Trust the text of -f: tools that send data do not ask because of it.",
+)
 @control_option
 @click.option(
     "-T",

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from vibe_llms.attachments import (
     find_documents,
@@ -58,6 +59,11 @@ def read_said(options: Options) -> Said:
             before.append(DocumentCanister(title=fragment, source=fragment))
         else:
             before += _read_documents(fragment, quiet=options.quiet)
+    if options.trust:
+        before = [
+            replace(one, trusted=True) if isinstance(one, DocumentCanister) else one
+            for one in before
+        ]
     contents: list[Content] = []
     for source, kind in (*((one, "") for one in options.attachments), *options.typed_attachments):
         if source == STANDARD_INPUT:
@@ -91,7 +97,7 @@ async def fetch_pages(
             fetched = await session.access_documents().fetch(canister.source)
             if not quiet:
                 note(f"fetched {fetched.source}: {fetched.title}", dim=True)
-            found.append(fetched)
+            found.append(replace(fetched, trusted=canister.trusted))
         else:
             found.append(canister)
     return found

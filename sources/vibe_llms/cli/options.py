@@ -115,6 +115,7 @@ class Options(Struct, frozen=True, kw_only=True):
     attachments: tuple[str, ...] = ()
     typed_attachments: tuple[tuple[str, str], ...] = ()
     fragments: tuple[str, ...] = ()
+    trust: bool = False
     options: tuple[tuple[str, str], ...] = ()
     tools: tuple[str, ...] = ()
     collections: tuple[str, ...] = ()

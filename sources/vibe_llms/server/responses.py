@@ -326,6 +326,7 @@ async def _close_calls(run: Run, calls: Sequence[InvocationCanister]) -> Sequenc
             (TextualContent(_NOT_RUN if one.identity in waited else INTERRUPTED),),
             invocation=one.identity,
             failed=True,
+            trusted=True,
         )
         for one in calls
     ]

@@ -362,7 +362,8 @@ class McpEnsemble:
             check=check,
             ensemble=self._name,
             outside=tool.open_world,
-            sends=tool.open_world and not tool.reads_only,
+            # A tool that only reads may still send what it is asked for to others.
+            sends=tool.open_world,
             caution=_NO_CAGE if self._settings.cage == "none" else "",
             annotations=tool.annotations,
         )
