@@ -268,8 +268,10 @@ async def test_a_reservation_that_ended_meanwhile_is_made_again_before_it_is_sen
         assert claim is not None
         await budgets.store.renew(USER, [claim.identity], -1)
         await spending.send()
-        assert spending._claim == replace(claim, identity=spending._claim.identity)
-        assert spending._claim.identity != claim.identity
+        again = spending._claim
+        assert again is not None
+        assert again == replace(claim, identity=again.identity)
+        assert again.identity != claim.identity
         assert (await read(budgets)).reserved == Amount(400)
         await spending.settle(None)
         assert (await read(budgets)).spent == Amount(400)
