@@ -17,7 +17,7 @@ from vibe_llms.network import connections
 from vibe_llms.network.connections import AddressKind
 from vibe_llms.providers import direct_transport
 from vibe_llms.providers.direct_transport import DirectTransport
-from vibe_llms.providers.transport import Endpoint
+from vibe_llms.providers.transport import KEPT_CONNECTIONS, Endpoint
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ async def test_only_so_many_idle_connections_are_kept(
 
 
 @pytest.mark.parametrize(
-    ("descriptors", "kept"), [(100_000, 1024), (800, 100), (8, direct_transport.KEPT_CONNECTIONS)]
+    ("descriptors", "kept"), [(100_000, 1024), (800, 100), (8, KEPT_CONNECTIONS)]
 )
 def test_idle_connections_leave_most_descriptors_to_others(
     monkeypatch: pytest.MonkeyPatch, descriptors: int, kept: int
