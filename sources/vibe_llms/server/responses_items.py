@@ -14,9 +14,10 @@ from typing import Any, TypeAlias
 import msgspec
 from msgspec import Struct, ValidationError
 
-from vibe_llms.providers.openai.chat_completions.chunks import CallPiece, Function
+from vibe_llms.providers.openai.chat_completions.chunks import Function
 from vibe_llms.server.chat_requests import (
     AudioPart,
+    Call,
     FileData,
     FilePart,
     ImagePart,
@@ -119,7 +120,7 @@ class ItemReader:
             name, arguments = _read_any_call(item)
             if not name:
                 raise Rejected("a call needs a name", param=f"{param}.name")
-            piece = CallPiece(id=_text_of(item, "call_id"), function=Function(name, arguments))
+            piece = Call(id=_text_of(item, "call_id"), function=Function(name, arguments))
             return Message(role="assistant", tool_calls=[piece])
         if kind.endswith(OUTPUT):
             if (call := self._calls.get(_name_of(item))) is not None:

@@ -141,29 +141,36 @@ def read_order(
             raise Rejected("a json_schema needs a schema", param="text.format.schema")
         check_size(form.schema, "text.format.schema")
         schema = {"title": form.name, **form.schema}
-    for option in _survey_unsupported(request):
-        omissions.add("option", option)
+    for member in _survey_unsupported(request):
+        omissions.add("member", member)
     tools = request.read_tools(omissions)
-    choice = tools.read_choice(request.tool_choice)
+    choice = tools.read_choice(request.tool_choice, omissions)
     offered = [
         tool.declaration
         for tool in tools.declared
         if choice.allowed is None or tool.offered in choice.allowed
     ]
+    control = choice.control
+    if request.tools and not offered and control is not None:
+        # What it is about was left out.
+        if control == "any":
+            omissions.add("tool_choice", "required")
+        control = None
     reader = ItemReader(request.items, open_calls, omissions)
     return TurnOrder(
         model=model,
         said=read_messages([*reader.read()], open_calls),
         tools=declare_tools(offered),
-        controls=_read_controls(request, choice.control, offers=bool(offered)),
+        controls=_read_controls(request, control, offers=bool(offered)),
         schema=schema,
         instruction=JSON_ONLY if form is not None and form.type == "json_object" else "",
         store=request.stored,
+        omissions=omissions,
     )
 
 
 def _survey_unsupported(request: ResponseRequest) -> Iterator[str]:
-    """Yield the options of a request that have no effect here, but would at OpenAI."""
+    """Yield the members of a request that have no effect here, but would at OpenAI."""
     if request.text is not None and request.text.verbosity not in (None, "medium"):
         yield "text.verbosity"
     if request.max_tool_calls is not None:
@@ -178,8 +185,7 @@ def _read_controls(request: ResponseRequest, tool_choice: str | None, *, offers:
         top_p=request.top_p,
         output_tokens=request.max_output_tokens,
         effort=request.reasoning.effort if request.reasoning is not None else None,
-        # All tools of the client may have been left out.
-        tool_choice=tool_choice if offers or tool_choice != "auto" else None,
+        tool_choice=tool_choice,
         parallel_invocations=request.parallel_tool_calls if offers else None,
         service_tier=request.service_tier,
     )

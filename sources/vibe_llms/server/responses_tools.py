@@ -211,29 +211,38 @@ class ClientTools:
     def __getitem__(self, name: str) -> ClientTool:
         return self._by_name[name]
 
-    def read_choice(self, choice: str | Json | None) -> ToolChoice:
-        """Read what the model may call; `Rejected` if that is a tool which is not offered."""
-        if isinstance(choice, Mapping) and choice.get("type") == "allowed_tools":
-            return self._read_allowed(choice)
+    def read_choice(self, choice: str | Json | None, omissions: Omissions) -> ToolChoice:
+        """Read what the model may call; `omissions` names a tool that OpenAI would run.
+
+        `Rejected` if it is a tool of the client that is not declared.
+        """
         if not isinstance(choice, Mapping):
             if choice not in (None, "none", "auto", "required"):
                 raise _reject_choice("use none, auto, required, or a tool")
             return ToolChoice({"required": "any"}.get(choice or "", choice))
+        if choice.get("type") == "allowed_tools":
+            return self._read_allowed(choice)
+        kind = choice.get("type") or "function"
+        if kind not in KINDS or (kind in _BUILT_IN and kind not in self):
+            omissions.add("tool_choice", str(kind))
+            return ToolChoice()
         return ToolChoice(self._find(choice))
 
     def _read_allowed(self, choice: Json) -> ToolChoice:
+        if isinstance(inner := choice.get("allowed_tools"), Mapping):
+            # As in Chat Completions.
+            choice = inner
         mode, listed = choice.get("mode", "auto"), choice.get("tools")
         if mode not in ("auto", "required") or not isinstance(listed, list):
             raise _reject_choice("allowed_tools needs a mode, auto or required, and tools")
         names = {name for one in listed if (name := self._find_allowed(one)) is not None}
-        if mode == "required" and not names:
-            raise _reject_choice("it needs a tool, and none of those allowed runs here")
         return ToolChoice("any" if mode == "required" else "auto", frozenset(names))
 
     def _find_allowed(self, one: Any) -> str | None:
         if not isinstance(one, Mapping):
             raise _reject_choice("a tool is an object with a type")
-        if (one.get("type") or "function") in KINDS:
+        kind = one.get("type") or "function"
+        if kind in KINDS and not (kind in _BUILT_IN and kind not in self):
             return self._find(one)
         # It is left out already.
         return None
