@@ -195,7 +195,7 @@ class ClientTools:
 
         `omissions` names those that do not run here.
         """
-        omissions = omissions or Omissions()
+        omissions = Omissions() if omissions is None else omissions
         tools = [*_read_all(declared or (), "tools", omissions)]
         names = {one.offered for one in tools}
         for more in found:
