@@ -55,7 +55,10 @@ def nativize_shared(controls: Controls) -> dict[str, Any]:
 def refuse_control(name: str, reason: str, model: Model) -> ControlInvalid:
     """The error of a control that has no place in an interface."""
     return ControlInvalid(
-        f"the control {name!r} cannot be sent: {reason}", control=name, model=model.name
+        f"the control {name!r} cannot be sent: {reason}",
+        control=name,
+        model=model.name,
+        unsupported=True,
     )
 
 
