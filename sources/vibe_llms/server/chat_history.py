@@ -29,7 +29,10 @@ def rewrite_request(given: Any) -> Any:
     rewritten = [
         _rewrite_message(one, place, new=place > last) for place, one in enumerate(messages)
     ]
-    return {**given, "messages": rewritten}
+    # LM Studio's word for no limit.
+    limits = {"max_tokens", "max_completion_tokens"}
+    kept = {key: value for key, value in given.items() if key not in limits or value != -1}
+    return {**kept, "messages": rewritten}
 
 
 def _get(value: Any, name: str) -> Any:

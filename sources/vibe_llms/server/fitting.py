@@ -99,7 +99,8 @@ def _survey_thinking(controls: Controls, attributes: ModelAttributes) -> Iterato
         yield None, 0
     if attributes.takes("effort"):
         yield _find_nearest(effort, _range(attributes, "effort").choices or _COMMON), None
-    yield None, budget
+    if budget is not None:
+        yield None, budget
     yield None, _find_budget(effort, controls, attributes)
     yield None, None
 

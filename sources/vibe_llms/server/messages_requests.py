@@ -145,13 +145,6 @@ Block: TypeAlias = (
 )
 
 
-class Message(Struct):
-    """A message of any role."""
-
-    role: Literal["user", "assistant", "system"]
-    content: str | list[Block]
-
-
 class Function(Struct):
     """A function in OpenAI's form."""
 
@@ -199,6 +192,14 @@ class OutputConfig(Struct):
     effort: str | None = None
     format: OutputFormat | None = None
     task_budget: Any = None
+
+
+class Message(Struct):
+    """A message of any role."""
+
+    role: Literal["user", "assistant", "system"]
+    content: str | list[Block]
+    output_config: OutputConfig | None = None
 
 
 class Thread(Struct):
@@ -249,6 +250,8 @@ _LEFT_OUT = (
 )
 #: Values that ask for what is done anyway.
 _USUAL = {"speed": "standard"}
+#: The start of a block of system text that is meant for Anthropic's accounts.
+_BILLING = "x-anthropic-billing-header"
 _REQUEST = msgspec.json.Decoder(MessageRequest)
 _COUNT = msgspec.json.Decoder(CountRequest)
 
@@ -368,7 +371,9 @@ def _say(role: str, contents: Sequence[Content]) -> Sequence[Canister]:
 
 def _read_system(system: str | list[TextBlock] | None) -> Sequence[Canister]:
     texts = [system] if isinstance(system, str) else [block.text for block in system or ()]
-    text = repair_text("\n\n".join(text for text in texts if text))
+    # What Claude Code says of itself there differs from one request to the next.
+    kept = [text for text in texts if text and not text.startswith(_BILLING)]
+    text = repair_text("\n\n".join(kept))
     return (SupervisorCanister.from_text(text),) if text else ()
 
 
@@ -459,9 +464,13 @@ def _read_controls(request: CountRequest, tools: Collection[str], omissions: Omi
             named = None
     budget = None
     if thinking is not None:
-        budget = 0 if thinking.type == "disabled" else thinking.budget_tokens
+        # Claude Code sends a budget of 0 with adaptive thinking.
+        budget = {"enabled": thinking.budget_tokens, "disabled": 0}.get(thinking.type)
+    # A message may change the effort from there on.
+    configs = [request.output_config, *(one.output_config for one in request.messages)]
+    efforts = [one.effort for one in configs if one is not None and one.effort is not None]
     controls = Controls(
-        effort=request.output_config.effort if request.output_config else None,
+        effort=efforts[-1] if efforts else None,
         reasoning_tokens=budget,
         tool_choice=named,
         parallel_invocations=parallel,

@@ -8,8 +8,10 @@ from typing import Any, Literal
 import msgspec
 
 from vibe_llms.controls import Controls
+from vibe_llms.exceptions import ProviderError, RequestRefused
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.providers.attributes import ModelAttributes
+from vibe_llms.providers.interfaces import TurnContext
 from vibe_llms.providers.models import Connection, HttpProvider
 from vibe_llms.providers.openai.chat_completions.controls import nativize_controls
 from vibe_llms.providers.openai.chat_completions.messages import (
@@ -20,7 +22,7 @@ from vibe_llms.providers.openai.chat_completions.messages import (
 from vibe_llms.providers.openai.chat_completions.reasoning_tags import TagSplitter
 from vibe_llms.providers.openai.chat_completions.streams import ChatCompletionsAssimilator
 from vibe_llms.providers.openai.client import OpenAIClient
-from vibe_llms.providers.openai.model import OpenAIModel, Settings, describe
+from vibe_llms.providers.openai.model import OpenAIModel, Prepared, Settings, describe
 from vibe_llms.providers.requests import Request
 
 
@@ -59,6 +61,26 @@ class ChatCompletionsModel(OpenAIModel[ChatCompletionsSettings]):
             native = {**attributes.native, **{key.replace("_", "-"): row[key] for key in row}}
             attributes = msgspec.structs.replace(attributes, native=native)
         super().__init__(client, name, attributes)
+
+    def build(self, prepared: Prepared, context: TurnContext, *, later: bool = False) -> Request:
+        """The request; where a schema is refused that only some servers take, one without it.
+
+        Who asks such a server for a schema asks the model in words too.
+        """
+        request = super().build(prepared, context, later=later)
+        attributes = self.attributes
+        sure = attributes.controls is None or attributes.surely_takes("response-schema")
+        if sure or "response_format" not in prepared.members:
+            return request
+
+        def ask_in_words(error: ProviderError) -> Request | None:
+            if not isinstance(error, RequestRefused):
+                return None
+            members = {**prepared.members}
+            del members["response_format"]
+            return self.build(msgspec.structs.replace(prepared, members=members), context)
+
+        return msgspec.structs.replace(request, otherwise=ask_in_words)
 
     def produce_history(self) -> ChatCompletionsHistory:
         """An empty history for this model."""
