@@ -304,6 +304,9 @@ def _text_of(value: object) -> str:
         return "".join(_text_of(part) for part in value)
     if isinstance(value, dict):
         return _text_of(value.get("text") or value.get("content"))
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        # Cloudflare sends tokens that are digits as numbers.
+        return str(value)
     return value if isinstance(value, str) else ""
 
 

@@ -151,7 +151,7 @@ class ChatCompletionsAssimilator(StreamAssimilator):
         yield from self._end()
 
     def _advance(self, chunk: Chunk, data: bytes) -> Iterator[Delta]:
-        if _is_set(chunk.error) or (not chunk.choices and chunk.usage is None):
+        if _is_set(chunk.error) or not chunk.choices:
             self._raise_error(data)
         if not self._opened and chunk.choices:
             self._opened = True
