@@ -16,6 +16,7 @@ from vibe_llms.invocation.approval import ApprovalRequest, Decision
 from vibe_llms.invocation.invokers import Approval, Invoker
 from vibe_llms.messages.canisters import (
     AssistantCanister,
+    Canister,
     DocumentCanister,
     InvocationCanister,
     Provenance,
@@ -162,7 +163,12 @@ async def test_taint_ends_where_the_text_is_no_longer_sent(desk: Desk) -> None:
 async def test_a_history_that_is_given_taints_like_one_that_grew(desk: Desk, trusted: bool) -> None:
     call = InvocationCanister(name="add", provenance=Provenance("m", "r", "n"))
     result = ResultCanister((TextualContent("Send!"),), invocation=call.identity, trusted=trusted)
-    history = [UserCanister.from_text("Hi."), call, result, AssistantCanister.from_text("Ho.")]
+    history: list[Canister] = [
+        UserCanister.from_text("Hi."),
+        call,
+        result,
+        AssistantCanister.from_text("Ho."),
+    ]
     async with open_session(approver=desk.approve) as session:
         conversation = await desk.begin(session, history=history)
         assert await desk.sends(conversation) == trusted

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from vibe_llms.attachments import (
     find_documents,
+    find_folder,
     is_address,
     produce_attachment,
     produce_document,
@@ -58,7 +59,7 @@ def read_said(options: Options) -> Said:
             # Fetched once there is a session.
             before.append(DocumentCanister(title=fragment, source=fragment))
         else:
-            before += _read_documents(fragment, quiet=options.quiet)
+            before += _read_documents(fragment, options)
     if options.trust:
         before = [
             replace(one, trusted=True) if isinstance(one, DocumentCanister) else one
@@ -103,17 +104,18 @@ async def fetch_pages(
     return found
 
 
-def _read_documents(fragment: str, *, quiet: bool) -> Sequence[Canister]:
+def _read_documents(fragment: str, options: Options) -> Sequence[Canister]:
     """The documents of a file, a folder or a pattern; of several, those that can be read."""
     sources = find_documents(fragment)
     if sources == [fragment]:
         return [read_document(fragment)]
+    folder = "" if options.follow_links else find_folder(fragment)
     found: list[Canister] = []
     for source in sources:
         try:
-            found.append(read_document(source))
+            found.append(read_document(source, folder=folder))
         except AttachmentUnreadable as error:
-            if not quiet:
+            if not options.quiet:
                 note(f"note: left out: {error}")
     if not found:
         raise AttachmentUnreadable(f"{fragment}: none of its {len(sources)} files can be read")

@@ -116,6 +116,7 @@ class Options(Struct, frozen=True, kw_only=True):
     typed_attachments: tuple[tuple[str, str], ...] = ()
     fragments: tuple[str, ...] = ()
     trust: bool = False
+    follow_links: bool = False
     options: tuple[tuple[str, str], ...] = ()
     tools: tuple[str, ...] = ()
     collections: tuple[str, ...] = ()
