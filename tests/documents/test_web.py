@@ -549,6 +549,24 @@ async def test_an_allowed_name_may_have_a_private_address(internet: Internet) ->
         await fetch("http://intranet.test/", settings, resolver=names)
 
 
+@pytest.mark.parametrize("allowed", ["127.0.0.1:8000", "dev.test:8000", "[::1]:8000"])
+@pytest.mark.parametrize("path", ["direct", "redirect", "rebinds"])
+async def test_another_name_gets_nothing_at_an_allowed_port(
+    allowed: str, path: str, internet: Internet
+) -> None:
+    first = [PUBLIC] if path == "rebinds" else ["127.0.0.1"]
+    names = Names(evil_test=[first, ["127.0.0.1"]], far_test=[[PUBLIC]], dev_test=[["127.0.0.1"]])
+    settings = WebSettings(allow_hosts=(allowed,))
+    leads = redirect("http://evil.test/b" if path == "rebinds" else "http://evil.test:8000/")
+    urls = {"direct": "evil.test:8000", "redirect": "far.test", "rebinds": "evil.test"}
+    async with RawServer(leads, say(HTML)) as server:
+        internet.ports[PUBLIC] = server.port
+        with pytest.raises(PageUnreadable):
+            await fetch(f"http://{urls[path]}/", settings, resolver=names)
+        assert len(server.requests) == (path != "direct")
+    assert "127.0.0.1" not in internet.dialed
+
+
 async def test_a_page_of_the_internet_leads_to_no_allowed_host(internet: Internet) -> None:
     names = Names(far_test=[[PUBLIC]])
     async with RawServer(redirect("http://intranet.test/delete")) as server:

@@ -271,7 +271,8 @@ class TerminalElicitor:
             value = await _answer(request.ensemble, field, question)
             if value is not None:
                 values[field.name] = value
-        agreed = "Do you agree? [y]es, [n]o:"
+        # The text above may look like a question of ours.
+        agreed = f"{request.ensemble} asks: Do you agree? [y]es, [n]o:"
         if not request.fields and not await _decide(agreed, question):
             return _DECLINE
         return ElicitationAnswer("accept", values)

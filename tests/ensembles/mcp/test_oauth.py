@@ -87,6 +87,41 @@ async def test_a_person_signs_in_once_and_the_tokens_are_kept_like_keys(
     assert len(server.asked) == 1
 
 
+class Early(FakeMcp):
+    """A server of 2025-03-26: its own authorization server, described at its root alone."""
+
+    issuer = "/oauth"
+
+    def respond(self, request: Request) -> Answer:
+        if request.path.startswith("/.well-known/oauth-protected-resource"):
+            return Answer(404)
+        return super().respond(request)
+
+    def _describe(self) -> dict[str, Any]:
+        about = super()._describe()
+        issuer = self.issuer if "://" in self.issuer else self.url + self.issuer
+        return {**about, "issuer": issuer}
+
+
+@pytest.mark.parametrize(
+    ("issuer", "signs_in"), [("/oauth", True), ("", True), ("http://evil.example/oauth", False)]
+)
+async def test_an_early_server_may_name_a_path_of_its_own_as_issuer(
+    vault: KeyVault, issuer: str, signs_in: bool
+) -> None:
+    async with Early() as server:
+        server.tokens = set()
+        server.issuer = issuer
+        host = EnsembleHost(elicitor=Browser(), vault=vault)
+        if signs_in:
+            async with opened(host, **row(server)) as ensemble:
+                assert await echo(ensemble) == "hi"
+            return
+        with pytest.raises(EnsembleFailed, match="issuer mismatch"):
+            async with opened(host, **row(server)):
+                pass
+
+
 async def test_a_token_that_has_ended_is_renewed_without_anybody(
     server: FakeMcp, vault: KeyVault
 ) -> None:

@@ -12,11 +12,12 @@ import asyncio
 import html
 import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
+import msgspec
 from msgspec import Struct
 
 from vibe_llms.credentials import Credential, get_logger
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 #: Asks the user through the session's elicitor; time limits pause.
 Asking = Callable[[ElicitationRequest], Awaitable[ElicitationAnswer]]
 _PATH = "/callback"
+#: Where a server is described that is its own authorization server.
+_DESCRIPTION = "/.well-known/oauth-authorization-server"
 _LONGEST_REQUEST = 16 * 1024
 _PAGE = (
     "HTTP/1.1 {status}\r\nContent-Type: text/html; charset=utf-8\r\nConnection: close\r\n"
@@ -166,7 +169,6 @@ def _produce_person(
     url: str, oauth: OAuthSettings, store: TokenStore, login: _Login, secret: str
 ) -> OAuthClientProvider:
     """A user who signs in with a browser."""
-    from mcp.client.auth import OAuthClientProvider
     from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata
 
     port = oauth.redirect_port or urlsplit(store.redirect).port or find_port()
@@ -179,7 +181,7 @@ def _produce_person(
         }
     )
     login.port = port
-    provider = OAuthClientProvider(
+    provider = _choose_provider()(
         url,
         metadata,
         store,
@@ -200,6 +202,51 @@ def _produce_person(
         )
     store.attach(provider, fixed)
     return provider
+
+
+def _choose_provider() -> type[OAuthClientProvider]:
+    """The package's provider, which also signs in at servers of 2025-03-26 that name a path.
+
+    Such a server is its own authorization server, described at its root. The package refuses a
+    description of an issuer with a path, as RFC 8414 wants, but servers of that time have one. As
+    long as it is at the server's own origin, nobody else can be meant.
+    """
+    import httpx2
+    from mcp.client.auth import OAuthClientProvider
+
+    class Provider(OAuthClientProvider):
+        async def async_auth_flow(
+            self, request: httpx2.Request
+        ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+            async with aclosing(super().async_auth_flow(request)) as flow:
+                sent = await anext(flow)
+                while True:
+                    response = yield sent
+                    try:
+                        sent = await flow.asend(await self._settle_issuer(sent, response))
+                    except StopAsyncIteration:
+                        return
+
+        async def _settle_issuer(
+            self, request: httpx2.Request, response: httpx2.Response
+        ) -> httpx2.Response:
+            own = origin_of(self.context.server_url)
+            described = request.url.path == _DESCRIPTION and origin_of(str(request.url)) == own
+            if not described or self.context.auth_server_url or response.status_code != 200:
+                return response
+            try:
+                about = msgspec.json.decode(await response.aread(), type=dict[str, Any])
+            except msgspec.DecodeError:
+                return response
+            issuer = str(about.get("issuer"))
+            if issuer != own and not issuer.startswith(f"{own}/"):
+                return response
+            # A server that names the issuer again when it answers does so by the path.
+            if about.get("authorization_response_iss_parameter_supported"):
+                return response
+            return httpx2.Response(200, json={**about, "issuer": own}, request=request)
+
+    return Provider
 
 
 class _Agreement:
