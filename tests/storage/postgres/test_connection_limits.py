@@ -66,8 +66,8 @@ def test_a_server_may_say_nothing_for_so_long_and_no_longer(
     now = 100.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
 
-    def work() -> Generator[int, Any, str]:
-        given = []
+    def work() -> Generator[Any, Any, str]:
+        given: list[Any] = []
         while len(given) < 3:
             given.append((yield len(given)))
         return str(given)
