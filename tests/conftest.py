@@ -69,6 +69,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.option.nightly:
         for item in items:
             item.add_marker(pytest.mark.timeout(3600))
+    for item in items:
+        # They load models, start programs, or attack at the default limits. The first mark counts.
+        if any(map(item.get_closest_marker, APART)):
+            item.add_marker(pytest.mark.timeout(300))
 
 
 def pytest_collection_finish() -> None:

@@ -2,24 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from tests.server.conftest import Served
+from tests.server.test_responses import TEXT
 from tests.server.test_responses import scripted as scripted
-from vibe_llms.server.responses import PREFIX
+from vibe_llms.messages.contents import text_of
+from vibe_llms.providers.scripted.client import ScriptedModel
+from vibe_llms.server.responses_replies import PREFIX
 
 
-async def test_what_is_not_stored_continues_nothing_and_says_so(scripted: Served) -> None:
+async def test_what_is_not_stored_is_still_given_the_history_that_it_continues(
+    scripted: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[list[str]] = []
+    converse = ScriptedModel.converse
+
+    async def watch(self: ScriptedModel, canisters: Sequence[Any], *others: Any) -> Any:
+        given.append([text_of(one.contents) for one in canisters])
+        return await converse(self, canisters, *others)
+
+    monkeypatch.setattr(ScriptedModel, "converse", watch)
     async with scripted.http() as http:
         body: dict[str, Any] = {"model": "scripted/talk", "input": "One?"}
         first = (await http.post("/v1/responses", json=body)).json()
-        going = {**body, "previous_response_id": first["id"], "store": False}
+        going = {**body, "input": "Two?", "previous_response_id": first["id"], "store": False}
         for more in ({}, {"stream": True}):
             answer = await http.post("/v1/responses", json={**going, **more})
-            error = answer.json()["error"]
-            assert (answer.status_code, error["param"]) == (400, "previous_response_id")
+            assert answer.status_code == 200
+            assert given[-1] == ["One?", TEXT, "Two?"]
+        # None of it was added to what is stored.
+        await http.post("/v1/responses", json={**going, "input": "Three?", "store": True})
+        assert given[-1] == ["One?", TEXT, "Three?"]
 
 
 async def test_a_run_that_is_no_response_is_not_found_as_one(scripted: Served) -> None:
