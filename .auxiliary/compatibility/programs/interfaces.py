@@ -47,7 +47,9 @@ def _draw() -> bytes:
     """Return a PNG of 8 times 8 red pixels."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        return (
+            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        )
 
     rows = zlib.compress(b"".join(b"\0" + b"\xff\0\0" * 8 for _ in range(8)))
     head = struct.pack(">IIBBBBB", 8, 8, 8, 2, 0, 0, 0)
@@ -189,13 +191,13 @@ class Command(Program):
         given = {name: os.environ[name] for name in kept if name in os.environ}
         return {**given, "HOME": str(self.folder), "PYTHONUTF8": "1"}
 
-    def execute(self, *command: str | Path, input: str = "") -> str:
+    def execute(self, *command: str | Path, typed: str = "") -> str:
         """Run a command to its end; return what it prints."""
         done = subprocess.run(
             command,
             cwd=self.folder,
             env=self.environment,
-            input=input,
+            input=typed,
             capture_output=True,
             text=True,
             timeout=LIMIT_SECONDS,
@@ -204,7 +206,7 @@ class Command(Program):
         assert not done.returncode, f"{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
         return done.stdout
 
-    def interrupt(self, *command: str | Path, after: str, input: str = "") -> str:
+    def interrupt(self, *command: str | Path, after: str, typed: str = "") -> str:
         """Send Ctrl-C to a command when it has printed something; return what it printed."""
         printed = ""
         with subprocess.Popen(
@@ -218,9 +220,9 @@ class Command(Program):
             assert process.stdin is not None
             assert process.stdout is not None
             try:
-                process.stdin.write(input.encode())
+                process.stdin.write(typed.encode())
                 process.stdin.flush()
-                if not input:
+                if not typed:
                     process.stdin.close()
                 while after not in printed:
                     got = os.read(process.stdout.fileno(), 65536)

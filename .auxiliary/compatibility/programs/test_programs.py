@@ -1,4 +1,4 @@
-"""What each program does with the server: the same tasks for all, by each dialect that it speaks."""
+"""The same tasks for each program, by each dialect that it speaks."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class Aider(Command):
 
     def converse(self, prompts: Sequence[str]) -> Sequence[str]:
         """Type the prompts; return the replies."""
-        printed = self.execute(*_AIDER, input="".join(f"{prompt}\n" for prompt in prompts))
+        printed = self.execute(*_AIDER, typed="".join(f"{prompt}\n" for prompt in prompts))
         return re.findall(r"This is turn \d+\.", printed)
 
     def cancel(self, prompt: str) -> str:

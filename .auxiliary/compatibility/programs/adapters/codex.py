@@ -14,9 +14,10 @@ from interfaces import KEY, MODEL, OPENAI_URL, REPORTED, SCHEMA, Command, Stream
 #: A name that Codex knows, so that it brings the tools of that model; the server has an alias.
 _KNOWN = "gpt-6.2-sol"
 #: Models that Codex knows call its tools from a program, which is the text of a custom tool.
+_COMMAND = "echo sunny | tee weather"
 _RUN = {
-    "default": 'Use exec_command "echo sunny | tee weather"',
-    "known": 'Use functions__exec "text(await tools.exec_command({cmd: `echo sunny | tee weather`}))"',
+    "default": f'Use exec_command "{_COMMAND}"',
+    "known": f'Use functions__exec "text(await tools.exec_command({{cmd: `{_COMMAND}`}}))"',
 }
 _EXECUTE = ("codex", "exec")
 _OPTIONS = ("--skip-git-repo-check", "--json")

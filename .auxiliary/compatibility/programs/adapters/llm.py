@@ -65,7 +65,9 @@ class LLM(Command):
 
     def structure(self, prompt: str) -> Mapping[str, Any]:
         """Return the reply as an object that fits `SCHEMA`."""
-        return json.loads(self.execute(_LLM, "-m", "thinker", "--schema", json.dumps(SCHEMA), prompt))
+        return json.loads(
+            self.execute(_LLM, "-m", "thinker", "--schema", json.dumps(SCHEMA), prompt)
+        )
 
     def look(self, prompt: str) -> str:
         """Attach a picture; return the reply."""

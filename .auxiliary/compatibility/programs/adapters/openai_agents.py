@@ -93,10 +93,10 @@ class OpenAIAgents(AsyncProgram):
     async def _cancel(self, prompt: str) -> str:
         result, said = Runner.run_streamed(self.produce_agent(), prompt), ""
         async for event in result.stream_events():
-            if event.type == "raw_response_event":
-                if event.data.type == "response.output_text.delta" and not said:
-                    said = event.data.delta
-                    result.cancel()
+            raw = event.data if event.type == "raw_response_event" else None
+            if raw and raw.type == "response.output_text.delta" and not said:
+                said = raw.delta
+                result.cancel()
         return said
 
 
