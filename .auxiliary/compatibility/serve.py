@@ -6,6 +6,8 @@ They name responses that do not exist, and leave out what a model needs. What th
 places is exchanged for something real before the server reads it; see `PLACEHOLDERS`. Nothing that
 the server answers is changed.
 
+The provider of the model `upstream/thinker` runs next to it; see `upstream.py`.
+
 It also holds every body and event of `/v1/responses` to the specification of Open Responses. The
 REPORT, in JSON, is written at the end.
 """

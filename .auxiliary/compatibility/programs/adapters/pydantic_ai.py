@@ -85,11 +85,14 @@ class PydanticAI(AsyncProgram):
         return (await agent.run(prompt)).output, cities
 
     async def _structure(self, prompt: str) -> Mapping[str, Any]:
-        # By a tool, which is the default, and by the schema of the reply.
-        called = await Agent(self.model, output_type=Weather).run(prompt)
-        given = await Agent(self.model, output_type=NativeOutput(Weather)).run(prompt)
-        assert called.output == given.output
-        return given.output.model_dump()
+        # By a tool, which is the default, and by the schema of the reply. The latter is for those
+        # models of Anthropic that the program knows.
+        replies = [await Agent(self.model, output_type=Weather).run(prompt)]
+        if self.dialect != "messages":
+            replies.append(await Agent(self.model, output_type=NativeOutput(Weather)).run(prompt))
+        outputs = [reply.output.model_dump() for reply in replies]
+        assert all(output == outputs[0] for output in outputs)
+        return outputs[0]
 
     async def _look(self, prompt: str) -> str:
         picture = BinaryContent(PICTURE, media_type="image/png")
