@@ -18,7 +18,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         mark = pytest.mark.xfail(reason=listed["reason"], strict=True)
         for pattern in listed["tests"]:
             plain = f"*/{pattern.replace('[', '[[]')}"
-            found = [item for item in items if fnmatch.fnmatchcase(item.nodeid, plain)]
+            found = [item for item in items if fnmatch.fnmatchcase(f"/{item.nodeid}", plain)]
             if not found:
                 raise pytest.UsageError(f"no test fits {pattern}, which suites.toml lists")
             for item in found:

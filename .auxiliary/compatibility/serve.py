@@ -6,6 +6,8 @@ They name responses that do not exist, and leave out what a model needs. What th
 places is exchanged for something real before the server reads it; see `PLACEHOLDERS`. Nothing that
 the server answers is changed.
 
+The provider of the model `upstream/thinker` runs next to it; see `upstream.py`.
+
 It also holds every body and event of `/v1/responses` to the specification of Open Responses. The
 REPORT, in JSON, is written at the end.
 """
@@ -13,6 +15,7 @@ REPORT, in JSON, is written at the end.
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
@@ -22,6 +25,7 @@ from typing import Any, cast
 import openresponses_types.types as specification
 from openai.types.responses import ResponseOutputItem, ResponseStreamEvent
 from pydantic import BaseModel, TypeAdapter, ValidationError
+from upstream import Upstream
 
 from vibe_llms.cli.main import main
 from vibe_llms.server import running
@@ -216,6 +220,9 @@ if __name__ == "__main__":
     report, sys.argv[1:] = Path(sys.argv[1]), ["serve", *sys.argv[2:]]
     vars(running)["Application"] = WatchedApplication
     try:
-        main()
+        with Upstream() as upstream:
+            os.environ["VIBE_LLMS_PROVIDERS__UPSTREAM__BASE_URL"] = upstream.openai_url
+            os.environ["UPSTREAM_API_KEY"] = upstream.key
+            main()
     finally:
         report.write_text(json.dumps({"counts": WITNESS.counts, "problems": WITNESS.problems}))

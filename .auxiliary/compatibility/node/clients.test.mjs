@@ -10,7 +10,7 @@ import OpenAI from "openai";
 import { zodResponseFormat, zodTextFormat } from "openai/helpers/zod";
 import { z } from "zod";
 
-const baseURL = process.env.TEST_API_BASE_URL;
+const baseURL = `${process.env.TEST_API_BASE_URL}/v1`;
 const apiKey = "My API Key";
 const model = "scripted/demo";
 const client = new OpenAI({ apiKey, baseURL, maxRetries: 0 });

@@ -1,0 +1,1 @@
+"""How each program is used; the module is named like the suite."""
