@@ -105,7 +105,10 @@ class AnthropicErrors(ErrorMap, frozen=True):
         try:
             reported = _BODY.decode(body)
         except (ValueError, RecursionError):
-            return ErrorObject()
+            # Servers like it send a text, or members of other types.
+            return super().parse(body)
+        if reported.error == NativeError():
+            return super().parse(body)
         return reported.error.read(reported.request_id)
 
     def refine(
