@@ -410,7 +410,8 @@ def test_what_a_message_ends_with_may_be_spread_or_missing() -> None:
         assert canister.ending.usage is not None
         assert canister.ending.usage.uncached_input_tokens == 5
         assert canister.ending.usage.output_tokens == 7
-    for odd in (None, [], {"input_tokens": "many"}):
+    odds: list[Any] = [None, [], {"input_tokens": "many"}]
+    for odd in odds:
         (canister,), _ = hear([*events, {"type": "message_delta", "usage": odd}, stop])
         assert texts_of(canister) == ["Hi"]
 
