@@ -10,8 +10,6 @@ from typing import Any, TypeAlias
 import msgspec
 from msgspec import Raw, Struct
 
-from vibe_llms.providers.anthropic.errors import NativeError
-
 
 class TextStep(Struct, tag_field="type", tag="text_delta"):
     """More text."""
@@ -78,13 +76,12 @@ class Ending(Struct):
 
 
 class Message(Ending):
-    """A whole message, or its beginning; `error` instead where the request failed."""
+    """A whole message, or its beginning."""
 
     type: str = ""
     id: str = ""
     content: list[Raw] = []
     usage: MessageUsage | None = None
-    error: NativeError | None = None
 
 
 class MessageStart(Struct, tag_field="type", tag="message_start"):
@@ -129,9 +126,7 @@ class Ping(Struct, tag_field="type", tag="ping"):
 
 
 class StreamError(Struct, tag_field="type", tag="error"):
-    """The reply failed after it had begun."""
-
-    error: NativeError
+    """The reply failed after it had begun; see `find_error` for the forms of errors."""
 
 
 StreamEvent: TypeAlias = (

@@ -8,15 +8,15 @@ Source: the event types of anthropic 2.12.0, `types/raw_message_stream_event.py`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
 
-from vibe_llms.messages.canisters import StopReason, Usage
+from vibe_llms.messages.canisters import Usage
 from vibe_llms.messages.contents import Citation, NativeContent, ReasoningContent, repair_text
-from vibe_llms.providers.anthropic.errors import ERRORS, NativeError
+from vibe_llms.providers.anthropic.errors import ERRORS
 from vibe_llms.providers.anthropic.events import (
     EVENT,
     EVENT_TYPE,
@@ -64,22 +64,16 @@ from vibe_llms.providers.deltas import (
 )
 from vibe_llms.providers.pieces import compact, encode_json
 from vibe_llms.providers.repairs import TextJoiner, escape
+from vibe_llms.providers.stop_reasons import close_reply
+from vibe_llms.providers.wire import DONE
 
 T = TypeVar("T")
-
-STOP_REASONS = {
-    "end_turn": StopReason.FINISHED,
-    "stop_sequence": StopReason.FINISHED,
-    "tool_use": StopReason.INVOCATIONS,
-    "max_tokens": StopReason.LENGTH,
-    "model_context_window_exceeded": StopReason.LENGTH,
-    "pause_turn": StopReason.PAUSED,
-    "refusal": StopReason.REFUSED,
-}
 
 
 class AnthropicAssimilator(StreamAssimilator):
     """One reply of Anthropic's."""
+
+    errors = ERRORS
 
     def __init__(self, provider: str, name_of: Callable[[str], str]) -> None:
         super().__init__(provider, name_of)
@@ -90,13 +84,17 @@ class AnthropicAssimilator(StreamAssimilator):
         self._plain: int | None = None
         self._joiner = TextJoiner()
 
-    def feed(self, chunk: bytes) -> Iterator[Delta]:
-        """The deltas that some more bytes of the stream make."""
-        for data in self.split(chunk):
+    def read(self, events: Sequence[bytes]) -> Iterator[Delta]:
+        """The deltas of some more events of the stream."""
+        for data in events:
             try:
                 event = EVENT.decode(data)
             except (ValueError, RecursionError) as error:
+                if data == DONE:
+                    continue
                 newer = self._decode_leniently(data, error)
+                if type(newer) is StreamError:
+                    raise self.read_error(data) from None
                 if newer is not None:
                     yield from self._advance(newer)
                 continue
@@ -105,6 +103,8 @@ class AnthropicAssimilator(StreamAssimilator):
                 if type(delta) is TextStep:
                     yield TextDelta(delta.text)
                     continue
+            if type(event) is StreamError:
+                raise self.read_error(data)
             yield from self._advance(event)
             if self.closed:
                 return
@@ -116,7 +116,7 @@ class AnthropicAssimilator(StreamAssimilator):
         except (ValueError, RecursionError) as error:
             message = self.convert(_escape_contents(self.parse(body, error)), Message)
         if message.type == "error":
-            raise ERRORS.produce(self.provider, (message.error or NativeError()).read())
+            raise self.read_error(body)
         if message.stop_reason is None:
             raise self.malformed("a reply without a stop reason")
         yield from self._advance(MessageStart(message))
@@ -147,8 +147,9 @@ class AnthropicAssimilator(StreamAssimilator):
                     raise self.malformed(f"the reply ends within block {self._block.index}")
                 self.closed = True
                 yield self._produce_ending()
-            case StreamError(error):
-                raise ERRORS.produce(self.provider, error.read())
+            case StreamError():
+                # It was raised with its data.
+                pass
 
     def _open_block(self, index: int) -> _Block:
         block = self._block
@@ -265,8 +266,7 @@ class AnthropicAssimilator(StreamAssimilator):
         detail = self._ending.stop_sequence or ""
         if details is not None:
             detail = ": ".join(part for part in (details.category, details.explanation) if part)
-        reason = STOP_REASONS.get(native, native or StopReason.FINISHED)
-        return ReplyClosed(reason, native, repair_text(detail))
+        return close_reply(self.provider, native, detail=repair_text(detail))
 
     def _decode_leniently(self, data: bytes, error: Exception) -> StreamEvent | None:
         """An event that the typed decoder refuses: a newer kind, or text with lone surrogates."""
