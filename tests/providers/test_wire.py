@@ -30,10 +30,11 @@ def read_all(raw: bytes) -> list[bytes]:
     data: list[bytes] = []
     # What follows the last end of a line is no line yet.
     for line in text.split(b"\n")[:-1]:
-        if line.startswith(b"data:"):
+        if line == b"data" or line.startswith(b"data:"):
             data.append(line[5:].removeprefix(b" "))
         elif not line:
-            events += [b"\n".join(data)] if data else []
+            # An event with empty data is dropped.
+            events += [b"\n".join(data)] if any(data) else []
             data = []
     return events
 
@@ -76,6 +77,12 @@ def test_any_cut_gives_the_events_of_the_standard(
         (b"data: a\r\n\r\n", [b"a"]),
         (b"\n\n\ndata: a\n\n\n\ndata: b\n\n", [b"a", b"b"]),
         (b"data: a\n", []),
+        (b"data:\n\ndata: \n\ndata\n\ndata: a\n\n", [b"a"]),
+        (b"event: ping\ndata: {}\n\nevent: keepalive\ndata: 7\n\ndata: a\n\n", [b"a"]),
+        (b': c\n{"a":1}\n\n{\n"b":\n2}\n\n', [b'{"a":1}', b'{\n"b":\n2}']),
+        (b'data: {"a":1}\n{"error":2}\n\n', [b'{"a":1}', b'{"error":2}']),
+        (b'data: {\n"a":1\n}\n\n', [b'{\n"a":1\n}']),
+        (b'event: x\ndata: {"u":"data: y"}\n\n' * 2, [b'{"u":"data: y"}'] * 2),
         (b"\xef\xbb", []),
     ],
 )
@@ -167,3 +174,68 @@ def test_lines_are_the_same_wherever_they_are_cut(parts: list[bytes], size: int)
     lines += splitter.conclude()
     assert lines == [line for line in raw.split(b"\n") if line.strip()]
     assert splitter.conclude() == []
+
+
+@pytest.mark.parametrize(
+    ("raw", "events", "words"),
+    [
+        (b'data: {"a":1}', [b'{"a":1}'], ""),
+        (b'data: {"a":1}\n', [b'{"a":1}'], ""),
+        (b'{"error":"no"}', [b'{"error":"no"}'], ""),
+        (b"data: [DONE]", [b"[DONE]"], ""),
+        (b'data: {"a":1', [], ""),
+        (b"data: [DON", [], ""),
+        (b"dat", [], ""),
+        (b"data: Internal error", [], "Internal error"),
+        (b"upstream connect error", [], "upstream connect error"),
+        (b"event: error\ndata: no", [b"no"], ""),
+    ],
+)
+def test_a_last_event_needs_no_end_if_it_is_whole(
+    raw: bytes, events: list[bytes], words: str
+) -> None:
+    for cuts in ([], range(len(raw))):
+        splitter = EventSplitter()
+        assert split(raw, list(cuts), splitter) == []
+        assert list(splitter.conclude()) == events
+        assert splitter.words == words
+
+
+@pytest.mark.parametrize(
+    ("raw", "events"),
+    [
+        (b"data: [DONE]\n\ndata: [done] \n\n", [b"[DONE]", b"[DONE]"]),
+        (b'data: [{"a":1},{"error":2}]\n\n', [b'{"a":1}', b'{"error":2}']),
+        (b"data: ping\n\ndata: null\n\n", []),
+        (b'data: "keep-alive"\n\n', []),
+        (b"data: [ERROR] no room\n\n", [b'{"type":"error","error":{"message":"no room"}}']),
+        (b"data: error: no\n\n", [b'{"type":"error","error":{"message":"no"}}']),
+        (b"error: no\n\n", [b'{"type":"error","error":{"message":"no"}}']),
+        (b"data: Bad Gateway\n\n", [b'{"type":"error","error":{"message":"Bad Gateway"}}']),
+        (
+            b'event: error\ndata: {"message":"no","code":7}\n\n',
+            [b'{"type":"error","error":{"message":"no","code":7}}'],
+        ),
+        (
+            b'event: error\ndata: {"error":{"message":"no"},"request_id":"r"}\n\n',
+            [b'{"request_id":"r","type":"error","error":{"message":"no"}}'],
+        ),
+        (b'data: [ERROR] {"code":400}\n\n', [b'{"type":"error","error":{"code":400}}']),
+        (b"data: {cut\n\ndata: \xff\n\ndata: 7\n\n", [b"{cut", b"\xff", b"7"]),
+    ],
+)
+def test_what_servers_send_in_place_of_events_becomes_events(
+    raw: bytes, events: list[bytes]
+) -> None:
+    assert list(wire.unify(split(raw, []))) == events
+    assert list(wire.unify(split(raw, range(len(raw))))) == events
+
+
+def test_the_name_of_an_event_is_kept_where_it_is_wanted() -> None:
+    class Named(EventSplitter):
+        keeps_names = True
+
+    raw = b"event: a\ndata: {}\n\n" * 2 + b'data: {"b":1}\n\n'
+    found = Named().feed(raw)
+    assert [getattr(data, "name", "") for data in found] == ["a", "a", ""]
+    assert [type(data) for data in EventSplitter().feed(raw)] == [bytes] * 3

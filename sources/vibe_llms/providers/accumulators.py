@@ -23,7 +23,13 @@ from vibe_llms.events import (
     ReasoningChunk,
     TextChunk,
 )
-from vibe_llms.exceptions import ProviderError, ReplyMalformed, TurnInterrupted
+from vibe_llms.exceptions import (
+    ContextOverflow,
+    ProviderError,
+    ReplyCut,
+    ReplyMalformed,
+    TurnInterrupted,
+)
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Ending,
@@ -57,6 +63,12 @@ from vibe_llms.providers.deltas import (
     TextDelta,
     UsageDelta,
 )
+from vibe_llms.providers.stop_reasons import is_overflow
+
+#: The code of the error of a reply that says nothing.
+EMPTY_REPLY = "empty_reply"
+#: A model may reach its limit while it thinks out of sight.
+_MAY_BE_EMPTY = (StopReason.LENGTH, StopReason.REFUSED, StopReason.PAUSED)
 
 
 class _Draft:
@@ -108,6 +120,8 @@ class Accumulator:
     ) -> None:
         self.reply = produce_identity()
         self.visible = False
+        #: Whether a reply that says nothing is an error; so it is for what a provider sends.
+        self.refuses_empty = False
         self._provenance = provenance
         self._issuer = Issuer(provenance.module, provenance.row, provenance.model)
         self._emit = event_handler
@@ -318,6 +332,8 @@ class Accumulator:
 
     def _close(self, delta: ReplyClosed) -> None:
         draft = self._draft = self._draft or _Draft("assistant")
+        if self.refuses_empty:
+            self._check_end(delta, draft)
         if delta.cut:
             draft.whole = False
         self._complete(
@@ -329,6 +345,29 @@ class Accumulator:
                 severed=draft.severed,
             )
         )
+
+    def _check_end(self, delta: ReplyClosed, draft: _Draft) -> None:
+        """Raise the error of a reply that claims to be good and has nothing in it."""
+        row = self._provenance.row
+        last = draft.contents or draft.pieces or draft.role == "invocation"
+        said = bool(self._finished or last)
+        if is_overflow(delta.native_reason) and not said:
+            raise ContextOverflow(
+                f"the history is too long for this model ({delta.native_reason}); continue in a "
+                "fork from an earlier message, or with a model that has a larger context",
+                provider=row,
+                code="context_overflow",
+            )
+        if delta.reason == StopReason.INVOCATIONS:
+            calls = any(isinstance(one, InvocationCanister) for one in self._finished)
+            if not calls and draft.role != "invocation":
+                raise ReplyCut(
+                    f"the reply announces tool calls ({delta.native_reason}), and none came",
+                    provider=row,
+                    code=EMPTY_REPLY,
+                )
+        elif not said and delta.reason not in _MAY_BE_EMPTY:
+            raise ReplyCut("the reply is empty", provider=row, code=EMPTY_REPLY)
 
     def _fail(self, error: BaseException) -> None:
         """The reply was cut: the open message fails, and what arrived of it is kept."""

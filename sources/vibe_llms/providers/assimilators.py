@@ -6,7 +6,7 @@ An assimilator is made anew for every attempt at a reply, and keeps the state of
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, TypeVar
 
 import msgspec
@@ -24,9 +24,9 @@ from vibe_llms.providers.deltas import (
     TextDelta,
     UsageDelta,
 )
-from vibe_llms.providers.http_errors import ErrorMap
+from vibe_llms.providers.http_errors import ErrorMap, ErrorObject
 from vibe_llms.providers.repairs import keep_json, parse_object
-from vibe_llms.providers.wire import EventSplitter, EventTooLarge, LineSplitter
+from vibe_llms.providers.wire import EventSplitter, EventTooLarge, LineSplitter, unify
 
 T = TypeVar("T")
 #: What may come while a call is open, and does not end it.
@@ -36,9 +36,8 @@ _WITHIN_CALLS = (InvocationOpened, ArgumentsDelta, InvocationClosed, ReplyOpened
 class StreamAssimilator(ABC):
     """Translates the bytes of one reply to deltas.
 
-    `name_of` gives the canonical name of a tool's name on the wire. A subclass cuts bytes with
-    `split`, and sets `closed` where it has seen the end of the reply. `errors` are those of its
-    model.
+    `name_of` gives the canonical name of a tool's name on the wire. A subclass reads events, and
+    sets `closed` where it has seen the end of the reply. `errors` are those of its model.
     """
 
     splitter: ClassVar[type[EventSplitter | LineSplitter]] = EventSplitter
@@ -51,14 +50,25 @@ class StreamAssimilator(ABC):
         self._splitter = self.splitter()
 
     @abstractmethod
+    def read(self, events: Sequence[bytes]) -> Iterator[Delta]:
+        """The deltas of some more events of the stream."""
+
     def feed(self, chunk: bytes) -> Iterator[Delta]:
         """The deltas that some more bytes of the stream make, wherever the network cut them."""
+        return self.read(self.split(chunk))
 
-    def conclude(self) -> Iterable[Delta]:
+    def conclude(self) -> Iterator[Delta]:
         """The deltas that the end of the bytes makes; `ReplyCut` where the reply has no end."""
+        if not self.closed and (rest := self._splitter.conclude()):
+            yield from self.read(self.refine(rest))
         if not self.closed:
-            raise ReplyCut("the stream ended before the reply was complete", provider=self.provider)
-        return ()
+            raise self.fail()
+
+    def fail(self) -> ProviderError:
+        """The error of a stream that ended too early: in its own words, if it left some."""
+        if words := self._splitter.words:
+            return self.errors.produce(self.provider, ErrorObject(words))
+        return ReplyCut("the stream ended before the reply was complete", provider=self.provider)
 
     def assimilate(self, body: bytes) -> Iterator[Delta]:
         """The deltas of a reply that came whole; by itself, a stream in one piece."""
@@ -66,11 +76,18 @@ class StreamAssimilator(ABC):
         yield from self.conclude()
 
     def split(self, chunk: bytes) -> Sequence[bytes]:
-        """The events that some more bytes complete."""
+        """The events that some more bytes complete: JSON objects, and `DONE`."""
         try:
-            return self._splitter.feed(chunk)
+            return self.refine(self._splitter.feed(chunk))
         except EventTooLarge as error:
             raise self.malformed(str(error)) from error
+
+    def refine(self, events: Sequence[bytes]) -> Sequence[bytes]:
+        """Events as JSON objects, and `DONE`."""
+        for data in events:
+            if data[:1] != b"{" or type(data) is not bytes:
+                return list(unify(events))
+        return events
 
     def decode(self, decoder: msgspec.json.Decoder[T], data: bytes) -> T:
         """What the data of an event say."""
@@ -141,17 +158,12 @@ class EventAssimilator(StreamAssimilator):
         yield ArgumentsDelta(arguments)
         yield InvocationClosed()
 
-    def feed(self, chunk: bytes) -> Iterator[Delta]:
-        """The deltas that some more bytes of the stream make."""
-        yield from self._advance_all(self.split(chunk))
+    def refine(self, events: Sequence[bytes]) -> Sequence[bytes]:
+        """Events as they came: they need not be JSON."""
+        return events
 
-    def conclude(self) -> Iterator[Delta]:
-        """The deltas of a last event without its end; `ReplyCut` where the reply has none."""
-        if not self.closed:
-            yield from self._advance_all(self._splitter.conclude())
-        yield from super().conclude()
-
-    def _advance_all(self, events: Sequence[bytes]) -> Iterator[Delta]:
+    def read(self, events: Sequence[bytes]) -> Iterator[Delta]:
+        """The deltas of some more events of the stream."""
         for data in events:
             for delta in self.advance(data):
                 if self._calls.waiting and not isinstance(delta, _WITHIN_CALLS):

@@ -30,7 +30,9 @@ from vibe_llms.exceptions import (
     RequestTooLarge,
 )
 from vibe_llms.messages.contents import repair_text
-from vibe_llms.providers.repairs import parse_object, repair
+from vibe_llms.providers import error_words
+from vibe_llms.providers.error_words import find_wait
+from vibe_llms.providers.repairs import parse_value, repair
 from vibe_llms.redaction import redact
 
 #: The statuses that all servers use alike; others below 500 refuse the request.
@@ -51,6 +53,63 @@ STATUSES: Mapping[int, type[ProviderError]] = {
     431: RequestRefused,
     499: ProviderOverloaded,
 }
+#: Types and codes that mean the same at all servers, for errors in streams, which have no status.
+TYPES: Mapping[str, type[ProviderError]] = {
+    **dict.fromkeys(
+        ("invalid_request_error", "invalid_request", "bad_request", "badrequesterror",
+         "validation_error", "unprocessable_entity", "invalid_argument", "failed_precondition",
+         "out_of_range"),
+        RequestRefused,
+    ),
+    **dict.fromkeys(
+        ("authentication_error", "unauthenticated", "unauthorized", "invalid_api_key",
+         "permission_error", "permission_denied", "forbidden"),
+        CredentialRefused,
+    ),
+    **dict.fromkeys(
+        ("not_found_error", "not_found", "notfounderror", "model_not_found"), ModelUnavailable
+    ),
+    **dict.fromkeys(
+        ("insufficient_quota", "billing_error", "payment_required", "insufficient_credits",
+         "insufficient_balance"),
+        PaymentRequired,
+    ),
+    **dict.fromkeys(
+        ("rate_limit_error", "rate_limit_exceeded", "resource_exhausted", "too_many_requests"),
+        RateLimited,
+    ),
+    **dict.fromkeys(
+        ("context_length_exceeded", "exceed_context_size_error", "context_window_exceeded",
+         "model_context_window_exceeded"),
+        ContextOverflow,
+    ),
+    "request_too_large": RequestTooLarge,
+}  # fmt: skip
+#: The statuses in the 400s that Google's words stand for.
+_RPC_STATUSES: Mapping[str, int] = {
+    "INVALID_ARGUMENT": 400,
+    "FAILED_PRECONDITION": 400,
+    "OUT_OF_RANGE": 400,
+    "UNAUTHENTICATED": 401,
+    "PERMISSION_DENIED": 403,
+    "NOT_FOUND": 404,
+    "RESOURCE_EXHAUSTED": 429,
+}
+#: Where servers have the words of an error, its status, and the time to wait.
+_MESSAGES = (
+    "message", "msg", "detail", "error_message", "errorMessage", "error_description",
+    "description", "error", "reason", "title", "status_msg",
+)  # fmt: skip
+_STATUS_MEMBERS = (
+    "code", "status", "status_code", "statusCode", "http_status", "http_code", "httpStatus",
+    "error_code",
+)  # fmt: skip
+_WAITS: Mapping[str, float] = {
+    "retrydelay": 1.0, "retryafter": 1.0, "retryafterseconds": 1.0, "retryafterms": 0.001,
+    "retryinseconds": 1.0, "estimatedtime": 1.0, "waitseconds": 1.0, "resetafter": 1.0,
+}  # fmt: skip
+#: Only replies have these.
+_REPLY_MEMBERS = ("choices", "output", "content", "delta", "usage", "candidates", "response")
 #: NAME is replaced by the provider's row.
 _ADVICE: dict[type[ProviderError], str] = {
     CredentialRefused: " (set another key: vibe-llms keys set NAME)",
@@ -77,7 +136,8 @@ class ErrorObject(Struct, frozen=True):
     """What a server says of an error, in a body or in the middle of a stream.
 
     `status` is a status of the 400s that the object itself names, whatever the status of the
-    answer is. `tokens` against `limit` are the sizes of an overflow.
+    answer is. `tokens` against `limit` are the sizes of an overflow. `wait` is the time in seconds
+    after which to try again.
     """
 
     message: str = ""
@@ -87,16 +147,18 @@ class ErrorObject(Struct, frozen=True):
     status: int | None = None
     tokens: int | None = None
     limit: int | None = None
+    wait: float | None = None
 
 
 class ErrorMap(Struct, frozen=True):
     """The errors of one interface: its own statuses, types and codes over those of all.
 
     A code says more than a type, and a type more than a status. A type that only says that the
-    request is refused gives way to the statuses in `telling`. `overflows` are the words of an
-    overflow, for servers that have no code for it, with the groups `tokens`, `more` and `limit`.
-    `remedy` ends the advice on an overflow. `request_id` is the header with the id of a request.
-    `members` are the server's own names for the members `error`, `message`, `type` and `code`.
+    request is refused gives way to the statuses in `telling`. Words decide where these do not tell
+    a request that fails each time from a server that fails: see `error_words`. `overflows` are
+    further words of an overflow, with the groups `tokens`, `more` and `limit`. `remedy` ends the
+    advice on an overflow. `request_id` is the header with the id of a request. `members` are the
+    server's own names for the members `error`, `message`, `type` and `code`.
 
     Where tables do not suffice, a subclass overrides a method.
     """
@@ -113,9 +175,15 @@ class ErrorMap(Struct, frozen=True):
     def parse(self, body: bytes) -> ErrorObject:
         """What the body of an answer says of its error; empty where it says nothing."""
         try:
-            reported = self._rename(parse_object(body))
+            value = parse_value(body)
         except ValueError:
             return ErrorObject()
+        if isinstance(value, list):
+            # Gemini's are in a list.
+            value = next((one for one in value if isinstance(one, dict)), None)
+        if not isinstance(value, dict):
+            return ErrorObject()
+        reported = self._rename(value)
         if isinstance(reported.get("error"), dict):
             reported["error"] = self._rename(reported["error"])
         return find_error(reported) or read_object(reported)
@@ -135,14 +203,25 @@ class ErrorMap(Struct, frozen=True):
         self, kind: type[ProviderError], error: ErrorObject, message: str
     ) -> tuple[int | None, int | None] | None:
         """The tokens and the limit of an overflow, as far as it names them, or `None`."""
+        if issubclass(kind, RequestTooLarge):
+            return None
+        sizes = None
+        if issubclass(kind, RequestRefused | ProviderOverloaded):
+            # Some servers answer an inner error to it.
+            sizes = self._find_own_overflow(message) or error_words.find_overflow(message)
+        if kind is ContextOverflow:
+            sizes = sizes or (None, None)
+        return None if sizes is None else (error.tokens or sizes[0], error.limit or sizes[1])
+
+    def _find_own_overflow(self, message: str) -> tuple[int | None, int | None] | None:
         found = next((found for one in self.overflows if (found := one.search(message))), None)
         if found is None:
-            return (error.tokens, error.limit) if kind is ContextOverflow else None
+            return None
         sizes = {name: read_number(text) for name, text in found.groupdict().items()}
         tokens = sizes.get("tokens")
         if tokens is not None:
             tokens += sizes.get("more") or 0
-        return error.tokens or tokens, error.limit or sizes.get("limit")
+        return tokens, sizes.get("limit")
 
     def read_wait(self, kind: type[ProviderError], headers: Mapping[str, str]) -> float | None:
         """The seconds to wait before another attempt, where the headers say so."""
@@ -175,7 +254,8 @@ class ErrorMap(Struct, frozen=True):
         error = msgspec.structs.replace(error, message=message, request_id=request_id)
         made = self.produce(provider, error, status=status, model=model)
         if isinstance(made, RateLimited | ProviderOverloaded):
-            made.retry_after = self.read_wait(type(made), headers)
+            advised = self.read_wait(type(made), headers)
+            made.retry_after = made.retry_after if advised is None else advised
         return made
 
     def produce(
@@ -195,9 +275,14 @@ class ErrorMap(Struct, frozen=True):
             )
             overflow.tokens, overflow.limit = sizes
             return overflow
+        if kind in (RequestRefused, ProviderOverloaded):
+            kind = error_words.find_kind(message) or kind
         kind, advice = self.refine(kind, message, provider, model)
         words = f"{message}{advice or advise(kind, provider)}"
-        return kind(words, code=error.code or error.type, **about)
+        made = kind(words, code=error.code or error.type, **about)
+        if isinstance(made, RateLimited | ProviderOverloaded):
+            made.retry_after = error.wait if error.wait is not None else find_wait(message)
+        return made
 
     def _rename(self, value: dict[str, Any]) -> dict[str, Any]:
         named = {usual: value[own] for usual, own in self.members.items() if own in value}
@@ -205,6 +290,9 @@ class ErrorMap(Struct, frozen=True):
 
     def _classify(self, error: ErrorObject, status: int | None) -> type[ProviderError]:
         kind = self.codes.get(error.code) or self.types.get(error.type)
+        if kind is None and status is None:
+            # In a stream nothing else tells.
+            kind = TYPES.get(error.code.lower()) or TYPES.get(error.type.lower())
         if error.status is not None and (status is None or status >= 500):
             # The server failed, but at what the request says: sent again it would fail again.
             status = error.status
@@ -220,34 +308,135 @@ class ErrorMap(Struct, frozen=True):
 def read_object(value: Any) -> ErrorObject:
     """An error object in any of the forms that servers send: an object, a text, nothing."""
     value = repair(value)
+    if isinstance(value, list) and len(value) == 1 and not _lists_problems(value):
+        value = value[0]
     if not isinstance(value, dict):
         value = {"message": value} if value else {}
-    message = value.get("message") or value.get("msg") or value.get("detail") or ""
-    code = value.get("code")
+    message = next((told for name in _MESSAGES if (told := value.get(name))), "")
+    inner = _read_inner(value, message)
     words = message if isinstance(message, str) else msgspec.json.encode(message).decode()
+    if inner is not None and inner.message and inner.message not in words:
+        # What a gateway says of the error behind it is often only that there is one.
+        words = inner.message if words[:1] == "{" else f"{words}: {inner.message}"
+    inner = inner or ErrorObject()
+    code, kind = value.get("code"), read_word(value.get("type"))
+    details = value.get("details")
+    if code is None and isinstance(details, dict):
+        code = details.get("error_code")
+    status = _find_status(value)
+    if not kind and isinstance(value.get("status"), str):
+        # Google's.
+        kind = read_word(value["status"])
+    invalid = _lists_problems(message) or _INVALID.search(words)
+    wait = _find_wait(value)
     return ErrorObject(
         words,
-        read_word(value.get("type")),
-        "" if isinstance(code, int) else read_word(code),
+        kind or inner.type,
+        ("" if isinstance(code, int) else read_word(code)) or inner.code,
         "",
-        422 if _lists_problems(message) or _INVALID.search(words) else _read_status(code),
+        422 if invalid else status or inner.status,
         read_number(value.get("n_prompt_tokens")),
         read_number(value.get("n_ctx")),
+        inner.wait if wait is None else wait,
     )
 
 
 def find_error(body: Mapping[str, Any]) -> ErrorObject | None:
     """The error that a JSON object of a server holds, if it holds one.
 
-    OpenAI's have `error`; old vLLM's are the object itself, those of FastAPI have `detail`.
+    OpenAI's have `error`; old vLLM's are the object itself, those of FastAPI have `detail`. Others
+    have only a message in place of all that a reply has.
     """
-    if body.get("error"):
-        return read_object(body["error"])
+    found = _find_error(body)
+    if found is None:
+        return None
+    wait = _find_wait(body) if found.wait is None else found.wait
+    request_id = found.request_id or read_word(body.get("request_id"))
+    return msgspec.structs.replace(found, wait=wait, request_id=request_id)
+
+
+def _find_error(body: Mapping[str, Any]) -> ErrorObject | None:
+    told = body.get("error") or body.get("errors")
+    if told is True or (isinstance(told, dict) and not any(told.get(name) for name in _MESSAGES)):
+        # The words, or the code, are beside it.
+        told = {**body, **(told if isinstance(told, dict) else {}), "error": None}
+    if told:
+        error = read_object(told)
+        status = error.status or _find_status(body)
+        return msgspec.structs.replace(error, status=status)
     if body.get("object") == "error" or body.get("type") == "error":
         return read_object(body)
-    if "detail" in body and "choices" not in body and "output" not in body:
+    base = body.get("base_resp")
+    if isinstance(base, dict) and base.get("status_code"):
+        # MiniMax's; 0 is none.
+        return read_object({**base, "code": base["status_code"]})
+    if any(body.get(name) is not None for name in _REPLY_MEMBERS):
+        return None
+    if "detail" in body:
         return read_object(body["detail"]) if body["detail"] else None
+    if isinstance(body.get("message") or body.get("msg"), str) and "done" not in body:
+        return read_object(body)
     return None
+
+
+def _read_inner(value: Mapping[str, Any], message: object) -> ErrorObject | None:
+    """The error that another server reported, within that of a gateway, as JSON or an object."""
+    metadata = value.get("metadata")
+    raw = metadata.get("raw") if isinstance(metadata, dict) else None
+    for told in (raw, message):
+        inner = told
+        if isinstance(told, str) and told.lstrip()[:1] in ("{", "["):
+            try:
+                inner = parse_value(told)
+            except ValueError:
+                continue
+        if isinstance(inner, list) and inner and isinstance(inner[0], dict):
+            inner = inner[0] if not _lists_problems(inner) else None
+        if isinstance(inner, dict):
+            return find_error(inner) or read_object(inner)
+        if isinstance(inner, str) and told is raw and inner:
+            return ErrorObject(inner)
+    return None
+
+
+def _find_status(value: Mapping[str, Any]) -> int | None:
+    """The status in the 400s that an object names, in one of several members."""
+    for name in _STATUS_MEMBERS:
+        told = value.get(name)
+        status = _read_status(told)
+        if status is None and isinstance(told, str):
+            status = _RPC_STATUSES.get(told.upper())
+        if status is not None:
+            return status
+    return None
+
+
+def _find_wait(value: object, depth: int = 4) -> float | None:
+    """The seconds to wait that an error object names, at any place that servers have for it."""
+    if isinstance(value, list):
+        value = dict(enumerate(value[:20]))
+    if not isinstance(value, dict) or not depth:
+        return None
+    for name, told in value.items():
+        unit = _WAITS.get(re.sub(r"[^a-z]", "", str(name).lower()))
+        wait = None if unit is None else _read_wait(told, unit)
+        if wait is None and isinstance(told, dict | list):
+            wait = _find_wait(told, depth - 1)
+        if wait is not None:
+            return wait
+    return None
+
+
+def _read_wait(told: object, unit: float) -> float | None:
+    if isinstance(told, dict):
+        told = told.get("seconds")
+    if isinstance(told, str):
+        seconds = read_span(told)
+        plain = _NUMBER.fullmatch(told.strip())
+        return seconds * unit if seconds is not None and plain else seconds
+    if isinstance(told, bool) or not isinstance(told, int | float) or not 0 <= told < math.inf:
+        return None
+    return told * unit
 
 
 def read_word(value: object) -> str:

@@ -44,14 +44,20 @@ class TextJoiner:
 
 def parse_object(data: bytes) -> dict[str, Any]:
     """A JSON object as Python reads it, lone surrogates and all; `ValueError` if it is none."""
+    value = parse_value(data)
+    if not isinstance(value, dict):
+        raise ValueError("it is no object")  # noqa: TRY004
+    return value
+
+
+def parse_value(data: bytes | str) -> Any:
+    """JSON as Python reads it, lone surrogates and all; `ValueError` if it is none."""
     import json
 
     try:
         value = json.loads(data, parse_constant=_refuse_constant)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
-    if not isinstance(value, dict):
-        raise ValueError("it is no object")  # noqa: TRY004
     _check_depth(value)
     return value
 

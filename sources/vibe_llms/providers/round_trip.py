@@ -7,7 +7,7 @@ been seen.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import count
 from typing import Protocol, TypeVar
@@ -27,8 +27,9 @@ from vibe_llms.exceptions import (
     ReplyMalformed,
     RequestRefused,
 )
-from vibe_llms.messages.canisters import ReplyCanister, Usage
-from vibe_llms.providers.accumulators import Accumulator
+from vibe_llms.messages.canisters import AssistantCanister, ReplyCanister, StopReason, Usage
+from vibe_llms.messages.contents import ReasoningContent
+from vibe_llms.providers.accumulators import EMPTY_REPLY, Accumulator
 from vibe_llms.providers.deltas import Delta
 from vibe_llms.providers.interfaces import Notifier, ignore_notices
 from vibe_llms.providers.limits import LimiterSlot, access_slot
@@ -79,6 +80,12 @@ _BRIEFLY: tuple[tuple[type[ProviderError], str], ...] = (
     (ReplyCut, "connection lost"),
     (ProviderError, "no connection"),
 )
+
+
+def _describe_briefly(error: ProviderError) -> str:
+    if isinstance(error, ReplyCut) and error.code:
+        return "empty reply" if error.code == EMPTY_REPLY else f"failed reply ({error.code})"
+    return next(words for kind, words in _BRIEFLY if isinstance(error, kind))
 
 
 class RoundTrip(Struct, frozen=True, kw_only=True):
@@ -149,6 +156,7 @@ async def attempt_reply(
     of here, also a cancel, the failure of an open message has been reported.
     """
     slot, number = access_slot(), count(1)
+    accumulator.refuses_empty = True
     if (spending := access_spending()) is not None:
         attempt = _pay(attempt, spending, accumulator)
 
@@ -166,7 +174,26 @@ async def attempt_reply(
                 await _repeat(through, accumulator.reset, provider, settings, notify)
             finally:
                 slot.settle(accumulator.usage)
+    _tell_doubts(accumulator.canisters, notify, provider)
     return accumulator.canisters
+
+
+def _tell_doubts(canisters: Sequence[ReplyCanister], notify: Notifier, provider: str) -> None:
+    """Give a notice of what may be wrong with a reply that is kept."""
+    ending = canisters[-1].ending if canisters else None
+    if ending is None:
+        return
+    identity = canisters[-1].identity
+    if ending.reason not in {*StopReason}:
+        text = f"{provider}: the reply ended for a reason that is not known: {ending.reason!r}"
+        notify(Notice("reply", text, identity))
+    elif ending.reason == StopReason.FINISHED and all(map(_only_thinks, canisters)):
+        notify(Notice("reply", f"{provider}: the model thought, and gave no answer", identity))
+
+
+def _only_thinks(canister: ReplyCanister) -> bool:
+    contents = canister.contents if isinstance(canister, AssistantCanister) else ()
+    return bool(contents) and all(isinstance(one, ReasoningContent) for one in contents)
 
 
 def _pay(
@@ -185,7 +212,10 @@ def _pay(
             if accumulator.ended and accumulator.usage != Usage():
                 usage = accumulator.usage
         except ProviderError as error:
-            if accumulator.usage is None and not accumulator.visible and is_free(error):
+            if error.code == EMPTY_REPLY:
+                # It came to its end, so what it cost is known.
+                usage = accumulator.usage
+            elif accumulator.usage is None and not accumulator.visible and is_free(error):
                 usage = Usage()
             raise
         finally:
@@ -274,7 +304,7 @@ async def _repeat(
                 wait = _wait_before_retry(error, retry, settings)
                 if wait is None or not reset():
                     raise
-                brief = next(words for kind, words in _BRIEFLY if isinstance(error, kind))
+                brief = _describe_briefly(error)
                 seconds = f"{wait:.1f}".removesuffix(".0")
                 turn = f"{retry} of {settings.retries}"
                 text = f"{brief}; retrying in {seconds} s ({turn})"

@@ -1,35 +1,72 @@
 """Streams of bytes cut into events, incrementally: server-sent events, and JSON lines.
 
-Nothing is decoded here: a piece ends where the format says, wherever the network cut it. Time and
-memory grow with the bytes that came, not with how they were cut.
+A piece ends where the format says, wherever the network cut it. Time and memory grow with the bytes
+that came, not with how they were cut.
+
+Servers and gateways also send what the format does not know. `EventSplitter` takes it as what it
+evidently is, and `unify` gives every dialect errors of one form.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from vibe_llms.messages.contents import repair_text
+from vibe_llms.providers.pieces import encode_json
+from vibe_llms.providers.repairs import parse_value, repair
 
 LIMIT_BYTES = 64 * 1024 * 1024
+#: The mark at the end of a stream, in the form in which assimilators get it.
+DONE = b"[DONE]"
 _MARK = b"\xef\xbb\xbf"
+#: Names of events, and texts in their place, that only keep a connection open.
+_KEEP_ALIVE = frozenset({"ping", "pong", "keepalive", "keep-alive", "keep_alive", "heartbeat"})
+_FIELDS = (b"data:", b"event:", b"id:", b"retry:")
+_FIELD = re.compile(rb"[A-Za-z_][A-Za-z0-9_-]*")
+_ERROR = re.compile(r"\A(?:\[error\]\s*:?|error\s*:)\s*", re.IGNORECASE)
+#: Heads of events that are remembered; servers use about twenty.
+_MOST_HEADS = 64
+#: More of a text that is no event does not help.
+_MOST_WORDS = 4_000
+_RAW = msgspec.json.Decoder(msgspec.Raw)
 
 
 class EventTooLarge(ValueError):
     """One event of a stream has more bytes than anybody may send us."""
 
 
+class EventData(bytes):
+    """The data of an event with a name, which is its `name`."""
+
+    name: str = ""
+
+
 class EventSplitter:
     """The data of server-sent events.
 
-    Lines may end in LF, CRLF or CR, data may span several lines; comments, names and identities of
-    events are passed over, since the providers repeat the name within the data.
+    Lines may end in LF, CRLF or CR, data may span several lines; comments, identities, events
+    without data, and events that only keep the connection open are dropped. JSON in lines without
+    `data:` is an event too. Other lines that are no fields are collected in `words`: they may be
+    all that a gateway says of an error.
+
+    The name `error` is kept, in an `EventData`. Of other events it is kept with `keeps_names`.
 
     Source: https://html.spec.whatwg.org/multipage/server-sent-events.html, section 9.2.6.
     """
 
+    keeps_names = False
+
     def __init__(self) -> None:
+        self.words = ""
         self._parts: list[bytes] = []
         self._size = 0
         self._begun = False
         self._returned = False
+        # The line before the data of an event that needs no second look.
+        self._heads: set[bytes] = set()
 
     def feed(self, chunk: bytes) -> Sequence[bytes]:
         """The data of the events that this chunk completes."""
@@ -39,8 +76,7 @@ class EventSplitter:
             chunk = self._unify(chunk)
         if not self._parts and chunk[-2:] == b"\n\n":
             # Servers send whole events, most often one at a time.
-            blocks = chunk[:-2].split(b"\n\n")
-            return [data for block in blocks if (data := _data_of(block)) is not None]
+            return self._read_all(chunk[:-2].split(b"\n\n"))
         if not chunk:
             return []
         joint = bool(self._parts) and chunk[:1] == b"\n" and self._parts[-1][-1:] == b"\n"
@@ -55,11 +91,92 @@ class EventSplitter:
         *blocks, rest = text.split(b"\n\n")
         self._parts = [rest] if rest else []
         self._size = len(rest)
-        return [data for block in blocks if (data := _data_of(block)) is not None]
+        return self._read_all(blocks)
 
     def conclude(self) -> Sequence[bytes]:
-        """Nothing: an event without an empty line after it is not complete."""
-        return ()
+        """The events after which only the empty line is missing: whole JSON, or `[DONE]`."""
+        rest = b"".join(self._parts)
+        self._parts, self._size = [], 0
+        *lines, last = rest.split(b"\n")
+        if not any(field.startswith(last) for field in _FIELDS):
+            lines.append(last)
+        found = self._read_all([b"\n".join(lines)])
+        for data in found:
+            if type(data) is bytes and data[:1] not in (b"{", b"["):
+                self._note(data)
+        return [data for data in found if type(data) is EventData or _is_whole(data)]
+
+    def _read_all(self, blocks: Iterable[bytes]) -> list[bytes]:
+        events: list[bytes] = []
+        for block in blocks:
+            # Nearly every event is one line of data, perhaps after one line with its name.
+            if block[:7] == b"data: {" and b"\n" not in block:
+                events.append(block[6:])
+                continue
+            head, found, data = block.partition(b"\ndata: ")
+            if found and head in self._heads and data[:1] == b"{" and b"\n" not in data:
+                events.append(data)
+            elif block:
+                events += self._read(block)
+        return events
+
+    def _read(self, block: bytes) -> Iterator[bytes]:
+        """The events of a block of lines: one as a rule."""
+        name, data = "", list[bytes]()
+        # The lines of data and those that are no fields, in order.
+        lines: list[bytes] = []
+        bare: list[list[bytes]] = [[]]
+        head = b""
+        for line in block.split(b"\n"):
+            field, colon, value = line.partition(b":")
+            if field == b"data":
+                data.append(value.removeprefix(b" "))
+                lines.append(data[-1])
+                bare.append([])
+            elif not line or line[:1] == b":":
+                continue
+            elif field == b"event":
+                head = line
+                name = value.strip().decode("utf-8", "replace")
+            elif field.strip().lower() == b"error" and colon:
+                yield _name(value.strip(), "error")
+            elif not colon or not _FIELD.fullmatch(field):
+                lines.append(line)
+                bare[-1].append(line)
+        if name.lower() in _KEEP_ALIVE:
+            return
+        loose = [run for run in bare if run]
+        text = b"\n".join(lines) if loose else b"\n".join(data)
+        if loose and not _is_whole(text):
+            text = b"\n".join(data)
+        else:
+            loose = []
+        if text.strip():
+            if name.lower() == "error" or (name and self.keeps_names):
+                yield _name(text, name.lower() if name.lower() == "error" else name)
+            else:
+                if head and not self.keeps_names and len(self._heads) < _MOST_HEADS:
+                    self._heads.add(head)
+                yield text
+        for run in loose:
+            yield from self._read_loose(run)
+
+    def _read_loose(self, lines: Sequence[bytes]) -> Iterator[bytes]:
+        """The JSON in lines without a field; what is none is noted."""
+        text = b"\n".join(lines)
+        if _is_whole(text):
+            yield text
+            return
+        for line in lines:
+            if _is_whole(line):
+                yield line
+            else:
+                self._note(line)
+
+    def _note(self, line: bytes) -> None:
+        if len(self.words) < _MOST_WORDS:
+            words = line[:_MOST_WORDS].decode("utf-8", "replace").strip()
+            self.words = f"{self.words}\n{words}".strip()
 
     def _begin(self, chunk: bytes) -> bytes:
         """The chunk without a byte order mark at its beginning."""
@@ -83,24 +200,11 @@ class EventSplitter:
         return chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
 
-def _data_of(block: bytes) -> bytes | None:
-    # Nearly every event is one line of data, perhaps after one line with its name.
-    start = block.find(b"data:")
-    if start > 0 and block[start - 1] != 10:
-        start = block.find(b"\ndata:") + 1 or -1
-    if start < 0:
-        return None
-    start += 5
-    if block.find(b"\n", start) < 0:
-        return block[start + 1 :] if block.startswith(b" ", start) else block[start:]
-    lines = [line[5:].removeprefix(b" ") for line in block.split(b"\n") if line[:5] == b"data:"]
-    return b"\n".join(lines)
-
-
 class LineSplitter:
     """The lines of a stream of JSON lines; empty ones are passed over."""
 
     def __init__(self) -> None:
+        self.words = ""
         self._parts: list[bytes] = []
         self._size = 0
 
@@ -121,3 +225,90 @@ class LineSplitter:
         rest = b"".join(self._parts)
         self._parts, self._size = [], 0
         return [rest] if rest.strip() else []
+
+
+def unify(events: Iterable[bytes]) -> Iterator[bytes]:
+    """Events as JSON objects, for dialects that send nothing else, and `DONE`.
+
+    Objects in a list are events of their own. An event whose name is `error`, and data that are
+    text, become `{"type": "error", "error": {"message": …}}`, the form that all dialects know.
+    """
+    for data in events:
+        if data[:1] == b"{" and type(data) is bytes:
+            yield data
+        else:
+            yield from _unify_one(data)
+
+
+def _unify_one(data: bytes) -> Iterator[bytes]:
+    text = data.strip()
+    named = type(data) is EventData and data.name == "error"
+    if text.upper() == DONE:
+        yield DONE
+        return
+    try:
+        value = parse_value(text)
+    except ValueError:
+        try:
+            value = text.decode()
+        except UnicodeDecodeError:
+            value = ""
+        if value[:1] in ("", "{", '"'):
+            # JSON that was cut, say: what is wrong with it is told where it is decoded.
+            yield bytes(data)
+            return
+    if isinstance(value, dict):
+        yield _frame_error(value) if named else text
+    elif isinstance(value, list) and value and all(isinstance(one, dict) for one in value):
+        yield from (_frame_error(one) if named else encode_json(repair(one)) for one in value)
+    elif isinstance(value, str):
+        yield from _unify_text(value.strip())
+    elif value is not None:
+        yield bytes(data)
+
+
+def _unify_text(text: str) -> Iterator[bytes]:
+    """A text in the place of an event: a field in a line, a sign of life, or an error."""
+    if text.lower() in _KEEP_ALIVE or not text or text[:1] == ":":
+        return
+    for field in _FIELDS:
+        if text.startswith(field.decode()):
+            if field == b"data:":
+                rest = text.removeprefix("data:").strip().encode()
+                yield from unify([rest]) if rest else ()
+            return
+    words = _ERROR.sub("", text) or text
+    try:
+        value = parse_value(words.encode("utf-8", "replace"))
+    except ValueError:
+        value = None
+    yield _frame_error(value if isinstance(value, dict) else {"message": words})
+
+
+def _frame_error(value: dict[str, object]) -> bytes:
+    """An error in the form that all dialects know."""
+    told = value.get("error")
+    error = told if isinstance(told, dict | str) and told else value
+    inner = error if isinstance(error, dict) else {"message": str(error)}
+    outer = {name: one for name, one in value.items() if name == "request_id"}
+    return encode_json(repair({**outer, "type": "error", "error": inner}))
+
+
+def _name(data: bytes, name: str) -> EventData:
+    named = EventData(data)
+    named.name = repair_text(name)
+    return named
+
+
+def _is_whole(text: bytes) -> bool:
+    """True for a whole JSON object or list, and for `[DONE]`."""
+    text = text.strip()
+    if text[:1] not in (b"{", b"["):
+        return False
+    if text.upper() == DONE:
+        return True
+    try:
+        _RAW.decode(text)
+    except (ValueError, RecursionError):
+        return False
+    return True

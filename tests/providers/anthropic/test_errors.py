@@ -30,8 +30,8 @@ from vibe_llms.providers.anthropic.errors import (
     BY_CODE,
     BY_TYPE,
     ERRORS,
-    NativeError,
 )
+from vibe_llms.providers.http_errors import ErrorObject, read_object
 
 #: Our error for each class that represents a status, where no code says more.
 FAMILIES: dict[type[anthropic.APIStatusError], type[ProviderError]] = {
@@ -206,7 +206,7 @@ def test_every_type_of_the_official_package_is_mapped() -> None:
 @pytest.mark.parametrize("kind", BY_TYPE)
 def test_a_type_decides_where_the_status_does_not(kind: str) -> None:
     # As in the middle of a stream.
-    error = ERRORS.produce("anthropic", NativeError(kind, "m").read())
+    error = ERRORS.produce("anthropic", ErrorObject("m", kind))
     assert type(error) is BY_TYPE[kind]
     assert (error.status, error.code) == (None, kind)
 
@@ -218,10 +218,7 @@ def test_a_code_that_the_package_does_not_know_is_no_longer_needed(code: str) ->
 
 def test_an_unknown_type_is_classified_by_its_status() -> None:
     assert type(read(529, encode("brand_new_error"))) is ProviderOverloaded
-    assert (
-        type(ERRORS.produce("anthropic", NativeError("brand_new", "m").read()))
-        is ProviderOverloaded
-    )
+    assert type(ERRORS.produce("anthropic", ErrorObject("m", "brand_new"))) is ProviderOverloaded
 
 
 @pytest.mark.parametrize(
@@ -282,7 +279,10 @@ def test_the_identity_of_the_request_comes_from_the_header_first() -> None:
 
 def test_lone_surrogates_in_an_error_do_no_harm() -> None:
     error = ERRORS.produce(
-        "anthropic", NativeError("x\ud800", "a\ud800b", {"error_code": "\ud800"}).read()
+        "anthropic",
+        read_object(
+            {"type": "x\ud800", "message": "a\ud800b", "details": {"error_code": "\ud800"}}
+        ),
     )
     assert str(error).startswith("anthropic: a\ufffdb")
     assert error.code == "\ufffd"

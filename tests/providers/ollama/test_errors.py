@@ -88,7 +88,7 @@ def test_the_sizes_of_an_overflow_are_reported_where_they_are_known() -> None:
         (404, {}, b"404 page not found", ReplyMalformed, "is base-url right?"),
         (405, {}, b"", ReplyMalformed, "is base-url right?"),
         (500, {}, b'{"error":{"message":"odd"}}', ProviderOverloaded, "odd"),
-        (500, {}, b'{"error":"\\ud83d"}', ProviderOverloaded, "status 500"),
+        (500, {}, b'{"error":"\\ud83d"}', ProviderOverloaded, "\ufffd"),
         (413, {}, b'{"error":"large"}', RequestTooLarge, "it has 7 bytes"),
     ],
 )

@@ -61,10 +61,10 @@ def add(a: int) -> int:
 
 
 async def play(
-    reply: ScriptedReply, *, streaming: bool = True
+    *replies: ScriptedReply, streaming: bool = True
 ) -> tuple[tuple[ReplyCanister, ...], list[Event]]:
     events: list[Event] = []
-    model = scripted_model(reply, event_handler=events.append)
+    model = scripted_model(*replies, event_handler=events.append)
     canisters = await model.converse(HELLO, context=TurnContext(streaming=streaming))
     check_events(events, turn=False)
     return canisters, events
@@ -122,11 +122,11 @@ async def test_reasoning_is_streamed_as_such() -> None:
     ]  # fmt: skip
 
 
-async def test_a_reply_without_parts_is_an_empty_one() -> None:
-    (canister,), events = await play(ScriptedReply(parts=()))
+async def test_a_reply_without_parts_is_made_again() -> None:
+    (canister,), events = await play(ScriptedReply(parts=()), ScriptedReply.from_chunks("Hi"))
     assert isinstance(canister, AssistantCanister)
-    assert canister.contents == ()
-    assert [type(event) for event in events] == [MessageStartedEvent, MessageCompletedEvent]
+    assert canister.text == "Hi"
+    assert type(events[0]) is MessageStartedEvent
 
 
 async def test_usage_is_counted_where_the_script_has_none() -> None:

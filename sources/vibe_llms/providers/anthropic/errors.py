@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import re
 
-from msgspec import Struct, json
-
 from vibe_llms.exceptions import (
     CredentialRefused,
     ModelUnavailable,
@@ -21,7 +19,7 @@ from vibe_llms.exceptions import (
     RequestRefused,
     RequestTooLarge,
 )
-from vibe_llms.providers.http_errors import ErrorMap, ErrorObject, read_word
+from vibe_llms.providers.http_errors import ErrorMap
 
 BY_TYPE: dict[str, type[ProviderError]] = {
     "invalid_request_error": RequestRefused,
@@ -61,55 +59,14 @@ BY_CODE: dict[str, type[ProviderError]] = {
     "image_dimensions_too_large": RequestTooLarge,
 }
 
-# An overflow has no type or code of its own, so its words have to say it:
-#   prompt is too long: 208310 tokens > 200000 maximum
-#   input length and `max_tokens` exceed context limit: 190000 + 20000 > 200000, decrease ...
-_OVERFLOWS = (
-    re.compile(r"prompt is too long(?:: (?P<tokens>\d{1,12}) tokens > (?P<limit>\d{1,12}))?"),
-    re.compile(
-        r"exceed context limit: (?P<tokens>\d{1,12}) \+ (?P<more>\d{1,12}) > (?P<limit>\d{1,12})"
-    ),
-)
-# Likewise where a request has too many pictures, or many that are too large:
+# Words alone say that a request has too many pictures, or many that are too large:
 #   too many images and documents: 601 + 0 > 600
 #   At least one of the image dimensions exceed max allowed size for many-image requests: 2000 ...
 _TOO_MANY = re.compile(r"too many images and documents|exceed max allowed size for many-image")
 
 
-class NativeError(Struct, frozen=True):
-    """The `error` member of an error body or event."""
-
-    type: str = ""
-    message: str = ""
-    details: dict[str, object] | None = None
-
-    def read(self, request_id: str = "") -> ErrorObject:
-        """The error in our terms; the name of its cause is its code."""
-        code = read_word((self.details or {}).get("error_code"))
-        return ErrorObject(self.message, self.type, code, request_id)
-
-
-class _ErrorBody(Struct, frozen=True):
-    error: NativeError = NativeError()
-    request_id: str = ""
-
-
-_BODY = json.Decoder(_ErrorBody)
-
-
 class AnthropicErrors(ErrorMap, frozen=True):
     """The errors of Anthropic's interface."""
-
-    def parse(self, body: bytes) -> ErrorObject:
-        """What the body of an answer says of its error; empty where it says nothing."""
-        try:
-            reported = _BODY.decode(body)
-        except (ValueError, RecursionError):
-            # Servers like it send a text, or members of other types.
-            return super().parse(body)
-        if reported.error == NativeError():
-            return super().parse(body)
-        return reported.error.read(reported.request_id)
 
     def refine(
         self, kind: type[ProviderError], message: str, provider: str, model: str
@@ -121,7 +78,6 @@ class AnthropicErrors(ErrorMap, frozen=True):
 ERRORS = AnthropicErrors(
     types=BY_TYPE,
     codes=BY_CODE,
-    overflows=_OVERFLOWS,
     telling=(404, 413, 429),
     request_id="request-id",
 )

@@ -14,14 +14,14 @@ Source: the event types of anthropic 2.12.0, `types/raw_message_stream_event.py`
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
 
 from vibe_llms.exceptions import ReplyCut
-from vibe_llms.messages.canisters import InvocationCanister, StopReason, Usage
+from vibe_llms.messages.canisters import InvocationCanister, Usage
 from vibe_llms.messages.contents import Citation, NativeContent, ReasoningContent, repair_text
 from vibe_llms.providers.anthropic.errors import ERRORS
 from vibe_llms.providers.anthropic.events import (
@@ -69,18 +69,11 @@ from vibe_llms.providers.deltas import (
 from vibe_llms.providers.http_errors import find_error
 from vibe_llms.providers.pieces import compact, encode_json
 from vibe_llms.providers.repairs import TextJoiner, convert_members, parse_object, repair
+from vibe_llms.providers.stop_reasons import close_reply
+from vibe_llms.providers.wire import DONE
 
 T = TypeVar("T")
 
-STOP_REASONS = {
-    "end_turn": StopReason.FINISHED,
-    "stop_sequence": StopReason.FINISHED,
-    "tool_use": StopReason.INVOCATIONS,
-    "max_tokens": StopReason.LENGTH,
-    "model_context_window_exceeded": StopReason.LENGTH,
-    "pause_turn": StopReason.PAUSED,
-    "refusal": StopReason.REFUSED,
-}
 #: The members of a block that hold what the model says.
 _WORDS = ("text", "thinking")
 _KNOWN_KINDS = ("text", "thinking", "redacted_thinking", "tool_use")
@@ -105,12 +98,14 @@ class AnthropicAssimilator(StreamAssimilator):
         self._plain: int | None = None
         self._joiner = TextJoiner()
 
-    def feed(self, chunk: bytes) -> Iterator[Delta]:
-        """The deltas that some more bytes of the stream make."""
-        for data in self.split(chunk):
+    def read(self, events: Sequence[bytes]) -> Iterator[Delta]:
+        """The deltas of some more events of the stream."""
+        for data in events:
             try:
                 event = EVENT.decode(data)
             except (ValueError, RecursionError) as error:
+                if data == DONE:
+                    continue
                 newer = self._decode_leniently(data, error)
                 if newer is not None:
                     yield from self._advance(newer, data)
@@ -124,11 +119,13 @@ class AnthropicAssimilator(StreamAssimilator):
             if self.closed:
                 return
 
-    def conclude(self) -> Iterable[Delta]:
+    def conclude(self) -> Iterator[Delta]:
         """The end, where a stop reason was seen; else `ReplyCut`."""
+        if not self.closed and (rest := self._splitter.conclude()):
+            yield from self.read(self.refine(rest))
         if not self.closed and self._ending.stop_reason:
-            return self._end()
-        return super().conclude()
+            yield from self._end()
+        yield from super().conclude()
 
     def assimilate(self, body: bytes) -> Iterator[Delta]:
         """The deltas of a reply that was not streamed: each block in one step."""
@@ -357,8 +354,8 @@ class AnthropicAssimilator(StreamAssimilator):
         for block in self._queue:
             block.over = True
         yield from self._pass_on(cut=ending.cut)
-        if ending.reason == StopReason.FINISHED and self._called:
-            ending = msgspec.structs.replace(ending, reason=StopReason.INVOCATIONS)
+        if self._called:
+            ending = self._produce_ending()
         self.closed = True
         yield ending
 
@@ -368,8 +365,7 @@ class AnthropicAssimilator(StreamAssimilator):
         detail = self._ending.stop_sequence or ""
         if details is not None:
             detail = ": ".join(part for part in (details.category, details.explanation) if part)
-        reason = STOP_REASONS.get(native, native or StopReason.FINISHED)
-        return ReplyClosed(reason, native, repair_text(detail))
+        return close_reply(self.provider, native, detail=repair_text(detail), called=self._called)
 
     def _decode_leniently(self, data: bytes, error: Exception) -> StreamEvent | None:
         """An event that the typed decoder refuses: a newer kind, or of another server."""

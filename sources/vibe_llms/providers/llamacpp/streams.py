@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 from msgspec import Raw, Struct
 
-from vibe_llms.messages.canisters import StopReason, Usage
+from vibe_llms.messages.canisters import Usage
 from vibe_llms.messages.contents import repair_text
 from vibe_llms.providers.deltas import (
     ArgumentsDelta,
@@ -23,15 +23,12 @@ from vibe_llms.providers.deltas import (
     InvocationClosed,
     InvocationOpened,
     ReasoningDelta,
-    ReplyClosed,
     TextDelta,
     UsageDelta,
 )
 from vibe_llms.providers.llamacpp.templates import CALL, CALL_END, THINK, THINK_END
 from vibe_llms.providers.repairs import escape, parse_object
-
-#: How a generation ends, in the package's words and in ours.
-STOP_REASONS = {"stop": StopReason.FINISHED, "length": StopReason.LENGTH}
+from vibe_llms.providers.stop_reasons import close_reply
 
 _AFTER = {CALL: "call", CALL_END: "text", THINK: "reasoning", THINK_END: "text"}
 _BEGUN = re.compile(r'\s*\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,')
@@ -95,11 +92,13 @@ class LlamacppAssimilator:
         self,
         name_of: Callable[[str], str],
         *,
+        provider: str = "llamacpp",
         calls: bool = False,
         thinks: bool = False,
         thinking: bool = False,
     ) -> None:
         self._name_of = name_of
+        self._provider = provider
         self._calls = calls
         self._thinks = thinks
         self._mode = "reasoning" if thinking else "text"
@@ -156,10 +155,7 @@ class LlamacppAssimilator:
                 reasoning_tokens=self.reasoning_tokens,
             )
         )
-        reported: str = STOP_REASONS.get(native, native)
-        if self._called and reported == StopReason.FINISHED:
-            reported = StopReason.INVOCATIONS
-        yield ReplyClosed(reported, native, stop)
+        yield close_reply(self._provider, native, detail=stop, called=self._called)
 
     def _marks(self) -> Sequence[str]:
         match self._mode:

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import re
 
-from msgspec import Raw, Struct, json
-
 from vibe_llms.exceptions import (
     CredentialRefused,
     ModelUnavailable,
@@ -20,62 +18,22 @@ from vibe_llms.exceptions import (
     ProviderUnreachable,
     RequestRefused,
 )
-from vibe_llms.messages.contents import repair_text
 from vibe_llms.providers.http_errors import ErrorMap, ErrorObject
 from vibe_llms.redaction import redact
 
-_OVERFLOW = re.compile(
-    r"exceeds? the (?:available )?context|longer than the context|exceed_context_size"
-    r"|exceeds? (?:maximum )?context (?:length|size|window)|prompt is too long",
-    re.IGNORECASE,
-)
-_SIZES = re.compile(r"\((\d{1,12}) tokens\)")
 # Sent again it would be refused again, although the status says that the server failed.
 _MEMORY = re.compile(
     r"more system memory|out of memory|cudaMalloc failed|insufficient memory", re.I
 )
 
 
-class _ErrorBody(Struct):
-    error: Raw = Raw(b'""')
-
-
-class _ErrorObject(Struct):
-    message: str = ""
-
-
-_BODY = json.Decoder(_ErrorBody)
-
-
 class OllamaErrors(ErrorMap, frozen=True):
     """The errors of Ollama's server, which are words."""
-
-    def parse(self, body: bytes) -> ErrorObject:
-        """The words of an error body; empty where it is none."""
-        try:
-            raw = bytes(_BODY.decode(body).error)
-            if raw[:1] == b'"':
-                return ErrorObject(repair_text(json.decode(raw, type=str)))
-            return ErrorObject(repair_text(json.decode(raw, type=_ErrorObject).message))
-        except (ValueError, RecursionError):
-            return ErrorObject()
 
     def is_misplaced(self, status: int, error: ErrorObject, body: bytes) -> bool:
         """Whether no Ollama answers at the address."""
         del body
         return status in (404, 405) and not error.message
-
-    def find_overflow(
-        self, kind: type[ProviderError], error: ErrorObject, message: str
-    ) -> tuple[int | None, int | None] | None:
-        """The sizes of an overflow, where the words name them."""
-        del kind, error
-        if not _OVERFLOW.search(message):
-            return None
-        match _SIZES.findall(message):
-            case [tokens, limit, *_]:
-                return int(tokens), int(limit)
-        return None, None
 
     def refine(
         self, kind: type[ProviderError], message: str, provider: str, model: str

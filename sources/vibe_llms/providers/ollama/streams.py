@@ -9,13 +9,12 @@ Source: `ChatResponse` in `api/types.go` of the server, and the package ollama 0
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 from msgspec import Raw, Struct
 
-from vibe_llms.exceptions import ProviderError
-from vibe_llms.messages.canisters import StopReason, Usage
+from vibe_llms.messages.canisters import Usage
 from vibe_llms.messages.contents import repair_text
 from vibe_llms.providers.assimilators import StreamAssimilator
 from vibe_llms.providers.deltas import (
@@ -24,24 +23,14 @@ from vibe_llms.providers.deltas import (
     InvocationClosed,
     InvocationOpened,
     ReasoningDelta,
-    ReplyClosed,
     TextDelta,
     UsageDelta,
 )
-from vibe_llms.providers.http_errors import ErrorObject
 from vibe_llms.providers.ollama.errors import ERRORS
 from vibe_llms.providers.pieces import compact, encode_json
 from vibe_llms.providers.repairs import TextJoiner, escape, parse_object
-from vibe_llms.providers.wire import LineSplitter
-
-#: `load` and `unload` answer a request without messages: nothing was asked, so nothing was said.
-STOP_REASONS = {
-    "": StopReason.FINISHED,
-    "stop": StopReason.FINISHED,
-    "length": StopReason.LENGTH,
-    "load": StopReason.FINISHED,
-    "unload": StopReason.FINISHED,
-}
+from vibe_llms.providers.stop_reasons import close_reply
+from vibe_llms.providers.wire import DONE, LineSplitter
 
 
 class _Message(Struct):
@@ -80,6 +69,7 @@ class OllamaAssimilator(StreamAssimilator):
     """One reply of Ollama's."""
 
     splitter = LineSplitter
+    errors = ERRORS
 
     def __init__(
         self,
@@ -96,9 +86,11 @@ class OllamaAssimilator(StreamAssimilator):
         self._kind: type[TextDelta | ReasoningDelta] = TextDelta
         self._called = False
 
-    def feed(self, chunk: bytes) -> Iterator[Delta]:
-        """The deltas that some more bytes of the stream make."""
-        for data in self.split(chunk):
+    def read(self, events: Sequence[bytes]) -> Iterator[Delta]:
+        """The deltas of some more lines of the stream."""
+        for data in events:
+            if data == DONE:
+                continue
             try:
                 line = _LINE.decode(data)
             except (ValueError, RecursionError) as error:
@@ -123,14 +115,13 @@ class OllamaAssimilator(StreamAssimilator):
             if self.closed:
                 return
 
-    def conclude(self) -> Iterable[Delta]:
+    def conclude(self) -> Iterator[Delta]:
         """Nothing, or `ReplyCut` where `done` has not been seen."""
         if not self.closed:
             # The last line needs no end to be whole.
-            deltas = [delta for data in self._splitter.conclude() for delta in self._finish(data)]
-            if self.closed:
-                return deltas
-        return super().conclude()
+            for data in self.refine(self._splitter.conclude()):
+                yield from self._finish(data)
+        yield from super().conclude()
 
     def assimilate(self, body: bytes) -> Iterator[Delta]:
         """The deltas of a reply that was not streamed; a stream in one piece serves as well."""
@@ -154,7 +145,8 @@ class OllamaAssimilator(StreamAssimilator):
 
     def _advance(self, line: _Line) -> Iterator[Delta]:
         if line.error and bytes(line.error) != b"null":
-            raise self._read_error(line.error)
+            error = self.errors.parse(b'{"error":' + bytes(line.error) + b"}")
+            raise self.errors.produce(self.provider, error, model=self._model)
         message = line.message or _Message()
         if message.thinking:
             yield from self._say(message.thinking, ReasoningDelta)
@@ -214,19 +206,8 @@ class OllamaAssimilator(StreamAssimilator):
         if self._examine is not None:
             self._examine(reported, cached)
         native = repair_text(line.done_reason or "")
-        reason = STOP_REASONS.get(native, native)
-        if self._called and reason == StopReason.FINISHED:
-            reason = StopReason.INVOCATIONS
         self.closed = True
-        yield ReplyClosed(reason, native)
-
-    def _read_error(self, raw: Raw) -> ProviderError:
-        text = bytes(raw)
-        try:
-            words = _TEXT.decode(text)
-        except ValueError:
-            words = text.decode("utf-8", "replace")
-        return ERRORS.produce(self.provider, ErrorObject(words), model=self._model)
+        yield close_reply(self.provider, native, called=self._called)
 
     def _decode_leniently(self, data: bytes, error: Exception) -> _Line:
         """A line with lone surrogates, which the typed decoder refuses."""

@@ -88,20 +88,6 @@ BY_CODE: dict[str, type[ProviderError]] = {
     ),
 }
 
-# Compatible servers have neither a type nor a code for an overflow, only a message.
-_OVERFLOWS = tuple(
-    re.compile(pattern, re.IGNORECASE)
-    for pattern in (
-        r"maximum (?:context|prompt|input) length is (?P<limit>\d+)(?:\D+(?P<tokens>\d+) tokens)?",
-        r"contains (?P<tokens>\d+) tokens.{0,200}too large for model with (?P<limit>\d+)",
-        r"input token count \((?P<tokens>\d+)\) exceeds the maximum .{0,100}\((?P<limit>\d+)\)",
-        r"exceeds? the (?:available )?context (?:size|window|length)",
-        r"context (?:the )?overflows",
-        r"(?:prompt|input) is too long",
-        r"input .{0,30}is too large to process",
-    )
-)
-
 _NOWHERE = re.compile(rb'\s*\{\s*"detail"\s*:\s*"Not Found"\s*\}\s*')
 
 
@@ -114,20 +100,10 @@ class OpenAIErrors(ErrorMap, frozen=True):
         nowhere = _NOWHERE.fullmatch(body) or error.message == "File Not Found"
         return status == 404 and bool(silent or nowhere)
 
-    def find_overflow(
-        self, kind: type[ProviderError], error: ErrorObject, message: str
-    ) -> tuple[int | None, int | None] | None:
-        """The sizes of an overflow, also of an inner error: some servers answer 500 to it."""
-        if issubclass(kind, RequestTooLarge):
-            return None
-        if not issubclass(kind, RequestRefused | ProviderOverloaded):
-            return None
-        return super().find_overflow(kind, error, message)
-
     def read_wait(self, kind: type[ProviderError], headers: Mapping[str, str]) -> float | None:
         """The seconds to wait, also until the limits that are used up are so no more."""
         wait = super().read_wait(kind, headers)
         return read_reset(headers) if wait is None and kind is RateLimited else wait
 
 
-ERRORS = OpenAIErrors(types=BY_TYPE, codes=BY_CODE, overflows=_OVERFLOWS)
+ERRORS = OpenAIErrors(types=BY_TYPE, codes=BY_CODE)

@@ -67,6 +67,8 @@ class Choice(Struct, omit_defaults=True):
     delta: MessageDelta | None = None
     message: MessageDelta | None = None
     finish_reason: str | None = None
+    # OpenRouter's: the word of the server behind it.
+    native_finish_reason: str | None = None
 
 
 class PromptDetails(Struct, omit_defaults=True):

@@ -11,13 +11,12 @@ without or with repeated identities; arguments as objects; missing usage; unknow
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from vibe_llms.exceptions import ReplyCut
-from vibe_llms.messages.canisters import StopReason
 from vibe_llms.messages.contents import repair_text
 from vibe_llms.providers.assimilators import StreamAssimilator
 from vibe_llms.providers.calls import CallQueue
@@ -27,7 +26,6 @@ from vibe_llms.providers.deltas import (
     ContentOpened,
     Delta,
     ReasoningDelta,
-    ReplyClosed,
     ReplyOpened,
     TextDelta,
     UsageDelta,
@@ -46,25 +44,17 @@ from vibe_llms.providers.openai.chat_completions.chunks import (
 from vibe_llms.providers.openai.errors import ERRORS
 from vibe_llms.providers.pieces import encode_json
 from vibe_llms.providers.repairs import TextJoiner, parse_object
+from vibe_llms.providers.stop_reasons import close_reply
+from vibe_llms.providers.wire import DONE
 
-STOP_REASONS = {
-    "stop": StopReason.FINISHED,
-    "eos": StopReason.FINISHED,
-    "tool_calls": StopReason.INVOCATIONS,
-    "function_call": StopReason.INVOCATIONS,
-    "length": StopReason.LENGTH,
-    "content_filter": StopReason.REFUSED,
-}
-_DONE = b"[DONE]"
-_HEAD_BYTES = 64 * 1024
 #: After so many chunks that are not plain, a server is taken to send no others.
 _MISSES = 16
-#: How the lines of a stream begin.
-_LINES = (b"data:", b"event:", b"id:", b":", b"retry:")
 
 
 class ChatCompletionsAssimilator(StreamAssimilator):
     """One reply of Chat Completions."""
+
+    errors = ERRORS
 
     def __init__(self, provider: str, name_of: Callable[[str], str]) -> None:
         super().__init__(provider, name_of)
@@ -76,16 +66,12 @@ class ChatCompletionsAssimilator(StreamAssimilator):
         self._refused = False
         self._called = False
         self._finish: str | None = None
+        self._native_finish = ""
         self._misses = 0
-        # The beginning of a body in which no event has been found.
-        self._head: bytes | None = b""
 
-    def feed(self, chunk: bytes) -> Iterator[Delta]:
-        """The deltas that some more bytes of the stream make."""
-        payloads = self.split(chunk)
-        if self._head is not None:
-            self._head = None if payloads else (self._head + chunk)[:_HEAD_BYTES]
-        for data in payloads:
+    def read(self, events: Sequence[bytes]) -> Iterator[Delta]:
+        """The deltas of some more events of the stream."""
+        for data in events:
             if self._open == "text" and self._misses < _MISSES:
                 # Nearly every chunk is the next piece of the open text.
                 try:
@@ -98,12 +84,12 @@ class ChatCompletionsAssimilator(StreamAssimilator):
                     if text:
                         yield TextDelta(text)
                     continue
-            if data[:1] == b"[" and data.strip().startswith(_DONE):
-                yield from self._end()
-                return
             try:
                 decoded = CHUNK.decode(data)
             except (ValueError, RecursionError) as error:
+                if data == DONE:
+                    yield from self._end()
+                    return
                 decoded = self._decode_leniently(data, error)
             yield from self._advance(decoded, data)
 
@@ -111,15 +97,10 @@ class ChatCompletionsAssimilator(StreamAssimilator):
         """The end, where a finish reason was seen; else `ReplyCut`."""
         if self.closed:
             return
-        if self._finish is not None:
+        if rest := self._splitter.conclude():
+            yield from self.read(self.refine(rest))
+        if self._finish is not None and not self.closed:
             yield from self._end()
-            return
-        head = (self._head or b"").strip()
-        begun = any(line.startswith(head[: len(line)]) for line in _LINES)
-        if not begun:
-            # Not a stream at all, though it was called one.
-            yield from self.assimilate(head)
-            return
         yield from super().conclude()
 
     def assimilate(self, body: bytes) -> Iterator[Delta]:
@@ -150,6 +131,8 @@ class ChatCompletionsAssimilator(StreamAssimilator):
                 yield from self._grow(delta)
             if choice.finish_reason:
                 self._finish = choice.finish_reason
+            if choice.native_finish_reason:
+                self._native_finish = choice.native_finish_reason
         if chunk.usage is not None:
             yield UsageDelta(read_usage(chunk.usage))
 
@@ -201,20 +184,20 @@ class ChatCompletionsAssimilator(StreamAssimilator):
     def _end(self) -> Iterator[Delta]:
         """The reply is complete, unless a call of it is not."""
         yield from self._close_content()
-        native = repair_text(self._finish or "")
-        reason = STOP_REASONS.get(native, native or StopReason.FINISHED)
-        cut = reason in (StopReason.LENGTH, StopReason.REFUSED)
+        closed = close_reply(
+            self.provider,
+            repair_text(self._finish or ""),
+            native=repair_text(self._native_finish),
+            called=self._called,
+            refused=self._refused,
+        )
         if self._finish is None and not self._calls.whole:
             raise ReplyCut(
                 "the stream ended within the arguments of a call", provider=self.provider
             )
-        yield from self._calls.conclude(cut=cut)
+        yield from self._calls.conclude(cut=closed.cut)
         self.closed = True
-        if self._called and reason == StopReason.FINISHED:
-            reason = StopReason.INVOCATIONS
-        if self._refused and reason == StopReason.FINISHED:
-            reason = StopReason.REFUSED
-        yield ReplyClosed(reason, native)
+        yield closed
 
     def _raise_error(self, data: bytes) -> None:
         try:

@@ -7,16 +7,16 @@ known are kept as they came. Nothing of a reply is complete before `response.com
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Raw
 
 from vibe_llms.exceptions import ProviderError, ReplyCut
-from vibe_llms.messages.canisters import StopReason, Usage
+from vibe_llms.messages.canisters import Usage
 from vibe_llms.messages.contents import repair_text
 from vibe_llms.providers.assimilators import StreamAssimilator
-from vibe_llms.providers.deltas import Delta, ReplyClosed, ReplyOpened, TextDelta, UsageDelta
+from vibe_llms.providers.deltas import Delta, ReplyOpened, TextDelta, UsageDelta
 from vibe_llms.providers.http_errors import ErrorObject, find_error
 from vibe_llms.providers.openai.errors import ERRORS
 from vibe_llms.providers.openai.responses.events import (
@@ -41,12 +41,9 @@ from vibe_llms.providers.openai.responses.events import (
 )
 from vibe_llms.providers.openai.responses.items import ItemQueue
 from vibe_llms.providers.repairs import convert_members, escape
+from vibe_llms.providers.stop_reasons import close_reply
+from vibe_llms.providers.wire import DONE
 
-INCOMPLETE_REASONS = {
-    "max_output_tokens": StopReason.LENGTH,
-    "max_messages": StopReason.LENGTH,
-    "content_filter": StopReason.REFUSED,
-}
 _NULL = b"null"
 _ENDS = ("completed", "incomplete", "failed", "cancelled")
 
@@ -54,22 +51,23 @@ _ENDS = ("completed", "incomplete", "failed", "cancelled")
 class ResponsesAssimilator(StreamAssimilator):
     """One reply of Responses."""
 
+    errors = ERRORS
+
     def __init__(self, provider: str, name_of: Callable[[str], str]) -> None:
         super().__init__(provider, name_of)
         self._reader = Reader(provider)
         self._items = ItemQueue(self._reader, name_of)
         self._begun = False
 
-    def feed(self, chunk: bytes) -> Iterator[Delta]:
-        """The deltas that some more bytes of the stream make."""
-        payloads = self.split(chunk)
-        for data in payloads:
-            if data[:1] != b"{" and data.strip() == b"[DONE]":
-                continue
+    def read(self, events: Sequence[bytes]) -> Iterator[Delta]:
+        """The deltas of some more events of the stream."""
+        for data in events:
             newer: ResponseEvent | None = None
             try:
                 event = EVENT.decode(data)
             except (ValueError, RecursionError) as error:
+                if data == DONE:
+                    continue
                 newer = self._decode_leniently(data, error)
                 if newer is None:
                     continue
@@ -169,17 +167,13 @@ class ResponsesAssimilator(StreamAssimilator):
         if response.usage is not None:
             yield UsageDelta(_read_usage(response.usage))
         native = status
-        reason: str = StopReason.FINISHED
         if not whole:
             reported = response.incomplete_details
             native = repair_text((reported.reason if reported is not None else None) or status)
-            reason = INCOMPLETE_REASONS.get(native, native)
-        elif items.refused:
-            reason = StopReason.REFUSED
-        elif items.called:
-            reason = StopReason.INVOCATIONS
         self.closed = True
-        yield ReplyClosed(reason, native)
+        yield close_reply(
+            self.provider, native, called=items.called and not items.refused, refused=items.refused
+        )
 
     def _decode_leniently(self, data: bytes, error: Exception) -> ResponseEvent | None:
         """An event that the typed decoder refuses: a newer kind, or text with lone surrogates."""

@@ -1,0 +1,140 @@
+"""Why a reply ended: the words of all servers, in one table.
+
+A word means the same in every dialect, so that a server that speaks one and forwards to another is
+understood. Words are compared in small letters, with underscores between them. A word that is not
+known is passed on as the reason; the reply is kept, and a notice tells the word.
+
+Sources: the finish reasons in the types of openai 3.54.0 and anthropic 2.12.0; `FinishReason` of
+https://ai.google.dev/api/generate-content; the API pages of DeepSeek, Mistral, Cohere, z.ai, and
+Amazon Bedrock (2026-11).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from vibe_llms.exceptions import (
+    PaymentRequired,
+    ProviderError,
+    ProviderOverloaded,
+    RateLimited,
+    ReplyCut,
+    RequestRefused,
+)
+from vibe_llms.messages.canisters import StopReason
+from vibe_llms.providers.deltas import ReplyClosed
+
+_WORDS: Mapping[StopReason, str] = {
+    StopReason.FINISHED: """
+        stop stopped stop_sequence stop_token eos eos_token eot end end_turn end_of_turn complete
+        completed finish finished done success finish_reason_stop load unload
+    """,
+    StopReason.INVOCATIONS: """
+        tool_calls tool_call tool_use tools function_call function_calls
+    """,
+    StopReason.LENGTH: """
+        length max_tokens max_output_tokens max_completion_tokens max_new_tokens max_length
+        max_messages model_length token_limit output_limit max_token truncated
+        finish_reason_max_tokens
+    """,
+    StopReason.REFUSED: """
+        content_filter content_filtered filtered refusal refused safety sensitive recitation
+        blocklist prohibited_content spii language image_safety image_prohibited_content
+        image_recitation guardrail_intervened guardrails blocked error_toxic policy_violation
+        content_policy_violation model_armor
+    """,
+    StopReason.PAUSED: "pause pause_turn paused",
+}
+STOP_REASONS: Mapping[str, StopReason] = {
+    word: reason for reason, words in _WORDS.items() for word in words.split()
+}
+#: The prompt and the reply fill the context: an overflow, where nothing of the reply came.
+OVERFLOWS = frozenset({
+    "model_context_window_exceeded", "context_window_exceeded", "context_length_exceeded",
+    "context_exceeded", "context_length", "context_limit", "max_context_length",
+    "exceed_context_size", "prompt_too_long", "input_too_long",
+})  # fmt: skip
+
+_FAULT_WORDS: Mapping[type[ProviderError], str] = {
+    # The server could not go on; the same request may succeed.
+    ProviderOverloaded: """
+        error internal_error server_error internal_server_error internal unavailable
+        service_unavailable overloaded overloaded_error engine_overloaded timeout timed_out
+        deadline_exceeded time_limit network_error upstream_error connection_error
+        insufficient_system_resource system_resource_exhausted out_of_memory failed failure
+        finish_reason_error generation_error model_error
+    """,
+    # The reply came to no end: the model wrote no call that can be read, or was stopped.
+    ReplyCut: """
+        malformed_function_call malformed_tool_call malformed_response invalid_function_call
+        invalid_tool_call unexpected_tool_call too_many_tool_calls tool_use_failed
+        tool_call_error no_image image_other missing_thought_signature
+        abort aborted cancel cancelled canceled disconnect disconnected interrupted preempted
+    """,
+    RateLimited: "rate_limit rate_limited rate_limit_exceeded resource_exhausted too_many_requests",
+    PaymentRequired: "insufficient_quota quota_exceeded payment_required insufficient_credits",
+    RequestRefused: "invalid_request invalid_request_error bad_request invalid_argument",
+}
+FAULTS: Mapping[str, type[ProviderError]] = {
+    word: kind for kind, words in _FAULT_WORDS.items() for word in words.split()
+}
+#: What servers write for no word at all.
+_NOTHING = frozenset({"", "null", "none", "undefined", "finish_reason_unspecified", "unspecified"})
+_SPELLED = re.compile(r"(?<=[a-z])(?=[A-Z])|[\s.-]+")
+
+
+def normalize_stop(word: str) -> str:
+    """A word as the tables have it; empty where it says nothing.
+
+    >>> [normalize_stop(word) for word in ("MAX_TOKENS", "endTurn", "content-filter", "null")]
+    ['max_tokens', 'end_turn', 'content_filter', '']
+    """
+    word = _SPELLED.sub("_", word.strip()).lower()
+    return "" if word in _NOTHING else word
+
+
+def close_reply(
+    provider: str,
+    word: str,
+    *,
+    native: str = "",
+    detail: str = "",
+    called: bool = False,
+    refused: bool = False,
+) -> ReplyClosed:
+    """The end of a reply, out of the word of its server; raises the error that a fault is.
+
+    `native` is a second word, of the server behind a gateway, which counts where the first says
+    nothing bad. `called` and `refused` say what is in the reply.
+    """
+    told = normalize_stop(word)
+    behind = normalize_stop(native)
+    # "stop" at a gateway may stand for a fault of the server behind it.
+    if _says(told) in (None, StopReason.FINISHED) and _says(behind) not in (None, _says(told)):
+        told, word = behind, native
+    if (kind := FAULTS.get(told)) is not None:
+        words = ", ".join(dict.fromkeys(filter(None, (word, native, detail))))
+        raise kind(
+            f"the server stopped the reply with an error: {words}", provider=provider, code=word
+        )
+    reason: str = STOP_REASONS.get(told, word if told else StopReason.FINISHED)
+    if told in OVERFLOWS:
+        reason = StopReason.LENGTH
+    if reason == StopReason.FINISHED and called:
+        reason = StopReason.INVOCATIONS
+    if reason == StopReason.FINISHED and refused:
+        reason = StopReason.REFUSED
+    return ReplyClosed(reason, word, detail)
+
+
+def _says(word: str) -> StopReason | type[ProviderError] | None:
+    """What a word means, if it is known."""
+    if word in OVERFLOWS:
+        return StopReason.LENGTH
+    return STOP_REASONS.get(word) or FAULTS.get(word)
+
+
+def is_overflow(native_reason: str) -> bool:
+    """True if the word says that the context is full."""
+    return normalize_stop(native_reason) in OVERFLOWS
