@@ -14,7 +14,6 @@ import pytest
 from vibe_llms.controls import Controls
 from vibe_llms.events import (
     Event,
-    MessageCompletedEvent,
     MessageFailedEvent,
     MessageProgressEvent,
     MessageStartedEvent,

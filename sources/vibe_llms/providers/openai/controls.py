@@ -25,6 +25,8 @@ class NativeAttributes(Struct, frozen=True, rename="kebab", forbid_unknown_field
     conversation. `summaries` says that reasoning can be summed up. `replays-reasoning` says that
     the model wants the reasoning of its earlier replies back, in the member in which it came.
     `short-calls` says that identities of calls have nine letters and digits, as Mistral's do.
+    `tool-schemas` is the language of the schemas of tools: `openapi` for servers that refuse what
+    OpenAPI 3.0 does not know.
     """
 
     output_limit: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
@@ -33,6 +35,7 @@ class NativeAttributes(Struct, frozen=True, rename="kebab", forbid_unknown_field
     summaries: bool = False
     replays_reasoning: bool = False
     short_calls: bool = False
+    tool_schemas: Literal["json-schema", "openapi"] = "json-schema"
 
 
 def read_native(model: Model) -> NativeAttributes:
