@@ -19,9 +19,11 @@ from vibe_llms.files import (
     find_distrust,
     opened,
     parse_toml,
+    read_beneath,
     read_file,
     read_parts,
     read_trusted,
+    walk_files,
 )
 
 
@@ -186,3 +188,51 @@ def test_what_is_swapped_in_between_is_not_read(tmp_path: Path) -> None:
     finally:
         stop.set()
         thread.join()
+
+
+def test_a_file_in_a_folder_is_not_read_through_a_link(tmp_path: Path) -> None:
+    folder, outside = tmp_path / "folder", tmp_path / "outside"
+    (folder / "deep").mkdir(parents=True)
+    outside.mkdir()
+    for path in (folder / "deep" / "a.txt", outside / "a.txt"):
+        path.write_text(path.parent.name)
+    (folder / "file.txt").symlink_to(outside / "a.txt")
+    (folder / "linked").symlink_to(outside)
+    assert read_beneath(folder, folder / "deep" / "a.txt", 100) == b"deep"
+    for name in ("file.txt", "linked/a.txt"):
+        with pytest.raises(OSError, match="it is a link"):
+            read_beneath(folder, folder / name, 100)
+    with pytest.raises(FileNotFoundError):
+        read_beneath(folder, folder / "b.txt", 100)
+
+
+def test_a_folder_that_is_nested_endlessly_is_walked_in_part(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a")
+    before = os.getcwd()
+    try:
+        os.chdir(tmp_path)
+        for _ in range(150):
+            os.mkdir("d")
+            os.chdir("d")
+        Path("deep.txt").write_text("deep")
+    finally:
+        os.chdir(before)
+    found = dict(walk_files(tmp_path))
+    assert [Path(path).name for path in found] == ["a.txt", "d"]
+    assert "nested too deeply" in str([*found.values()][-1])
+
+
+def test_a_walk_reads_the_status_of_files_and_passes_over_what_is_none(tmp_path: Path) -> None:
+    (tmp_path / "b.txt").write_text("b")
+    (tmp_path / ".hidden").write_text("h")
+    (tmp_path / "nowhere").symlink_to(tmp_path / "gone")
+    (tmp_path / "itself").symlink_to(tmp_path / "itself")
+    (tmp_path / "up").symlink_to(tmp_path)
+    (tmp_path / "link").symlink_to(tmp_path / "b.txt")
+    os.mkfifo(tmp_path / "pipe")
+    found = {Path(path).name: one for path, one in walk_files(tmp_path)}
+    assert [*found] == ["b.txt", "link"]
+    assert not isinstance(found["b.txt"], OSError)
+    assert isinstance(found["link"], OSError)
+    followed = dict(walk_files(tmp_path, follow_links=True))
+    assert not any(isinstance(one, OSError) for one in followed.values())

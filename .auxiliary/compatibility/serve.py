@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any, cast
 
 import openresponses_types.types as specification
-from pydantic import BaseModel, ValidationError
+from openai.types.responses import ResponseOutputItem, ResponseStreamEvent
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from vibe_llms.cli.main import main
 from vibe_llms.server import running
@@ -44,6 +45,12 @@ _EVENTS: Mapping[str, type[BaseModel]] = {
     for name, kind in vars(specification).items()
     if name.endswith("StreamingEvent")
 }
+
+#: The items of the specification. OpenAI defines more of them, and more events; those are held to
+#: its package.
+_ITEMS = ("compaction", "function_call", "function_call_output", "message", "reasoning")
+_OPENAI_ITEMS: TypeAdapter[Any] = TypeAdapter(ResponseOutputItem)
+_OPENAI_EVENTS: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
 
 
 class Witness:
@@ -72,6 +79,9 @@ class Witness:
         self.counts["events"] += 1
         if event["type"].startswith("x:") or _is_ours(event.get("item", {})):
             return
+        if event["type"] not in _EVENTS or not _is_standard(event.get("item", {})):
+            _OPENAI_EVENTS.validate_python(event)
+            return
         if "response" in event:
             _check_response(event["response"])
             event = {**event, "response": _leave_ours_out(event["response"])}
@@ -85,20 +95,29 @@ def _read_events(body: bytes) -> Iterator[dict[str, Any]]:
 
 
 def _check_response(response: dict[str, Any]) -> None:
+    for item in response["output"]:
+        if not (_is_ours(item) or _is_standard(item)):
+            _OPENAI_ITEMS.validate_python(item)
     specification.ResponseResource.model_validate(_leave_ours_out(response))
 
 
 def _leave_ours_out(response: dict[str, Any]) -> dict[str, Any]:
     """A response without the items that extend the specification, whose types begin with `x:`.
 
-    The schema of a reply goes too: the specification says that it is null, and OpenAI's clients
-    require it.
+    Items and tools that OpenAI alone defines go too. The schema of a reply goes as well: the
+    specification says that it is null, and OpenAI's clients require it.
     """
     form = {**response["text"]["format"]}
     if "schema" in form:
         form["schema"] = None
-    output = [item for item in response["output"] if not _is_ours(item)]
-    return {**response, "output": output, "text": {**response["text"], "format": form}}
+    output = [item for item in response["output"] if _is_standard(item)]
+    tools = [tool for tool in response["tools"] if tool.get("type") == "function"]
+    text = {**response["text"], "format": form}
+    return {**response, "output": output, "tools": tools, "text": text}
+
+
+def _is_standard(item: Mapping[str, Any]) -> bool:
+    return item.get("type") in {None, *_ITEMS}
 
 
 def _is_ours(item: Mapping[str, Any]) -> bool:

@@ -11,8 +11,10 @@ from glob import glob
 from pathlib import Path, PurePath
 from urllib.parse import urlsplit
 
+from msgspec.structs import replace
+
 from vibe_llms.exceptions import AttachmentUnreadable
-from vibe_llms.files import describe_size, read_file
+from vibe_llms.files import describe_size, read_beneath, read_file, walk_files
 from vibe_llms.messages.canisters import DocumentCanister
 from vibe_llms.messages.contents import (
     AudioContent,
@@ -83,15 +85,19 @@ def produce_attachment(data: bytes, name: str, mimetype: str = "") -> Content:
     return _produce_content(data if text is None else text.encode(), mimetype, name)
 
 
-def read_document(source: str) -> DocumentCanister:
+def read_document(source: str, *, trusted: bool = False, folder: str = "") -> DocumentCanister:
     """A document from the path of a file: its text, or the file itself if it is not text.
 
-    An http(s) URL works too; the provider downloads it.
+    An http(s) URL works too; the provider downloads it. With `trusted`, you vouch for its text:
+    tools that may send data out do not ask because of it. With `folder`, the file must be in
+    it, and is not read through a link.
     """
     if is_address(source):
-        return DocumentCanister((read_attachment(source),), title=source, source=source)
+        contents = (read_attachment(source),)
+        return DocumentCanister(contents, title=source, source=source, trusted=trusted)
     path = Path(source)
-    return produce_document(read_bytes(path), path.name, str(path))
+    document = produce_document(read_bytes(path, folder), path.name, str(path))
+    return replace(document, trusted=True) if trusted else document
 
 
 def find_documents(source: str) -> Sequence[str]:
@@ -104,7 +110,8 @@ def find_documents(source: str) -> Sequence[str]:
         return [source]
     path = Path(source).expanduser()
     if path.is_dir():
-        found = sorted(str(one) for one in path.rglob("*") if _is_document(one, path))
+        walked = (found for found, _ in walk_files(path, follow_links=True))
+        found = sorted(one for one in walked if not os.path.basename(one).startswith("~$"))
     elif set(source) & set("*?[") and not path.exists():
         found = sorted(one for one in glob(str(path), recursive=True) if os.path.isfile(one))
     else:
@@ -119,9 +126,20 @@ def find_documents(source: str) -> Sequence[str]:
     return found
 
 
-def _is_document(path: Path, folder: Path) -> bool:
-    names = path.relative_to(folder).parts
-    return path.is_file() and not any(name.startswith((".", "~$")) for name in names)
+def find_folder(source: str) -> str:
+    """The folder that a folder or a pattern names, in which its files are; empty for one file.
+
+    >>> find_folder("notes/2026/*/a*.txt"), find_folder("*.txt"), find_folder("missing.txt")
+    ('notes/2026', '.', '')
+    """
+    path = Path(source).expanduser()
+    if is_address(source) or path.is_dir():
+        return "" if is_address(source) else str(path)
+    if path.exists() or not set(source) & set("*?["):
+        return ""
+    while set(str(path)) & set("*?["):
+        path = path.parent
+    return str(path)
 
 
 def produce_document(data: bytes, title: str, source: str = "") -> DocumentCanister:
@@ -143,11 +161,13 @@ def is_address(source: str) -> bool:
     return source[:8].lower().startswith(("http://", "https://"))
 
 
-def read_bytes(path: Path) -> bytes:
-    """The bytes of a file up to the size limit."""
+def read_bytes(path: Path, folder: str = "") -> bytes:
+    """The bytes of a file up to the size limit; with a `folder`, not through links below it."""
     try:
         if found := _DESCRIPTOR.fullmatch(str(path)):
             data = _read_descriptor(int(found[1]))
+        elif folder:
+            data = read_beneath(folder, path, LONGEST_BYTES)
         else:
             data = read_file(path.expanduser(), LONGEST_BYTES)
     except OSError as error:

@@ -386,12 +386,12 @@ def read_layers(places: Places, environment: Mapping[str, str] | None = None) ->
     return tuple(layers)
 
 
-def read_toml(path: Path, *, trusted: bool = False) -> Tree:
-    """A TOML file as a tree; `ConfigurationError` names the file, the line and the column.
+def read_toml(path: Path, *, trusted: bool = False, limit: int = LARGEST_SETTINGS) -> Tree:
+    """Return a TOML file as a tree; `ConfigurationError` names the file, the line and the column.
 
     A `trusted` file decides what runs as this user: only the user and root may have written it.
     """
-    return parse_settings(_read(path, trusted=trusted), path)
+    return parse_settings(_read(path, trusted=trusted, limit=limit), path)
 
 
 def read_settings(path: Path) -> bytes:
@@ -405,9 +405,9 @@ def read_settings(path: Path) -> bytes:
     return _read(path, trusted=True)
 
 
-def _read(path: Path, *, trusted: bool) -> bytes:
+def _read(path: Path, *, trusted: bool, limit: int = LARGEST_SETTINGS) -> bytes:
     try:
-        return read_trusted(path) if trusted else read_file(path, LARGEST_SETTINGS)
+        return read_trusted(path, limit) if trusted else read_file(path, limit)
     except UntrustedFile as error:
         raise ConfigurationError(str(error.strerror), file=str(error.filename)) from error
     except OSError as error:

@@ -164,11 +164,16 @@ class ModelNotFound(RequestError):
 
 
 class ControlInvalid(RequestError):
-    """The model does not take this control, or its value is out of range."""
+    """The model does not take this control, or its value is out of range.
 
-    def __init__(self, message: str, *, control: str, model: str = "") -> None:
+    `unsupported` is true if the model takes no value of it that means the same.
+    """
+
+    def __init__(
+        self, message: str, *, control: str, model: str = "", unsupported: bool = False
+    ) -> None:
         super().__init__(f"{model}: {message}" if model else message)
-        self.control, self.model = control, model
+        self.control, self.model, self.unsupported = control, model, unsupported
 
 
 class ContentUnsupported(RequestError):
@@ -438,7 +443,7 @@ class ArchiveLocked(StorageError):
 
 
 class StorageUnavailable(StorageError):
-    """The database or the object store cannot be used now. Try again later.
+    """The database, the object store, or a full disk cannot be used now. Try again later.
 
     Nothing was changed, unless the connection broke while a change was being committed: then it is
     not known whether it was.

@@ -20,7 +20,11 @@ from typing import Any
 LARGEST_SETTINGS = 1024 * 1024
 #: The largest file that is read at all.
 LARGEST_FILE = 1024**3
+#: The reason of a file that is not read because it may be outside of the folder that was named.
+IS_LINK = "it is a link, or in a folder that is one; --follow-links reads it"
 _DEEPEST = 64
+#: Folders in folders that are walked: each takes a descriptor.
+_DEEPEST_FOLDER = 100
 # A size that fits the CPU caches.
 _PART_BYTES = 256 * 1024
 _SAFE = os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -92,6 +96,30 @@ def read_file(path: Path | str, limit: int) -> bytes:
         return read_descriptor(descriptor, limit)
 
 
+def read_beneath(folder: Path | str, path: Path | str, limit: int) -> bytes:
+    """The bytes of a regular file in a folder; no part of the path below the folder may be a link.
+
+    `OSError` otherwise, or if it has more than `limit`. Each part is opened from the one before, so
+    that nothing can be swapped in between.
+    """
+    *folders, name = Path(os.path.relpath(path, folder)).parts
+    descriptor = os.open(folder, _FOLDER)
+    try:
+        for one in folders:
+            inner = os.open(one, _FOLDER | os.O_NOFOLLOW, dir_fd=descriptor)
+            os.close(descriptor)
+            descriptor = inner
+        with opened(name, os.O_RDONLY | os.O_NOFOLLOW, folder=descriptor) as file:
+            return read_descriptor(file, limit)
+    except OSError as error:
+        # A link in place of a folder is reported as not a folder.
+        if error.errno in (errno.ELOOP, errno.ENOTDIR):
+            raise OSError(errno.ELOOP, IS_LINK, str(path)) from error
+        raise
+    finally:
+        os.close(descriptor)
+
+
 def read_trusted(
     path: Path | str, limit: int = LARGEST_SETTINGS, *, private: bool = False
 ) -> bytes:
@@ -137,6 +165,37 @@ def read_parts(descriptor: int, limit: int) -> Iterator[bytes]:
     while left >= 0 and (part := os.read(descriptor, _PART_BYTES)):
         left -= len(part)
         yield part
+
+
+def walk_files(
+    root: Path | str, *, follow_links: bool = False
+) -> Iterator[tuple[str, os.stat_result | OSError]]:
+    """The regular files in a folder and the folders in it, in order, with their status.
+
+    Names that begin with a dot are passed over, and so are links to folders. A link to a file is an
+    error unless links are followed, and so is a folder that is too deep.
+    """
+    base = os.fspath(root)
+    # The status comes from the open folder, so that no folder can be swapped in between.
+    for folder, folders, names, descriptor in os.fwalk(base):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        if folders and folder[len(base) :].count(os.sep) >= _DEEPEST_FOLDER:
+            yield folder, OSError(errno.ELOOP, "its folders are nested too deeply to be read")
+            folders.clear()
+        for name in sorted(name for name in names if not name.startswith(".")):
+            path = os.path.join(folder, name)
+            try:
+                found = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+                if linked := stat.S_ISLNK(found.st_mode):
+                    found = os.stat(name, dir_fd=descriptor)
+            except OSError as error:
+                # A link that leads nowhere is passed over.
+                if error.errno not in (errno.ENOENT, errno.ELOOP):
+                    yield path, error
+                continue
+            if stat.S_ISREG(found.st_mode):
+                refused = linked and not follow_links
+                yield path, OSError(errno.ELOOP, IS_LINK) if refused else found
 
 
 def parse_toml(data: bytes) -> dict[str, Any]:

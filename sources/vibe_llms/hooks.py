@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Protocol, TypeAlias, TypeVar
 
+import msgspec
 from msgspec import Struct
 
 from vibe_llms.configuration import Configuration
@@ -386,4 +387,6 @@ def _read(task: asyncio.Future[HookContext]) -> HookContext:
     foreign = [one for one in documents if not isinstance(one, DocumentCanister)]
     if foreign:
         raise TypeError(f"a {type(foreign[0]).__name__} is no document")
+    trusted = not context.outside
+    documents = tuple(msgspec.structs.replace(one, trusted=trusted) for one in documents)
     return HookContext(documents, context.outside)

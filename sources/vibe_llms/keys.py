@@ -9,6 +9,7 @@ from pathlib import Path
 
 from vibe_llms.configuration import read_toml
 from vibe_llms.credentials import KEYRING_SERVICE, read_keys
+from vibe_llms.files import LARGEST_SETTINGS
 from vibe_llms.storage.files import make_folder, replace_file, storage_errors
 from vibe_llms.storage.locks import locked
 
@@ -28,7 +29,7 @@ def store_key(file: Path, name: str, text: str) -> None:
             known.pop(name, None)
             if text:
                 known[name] = text
-            replace_file(file, tomli_w.dumps(known).encode())
+            replace_file(file, tomli_w.dumps(known).encode(), LARGEST_SETTINGS)
 
 
 class KeyVault:

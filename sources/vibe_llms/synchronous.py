@@ -313,6 +313,21 @@ class Conversation(_Face[asynchronous.Conversation]):
         self._inner.withhold(name)
 
     @property
+    def untrusted(self) -> Sequence[Canister]:
+        """The messages with text from others: documents, files, and results from outside.
+
+        While there are any, tools that may send data out ask before they run.
+        """
+        return self._inner.untrusted
+
+    def vouch(self, *identities: str) -> None:
+        """From the next turn on, trust the text of some messages, here and in forks made later.
+
+        This lasts until the session ends. `DocumentCanister(trusted=True)` is stored.
+        """
+        self._inner.vouch(*identities)
+
+    @property
     def hooks(self) -> Sequence[TurnHook]:
         """The hooks of its turns; see `vibe_llms.hooks`."""
         return self._inner.hooks

@@ -126,7 +126,7 @@ def test_all_users_are_copied_to_the_database_and_to_another_home(
     assert read_files(other) == before
     assert not (other / "users" / "local").exists()
     # Their keys are valid in all three places.
-    assert store.survey() == UserFile(other / "server" / "users.toml").survey()
+    assert store.survey() == UserFile(other / "server" / "users.sqlite").survey()
     for place in ("archive", "home", str(other)):
         assert asyncio.run(find_users_of(place, keys.values())) == [*keys]
     again = store.rotate("ada")

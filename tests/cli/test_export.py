@@ -14,7 +14,7 @@ import pytest
 from tests.cli.command import invoke
 from tests.fakes.canisters import produce_canisters
 from tests.faults.archives import FAST, produce_details
-from vibe_llms.cli.export import export, form_of
+from vibe_llms.cli.export import escape_html, export, form_of
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
@@ -99,6 +99,28 @@ class Page(HTMLParser):
             if "href" in attributes and "download" not in attributes:
                 assert attributes["href"].lower().startswith(("https://", "http://", "mailto:"))
                 assert attributes["rel"] == "noopener noreferrer"
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("a <b>c</b> <!-- d -->", "a &lt;b>c&lt;/b> &lt;!-- d -->"),
+        ("<script>\nalert(1)\n</script>", "&lt;script>\nalert(1)\n&lt;/script>"),
+        ("`<b>` and ``a ` <b>`` <i>", "`<b>` and ``a ` <b>`` &lt;i>"),
+        ("a `b\n\n<i> c`", "a `b\n\n&lt;i> c`"),
+        ("```html\n<b>\n```\n<i>", "```html\n<b>\n```\n&lt;i>"),
+        ("1.  a\n\n        <b>\n", "1.  a\n\n        <b>\n"),
+        (
+            "<https://e.example/a> <javascript:alert(1)>",
+            "<https://e.example/a> &lt;javascript:alert(1)>",
+        ),
+        ("1 < 2 <3", "1 < 2 <3"),
+    ],
+)
+async def test_markdown_shows_html_as_text(text: str, written: str) -> None:
+    assert escape_html(text) == written
+    drawn = await export([UserCanister.from_text(text)], None, "md")
+    assert f"## You\n\n{written}" in drawn
 
 
 def converse(*, said: str = "What is pi?", answer: str = "About **3.14**.") -> Sequence[Canister]:

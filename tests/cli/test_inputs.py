@@ -27,6 +27,43 @@ def test_attachments_and_documents_go_along(claude: FakeAnthropic, tmp_path: Pat
     assert claude.refusals == []
 
 
+@pytest.mark.parametrize("kind", ["folder", "pattern", "deep pattern"])
+def test_links_in_a_folder_are_left_out_with_a_note(
+    claude: FakeAnthropic, tmp_path: Path, kind: str
+) -> None:
+    folder, outside = tmp_path / "folder", tmp_path / "outside"
+    (folder / "sub").mkdir(parents=True)
+    outside.mkdir()
+    (folder / "sub" / "own.txt").write_text("My own.")
+    (folder / "own.txt").write_text("My own.")
+    (outside / "secret.txt").write_text("Xanadu")
+    (folder / "linked.txt").symlink_to(outside / "secret.txt")
+    (folder / "sub" / "up").symlink_to(outside)
+    patterns = {"folder": "", "pattern": "*.txt", "deep pattern": "**/*.txt"}
+    named = str(folder / patterns[kind])
+    outcome = ask("-f", named, "what?")
+    assert "linked.txt: cannot be read: it is a link" in outcome.errors
+    assert "--follow-links" in outcome.errors
+    assert "Xanadu" not in str(messages_of(claude))
+    assert "My own." in str(messages_of(claude))
+    ask("-f", named, "--follow-links", "what?")
+    assert "Xanadu" in str(messages_of(claude))
+    # A file that is named itself is read.
+    ask("-f", str(folder / "linked.txt"), "what?")
+    assert "Xanadu" in str(messages_of(claude))
+
+
+@pytest.mark.parametrize("trusted", [False, True])
+def test_the_user_may_vouch_for_documents(
+    claude: FakeAnthropic, tmp_path: Path, trusted: bool
+) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("My own.")
+    ask("-f", str(path), *["--trust"] * trusted, "what?")
+    (document,) = (one for one in stored(listed()[0]["id"]) if one["role"] == "document")
+    assert document.get("trusted", False) == trusted
+
+
 def test_an_address_is_sent_as_one(claude: FakeAnthropic) -> None:
     ask("-a", "https://e.org/a.png", "--at", "https://e.org/b", "image/gif", "what?")
     urls = [part["source"] for part in messages_of(claude)[0]["content"] if "source" in part]

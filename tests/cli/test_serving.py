@@ -103,7 +103,7 @@ def test_the_first_start_prints_what_a_client_needs_and_no_later_one_does(home: 
         again.key = key
         assert again.ask("/v1/models") == 200
         assert again.end()[:2] == (0, "")
-    assert key not in (home / "server" / "users.toml").read_text()
+    assert key.encode() not in (home / "server" / "users.sqlite").read_bytes()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
@@ -252,7 +252,7 @@ def test_a_bad_name_is_refused(home: Path, name: str) -> None:
     outcome = invoke("users", "add", "--", name)
     assert outcome.status == 2
     assert "is not a valid user name" in outcome.error
-    assert not (home / "server" / "users.toml").exists()
+    assert not (home / "server" / "users.sqlite").exists()
 
 
 @pytest.mark.parametrize("command", [("rotate",), ("rm",), ("rm", "-y")])

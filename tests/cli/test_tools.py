@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,11 @@ import pytest
 
 from tests.cli.command import Outcome, invoke
 from tests.fakes import mcp_described, mcp_official
+from vibe_llms.cli import tools
+from vibe_llms.cli.conversations import draw_summary
+from vibe_llms.messages.canisters import ResultCanister
+from vibe_llms.messages.contents import TextualContent
+from vibe_llms.storage.interfaces import Summary
 
 MODULE = "vibe_llms.ensembles.mcp"
 ECHO = {
@@ -49,6 +55,22 @@ class Described:
 @pytest.fixture
 def described(home: Path) -> Described:
     return Described(home)
+
+
+def test_a_name_that_looks_like_another_is_spelled(
+    described: Described,
+) -> None:
+    described.describe({**ECHO, "name": "\u0435cho"}, ECHO)
+    outcome = invoke("tools", "list")
+    assert '"fake/\u0435cho" (spelled "fake/\\u0435cho")' in outcome.output
+
+
+def test_a_pipe_gets_no_escape_sequences(capsys: pytest.CaptureFixture[str]) -> None:
+    result = ResultCanister((TextualContent("\x1b]0;title\x07"),), invocation="1")
+    tools._print(result, saved=False)
+    now = datetime.now(UTC)
+    summary = Summary("abcd", "\x1b[2J", "", now, now, "", (), None, 1)
+    assert "\x1b" not in capsys.readouterr().out + draw_summary(summary, plain=True)
 
 
 def test_tools_are_listed_with_what_happens_when_they_are_called(described: Described) -> None:

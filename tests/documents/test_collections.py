@@ -203,3 +203,74 @@ async def test_unknown_and_invalid_names_and_paths_are_clear_errors(
     with pytest.raises(StorageError, match="cannot be read"):
         await store.access_collection("papers")
     await store.close()
+
+
+@pytest.fixture
+def secret(tmp_path: Path, folder: Path) -> Path:
+    """A file outside of the folder, and links to it in the folder."""
+    secret = tmp_path / "secret.txt"
+    write(secret, "The password is Xanadu.")
+    (folder / "link.txt").symlink_to(secret)
+    (folder / "deep" / "again.txt").symlink_to("../../secret.txt")
+    return secret
+
+
+async def test_links_in_a_folder_are_reported_and_not_followed(
+    tmp_path: Path, folder: Path, secret: Path
+) -> None:
+    store, reader = DocumentStore(tmp_path / "store"), TextReader()
+    await store.add_to_collection("papers", [folder])
+    done = await store.refresh("papers", reader)
+    assert sorted(reader.read_names) == ["a.txt", "b.txt", "c.txt"]
+    problems = {Path(path).name: problem for path, problem in done.problems.items()}
+    assert sorted(problems) == ["again.txt", "link.txt"]
+    assert all("--follow-links" in problem for problem in problems.values())
+    # A file that is named itself is read, and so are links from now on.
+    await store.add_to_collection("own", [folder / "link.txt"])
+    assert len((await store.refresh("own", reader)).read) == 1
+    await store.add_to_collection("papers", [], follow_links=True)
+    assert len((await store.refresh("papers", reader)).read) == 2
+    assert (await store.access_collection("papers")).follow_links
+    await store.add_to_collection("papers", [folder])
+    assert (await store.access_collection("papers")).follow_links
+    await store.close()
+
+
+@pytest.mark.parametrize("place", ["file", "folder"])
+async def test_a_file_that_is_swapped_for_a_link_while_it_is_read_is_not_indexed(
+    folder: Path, tmp_path: Path, place: str
+) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    write(outside / "c.txt", "The password is Xanadu.")
+
+    class Attacked(TextReader):
+        async def snapshot(self, source: Path) -> Snapshot:
+            if source.name == "c.txt":
+                swapped = source if place == "file" else source.parent
+                swapped.rename(tmp_path / "moved")
+                swapped.symlink_to(outside / "c.txt" if place == "file" else outside)
+            return await super().snapshot(source)
+
+    store, reader = DocumentStore(), Attacked()
+    await store.add_to_collection("papers", [folder])
+    done = await store.refresh("papers", reader)
+    assert sorted(reader.read_names) == ["a.txt", "b.txt"]
+    (problem,) = done.problems.values()
+    assert "it was replaced" in problem
+    await store.close()
+
+
+async def test_names_that_are_no_text_stop_nothing(folder: Path, tmp_path: Path) -> None:
+    names = [b"\xff\xfe.txt", b"new\nline.txt", b"\x1b[2J.txt", "\u202etxt.exe".encode()]
+    for name in names:
+        (Path(os.fsdecode(os.fsencode(folder) + b"/" + name))).write_text("Odd.")
+    store, reader = DocumentStore(tmp_path / "store"), TextReader()
+    await store.add_to_collection("papers", [folder])
+    done = await store.refresh("papers", reader)
+    assert {"a.txt", "b.txt", "c.txt"} <= set(reader.read_names)
+    assert len(done.read) + len(done.problems) == 7
+    assert len((await store.access_collection("papers")).files) == 7
+    with pytest.raises(RequestError, match="is not UTF-8"):
+        await store.add_to_collection("odd", [folder / os.fsdecode(names[0])])
+    await store.close()

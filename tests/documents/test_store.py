@@ -6,11 +6,13 @@ import asyncio
 from array import array
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.fakes.embedders import WordsEmbedder
-from vibe_llms.configuration import load_configuration
+from vibe_llms.configuration import Places, load_configuration
+from vibe_llms.documents import store as store_module
 from vibe_llms.documents.store import DocumentStore, produce_store
 from vibe_llms.documents.texts import DocumentText
 from vibe_llms.exceptions import ProviderUnreachable
@@ -121,11 +123,28 @@ async def test_dropped_documents_leave_no_vectors(tmp_path: Path) -> None:
     store = DocumentStore(tmp_path, embedder=WordsEmbedder(), ttl_hours=-1, wait_seconds=60)
     await store.add("long", text)
     await store.search(request, ["long"])
+    digests = [digest_text(one) for one in store._index.split("long")]
+    assert store._embedding is not None
+    model = store._embedding.model
+    assert {*store._cache.read(model, digests)} == {*digests}
     store._purge()
     assert await store.access("long") is None
-    assert store._cache.read("words", [digest_text(one) for one in (text.text[:500],)]) == {}
-    assert store._cache.read_size("words") is None
+    assert store._cache.read(model, digests) == {}
+    assert store._cache.read_size(model) is None
     await store.close()
+
+
+async def test_nothing_is_kept_of_vectors_that_were_made_or_could_not_be_made() -> None:
+    text, request = make_texts()
+    for failure in (None, ProviderUnreachable("no network", provider="words")):
+        embedder = MeaningEmbedder()
+        embedder.failure = failure
+        store = DocumentStore(embedder=embedder, wait_seconds=60)
+        await store.add("long", text)
+        found = await store.search(request, ["long"], characters=500)
+        assert bool(found) is (failure is None)
+        assert store._making == {}
+        await store.close()
 
 
 async def test_the_store_of_a_configuration() -> None:
@@ -134,3 +153,31 @@ async def test_the_store_of_a_configuration() -> None:
     assert await store.access("hash") == TEXT
     await store.close()
     assert (load_configuration().places.data / "documents" / "index.sqlite").exists()
+
+
+async def test_the_store_is_made_as_the_configuration_says(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[Any] = []
+
+    def make(_: object, address: str, **__: object) -> str:
+        given.append(address)
+        return "one"
+
+    monkeypatch.setattr(store_module, "produce_embedder", make)
+    monkeypatch.setattr(store_module, "DocumentStore", lambda *_, **named: named)
+    tables: dict[str, Any] = {
+        "documents": {"embedder": "words/one", "ttl-hours": 7.0},
+        "storage": {"lock-seconds": 3.0},
+    }
+    configuration = load_configuration(Places.under(home), overrides=tables)
+    made: Any = produce_store(configuration, notify=given.append)
+    assert given == ["words/one"]
+    assert made == {
+        "embedder": "one",
+        "ttl_hours": 7.0,
+        "lock_seconds": 3.0,
+        "notify": made["notify"],
+    }
+    made["notify"]("a word")
+    assert given[-1] == "a word"

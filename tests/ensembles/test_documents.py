@@ -183,6 +183,19 @@ async def test_passages_are_text_from_outside(rig: Rig) -> None:
     assert all(one.outside and one.approval == "allow" for one in ensemble.invokers)
 
 
+@pytest.mark.parametrize("trusted", [False, True])
+async def test_passages_of_documents_are_trusted_if_all_of_these_are(
+    rig: Rig, trusted: bool
+) -> None:
+    rig.calls = [call("documents/search_document", request="keeper of the lighthouse")]
+    conversation = await rig.begin()
+    document = DocumentCanister((FILE,), title="harbour.pdf", source="harbour.pdf", trusted=trusted)
+    await conversation.converse([document, "Who keeps it?"])
+    (found,) = results(conversation)
+    assert "called Ada" in text_of(found)
+    assert found.trusted == trusted
+
+
 async def test_without_tools_the_model_is_told_of_none(rig: Rig) -> None:
     conversation = await rig.begin(tool_mode="off")
     await conversation.converse(UserCanister((FILE, TextualContent("Who?"))))

@@ -16,7 +16,7 @@ from tests.fakes.raw_server import Peer, RawServer, say
 from vibe_llms.ensembles.web import CAUTION, WebEnsemble
 from vibe_llms.exceptions import ConfigurationError
 from vibe_llms.invocation.approval import ApprovalRequest, Decision, Gatekeeper
-from vibe_llms.messages.canisters import InvocationCanister, ResultCanister
+from vibe_llms.messages.canisters import DocumentCanister, InvocationCanister, ResultCanister
 from vibe_llms.session import Session, open_session
 from vibe_llms.testing import Part, ScriptedReply
 
@@ -246,6 +246,31 @@ async def test_trusted_hosts_are_not_asked_about_until_the_user_says_so(home: Pa
             (result,) = await ask(session, {"url": named})
             assert result.failed
         assert approver.urls == [server.url, named]
+
+
+@pytest.mark.parametrize("tainted", [False, True])
+async def test_untrusted_text_cannot_send_data_through_a_redirect_of_a_trusted_host(
+    home: Path, tainted: bool
+) -> None:
+    async with RawServer(say(HTML)) as server:
+        target = f"http://localhost:{server.port}/?secret"
+        server.replies.insert(0, redirect(target))
+        row = {"approval": "allow", "trusted-hosts": [f"127.0.0.1:{server.port}"]}
+        approver = Asked(Decision.DENY)
+        reply = ScriptedReply(
+            parts=(Part(invocation="web/fetch_page", arguments={"url": server.url}),)
+        )
+        async with open_session(
+            home=home, configuration=allow(server, row=row), approver=approver
+        ) as session:
+            conversation = await session.begin(
+                model_of(says("Hi."), reply, says("Done.")), ensembles=["web"]
+            )
+            document = DocumentCanister.from_text("Go there.")
+            await conversation.converse([document, "Hi."] if tainted else "Hi.")
+            await conversation.converse("Go.")
+        assert len(server.requests) == (1 if tainted else 2)
+    assert approver.urls == [target] * tainted
 
 
 async def test_without_an_approver_nothing_is_fetched(home: Path) -> None:

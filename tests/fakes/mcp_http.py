@@ -38,6 +38,8 @@ class FakeMcp(Listener):
     def __init__(self) -> None:
         super().__init__()
         self.override: Override = lambda *_: None
+        #: An answer to requests of a session, or nothing.
+        self.refuse: Callable[[str], Answer | None] = lambda _: None
         self.events = True
         self.tokens: set[str] | None = None
         self.lasts: int | None = 3600
@@ -102,7 +104,10 @@ class FakeMcp(Listener):
             return answer
         if method == "server/discover":
             return self.reply(message, error={"code": -32601, "message": "no such method"})
-        if request.headers.get("mcp-session-id") not in self.sessions:
+        session = request.headers.get("mcp-session-id", "")
+        if (refusal := self.refuse(session)) is not None:
+            return refusal
+        if session not in self.sessions:
             return Answer(404, headers={"content-type": "text/plain"}, chunks=[b"no session"])
         if "id" not in message:
             if method == "notifications/cancelled":

@@ -356,3 +356,29 @@ def test_awkward_words_of_a_person_block_no_one(sign: str) -> None:
     begun = time.process_time()
     sift_words(sign * (2 * LONGEST_TURN // len(sign)))
     assert time.process_time() - begun < 20
+
+
+@pytest.mark.parametrize(
+    ("text", "held"),
+    [
+        # So little is a coincidence.
+        ("Tom", False),
+        ("is Tom", False),
+        ("", False),
+        ("!?", False),
+        ("is called", True),
+        ("cat is called", True),
+        ("I am 7", True),
+        ("called is cat", False),
+        ("cat is call", False),
+    ],
+)
+def test_a_few_short_words_are_not_recalled_words(text: str, held: bool) -> None:
+    recalled = Recalled(["The user's cat is called Tom, and is Tom now. I am 7."])
+    assert recalled.holds(text) is held
+
+
+def test_a_turn_that_repeats_a_short_word_is_not_refused_as_recalled() -> None:
+    sifted = sift_turn("Rex", RECALLED)
+    assert [one.why for one in sifted.refused] == [Why.SHORT]
+    assert check_fact("The user has a dog, Rex.", "My dog is Rex.", RECALLED) is None

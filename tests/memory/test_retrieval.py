@@ -180,10 +180,10 @@ async def test_diversity_avoids_what_says_the_same(memory: Memory) -> None:
     await memory.add("My uncle repaired one old lantern after the storm came.")
     plain = await search(memory, "red lantern", limit=2)
     assert not any("uncle" in one for one in plain)
-    diverse = await search(memory, "red lantern", limit=2, mmr_lambda=0.3)
+    diverse = await search(memory, "red lantern", limit=2, mmr_lambda=0.3, newer_first=False)
     assert diverse[0] == plain[0]
     assert "uncle" in diverse[1]
-    assert len(await search(memory, "red lantern", mmr_lambda=0.3)) == 3
+    assert len(await search(memory, "red lantern", mmr_lambda=0.3, newer_first=False)) == 3
 
 
 @pytest.mark.parametrize("mmr_lambda", [1.0, 0.5])
@@ -217,3 +217,21 @@ async def test_what_many_removed_entries_said_is_still_found(memory: Memory) -> 
     await search(memory, "lantern")
     files.erase(GLOBAL, [place for place in files.scan(GLOBAL) if "gone" in place])
     assert await search(memory, "lantern") == ["lantern kept"]
+
+
+async def test_the_least_alike_comes_next_where_results_shall_differ(memory: Memory) -> None:
+    for text in ("a red lantern lantern", "a red lantern lamp", "a lantern in the boathouse"):
+        await memory.add(text, scope=ADA)
+    same = await search(memory, "red lantern", mmr_lambda=1.0, newer_first=False)
+    assert {*same[:2]} == {"a red lantern lantern", "a red lantern lamp"}
+    other = await search(memory, "red lantern", mmr_lambda=0.3, newer_first=False)
+    assert (other[0], other[1]) == (same[0], "a lantern in the boathouse")
+
+
+async def test_importance_alone_can_be_the_score(memory: Memory) -> None:
+    for text, importance in (("a lantern", 0.2), ("the lantern lantern", 0.9)):
+        await memory.add(text, scope=ADA, importance=importance)
+    settings = RetrievalSettings(importance_weight=1.0)
+    found = await memory.search("lantern", scopes=[ADA], settings=settings, now=NOW)
+    assert [one.score for one in found] == pytest.approx([0.9, 0.2])
+    assert [one.reasons["importance"] for one in found] == pytest.approx([0.9, 0.2])

@@ -230,6 +230,8 @@ def test_one_function_reads_the_environment(
         ("255.255.255.255", "reserved"),
         ("::ffff:127.0.0.1", "loopback"),
         ("::ffff:169.254.169.254", "link-local"),
+        ("168.63.129.16", "link-local"),
+        ("::ffff:168.63.129.16", "link-local"),
         ("::ffff:9.9.9.9", "public"),
         ("::127.0.0.1", "loopback"),
         ("64:ff9b::10.0.0.1", "private"),

@@ -113,6 +113,20 @@ def test_controls_are_merged_one_by_one_and_can_be_taken_away() -> None:
     assert integrate("ab").controls is None
 
 
+def test_what_a_row_says_of_an_unknown_model_adds_to_taking_everything() -> None:
+    own = {"ab": {"controls": {"response-schema": {}, "seed": False, "top-p": {"maximum": 1}}}}
+    attributes = integrate("ab", {}, own)
+    assert attributes.surely_takes("response-schema")
+    assert attributes.takes("output-tokens")
+    assert not attributes.surely_takes("output-tokens")
+    assert not attributes.takes("seed")
+    assert attributes.controls is not None
+    assert attributes.controls["top-p"] == ControlRange(maximum=1)
+    # What is known of a model is all that it takes.
+    shipped = {"ab": {"controls": {"seed": {}}}}
+    assert not integrate("ab", shipped, own).takes("output-tokens")
+
+
 def test_what_a_server_said_lies_between_the_files_and_the_user() -> None:
     models = ModelsIntegrator(
         [{"a": {"title": "file", "context-tokens": 1}}, {"a": {"retires": "x"}}]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import ssl
 from collections.abc import Collection, Iterator
@@ -16,7 +17,7 @@ from vibe_llms.network import connections
 from vibe_llms.network.connections import AddressKind
 from vibe_llms.providers import direct_transport
 from vibe_llms.providers.direct_transport import DirectTransport
-from vibe_llms.providers.transport import Endpoint
+from vibe_llms.providers.transport import KEPT_CONNECTIONS, Endpoint
 
 
 @pytest.fixture
@@ -25,11 +26,13 @@ def server() -> Iterator[EchoServer]:
         yield server
 
 
-def produce(url: str, kinds: Collection[AddressKind] | None = None) -> DirectTransport:
+def produce(
+    url: str, kinds: Collection[AddressKind] | None = None, *, connect_seconds: float = 10
+) -> DirectTransport:
     endpoint = Endpoint(
         provider="row",
         base_url=url,
-        connect_seconds=10,
+        connect_seconds=connect_seconds,
         idle_seconds=60,
         kept_seconds=0.3,
         kinds=kinds,
@@ -93,3 +96,50 @@ async def test_why_a_connection_was_lost_is_reported(then: Then, words: str) -> 
         with pytest.raises(ProviderUnreachable, match=words):
             await send(transport)
         await transport.close()
+
+
+async def test_only_so_many_idle_connections_are_kept(
+    server: EchoServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(direct_transport, "KEPT_CONNECTIONS", 1)
+    monkeypatch.setattr(direct_transport, "limit_descriptors", lambda: 24)
+    transport = produce(server.url)
+    await asyncio.gather(*(send(transport) for _ in range(6)))
+    async with asyncio.timeout(30):
+        while len(transport._connections) > 3:
+            await asyncio.sleep(0)
+    assert len(transport._connections) == len(transport._idle) == 3
+    await transport.close()
+    assert not transport._connections
+    assert server.connections == 6
+
+
+@pytest.mark.parametrize(
+    ("descriptors", "kept"), [(100_000, 1024), (800, 100), (8, KEPT_CONNECTIONS)]
+)
+def test_idle_connections_leave_most_descriptors_to_others(
+    monkeypatch: pytest.MonkeyPatch, descriptors: int, kept: int
+) -> None:
+    monkeypatch.setattr(direct_transport, "limit_descriptors", lambda: descriptors)
+    assert produce("http://far.test")._most_kept == kept
+
+
+async def test_the_addresses_of_a_host_share_the_time_for_connecting(
+    server: EchoServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def find(*_: object) -> list[str]:
+        return ["127.0.0.9", "127.0.0.1"]
+
+    dial = DirectTransport._dial
+
+    async def stall_at_first(self: DirectTransport, host: str) -> Any:
+        if host == "127.0.0.9":
+            await asyncio.Event().wait()
+        return await dial(self, host)
+
+    monkeypatch.setattr(direct_transport, "find_permitted", find)
+    monkeypatch.setattr(DirectTransport, "_dial", stall_at_first)
+    port = server.url.rpartition(":")[2]
+    transport = produce(f"http://twice.test:{port}", kinds={"loopback"}, connect_seconds=0.6)
+    assert (await send(transport))[0] == 200
+    await transport.close()

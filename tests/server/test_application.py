@@ -165,9 +165,11 @@ async def test_each_user_has_conversations_of_their_own(served: Served, home: Pa
         async with open_session(home=places.data) as session:
             (summary,) = await session.survey_conversations()
             assert summary.messages == 4
-    users = home / "server" / "users.toml"
+    users = home / "server" / "users.sqlite"
     assert users.stat().st_mode & 0o777 == 0o600
-    assert not any(served.key(user) in users.read_text() for user in ("local", "ada", "bob"))
+    assert not any(
+        served.key(user).encode() in users.read_bytes() for user in ("local", "ada", "bob")
+    )
 
 
 async def test_a_new_key_replaces_the_old_one_while_the_server_runs(served: Served) -> None:

@@ -263,3 +263,90 @@ async def test_reasoning_usage_and_the_form_of_a_reply_are_as_asked(
             400,
             "response_format.json_schema",
         )
+
+
+CUSTOM = """
+[[replies]]
+parts = [
+  { text = "I patch." },
+  { invocation = "patch", arguments = { input = "*** Begin" } },
+  { invocation = "look_up", arguments = { what = "sky" } },
+]
+
+[[replies]]
+parts = [{ text = "Done." }]
+"""
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+async def test_a_tool_whose_input_is_text_is_called_with_text(home: Path, streaming: bool) -> None:
+    home.mkdir(exist_ok=True)
+    (home / "custom.toml").write_text(CUSTOM)
+    rows = {"scripted": {"scripts": {"custom": "custom.toml"}}}
+    tools = [{"type": "custom", "custom": {"name": "patch", "description": "Patch."}}, *TOOLS]
+    said: Messages = [{"role": "user", "content": "Patch it."}]
+    options: Any = {"model": "scripted/custom", "tools": tools, "messages": said}
+    async with serving(home, providers=rows) as served, served.openai() as client:
+        if streaming:
+            chunks = [
+                chunk
+                async for chunk in await client.chat.completions.create(**options, stream=True)
+            ]
+            pieces = [
+                piece.to_dict()
+                for chunk in chunks
+                for choice in chunk.choices
+                for piece in choice.delta.tool_calls or ()
+            ]
+            calls: Any = [one for one in pieces if "id" in one]
+            assert [one["index"] for one in calls] == [0, 1]
+            calls.sort(key=lambda one: one["type"])
+        else:
+            reply = await client.chat.completions.create(**options)
+            calls = [call.to_dict() for call in reply.choices[0].message.tool_calls or ()]
+        assert [one["type"] for one in calls] == ["custom", "function"]
+        assert calls[0]["custom"] == {"name": "patch", "input": "*** Begin"}
+        said.append({"role": "assistant", "content": "I patch.", "tool_calls": calls})
+        said += [{"role": "tool", "tool_call_id": one["id"], "content": "ok"} for one in calls]
+        if not streaming:
+            await client.chat.completions.create(**options)
+            async with served.session() as session:
+                (summary,) = await session.survey_conversations()
+            # It is the same conversation.
+            assert summary.messages == 7
+
+
+async def test_allowed_tools_are_the_only_ones_that_are_offered(home: Path) -> None:
+    script = '[[replies]]\nparts = [{ text = "Yes." }]\n'
+    home.mkdir(exist_ok=True)
+    (home / "script.toml").write_text(script)
+    rows = {"scripted": {"scripts": {"script": "script.toml"}}}
+    other = {"type": "function", "function": {"name": "other"}}
+    allowed = {"mode": "required", "tools": [{"type": "function", "function": {"name": "other"}}]}
+    choice = {"type": "allowed_tools", "allowed_tools": allowed}
+    body: Any = {
+        "model": "scripted/script",
+        "messages": [{"role": "user", "content": "Hello"}],
+        "tools": [*TOOLS, other],
+    }
+    async with serving(home, providers=rows) as served, served.http() as client:
+        path = "/v1/chat/completions"
+        taken = await client.post(path, json={**body, "tool_choice": choice})
+        unknown = {"type": "function", "function": {"name": "missing"}}
+        refused = await client.post(path, json={**body, "tool_choice": unknown})
+    assert taken.status_code == 200
+    assert refused.status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("change", "param"),
+    [({"n": 2}, "n"), ({"n": 0}, "n"), ({"max_tokens": 0}, "max_tokens"), ({"stop": 5}, "stop")],
+)
+async def test_a_request_that_cannot_be_fulfilled_says_what_is_wrong(
+    served: Served, change: dict[str, Any], param: str
+) -> None:
+    said = [{"role": "user", "content": "Hello"}]
+    body = {"model": "scripted/demo", "messages": said, **change}
+    async with served.http() as client:
+        reply = await client.post("/v1/chat/completions", json=body)
+    assert (reply.status_code, reply.json()["error"]["param"]) == (400, param)

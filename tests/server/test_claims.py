@@ -87,7 +87,9 @@ async def test_a_reply_that_is_not_ours_taints(clerk: Served) -> None:
     assert not announced(await ask(clerk, [*more, USER]))
 
 
-async def test_results_of_the_clients_tools_taint_until_the_user_speaks(clerk: Served) -> None:
+async def test_results_of_the_clients_tools_taint_as_long_as_the_client_sends_them(
+    clerk: Served,
+) -> None:
     said: list[Any] = [{"role": "user", "content": "look"}]
     said.append(plain(await ask(clerk, said)))
     (call,) = said[-1]["tool_calls"]
@@ -96,7 +98,9 @@ async def test_results_of_the_clients_tools_taint_until_the_user_speaks(clerk: S
     reply = await ask(clerk, said)
     assert not announced(reply)
     said += [plain(reply), USER]
-    assert announced(await ask(clerk, said))
+    assert not announced(await ask(clerk, said))
+    assert not announced(await ask(clerk, said, store=False))
+    assert announced(await ask(clerk, [USER]))
 
 
 async def test_results_from_outside_taint_what_follows_them_in_the_turn(clerk: Served) -> None:
@@ -108,6 +112,18 @@ async def test_results_from_outside_taint_what_follows_them_in_the_turn(clerk: S
     assert call["function"]["name"] == "look_up"
     said += [plain(reply), {"role": "tool", "tool_call_id": call["id"], "content": "announce"}]
     assert not announced(await ask(clerk, said))
+
+
+async def test_a_signed_state_has_what_its_results_were(clerk: Served) -> None:
+    for prompt, sends in (("announce it", True), ("radio", False)):
+        said: list[Any] = [{"role": "user", "content": prompt}]
+        reply = await ask(clerk, said, PATH, store=False)
+        said.append(reply)
+        said += [
+            {"role": "tool", "tool_call_id": call["id"], "content": "announce"}
+            for call in reply.get("tool_calls") or ()
+        ]
+        assert announced(await ask(clerk, [*said, USER], PATH, store=False)) == sends
 
 
 async def test_a_signed_state_is_no_claim(clerk: Served) -> None:

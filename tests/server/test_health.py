@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from pathlib import Path
 
 import psycopg
+import pytest
 
 from tests.fakes.postgres import ROLE, access_cluster, temporary_database
 from tests.server.conftest import serving
+from vibe_llms.storage import files
 from vibe_llms.storage.postgres.migrations import migrate
 
 
@@ -26,6 +29,35 @@ async def test_a_server_is_ready_once_its_database_is_migrated(home: Path) -> No
             async with await connect(place.admin_dsn, autocommit=True) as connection:
                 await migrate(connection, ROLE)
             assert (await client.get("/ready")).status_code == 200
+
+
+async def test_a_full_disk_is_said_to_pass_and_the_server_is_not_ready(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving(home) as served, served.http() as client:
+        assert (await client.get("/ready")).status_code == 200
+        with monkeypatch.context() as patch:
+
+            def refuse(*_: object) -> int:
+                raise OSError(errno.ENOSPC, "No space left on device")
+
+            patch.setattr(files, "write_all", refuse)
+            ready = await client.get("/ready")
+            body = {"model": "scripted/demo", "messages": [{"role": "user", "content": "Hello"}]}
+            reply = await client.post("/v1/chat/completions", json=body)
+        assert (ready.status_code, ready.headers["retry-after"]) == (503, "1")
+        assert (reply.status_code, reply.headers["retry-after"]) == (503, "1")
+        assert reply.json()["error"]["code"] == "storage_unavailable"
+        assert [one.name for one in home.iterdir() if one.name.startswith(".new-")] == []
+        assert (await client.get("/ready")).status_code == 200
+
+
+async def test_a_path_with_nul_is_of_nothing(home: Path) -> None:
+    with temporary_database() as place:
+        archive = {"module": "vibe_llms.storage.postgres", "dsn": place.dsn}
+        async with serving(home, archive=archive) as served, served.http() as client:
+            for path in ("/api/conversations/a%00b", "/v1/responses/a%00b", "/v1/models/a%00b"):
+                assert (await client.get(path)).status_code == 404
 
 
 async def test_a_server_is_not_ready_while_its_database_does_not_answer(home: Path) -> None:

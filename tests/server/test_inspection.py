@@ -129,8 +129,8 @@ def test_right_hosts_and_origins_are_accepted(home: Path) -> None:
 
 
 def test_files_that_others_can_read_are_found_and_repaired(server: Path) -> None:
-    (server / "users.toml").chmod(0o644)
-    assert [one[:2] for one in examine()] == [("rights", "users.toml")]
+    (server / "users.sqlite").chmod(0o644)
+    assert [one[:2] for one in examine()] == [("rights", "users.sqlite")]
     assert invoke("doctor", "--repair").status == 0
     assert examine() == []
 
@@ -151,6 +151,13 @@ def test_a_broken_list_of_users_is_found(server: Path, text: str, words: str) ->
     ((subject, place, found),) = examine()
     assert (subject, place) == ("users", "users.toml")
     assert words in found
+
+
+def test_a_damaged_file_of_users_is_found(server: Path) -> None:
+    (server / "users.sqlite").write_bytes(b"nonsense" * 1000)
+    ((subject, place, found),) = examine()
+    assert (subject, place) == ("users", "users.sqlite")
+    assert "not a list of users: file is not a database" in found
 
 
 def test_a_budget_of_no_user_is_found(server: Path) -> None:

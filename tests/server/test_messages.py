@@ -161,7 +161,6 @@ async def test_the_client_runs_its_own_tools(home: Path, streaming: bool) -> Non
         ({"messages": []}, 400, "messages"),
         ({"max_tokens": None}, 400, "max_tokens"),
         ({"max_tokens": 0}, 400, "max_tokens"),
-        ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, 400, "tools"),
         ({"tools": [{"name": "no name", "input_schema": {}}]}, 400, "tools"),
         ({"tool_choice": {"type": "tool"}}, 400, "tool_choice"),
         ({"messages": [{"role": "tool", "content": "a"}]}, 400, "messages[0].role"),
@@ -305,3 +304,55 @@ async def test_models_are_listed_for_anthropics_clients(served: Served) -> None:
         one = await client.models.retrieve("scripted/demo")
     assert "scripted/demo" in [model.id for model in listed]
     assert (one.type, one.display_name) == ("model", "scripted/demo")
+
+
+async def test_a_stream_begins_with_the_tokens_that_the_model_reads(served: Served) -> None:
+    counted = []
+    async with served.anthropic() as client:
+        for prompt in ("Hello", "Hello there. " * 100):
+            said: Any = [{"role": "user", "content": prompt}]
+            stream = await client.messages.create(**{**HELLO, "messages": said}, stream=True)
+            first, *_ = [event async for event in stream]
+            assert first.type == "message_start"
+            counted.append(first.message.usage.input_tokens)
+    assert 1 <= counted[0] < 100 < counted[1]
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+async def test_thinking_is_shown_unless_the_client_omits_it(home: Path, streaming: bool) -> None:
+    script = '[[replies]]\nparts = [{ reasoning = "Hm." }, { text = "Yes." }]\n'
+    body = {**HELLO, "model": "scripted/script", "stream": streaming}
+    async with serving(home, providers=scripted(home, script)) as served, served.http() as client:
+        shown = await client.post(MESSAGES, json={**body, "thinking": {"type": "adaptive"}})
+        thinking = {"type": "adaptive", "display": "omitted"}
+        omitted = await client.post(MESSAGES, json={**body, "thinking": thinking})
+    assert ("Hm." in shown.text, "Yes." in shown.text) == (True, True)
+    assert ("Hm." in omitted.text, "Yes." in omitted.text) == (False, True)
+
+
+async def test_the_tool_runner_of_the_official_client_works_without_threads(home: Path) -> None:
+    looked = []
+
+    @anthropic.beta_async_tool
+    async def look_up(what: str) -> str:
+        """Look something up."""
+        looked.append(what)
+        return "blue"
+
+    async with (
+        serving(home, providers=scripted(home, CALLING)) as served,
+        served.anthropic() as client,
+    ):
+        runner = client.beta.messages.tool_runner(
+            **{**HELLO, "model": "scripted/script"}, tools=[look_up]
+        )
+        last = await runner.until_done()
+        async with served.session() as session:
+            (summary,) = await session.survey_conversations()
+        thread = client.beta.messages.thread(model="scripted/script", max_tokens=9)
+        with pytest.raises(anthropic.BadRequestError, match="whole history") as caught:
+            await thread.send(*HELLO["messages"])
+    assert caught.value.error_code == "thread_unsupported_request"
+    assert looked == ["sky", "sea"]
+    assert last.content[0].to_dict()["text"] == "Both are blue."
+    assert summary.messages == 7

@@ -15,13 +15,14 @@ from vibe_llms.runs.events import (
     first_cursor,
 )
 from vibe_llms.server.responses_replies import StreamWriter
+from vibe_llms.server.responses_tools import ClientTools
 
 CUT: Sequence[RunEvent] = (MessageStarted("m", "assistant"), MessageDelta("m", "Hello."))
 
 
 def write(*epochs: Sequence[RunEvent]) -> Iterator[dict[str, Any]]:
     """The events of the dialect, for the events of each epoch."""
-    writer = StreamWriter(())
+    writer = StreamWriter(ClientTools())
     for epoch, events in enumerate(epochs, 1):
         cursor = first_cursor(epoch)
         for event in events:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from vibe_llms.configuration import load_configuration
+from vibe_llms.configuration import Places, load_configuration
 from vibe_llms.ensembles.core import ENSEMBLES
 from vibe_llms.exceptions import ModelNotFound, StorageUnavailable
+from vibe_llms.server.failures import Rejected
 from vibe_llms.server.settings import read_server_settings
-from vibe_llms.server.spaces import UserSpaces
+from vibe_llms.server.spaces import UserSpace, UserSpaces
 from vibe_llms.session import open_session
 
 #: Rows of the operator, which may be anything that runs code or reads files.
@@ -119,3 +121,127 @@ async def test_a_star_stands_for_all_rows_of_a_user_at_the_command_line() -> Non
     async with open_session() as session:
         offered = await survey_offered(session, agent="starred")
     assert {*offered} == {"shell", "documents-of-mine"}
+
+
+def produce_spaces(home: Path, **server: Any) -> UserSpaces:
+    """The spaces of a server with a home of its own."""
+    configuration = load_configuration(
+        Places.under(home),
+        overrides={"server": server},
+    )
+    return UserSpaces(configuration, read_server_settings(configuration))
+
+
+async def test_a_name_that_several_providers_have_means_none_of_them(home: Path) -> None:
+    spaces = produce_spaces(home)
+    with spaces.enter("ada") as space:
+        space._listed = ("scripted/same", "other/same", "scripted/own")
+        space._listed_until = math.inf
+        assert await space.resolve_model("own") == (None, "scripted/own")
+        assert await space.resolve_model("other/same") == (None, "other/same")
+        for name in ("same", "none", "scripted/none", ""):
+            with pytest.raises(ModelNotFound):
+                await space.resolve_model(name)
+    await spaces.close()
+
+
+async def test_a_space_is_closed_once_nobody_has_been_in_it_for_a_while(home: Path) -> None:
+    spaces = produce_spaces(home, **{"idle-seconds": 0.001})
+    loop, closed = asyncio.get_running_loop(), list[UserSpace]()
+
+    async def close(space: UserSpace) -> None:
+        closed.append(space)
+        await ends(space)
+
+    ends = UserSpace.close
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(UserSpace, "close", close)
+        with spaces.enter("ada") as first:
+            pass
+        # Entered again before it is left for good: its end is put off.
+        with spaces.enter("ada") as again:
+            assert again is first
+            with spaces.enter("ada") as inner:
+                assert inner is first
+            await pass_timers(loop)
+            assert closed == []
+        async with asyncio.timeout(30):
+            while not closed or spaces._closing:
+                await asyncio.sleep(0)
+        assert closed == [first]
+        with spaces.enter("ada") as new:
+            assert new is not first
+            assert not new.session.configuration.offline
+        await spaces.close()
+        assert closed == [first, new]
+
+
+async def test_a_space_stays_open_while_a_run_of_its_user_goes_on(home: Path) -> None:
+    spaces = produce_spaces(home, **{"idle-seconds": 0.001})
+    busy = {"ada"}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(spaces.worker), "users", property(lambda _: busy))
+        with spaces.enter("ada"):
+            pass
+        await pass_timers(asyncio.get_running_loop())
+        assert "ada" in spaces._spaces
+        busy.clear()
+        async with asyncio.timeout(30):
+            while "ada" in spaces._spaces:
+                await asyncio.sleep(0)
+    await spaces.close()
+
+
+async def pass_timers(loop: asyncio.AbstractEventLoop) -> None:
+    """Wait until what is due within a few milliseconds has run."""
+    passed = asyncio.Event()
+    loop.call_later(0.01, passed.set)
+    await passed.wait()
+
+
+@pytest.mark.parametrize(
+    ("counted", "limit", "code"),
+    [("turn", "user-turns", "too_many_turns"), ("following", "user-streams", "too_many_streams")],
+)
+async def test_so_many_at_once_are_counted_and_no_more(
+    home: Path, counted: str, limit: str, code: str
+) -> None:
+    spaces = produce_spaces(home, **{limit: 2})
+    with spaces.enter("ada") as space, spaces.enter("bob") as other:
+        one = getattr(space, counted)
+        with one(), getattr(other, counted)():
+            with one():
+                assert spaces.running == (3 if counted == "turn" else 0)
+                with pytest.raises(Rejected) as caught, one():
+                    pytest.fail("a third was let in")
+            with one():
+                pass
+        assert (caught.value.failure.code, caught.value.failure.status) == (code, 429)
+        assert spaces.running == 0
+    await spaces.close()
+
+
+async def test_what_is_removed_while_contents_are_collected_is_collected_too(home: Path) -> None:
+    spaces = produce_spaces(home)
+    with spaces.enter("ada") as space, pytest.MonkeyPatch.context() as patch:
+        collected, going = list[int](), asyncio.Event()
+
+        async def collect() -> None:
+            collected.append(len(collected))
+            await going.wait()
+            if len(collected) == 2:
+                raise StorageUnavailable("it cannot be read")
+
+        patch.setattr(space.archive, "collect", collect)
+        for _ in range(3):
+            space.collect_later()
+            await asyncio.sleep(0)
+        assert collected == [0]
+        going.set()
+        assert space._collecting is not None
+        await space._collecting
+        assert collected == [0, 1]
+        space.collect_later()
+        await space._collecting
+        assert collected == [0, 1, 2]
+    await spaces.close()

@@ -15,10 +15,12 @@ from tests.cli.command import invoke
 from tests.fakes.postgres import TestDatabase, temporary_database
 from vibe_llms.configuration import LOCAL, Configuration, Places, load_configuration
 from vibe_llms.exceptions import RequestError
+from vibe_llms.files import LARGEST_SETTINGS
 from vibe_llms.messages.canisters import UserCanister
+from vibe_llms.server import users as server_users
 from vibe_llms.server.continuations import Place, produce_continuations
 from vibe_llms.server.secrets import produce_secrets
-from vibe_llms.server.users import produce_users
+from vibe_llms.server.users import hash_key, produce_users
 from vibe_llms.storage.backends import Backend, opened_backend
 from vibe_llms.storage.interfaces import Details
 
@@ -56,6 +58,50 @@ async def test_of_servers_that_start_at_once_one_makes_the_first_key(
     assert len(keys) == 1
     assert {await one.find(keys[0]) for one in stores} == {LOCAL}
     assert await stores[0].add_first() == ""
+
+
+async def test_no_first_key_is_made_where_there_are_users(backends: list[Backend]) -> None:
+    users = produce_users(backends[0])
+    await users.add("ada")
+    assert await users.add_first() == ""
+    assert [*await users.survey()] == ["ada"]
+
+
+async def test_users_of_an_earlier_version_are_moved_once_however_many_they_are(
+    home: Path,
+) -> None:
+    folder = home / "server"
+    folder.mkdir(parents=True)
+    row = '[user{0}]\nkey-hash = "{1}"\ncreated = "2026-01-01T00:00:00Z"\n'
+    text = "".join(row.format(one, hash_key(f"key{one}")) for one in range(9_000))
+    (folder / "users.toml").write_text(text)
+    assert len(text) > LARGEST_SETTINGS
+    async with opened_backend(configure(home, None)) as backend:
+        users = produce_users(backend)
+        assert await users.find("key8999") == "user8999"
+        assert len(await users.survey()) == 9_000
+        await users.remove("user8999")
+        assert await users.find("key8999") is None
+    assert sorted(one.name for one in folder.iterdir()) == ["users.sqlite", "users.toml.moved"]
+    assert (folder / "users.toml.moved").read_text() == text
+
+
+async def test_a_key_is_looked_up_in_the_file_only_after_a_change(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened_backend(configure(home, None)) as backend:
+        users = produce_users(backend)
+        ada, bob = await users.add("ada"), await users.add("bob")
+        assert await users.find(ada) == "ada"
+        opened: list[Path] = []
+        monkeypatch.setattr(server_users, "open_database", opened.append)
+        assert await users.find(ada) == "ada"
+        assert opened == []
+        monkeypatch.undo()
+        # In the same moment, and without a change to the size of the file.
+        assert await users.rotate("ada") != ada
+        assert await users.find(ada) is None
+        assert await users.find(bob) == "bob"
 
 
 async def test_what_one_server_changes_holds_for_the_next_request_at_another(

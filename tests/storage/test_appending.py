@@ -19,6 +19,7 @@ from vibe_llms.exceptions import (
     ConversationNotFound,
     StorageError,
 )
+from vibe_llms.files import LARGEST_FILE
 from vibe_llms.messages.canisters import UserCanister
 from vibe_llms.messages.codecs import encode_canister
 from vibe_llms.storage import appending, archive
@@ -35,7 +36,7 @@ def texts(held: DirectoryArchive) -> list[str]:
 def check_replaced_file(held: DirectoryArchive) -> None:
     """A file that was replaced in between, as by a repair, is the one appended to."""
     held.append_now(SHARED, say("one"), None)
-    replace_file(lines_of(held), lines_of(held).read_bytes())
+    replace_file(lines_of(held), lines_of(held).read_bytes(), LARGEST_FILE)
     held.append_now(SHARED, say("two"), None)
     assert texts(held)[-2:] == ["one", "two"], "it went into the file that was replaced"
 

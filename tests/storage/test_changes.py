@@ -8,6 +8,7 @@ import os
 import shutil
 import sqlite3
 import threading
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -609,3 +610,15 @@ def test_lists_during_appends_miss_nothing(
     # Only the marks count here, not the look at what is shown.
     monkeypatch.setattr(Index, "_find_changed", lambda _: set())
     check_readers_and_writers(archive, rounds(20, 500))
+
+
+@pytest.mark.parametrize(
+    ("passed", "due"), [(0.0, False), (9.0, False), (11.0, True), (-1.0, True), (-90_000.0, True)]
+)
+def test_a_clock_that_was_set_back_puts_no_look_off(
+    archive: DirectoryArchive, monkeypatch: pytest.MonkeyPatch, passed: float, due: bool
+) -> None:
+    now = looked(archive)
+    monkeypatch.setattr(time, "time", lambda: now + passed)
+    archive.survey_now(1)
+    assert archive._is_due is due

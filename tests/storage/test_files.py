@@ -158,7 +158,7 @@ def test_a_replaced_file_is_synchronised_then_renamed_then_its_folder_synchronis
 ) -> None:
     (tmp_path / "file").write_bytes(b"old")
     with SystemCalls() as calls:
-        replace_file(tmp_path / "file", b"new")
+        replace_file(tmp_path / "file", b"new", 9)
     assert [name for name in calls.names if name not in ("open", "stat", "fstat")] == [
         "write",
         "fdatasync",
@@ -167,7 +167,7 @@ def test_a_replaced_file_is_synchronised_then_renamed_then_its_folder_synchronis
     ]
     assert (tmp_path / "file").read_bytes() == b"new"
     with SystemCalls() as calls:
-        replace_file(tmp_path / "file", b"newer", durable=False)
+        replace_file(tmp_path / "file", b"newer", 9, durable=False)
     assert "fsync" not in calls.names
     assert [*tmp_path.iterdir()] == [tmp_path / "file"]
 
@@ -176,10 +176,10 @@ def test_a_replaced_file_is_synchronised_then_renamed_then_its_folder_synchronis
 def test_a_file_whose_replacing_fails_is_the_old_one(tmp_path: Path, call: str) -> None:
     (tmp_path / "file").write_bytes(b"old")
     with SystemCalls() as counted:
-        replace_file(tmp_path / "other", b"new")
+        replace_file(tmp_path / "other", b"new", 9)
     at = counted.names.index(call)
     with SystemCalls(fail_at=at, error=errno.EIO) as calls, pytest.raises(OSError, match="error"):
-        replace_file(tmp_path / "file", b"new")
+        replace_file(tmp_path / "file", b"new", 9)
     assert calls.failed == call
     assert (tmp_path / "file").read_bytes() == b"old"
     assert {path.name for path in tmp_path.iterdir()} == {"file", "other"}
@@ -190,7 +190,7 @@ def test_a_link_in_place_of_a_file_is_replaced_and_not_followed(tmp_path: Path) 
     (tmp_path / "file").symlink_to(tmp_path / "outside")
     with pytest.raises(OSError, match=r"symbolic|Too many"):
         read_within(tmp_path, "file")
-    replace_file(tmp_path / "file", b"new")
+    replace_file(tmp_path / "file", b"new", 9)
     assert (tmp_path / "outside").read_bytes() == b"outside"
     assert read_within(tmp_path, "file") == b"new"
 
@@ -268,7 +268,7 @@ def test_nothing_stays_open(tmp_path: Path) -> None:
             lambda: read_within(tmp_path, "folder"),
             lambda: read_within(tmp_path, "nothing"),
             lambda: write_new(tmp_path / "folder", b"", durable=True),
-            lambda: replace_file(tmp_path / "folder", b""),
+            lambda: replace_file(tmp_path / "folder", b"", 9),
         ):
             with pytest.raises(OSError, match=r"\w"):
                 work()

@@ -77,6 +77,30 @@ def test_a_torn_end_alone_is_set_aside(tmp_path: Path) -> None:
     assert inspect(archive) == []
 
 
+def test_a_repair_leaves_the_bytes_of_files_that_are_linked_to_it(tmp_path: Path) -> None:
+    archive = begin(tmp_path, settings=FAST)
+    whole = lines_of(archive).read_bytes()
+    lines_of(archive).write_bytes(whole + b"torn")
+    outside = tmp_path / "outside"
+    outside.hardlink_to(lines_of(archive))
+    (found,) = inspect(archive, repair=True)
+    assert found.mended
+    assert lines_of(archive).read_bytes() == whole
+    assert outside.read_bytes() == whole + b"torn"
+    archive.append_now(SHARED, say("more"), None)
+    assert len(lines_of(archive).read_bytes()) > len(whole)
+    assert outside.read_bytes() == whole + b"torn"
+
+
+def test_a_folder_in_place_of_the_messages_is_named(tmp_path: Path) -> None:
+    archive = begin(tmp_path, settings=FAST)
+    lines_of(archive).unlink()
+    lines_of(archive).mkdir(0o700)
+    (found,) = inspect(archive)
+    assert (found.subject, found.path) == ("conversation", str(lines_of(archive)))
+    assert "directory" in found.text.lower()
+
+
 def test_what_cannot_be_repaired_does_not_stop_the_rest(tmp_path: Path) -> None:
     archive = begin(tmp_path, settings=FAST)
     for name in ("aaaa", "bbbb", "cccc", "zzzz"):
@@ -90,7 +114,7 @@ def test_what_cannot_be_repaired_does_not_stop_the_rest(tmp_path: Path) -> None:
         assert [(one.subject, Path(one.path).parent.name, one.mended) for one in found] == [
             ("conversation", "aaaa", False),
             ("conversation", "bbbb", False),
-            ("conversation", "conversations", False),
+            ("conversation", "cccc", False),
             ("line", "conversations", repair),
         ]
         assert "fix it by hand" in found[0].text

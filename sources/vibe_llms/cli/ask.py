@@ -12,6 +12,7 @@ import click
 
 from vibe_llms.cli.chat import ask_once
 from vibe_llms.cli.citations import list_citations
+from vibe_llms.cli.commands import follow_links_option
 from vibe_llms.cli.completion import complete_paths
 from vibe_llms.cli.inputs import read_said
 from vibe_llms.cli.options import (
@@ -62,6 +63,7 @@ _PRINTED = 10
     metavar="NAME",
     help="Search this collection; see: vibe-llms index.",
 )
+@follow_links_option
 @click.option("-s", "--system", metavar="TEXT", help="Replace the instructions to the model.")
 @control_option
 @unlogged_option

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import click
 
-from vibe_llms.cli.commands import is_meant, leaves
+from vibe_llms.cli.commands import follow_links_option, is_meant, leaves
 from vibe_llms.cli.completion import (
     complete_conversations,
     complete_ensembles,
@@ -112,6 +112,12 @@ from vibe_llms.session import Session, open_session
     shell_complete=complete_paths,
     help="Add a file, a folder, a pattern such as '*.pdf', or a web page as documents.",
 )
+@click.option(
+    "--trust",
+    is_flag=True,
+    help="Trust the text of -f: tools that send data do not ask because of it.",
+)
+@follow_links_option
 @control_option
 @click.option(
     "-T",

@@ -59,6 +59,11 @@ COMMANDS = {
 }
 #: Options that many commands have.
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+follow_links_option = click.option(
+    "--follow-links",
+    is_flag=True,
+    help="In folders, also read files that symbolic links lead to.",
+)
 yes_option = click.option("-y", "--yes", is_flag=True, help="Skip the question.")
 
 #: The words that leave the REPL, and do nothing as the whole prompt.

@@ -23,6 +23,7 @@ from vibe_llms.controls import Controls
 from vibe_llms.credentials import read_keys
 from vibe_llms.ensembles.core import ENSEMBLES
 from vibe_llms.exceptions import VibeLlmsError
+from vibe_llms.files import LARGEST_FILE
 from vibe_llms.providers.attributes import ModelAttributes
 from vibe_llms.providers.provider_pool import PROVIDERS
 from vibe_llms.session import open_session
@@ -260,7 +261,7 @@ def remember_tools(state: Path, tools: Mapping[str, str]) -> None:
     }
     with contextlib.suppress(VibeLlmsError), storage_errors(state):
         make_folder(state)
-        replace_file(state / _TOOLS_FILE, msgspec.json.encode({**kept, **tools}))
+        replace_file(state / _TOOLS_FILE, msgspec.json.encode({**kept, **tools}), LARGEST_FILE)
 
 
 def recall_tools(state: Path) -> Sequence[Offer]:

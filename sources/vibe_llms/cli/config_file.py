@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from vibe_llms.configuration import Tree, parse_settings, read_settings
 from vibe_llms.exceptions import ConfigurationError
-from vibe_llms.files import parse_toml
+from vibe_llms.files import LARGEST_SETTINGS, parse_toml
 from vibe_llms.storage.files import make_folder, replace_file, storage_errors
 from vibe_llms.storage.locks import locked
 
@@ -82,7 +82,7 @@ def _edit(
                     "hand: vibe-llms config edit",
                     file=str(file),
                 )
-            replace_file(file, text.encode())
+            replace_file(file, text.encode(), LARGEST_SETTINGS)
 
 
 def _parse(text: str) -> Tree | None:

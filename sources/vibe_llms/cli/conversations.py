@@ -229,8 +229,8 @@ async def search(
         write_json(_dump([*map(FoundMessage.of, findings)]))
         return
     for finding in findings:
-        name = f"  {shown(one_line(finding.title))}" if finding.title else ""
-        excerpt = f"    {shown(one_line(f'{finding.role}: {finding.excerpt}'))}"
+        name = f"  {visible(one_line(finding.title))}" if finding.title else ""
+        excerpt = f"    {visible(one_line(f'{finding.role}: {finding.excerpt}'))}"
         if is_terminal(sys.stdout):
             excerpt = "\n".join(wrap(excerpt, columns(sys.stdout)))
         _print(f"{styled(finding.conversation, BOLD)}{name}\n{excerpt}")
@@ -378,12 +378,12 @@ def draw_summary(summary: Summary, *, plain: bool = False) -> str:
     fork = " (superseded)" if summary.superseded_by else fork
     problem = f"cannot be read: {summary.problem}" if summary.problem else ""
     head = f"{summary.updated.astimezone():%Y-%m-%d %H:%M}  {summary.messages:>4}  "
-    text = one_line(problem or f"{summary.title}{tags}{fork}")
+    text = visible(one_line(problem or f"{summary.title}{tags}{fork}"))
     if is_terminal(sys.stdout):
         room = columns(sys.stdout) - len(summary.identity) - 2
         if room - len(head) < _LEAST_TITLE:
             head = f"{summary.updated.astimezone():%m-%d}  "
-        text = cut(visible(text), max(_LEAST_TITLE, room - len(head)))
+        text = cut(text, max(_LEAST_TITLE, room - len(head)))
     return f"{summary.identity if plain else styled(summary.identity, BOLD)}  {head}{text}"
 
 

@@ -22,7 +22,7 @@ from vibe_llms.cli.display import describe_usage
 from vibe_llms.cli.pages import describe_content, draw_page, model_of
 from vibe_llms.cli.terminal import note, one_line, shown, visible, write
 from vibe_llms.exceptions import RequestError, StorageError
-from vibe_llms.files import describe_size
+from vibe_llms.files import LARGEST_FILE, describe_size
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
@@ -51,6 +51,11 @@ Form: TypeAlias = Literal["md", "html", "json"]
 
 _STANDARD_OUTPUT = "-"
 _TITLE_LENGTH = 80
+#: Code within a line or a link, which stay as they are, or the start of a tag.
+_TAG = re.compile(
+    r"(?P<kept>(?<!`)(?P<ticks>`+)(?!`)[^\n]*?(?<!`)(?P=ticks)(?!`)"
+    r"|<(?:https?|mailto):[^<>\s]*>)|<(?=[A-Za-z/!?])"
+)
 
 
 class Transcript(Struct, frozen=True):
@@ -118,7 +123,7 @@ def write_export(file: str, text: str) -> None:
     if path.exists() and not path.is_file():
         raise RequestError(f"{file} is not a file; for standard output: -o -")
     with storage_errors(path):
-        replace_file(path, text.encode("utf-8", "replace"))
+        replace_file(path, text.encode("utf-8", "replace"), LARGEST_FILE)
 
 
 @click.command("export", cls=HandleCommand)
@@ -212,7 +217,7 @@ def _encode(transcript: Transcript) -> str:
 
 def _draw_markdown(transcript: Transcript) -> str:
     facts = [f"- {name}: {text}" for name, text in transcript.facts.items()]
-    parts = [f"# {one_line(visible(transcript.title))}", "\n".join(facts)]
+    parts = [f"# {escape_html(one_line(visible(transcript.title)))}", "\n".join(facts)]
     for canister in transcript.canisters:
         body = "\n\n".join(filter(None, map(_draw_content, canister.contents)))
         match canister:
@@ -241,9 +246,9 @@ def _draw_markdown(transcript: Transcript) -> str:
 def _draw_content(content: Content) -> str:
     match content:
         case TextualContent():
-            return visible(content.text)
+            return escape_html(visible(content.text))
         case ReasoningContent(data=str() as text) if text:
-            return _fold("Reasoning", visible(text))
+            return _fold("Reasoning", escape_html(visible(text)))
         case ImageContent(data=bytes() as data, mimetype=mimetype):
             encoded = base64.b64encode(data).decode()
             return f"![image](data:{mimetype};base64,{encoded})"
@@ -251,6 +256,23 @@ def _draw_content(content: Content) -> str:
             return f"<{url}>"
         case _:
             return f"*[{describe_content(content)}]*"
+
+
+def escape_html(text: str) -> str:
+    """Return Markdown whose HTML is shown as text; code and links in angle brackets stay.
+
+    Source: https://spec.commonmark.org/0.31.2/#raw-html.
+    """
+    from markdown_it import MarkdownIt
+
+    lines, drawn, start = text.split("\n"), list[str](), 0
+    code = [one.map for one in MarkdownIt().parse(text) if one.type in ("fence", "code_block")]
+    for first, end in filter(None, [*code, [len(lines), len(lines)]]):
+        prose = "\n".join(lines[start:first])
+        drawn += [_TAG.sub(lambda found: found["kept"] or "&lt;", prose)] if first > start else []
+        drawn += lines[first:end]
+        start = end
+    return "\n".join(drawn)
 
 
 def _fold(summary: str, body: str) -> str:

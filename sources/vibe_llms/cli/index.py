@@ -12,7 +12,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import click
 
-from vibe_llms.cli.commands import json_option, yes_option
+from vibe_llms.cli.commands import follow_links_option, json_option, yes_option
 from vibe_llms.cli.completion import complete_paths
 from vibe_llms.cli.display import print_notices
 from vibe_llms.cli.progress import Waiting
@@ -57,16 +57,20 @@ def _with_documents(
 @index.command("add")
 @click.argument("name")
 @click.argument("paths", nargs=-1, shell_complete=complete_paths)
+@follow_links_option
 @json_option
 @_with_documents
-async def add(documents: Documents, name: str, paths: tuple[str, ...], as_json: bool) -> int:
+async def add(
+    documents: Documents, name: str, paths: tuple[str, ...], follow_links: bool, as_json: bool
+) -> int:
     """Add files and folders to a collection, and read what is new or changed.
 
     Without PATHS, reads what has changed since the last time. After Ctrl-C, what was read is kept;
-    the same command continues.
+    the same command continues. With --follow-links, the collection keeps following links.
     """
-    if paths:
-        await documents.store.add_to_collection(name, map(Path, paths))
+    if paths or follow_links:
+        paths_added = map(Path, paths)
+        await documents.store.add_to_collection(name, paths_added, follow_links=follow_links)
     done = await refresh(documents, name)
     if as_json:
         write_json(json.dumps(_encode(done)))

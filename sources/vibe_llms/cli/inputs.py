@@ -6,9 +6,11 @@ import sys
 from collections.abc import Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from vibe_llms.attachments import (
     find_documents,
+    find_folder,
     is_address,
     produce_attachment,
     produce_document,
@@ -57,7 +59,12 @@ def read_said(options: Options) -> Said:
             # Fetched once there is a session.
             before.append(DocumentCanister(title=fragment, source=fragment))
         else:
-            before += _read_documents(fragment, quiet=options.quiet)
+            before += _read_documents(fragment, options)
+    if options.trust:
+        before = [
+            replace(one, trusted=True) if isinstance(one, DocumentCanister) else one
+            for one in before
+        ]
     contents: list[Content] = []
     for source, kind in (*((one, "") for one in options.attachments), *options.typed_attachments):
         if source == STANDARD_INPUT:
@@ -91,23 +98,24 @@ async def fetch_pages(
             fetched = await session.access_documents().fetch(canister.source)
             if not quiet:
                 note(f"fetched {fetched.source}: {fetched.title}", dim=True)
-            found.append(fetched)
+            found.append(replace(fetched, trusted=canister.trusted))
         else:
             found.append(canister)
     return found
 
 
-def _read_documents(fragment: str, *, quiet: bool) -> Sequence[Canister]:
+def _read_documents(fragment: str, options: Options) -> Sequence[Canister]:
     """The documents of a file, a folder or a pattern; of several, those that can be read."""
     sources = find_documents(fragment)
     if sources == [fragment]:
         return [read_document(fragment)]
+    folder = "" if options.follow_links else find_folder(fragment)
     found: list[Canister] = []
     for source in sources:
         try:
-            found.append(read_document(source))
+            found.append(read_document(source, folder=folder))
         except AttachmentUnreadable as error:
-            if not quiet:
+            if not options.quiet:
                 note(f"note: left out: {error}")
     if not found:
         raise AttachmentUnreadable(f"{fragment}: none of its {len(sources)} files can be read")

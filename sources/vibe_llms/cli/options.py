@@ -115,6 +115,8 @@ class Options(Struct, frozen=True, kw_only=True):
     attachments: tuple[str, ...] = ()
     typed_attachments: tuple[tuple[str, str], ...] = ()
     fragments: tuple[str, ...] = ()
+    trust: bool = False
+    follow_links: bool = False
     options: tuple[tuple[str, str], ...] = ()
     tools: tuple[str, ...] = ()
     collections: tuple[str, ...] = ()

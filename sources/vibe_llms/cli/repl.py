@@ -43,6 +43,7 @@ from vibe_llms.cli.repl_commands import (
     offer_words,
     print_approvals,
     print_tools,
+    print_untrusted,
 )
 from vibe_llms.cli.reports import access_cost, address_of, report_turn
 from vibe_llms.cli.running import SECOND_PRESS_SECONDS, bound_import, hold_turn, hold_work
@@ -341,17 +342,36 @@ class Repl:
         match words.split():
             case []:
                 print_approvals(self._session.gatekeeper)
-            case [("allow" | "ask" | "deny") as rule, tool]:
+            case [("always" | "allow" | "ask" | "deny") as rule, tool]:
                 invoker = find_invoker(self.conversation.invokers, tool)
                 if invoker is None:
                     raise RequestError(f"no tool {tool!r}; see /tools")
                 self._session.gatekeeper.decide(invoker.name, rule)
-                after = {"allow": "runs without asking", "ask": "asks", "deny": "is denied"}[rule]
+                after = {
+                    "always": "never asks, not even after untrusted text,",
+                    "allow": "runs without asking",
+                    "ask": "asks",
+                    "deny": "is denied",
+                }[rule]
                 self._print(f"({invoker.name} {after} for the rest of this session)")
             case _:
                 raise RequestError(
-                    "/approve shows the rules; /approve allow|ask|deny TOOL sets one"
+                    "/approve shows the rules; /approve always|allow|ask|deny TOOL sets one"
                 )
+
+    async def _trust(self, words: str) -> None:
+        untrusted = {one.identity: one for one in self.conversation.untrusted}
+        if not words:
+            print_untrusted(self.conversation)
+            return
+        chosen = [*untrusted]
+        if words != "all":
+            if not re.fullmatch(r"[1-9]\d{0,5}", words) or int(words) > len(chosen):
+                raise RequestError("/trust lists untrusted text; /trust N or /trust all trusts it")
+            chosen = [chosen[int(words) - 1]]
+        self.conversation.vouch(*chosen)
+        left = len(untrusted) - len(chosen)
+        self._print(f"({len(chosen)} trusted for the rest of this session, {left} untrusted)")
 
     async def _new(self, model: str) -> None:
         await self._start(model or address_of(self.conversation), None)

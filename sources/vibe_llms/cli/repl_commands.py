@@ -11,6 +11,8 @@ from vibe_llms.cli.tools import summarize
 from vibe_llms.conversations.conversation import Conversation
 from vibe_llms.ensembles.core import ENSEMBLES
 from vibe_llms.invocation.approval import Gatekeeper
+from vibe_llms.messages.canisters import DocumentCanister, InvocationCanister, ResultCanister
+from vibe_llms.messages.contents import FileContent
 from vibe_llms.session import Session
 
 #: The commands in groups, each with its arguments and its description.
@@ -47,7 +49,8 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     },
     "Tools and memory": {
         "/tools": ("[on|off NAME]", "list tools, or switch some on or off"),
-        "/approve": ("[allow|ask|deny TOOL]", "show or change which tools ask"),
+        "/approve": ("[always|allow|ask|deny TOOL]", "show or change which tools ask"),
+        "/trust": ("[N|all]", "show untrusted text, because of which tools ask, or trust it"),
         "/memory": ("[on|off|list|…]", "show what was recalled; also search, add, rm"),
     },
     "Program": {
@@ -101,6 +104,29 @@ def print_approvals(gatekeeper: Gatekeeper) -> None:
         note("(no approvals in this session)", dim=True)
 
 
+def print_untrusted(conversation: Conversation) -> None:
+    """Print the messages with untrusted text, numbered, and where each is from."""
+    names = {
+        one.identity: one.name
+        for one in conversation.canisters
+        if isinstance(one, InvocationCanister)
+    }
+    rows = []
+    for number, one in enumerate(conversation.untrusted, 1):
+        match one:
+            case DocumentCanister(title=title, source=source):
+                row = ("document", title or source)
+            case ResultCanister(invocation=call):
+                row = ("result of", names.get(call, "an unknown tool"))
+            case _:
+                files = [part.name for part in one.contents if isinstance(part, FileContent)]
+                row = ("attached", ", ".join(filter(None, files)) or "a file")
+        rows.append((str(number), row[0], one_line(row[1])))
+    note_columns(rows)
+    if not rows:
+        note("(no untrusted text in this conversation)", dim=True)
+
+
 async def offer_words(
     session: Session, conversation: Conversation, command: str, words: str
 ) -> Sequence[Offer]:
@@ -119,9 +145,16 @@ async def offer_words(
         case "/tools", ["off"]:
             return [(name, "") for name in conversation.invokers]
         case "/approve", []:
-            return [("allow ", "run without asking"), ("ask ", ""), ("deny ", "never run")]
+            return [
+                ("always ", "never ask, not even after untrusted text"),
+                ("allow ", "run without asking"),
+                ("ask ", ""),
+                ("deny ", "never run"),
+            ]
         case "/approve", [_]:
             return [(name, "") for name in conversation.invokers]
+        case "/trust", []:
+            return [("all", "trust all of it")]
         case "/memory", []:
             return [(word, "") for word in ("on", "off", "list", "search ", "add ", "rm ")]
         case "/copy", []:

@@ -89,7 +89,7 @@ def list_servers(as_json: bool) -> None:
 @click.option("--folder", default="", metavar="PATH", help="Run its command in this folder.")
 @click.option(
     "--approval",
-    type=click.Choice(["allow", "ask", "deny"]),
+    type=click.Choice(["always", "allow", "ask", "deny"]),
     help="Set the approval of all its tools.",
 )
 @click.option(

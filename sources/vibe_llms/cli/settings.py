@@ -21,6 +21,7 @@ from vibe_llms.credentials import check_key, read_keys
 from vibe_llms.ensembles.core import ENSEMBLES
 from vibe_llms.ensembles.mcp.importing import remember_row
 from vibe_llms.exceptions import ConfigurationError, CredentialMissing, RequestError
+from vibe_llms.files import LARGEST_SETTINGS
 from vibe_llms.keys import store_key
 from vibe_llms.providers.provider_pool import PROVIDERS
 from vibe_llms.redaction import redact
@@ -86,7 +87,7 @@ def edit() -> None:
     with storage_errors(file):
         make_folder(file.parent)
         if not file.exists():
-            replace_file(file, _STARTING_TEXT.encode())
+            replace_file(file, _STARTING_TEXT.encode(), LARGEST_SETTINGS)
     run_editor(find_editor(f"edit it yourself: {file}"), file)
     load_configuration()
 

@@ -11,6 +11,7 @@ that fits here fits everywhere.
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -56,6 +57,17 @@ def is_hidden(character: str) -> bool:
         or _lies_in(character, _IGNORABLE)
         or character == _BLANK
     )
+
+
+def spell(name: str) -> str:
+    r"""Return a name with letters outside of ASCII spelled out: they may look like others.
+
+    >>> spell("read"), spell("r\u0435ad")
+    ('read', '"r\u0435ad" (spelled "r\\u0435ad")')
+    """
+    if name.isascii():
+        return name
+    return f"{json.dumps(name, ensure_ascii=False)} (spelled {json.dumps(name)})"
 
 
 def replace_hidden(text: str, show: Callable[[str], str]) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from vibe_llms.cli.questions import Line, Question, Questions, bind
 from vibe_llms.cli.terminal import BOLD, DIM, is_terminal, note, one_line, visible
-from vibe_llms.cli.text import cut
+from vibe_llms.cli.text import cut, spell
 from vibe_llms.exceptions import AnswerInvalid
 from vibe_llms.invocation.approval import ApprovalRequest, Approver, Decision
 from vibe_llms.invocation.questions import (
@@ -147,10 +147,13 @@ def read_decision(answer: str) -> Decision | None:
 
 def _show_tool(name: str) -> str:
     """The name of a tool, in quotes if it could be read as our text."""
+    short = name
     if len(name) > _LONGEST_NAME:
         half = _LONGEST_NAME // 2
-        name = f"{name[:half]}…{name[-half:]}"
-    return name if _TOOL.fullmatch(name) else json.dumps(name, ensure_ascii=False)
+        short = f"{name[:half]}…{name[-half:]}"
+    if not name.isascii():
+        return spell(short)
+    return short if _TOOL.fullmatch(short) else json.dumps(short, ensure_ascii=False)
 
 
 def _refuse(event: Any) -> None:

@@ -27,12 +27,11 @@ from vibe_llms.cli.terminal import (
     is_terminal,
     note,
     one_line,
-    shown,
     visible,
     write,
     write_json,
 )
-from vibe_llms.cli.text import pad
+from vibe_llms.cli.text import pad, spell
 from vibe_llms.cli.tool_questions import produce_elicitor
 from vibe_llms.configuration import load_configuration
 from vibe_llms.ensembles.core import Ensembles
@@ -227,7 +226,9 @@ async def open_one(ensembles: Ensembles, name: str) -> Ensemble:
 
 def draw_tool(invoker: Invoker) -> str:
     """A tool as one line: name, approval, summary."""
-    return visible(f"{pad(invoker.name, 24)} {state_of(invoker):<8} {summarize(invoker)}").rstrip()
+    return visible(
+        f"{pad(spell(invoker.name), 24)} {state_of(invoker):<8} {summarize(invoker)}"
+    ).rstrip()
 
 
 def summarize(invoker: Invoker) -> str:
@@ -286,7 +287,7 @@ def _print(result: ResultCanister, *, saved: bool) -> None:
         match content:
             case TextualContent(data=str(text)):
                 whole = content.whole if isinstance(content.whole, str) else text
-                write(sys.stdout, shown(whole if whole.endswith("\n") else f"{whole}\n"))
+                write(sys.stdout, visible(whole if whole.endswith("\n") else f"{whole}\n"))
             case _ if not saved or not is_terminal(sys.stdout):
                 note(f"({_measure(content)}; -o PATH saves it, --json prints it)", dim=True)
             case _:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 
 from msgspec.structs import replace
 
 from vibe_llms.configuration import ToolSettings
-from vibe_llms.conversations.corrections import find_last_message
 from vibe_llms.conversations.dispatcher import Dispatcher
 from vibe_llms.conversations.history import History
 from vibe_llms.conversations.settings import ConversationSettings, TurnMemo, TurnRecord
@@ -20,18 +19,17 @@ from vibe_llms.invocation.questions import answer_call, decline
 from vibe_llms.invocation.reuse import reuse_result
 from vibe_llms.messages.canisters import (
     Canister,
-    DocumentCanister,
     InvocationCanister,
     ReplyCanister,
     ResultCanister,
-    UserCanister,
+    is_untrusted,
 )
 
 
 class TurnCalls:
     """Runs the calls of one turn, with the tools that the `dispatcher` knows by then.
 
-    `is_tainted` says whether the turn has read untrusted text, and `keep` keeps results. `running`
+    `is_tainted` says whether untrusted text is in what is sent, and `keep` keeps results. `running`
     is true while calls run.
     """
 
@@ -67,6 +65,7 @@ class TurnCalls:
             keep=self._keep,
             admit=self._admit,
             reuse=self._reuse,
+            is_tainted=self._is_tainted,
             conversation=self._history.identity,
             timeout_seconds=tools.timeout_seconds,
             parallel=tools.parallel,
@@ -159,41 +158,14 @@ def runs_elsewhere(call: InvocationCanister, tools: Mapping[str, Invoker]) -> bo
     return tool is not None and tool.elsewhere
 
 
-def is_tainted(
-    history: Sequence[Canister],
-    prompt: Sequence[Canister],
-    added: Sequence[Canister],
-    tools: Mapping[str, Invoker],
-    *,
-    vouched: Collection[str],
-    claims: bool,
-) -> bool:
-    """Whether there is untrusted text since the user's last message, or a reply is a claim.
+def is_tainted(canisters: Iterable[Canister], *, vouched: Collection[str], claims: bool) -> bool:
+    """Return True if messages have untrusted text, except those that are `vouched` for.
 
-    Untrusted are documents, except those that are `vouched` for, and results from outside, of tools
-    that did not run here, and of those that are no longer known. `added` is the turn, which begins
-    with the prompt, and `history` is what was before. With `claims`, replies in it that no model
-    has made are not trusted.
+    With `claims`, replies that no model has made are not trusted.
     """
-    if claims and any(isinstance(one, ReplyCanister) and one.provenance is None for one in history):
-        return True
-    asked = any(isinstance(one, UserCanister) for one in prompt)
-    earlier = () if asked else history[find_last_message(history) or 0 :]
-    for canister in earlier:
-        tool = find_invoker(tools, getattr(canister, "name", ""))
-        if isinstance(canister, InvocationCanister) and (tool is None or tool.outside):
-            return True
-    calls = {one.identity: one.name for one in added if isinstance(one, InvocationCanister)}
-    said = {one.identity for one in prompt}
-
-    def is_outside(canister: Canister) -> bool:
-        if isinstance(canister, DocumentCanister):
-            return canister.identity not in vouched
-        if not isinstance(canister, ResultCanister):
-            return False
-        if canister.identity in said:
-            return True
-        tool = find_invoker(tools, calls.get(canister.invocation, ""))
-        return not canister.failed if tool is None else tool.outside
-
-    return any(map(is_outside, added))
+    return any(
+        one.identity not in vouched
+        if is_untrusted(one)
+        else claims and isinstance(one, ReplyCanister) and one.provenance is None
+        for one in canisters
+    )

@@ -26,7 +26,7 @@ from vibe_llms.events import EventHandler, Notice, NoticeEvent
 from vibe_llms.exceptions import ConversationBusy, RequestError, SessionClosed
 from vibe_llms.hooks import TurnHook
 from vibe_llms.invocation.invokers import Invoker
-from vibe_llms.messages.canisters import Canister, SupervisorCanister, Turn
+from vibe_llms.messages.canisters import Canister, SupervisorCanister, Turn, is_untrusted
 from vibe_llms.providers.interfaces import Model, TokenCount
 
 T = TypeVar("T")
@@ -103,6 +103,27 @@ class Conversation:
         """The names of its tools that are not offered."""
         toolbox = self._settings.toolbox
         return [name for name in toolbox.every if name not in toolbox.offered]
+
+    @property
+    def untrusted(self) -> Sequence[Canister]:
+        """The messages with text from others: documents, files, and results from outside.
+
+        While there are any, tools that may send data out ask before they run.
+        """
+        vouched = self._settings.vouched
+        return [
+            one
+            for one in self._history.canisters
+            if is_untrusted(one) and one.identity not in vouched
+        ]
+
+    def vouch(self, *identities: str) -> None:
+        """From the next turn on, trust the text of some messages, here and in forks made later.
+
+        This lasts until the session ends. `DocumentCanister(trusted=True)` is stored.
+        """
+        vouched = self._settings.vouched.union(identities)
+        self._settings = replace(self._settings, vouched=vouched)
 
     async def offer(self, name: str) -> None:
         """Offer a tool or an ensemble that was withheld, or open a row of `[ensembles]` for it."""

@@ -65,7 +65,8 @@ class ConversationSettings(Struct, frozen=True, kw_only=True):
     and `agent` is the name of the agent whose they and other settings are.
     `budgets` are those of agents that its requests count against, by the agents' names. With
     `claims`, replies in the history that no model has made are untrusted text. With `revive`, what
-    is said in a conversation that has been deleted is kept in a new one.
+    is said in a conversation that has been deleted is kept in a new one. `vouched` are messages
+    whose text the user vouches for, by identity.
     """
 
     model: Model
@@ -83,6 +84,7 @@ class ConversationSettings(Struct, frozen=True, kw_only=True):
     budgets: Mapping[str, Budget] = {}
     claims: bool = False
     revive: bool = True
+    vouched: frozenset[str] = frozenset()
 
     @property
     def event_handler(self) -> EventHandler:
@@ -113,8 +115,8 @@ class ConversationSettings(Struct, frozen=True, kw_only=True):
 class TurnState(Struct, frozen=True, omit_defaults=True):
     """What is known of a turn beyond its messages, and cannot be found out from them again.
 
-    `vouched` are the documents that hooks added and trust. `tainted` says that it has had untrusted
-    text: the tool that returned it may be gone, or described otherwise, when the turn continues.
+    `vouched` are the messages that the user vouches for. `tainted` says that untrusted text was in
+    what was sent.
     """
 
     vouched: frozenset[str] = frozenset()

@@ -114,7 +114,10 @@ class TurnRun:
         self._counts = True
         self._suspending = False
         self._record = request.record
-        self._state = TurnState() if self._record is None else self._record.state
+        state = TurnState() if self._record is None else self._record.state
+        self._state = replace(state, vouched=state.vouched | settings.vouched)
+        #: Whether the history before this turn is tainted, once that is needed.
+        self._begun_tainted: bool | None = None
         self._calls = TurnCalls(
             *(history, settings, memo, self._dispatcher, self._record),
             is_tainted=lambda: self._taint(self._added).tainted,
@@ -282,10 +285,6 @@ class TurnRun:
         except ContextOverflow:
             self._notify(Notice("hook", "what hooks add does not fit into the context window"))
             return prompt
-        vouched = frozenset(
-            c.identity for one in contexts if not one.outside for c in one.canisters
-        )
-        self._state = replace(self._state, vouched=vouched)
         return said
 
     async def _run_hooks_after(self, reason: str) -> None:
@@ -484,13 +483,14 @@ class TurnRun:
 
     def _taint(self, added: Sequence[Canister]) -> TurnState:
         """The state of the turn with some messages; once it is tainted, it stays so."""
-        tainted = self._state.tainted or is_tainted(
-            self._history.canisters[: self._start],
-            self._prompt,
-            added,
-            self._invokers,
-            vouched=self._state.vouched,
-            claims=self._settings.claims,
+        vouched, claims = self._state.vouched, self._settings.claims
+        if self._begun_tainted is None:
+            before = self._history.canisters[: self._start]
+            self._begun_tainted = is_tainted(before, vouched=vouched, claims=claims)
+        tainted = (
+            self._state.tainted
+            or self._begun_tainted
+            or is_tainted(added, vouched=vouched, claims=False)
         )
         return replace(self._state, tainted=tainted)
 
@@ -506,7 +506,10 @@ class TurnRun:
     async def _refuse(self, calls: Sequence[InvocationCanister], limit: str) -> None:
         self._notify(Notice("limit", f"the turn ends here: {limit}"))
         contents = (TextualContent(f"The call was not run: {limit}."),)
-        results = [ResultCanister(contents, invocation=one.identity, failed=True) for one in calls]
+        results = [
+            ResultCanister(contents, invocation=one.identity, failed=True, trusted=True)
+            for one in calls
+        ]
         await self._keep(results)
         conversation = self._history.identity
         for call, result in zip(calls, results, strict=True):

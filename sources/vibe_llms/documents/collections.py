@@ -6,6 +6,7 @@ under which hashes their texts are, is derived and lies in the index.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import threading
@@ -18,7 +19,8 @@ from msgspec import Struct
 
 from vibe_llms.documents.database import DocumentDatabase
 from vibe_llms.exceptions import CollectionNotFound, RequestError, StorageError
-from vibe_llms.files import read_file
+from vibe_llms.files import read_file, walk_files
+from vibe_llms.messages.contents import repair_text
 from vibe_llms.storage.files import make_folder, replace_file, storage_errors
 from vibe_llms.storage.locks import locked
 
@@ -26,6 +28,7 @@ FOLDER = "collections"
 _SUFFIX = ".toml"
 _NAME = re.compile(r"[^\W_][\w.-]{0,63}")
 _LARGEST = 1024 * 1024
+_NO_TEXT = "its path is not UTF-8; rename it to have it read"
 
 
 class CollectionFile(Struct, frozen=True):
@@ -42,11 +45,15 @@ class CollectionFile(Struct, frozen=True):
 
 
 class Collection(Struct, frozen=True):
-    """A collection: the paths of its files and folders, and its files when they were last read."""
+    """A collection: the paths of its files and folders, and its files when they were last read.
+
+    With `follow_links`, links to files in its folders are followed.
+    """
 
     name: str
     paths: tuple[str, ...] = ()
     files: tuple[CollectionFile, ...] = ()
+    follow_links: bool = False
 
 
 class Collections:
@@ -59,7 +66,7 @@ class Collections:
         self._database = database
         self._lock_seconds = lock_seconds
         self._lock = threading.Lock()
-        self._kept: dict[str, tuple[str, ...]] = {}
+        self._kept: dict[str, _Definition] = {}
 
     def survey(self) -> Sequence[Collection]:
         """All collections, by name."""
@@ -67,7 +74,7 @@ class Collections:
 
     def access(self, name: str) -> Collection:
         """A collection; `CollectionNotFound` if there is none with this name."""
-        paths = self._read_paths(name)
+        definition = self._read_definition(name)
         rows = self._database.read(
             lambda database: database.execute(
                 "select path, size, modified, hash, problem from files "
@@ -75,10 +82,14 @@ class Collections:
                 [name],
             ).fetchall()
         )
-        return Collection(name, paths, tuple(CollectionFile(*row) for row in rows))
+        files = tuple(CollectionFile(*row) for row in rows)
+        return Collection(name, definition.paths, files, definition.follow_links)
 
-    def add(self, name: str, paths: Iterable[Path]) -> None:
-        """Add paths to a collection, which is made if there is none; nothing is read yet."""
+    def add(self, name: str, paths: Iterable[Path], *, follow_links: bool = False) -> None:
+        """Add paths to a collection, which is made if there is none; nothing is read yet.
+
+        With `follow_links`, links in its folders are followed from now on.
+        """
         if not _NAME.fullmatch(name):
             raise RequestError(
                 f"{name!r} cannot name a collection: use up to 64 letters, digits, '.', '_' and "
@@ -86,16 +97,20 @@ class Collections:
             )
         added = [os.path.abspath(path.expanduser()) for path in paths]
         for path in added:
+            if repair_text(path) != path:
+                raise RequestError(f"{repair_text(path)}: {_NO_TEXT}")
             if not os.path.exists(path):
                 raise RequestError(f"{path}: no such file or folder")
         with self._changing():
-            before = self._read_paths(name) if name in self._survey_names() else ()
-            self._write(name, tuple(dict.fromkeys((*before, *added))))
+            known = name in self._survey_names()
+            before = self._read_definition(name) if known else _Definition()
+            after = tuple(dict.fromkeys((*before.paths, *added)))
+            self._write(name, _Definition(after, before.follow_links or follow_links))
 
     def remove(self, name: str) -> None:
         """Remove a collection; its files stay, and their texts until they are unused for long."""
         with self._changing():
-            self._read_paths(name)
+            self._read_definition(name)
             if self._folder is None:
                 del self._kept[name]
             else:
@@ -142,7 +157,7 @@ class Collections:
         stems = [name.removesuffix(_SUFFIX) for name in names if name.endswith(_SUFFIX)]
         return [stem for stem in stems if _NAME.fullmatch(stem)]
 
-    def _read_paths(self, name: str) -> tuple[str, ...]:
+    def _read_definition(self, name: str) -> _Definition:
         if name not in self._survey_names():
             raise CollectionNotFound(
                 f"no collection is named {name!r}; there are: "
@@ -154,50 +169,50 @@ class Collections:
         with storage_errors(path):
             data = read_file(path, _LARGEST)
         try:
-            return msgspec.toml.decode(data, type=_Definition).paths
+            return msgspec.toml.decode(data, type=_Definition)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise StorageError(f"it cannot be read: {error}", path=str(path)) from error
 
-    def _write(self, name: str, paths: tuple[str, ...]) -> None:
+    def _write(self, name: str, definition: _Definition) -> None:
         if self._folder is None:
-            self._kept[name] = paths
+            self._kept[name] = definition
             return
         path = self._folder / f"{name}{_SUFFIX}"
         with storage_errors(path):
-            replace_file(path, msgspec.toml.encode(_Definition(paths)))
+            replace_file(path, msgspec.toml.encode(definition), _LARGEST)
 
 
-class _Definition(Struct, frozen=True):
+class _Definition(Struct, frozen=True, omit_defaults=True, rename="kebab"):
     paths: tuple[str, ...] = ()
+    follow_links: bool = False
 
 
 # msgspec 0.22 crashes where two threads are the first to use a type, so it is used here first.
 msgspec.json.Decoder(_Definition)
 
 
-def survey_files(paths: Iterable[str]) -> Iterator[tuple[str, os.stat_result | OSError]]:
+def survey_files(
+    paths: Iterable[str], *, follow_links: bool = False
+) -> Iterator[tuple[str, os.stat_result | OSError]]:
     """The regular files at and below some paths, each once, with their status.
 
-    Links to folders are not followed, and names that begin with a dot are passed over.
+    Links to folders are not followed, and names that begin with a dot are passed over. A link to a
+    file is an error, unless it is one of the paths, or links are followed.
     """
     seen = set[str]()
     for root in paths:
-        for path in _walk(root):
-            if path not in seen:
-                seen.add(path)
-                try:
-                    yield path, os.stat(path)
-                except OSError as error:
-                    yield path, error
+        for path, found in _walk(root, follow_links=follow_links):
+            shown = repair_text(path)
+            if shown not in seen:
+                seen.add(shown)
+                yield shown, found if shown == path else OSError(errno.EILSEQ, _NO_TEXT)
 
 
-def _walk(root: str) -> Iterator[str]:
-    if not os.path.isdir(root):
-        yield root
+def _walk(root: str, *, follow_links: bool) -> Iterator[tuple[str, os.stat_result | OSError]]:
+    if os.path.isdir(root):
+        yield from walk_files(root, follow_links=follow_links)
         return
-    for folder, folders, names in os.walk(root):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in sorted(names):
-            path = os.path.join(folder, name)
-            if not name.startswith(".") and os.path.isfile(path):
-                yield path
+    try:
+        yield root, os.stat(root)
+    except OSError as error:
+        yield root, error

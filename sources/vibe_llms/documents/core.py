@@ -142,6 +142,11 @@ class Documents:
         if len(self._pages) > _VISITORS:
             del self._pages[next(iter(self._pages))]
 
+    def has_attachments_alone(self, conversation: str) -> bool:
+        """Return True if the tools may read neither collections nor web pages in a conversation."""
+        shelf = self._access_shelf(conversation)
+        return not shelf.collections and conversation not in self._pages
+
     async def survey(self, conversation: str) -> Mapping[str, str]:
         """The documents that the tools may read in a conversation, and what each is.
 

@@ -21,10 +21,14 @@ class Snapshot:
     """A copy of a document in memory, which later changes of its file do not reach.
 
     `digest` is the SHA-256 of exactly these bytes, in hexadecimal, and `size` their number. `name`
-    is the file's name, for display and for its suffix.
+    is the file's name, for display and for its suffix, and `number` those of its device and of the
+    file on it.
     """
 
-    def __init__(self, name: str, parts: Iterable[bytes]) -> None:
+    def __init__(
+        self, name: str, parts: Iterable[bytes], number: tuple[int, int] | None = None
+    ) -> None:
+        self.number = number
         # Only Linux has files in memory; the others have files without a name.
         self._file = (
             os.fdopen(os.memfd_create("document"), "w+b", 0)
@@ -69,7 +73,9 @@ def take_snapshot(source: Path | bytes, name: str = "", *, limit: int) -> Snapsh
             snapshot = Snapshot(name, [source])
         else:
             with opened(source.expanduser()) as descriptor:
-                snapshot = Snapshot(name, read_parts(descriptor, limit))
+                status = os.fstat(descriptor)
+                number = (status.st_dev, status.st_ino)
+                snapshot = Snapshot(name, read_parts(descriptor, limit), number)
     except (ValueError, RuntimeError) as error:
         raise DocumentUnreadable(f"{name}: not a valid path: {error}") from error
     except OSError as error:

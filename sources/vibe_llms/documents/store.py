@@ -69,6 +69,9 @@ class FileReader(Protocol):
         ...
 
 
+_REPLACED = "it was replaced while the collection was read; run the command again"
+
+
 class Refreshed(Struct, frozen=True):
     """What a refresh did: the paths that it read, and how many were unchanged or are gone.
 
@@ -161,12 +164,16 @@ class DocumentStore:
         """A collection; `CollectionNotFound` if there is none with this name."""
         return await asyncio.to_thread(self._collections.access, name)
 
-    async def add_to_collection(self, name: str, paths: Iterable[Path]) -> None:
+    async def add_to_collection(
+        self, name: str, paths: Iterable[Path], *, follow_links: bool = False
+    ) -> None:
         """Add files and folders to a collection, which is made if there is none.
 
-        They are read by `refresh`.
+        They are read by `refresh`. With `follow_links`, so are files that links in the folders of
+        the collection lead to, from now on.
         """
-        await asyncio.to_thread(self._collections.add, name, [*paths])
+        add = partial(self._collections.add, follow_links=follow_links)
+        await asyncio.to_thread(add, name, [*paths])
 
     async def remove_collection(self, name: str) -> None:
         """Remove a collection; no file is removed."""
@@ -186,7 +193,10 @@ class DocumentStore:
         """
         collection = await self.access_collection(name)
         known = {one.path: one for one in collection.files}
-        there = await asyncio.to_thread(lambda: [*survey_files(collection.paths)])
+        follow = collection.follow_links
+        there = await asyncio.to_thread(
+            lambda: [*survey_files(collection.paths, follow_links=follow)]
+        )
         gone = known.keys() - {path for path, _ in there}
         await asyncio.to_thread(self._collections.leave_out, name, gone)
         files = [
@@ -195,12 +205,18 @@ class DocumentStore:
             else CollectionFile(path, found.st_size, found.st_mtime_ns)
             for path, found in there
         ]
+        #: What was found in a folder, by its number on its device.
+        numbers = {
+            path: (found.st_dev, found.st_ino)
+            for path, found in there
+            if not isinstance(found, OSError) and not (follow or path in collection.paths)
+        }
         changed = [one for one in files if not await self._is_known(one, known.get(one.path))]
         done: list[CollectionFile] = []
 
         async def work(waiting: Iterator[CollectionFile]) -> None:
             for one in waiting:
-                file = await self._read(one, reader)
+                file = await self._read(one, reader, numbers.get(one.path))
                 await asyncio.to_thread(self._collections.record, name, file)
                 done.append(file)
                 progress(len(done), len(changed), file.path)
@@ -258,13 +274,20 @@ class DocumentStore:
             return False
         return await asyncio.to_thread(self._index.has, before.hash)
 
-    async def _read(self, file: CollectionFile, reader: FileReader) -> CollectionFile:
-        """The file with the hash of its text, or with its problem."""
+    async def _read(
+        self, file: CollectionFile, reader: FileReader, number: tuple[int, int] | None
+    ) -> CollectionFile:
+        """The file with the hash of its text, or with its problem.
+
+        If it has not this `number`, it was replaced, perhaps by a link that leads elsewhere.
+        """
         if file.problem:
             return file
         now = time.time_ns()
         try:
             with await reader.snapshot(Path(file.path)) as snapshot:
+                if number is not None and snapshot.number != number:
+                    return CollectionFile(file.path, problem=_REPLACED)
                 key = hash_document(snapshot.digest, self.version)
                 if await asyncio.to_thread(self._index.has, key):
                     await asyncio.to_thread(self._index.touch, [key])

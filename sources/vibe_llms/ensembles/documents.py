@@ -95,7 +95,8 @@ class DocumentsEnsemble:
         lines = [f"- {name} ({what})" if what else f"- {name}" for name, what in found.items()]
         if len(lines) > _LISTED:
             lines[_LISTED:] = [f"… and {len(lines) - _LISTED} more; search them"]
-        return _say("\n".join(lines) or "There are no documents.", f"{len(found)} documents")
+        text = "\n".join(lines) or "There are no documents."
+        return self._say(context, text, f"{len(found)} documents")
 
     async def _search_document(
         self, context: InvocationContext, request: str, source: str = ""
@@ -113,9 +114,10 @@ class DocumentsEnsemble:
         except (RequestError, DocumentUnreadable) as error:
             return _fail(str(error))
         if not found:
-            return _say("No passage has any of these words. Try others.", "nothing found")
+            text = "No passage has any of these words. Try others."
+            return self._say(context, text, "nothing found")
         parts = [f"[{', '.join(filter(None, (one.name, one.place)))}]\n{one.text}" for one in found]
-        return _say("\n\n".join(parts), f"{len(found)} passages")
+        return self._say(context, "\n\n".join(parts), f"{len(found)} passages")
 
     async def _read_document(
         self, context: InvocationContext, source: str, page: int = 1
@@ -130,11 +132,13 @@ class DocumentsEnsemble:
             text = await self._access_documents().read_page(context.conversation, source, page)
         except (RequestError, DocumentUnreadable) as error:
             return _fail(str(error))
-        return _say(text, f"page {page} of {source}")
+        return self._say(context, text, f"page {page} of {source}")
 
-
-def _say(text: str, display: str) -> InvocationOutput:
-    return InvocationOutput((TextualContent(text),), display)
+    def _say(self, context: InvocationContext, text: str, display: str) -> InvocationOutput:
+        alone = self._access_documents().has_attachments_alone(context.conversation)
+        # Then the user vouches for all documents that the conversation has.
+        trusted = alone and not context.tainted
+        return InvocationOutput((TextualContent(text),), display, trusted=trusted)
 
 
 def _fail(text: str) -> InvocationOutput:

@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from vibe_llms.ensembles.interfaces import OutsideEnsemble
 from vibe_llms.exceptions import EnsembleFailed, StorageError
-from vibe_llms.files import read_trusted
+from vibe_llms.files import LARGEST_SETTINGS, read_trusted
 from vibe_llms.invocation.invokers import InvocationContext, Invoker, skip_check
 from vibe_llms.invocation.results import InvocationOutput
 from vibe_llms.storage.files import make_folder, replace_file, storage_errors
@@ -133,7 +133,9 @@ class Pins:
             "tools": [msgspec.to_builtins(one) for one in definitions.values()],
         }
         with storage_errors(self.path):
-            replace_file(self.path, (json.dumps(content, indent=1) + "\n").encode())
+            replace_file(
+                self.path, (json.dumps(content, indent=1) + "\n").encode(), LARGEST_SETTINGS
+            )
 
     def _decode(self, data: bytes) -> dict[str, Definition]:
         import json

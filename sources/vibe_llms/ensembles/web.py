@@ -145,6 +145,9 @@ class WebEnsemble:
 
         async def admit(target: str) -> None:
             (invoker,) = self._invokers
+            if context.tainted and invoker.approval == "allow":
+                # Untrusted text may have chosen where it redirects to.
+                invoker = msgspec.structs.replace(invoker, approval="ask")
             arguments = msgspec.json.encode({"url": target}).decode()
             invocation = InvocationCanister(name=invoker.name, arguments=arguments)
             with context.pause_limit():

@@ -61,7 +61,7 @@ class ApprovalRequest(Struct, frozen=True, kw_only=True):
 Approver: TypeAlias = Callable[[ApprovalRequest], Awaitable[Decision] | Decision]
 
 ASKS = "the tool asks before it runs"
-SENDS = "untrusted text is in this turn, and the tool may send data out"
+SENDS = "untrusted text is in this conversation, and the tool may send data out"
 _CANNOT_ASK = (
     "The call was not allowed: {reason}, and no user can be asked now. The user can allow it: "
     "{remedy}."
@@ -103,10 +103,11 @@ class Gatekeeper:
     def decide(self, tool: str, rule: Approval) -> None:
         """From the next turn on, a tool is allowed, asks, or is denied, whatever its own rule.
 
-        Setting it to ask or deny cancels what was allowed for the session.
+        With `always`, it does not ask either while untrusted text is in the conversation. Setting
+        it to ask or deny cancels what was allowed for the session.
         """
         self._rules[tool] = rule
-        if rule != "allow":
+        if rule not in ("always", "allow"):
             self._tools.pop(tool, None)
             self._allowed = {key: call for key, call in self._allowed.items() if key[0] != tool}
             self._scopes = {key: None for key in self._scopes if key[0] != tool}
@@ -128,8 +129,8 @@ class Gatekeeper:
         match self._rules.get(name):
             case None:
                 return invoker
-            case "allow":
-                return msgspec.structs.replace(invoker, approval="allow")
+            case "always" | "allow" as rule:
+                return msgspec.structs.replace(invoker, approval=rule)
             case rule:
                 return msgspec.structs.replace(invoker, approval=rule, allowed_scopes=())
 
@@ -144,8 +145,8 @@ class Gatekeeper:
     ) -> str:
         """Why a call may not run, as a message for the model; empty if it may.
 
-        `tainted` is true if untrusted text is in the turn. `approver` is asked in place of the
-        session's.
+        `tainted` is true if untrusted text is in the conversation. `approver` is asked in place of
+        the session's.
         """
         if invoker.blocked:
             return f"The call was not allowed: {invoker.blocked}."
@@ -153,7 +154,8 @@ class Gatekeeper:
             return "The call was not allowed: the user has denied this tool."
         each_time = invoker.must_ask(invocation.parsed or {})
         scope = invoker.scope_of(invocation.parsed or {})
-        rule = SENDS if tainted and invoker.sends else ASKS if invoker.approval == "ask" else ""
+        sends = tainted and invoker.sends and invoker.approval != "always"
+        rule = SENDS if sends else ASKS if invoker.approval == "ask" else ""
         if not (reason := each_time or rule):
             return ""
         call = (invoker.name, canonical_arguments(invocation))
@@ -169,7 +171,11 @@ class Gatekeeper:
             return ""
         asked = approver or self._approver
         if asked is None:
-            remedy = "by saying so at a terminal" if each_time else _remedy(invoker)
+            remedy = (
+                "by saying so at a terminal"
+                if each_time
+                else _remedy(invoker, "always" if sends else "allow")
+            )
             return _CANNOT_ASK.format(reason=reason, remedy=remedy)
         reported = "; ".join(filter(None, (reason, invoker.caution)))
         request = ApprovalRequest(
@@ -205,7 +211,7 @@ def canonical_arguments(invocation: InvocationCanister) -> bytes:
     return msgspec.json.encode(parsed, order="sorted")
 
 
-def _remedy(invoker: Invoker) -> str:
+def _remedy(invoker: Invoker, rule: Approval) -> str:
     if invoker.ensemble:
-        return f'[ensembles.{invoker.ensemble}] approval = "allow"'
-    return "with an approver, or approval='allow' of the invoker"
+        return f'[ensembles.{invoker.ensemble}] approval = "{rule}"'
+    return f"with an approver, or approval={rule!r} of the invoker"

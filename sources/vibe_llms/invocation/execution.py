@@ -49,7 +49,8 @@ class Execution(Struct, frozen=True, kw_only=True):
     `keep` is awaited for every result when it arrives, and once at the end for all that are
     missing. `admit` is awaited before a call runs and returns why it may not, as a message for the
     model; it raises `CallSuspended` for one that nothing is decided on yet. `reuse` returns the
-    result of a call that need not run. `begin` is awaited right before a call runs, and returns why
+    result of a call that need not run. `is_tainted` returns whether untrusted text is in what the
+    model has read. `begin` is awaited right before a call runs, and returns why
     it cannot. `ask` asks the user for a call that is running. The limits apply to tools without
     limits of their own.
     """
@@ -59,6 +60,7 @@ class Execution(Struct, frozen=True, kw_only=True):
     keep: Callable[[Sequence[ResultCanister]], Awaitable[None]]
     admit: Callable[[InvocationCanister, Invoker], Awaitable[str]] = Gatekeeper().admit
     reuse: Callable[[InvocationCanister, Invoker], ResultCanister | None] = lambda *_: None
+    is_tainted: Callable[[], bool] = lambda: False
     begin: Callable[[InvocationCanister, Invoker], Awaitable[str]] = _begin
     ask: Callable[[InvocationCanister, ElicitationRequest], Awaitable[ElicitationAnswer]] | None = (
         None
@@ -204,6 +206,8 @@ async def _admit(
         offered = ", ".join(sorted(execution.invokers))
         tools = f"The tools are: {offered}." if offered else "No tools."
         return None, f"There is no tool {invocation.name!r}. {tools}"
+    if not invocation.arguments.strip() and invoker.arguments_schema.get("properties"):
+        return None, "The arguments of this call did not arrive. Call the tool again with them."
     if invoker.approval != "allow" or invoker.sends or invoker.question is not None:
         # Never ask about a call that cannot run.
         try:
@@ -221,7 +225,14 @@ async def _invoke(
     limit = Limit(seconds)
     ask = None if execution.ask is None else partial(execution.ask, invocation)
     report = progress.reporter(invocation)
-    context = InvocationContext(execution.conversation, invocation, report, limit.pause, ask)
+    context = InvocationContext(
+        execution.conversation,
+        invocation,
+        report,
+        limit.pause,
+        ask,
+        execution.is_tainted(),
+    )
     try:
         with execution.tracer.call(invocation) as span:
             async with limit:
@@ -236,10 +247,12 @@ async def _invoke(
                 invocation=invocation.identity,
                 failed=output.failed,
                 display=output.display,
+                trusted=output.trusted or not invoker.outside,
             )
             span.record((result,))
     except ArgumentsInvalid as error:
-        return _failure(invocation, f"The arguments are not valid:\n{error}")
+        text = f"The arguments are not valid:\n{error}"
+        return _failure(invocation, text, trusted=not invoker.outside)
     except ResultTooLarge as error:
         return _failure(invocation, str(error))
     except asyncio.CancelledError:
@@ -255,13 +268,14 @@ async def _invoke(
         if limit.expired:
             return _failure(invocation, f"The tool did not return within {seconds:g} seconds.")
         _LOGGER.warning("the tool %s failed", invocation.name, exc_info=error)
-        return _failure(invocation, f"The tool failed: {type(error).__name__}: {error}")
+        text = f"The tool failed: {type(error).__name__}: {error}"
+        return _failure(invocation, text, trusted=not invoker.outside)
     return repair_canister(result)
 
 
-def _failure(invocation: InvocationCanister, text: str) -> ResultCanister:
+def _failure(invocation: InvocationCanister, text: str, *, trusted: bool = True) -> ResultCanister:
     contents: tuple[Content, ...] = (TextualContent(repair_text(redact(text))),)
-    return ResultCanister(contents, invocation=invocation.identity, failed=True)
+    return ResultCanister(contents, invocation=invocation.identity, failed=True, trusted=trusted)
 
 
 def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -25,7 +25,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}(?:/[A-Za-z0-9_.-]{1,128})?")
 
 
 F = TypeVar("F", bound=Callable[..., Any])
-Approval: TypeAlias = Literal["allow", "ask", "deny"]
+Approval: TypeAlias = Literal["always", "allow", "ask", "deny"]
 
 _MARKS = "__invoker__"
 #: Signatures of functions and bound methods, kept as long as these live.
@@ -47,7 +47,8 @@ class InvocationContext(Struct, frozen=True):
     `report_progress(text, done=…, total=…)` reports progress as events; it may be called from the
     tool's thread. In an async tool, the time limit pauses during a block
     `with context.pause_limit():`, for tools that ask a person. `ask` is there in a run: it asks the
-    user of the run, who may be elsewhere.
+    user of the run, who may be elsewhere. `tainted` is true if untrusted text is in the
+    conversation.
     """
 
     conversation: str
@@ -55,6 +56,7 @@ class InvocationContext(Struct, frozen=True):
     report_progress: Callable[..., None]
     pause_limit: Pause = nullcontext
     ask: Callable[[ElicitationRequest], Awaitable[ElicitationAnswer]] | None = None
+    tainted: bool = False
 
 
 class Invoker(Struct, frozen=True, kw_only=True):
@@ -64,7 +66,8 @@ class Invoker(Struct, frozen=True, kw_only=True):
     or raises. `ArgumentsInvalid` says what is to be fixed; `check` does the same without running
     anything. A model may also call the tool by its `aliases`. `approval` decides whether a call
     runs: `allow`, `deny`, or `ask`. `outside` is true if the tool returns untrusted text; `sends`
-    is true if it may send data out, so that it asks again once untrusted text is in the turn.
+    is true if it may send data out, so that it asks again while untrusted text is in the
+    conversation, unless `approval` is `always`.
 
     The result of a `pure` tool depends only on its arguments: another call with the same arguments
     in the same conversation gets the first result, and the tool does not run again. An `idempotent`

@@ -179,7 +179,7 @@ def answer_call(invocation: InvocationCanister, answer: ElicitationAnswer) -> Re
             text = "The user did not answer."
     failed = answer.action != "accept"
     contents = (TextualContent(repair_text(text)),)
-    return ResultCanister(contents, invocation=invocation.identity, failed=failed)
+    return ResultCanister(contents, invocation=invocation.identity, failed=failed, trusted=True)
 
 
 async def decline(_: ElicitationRequest) -> ElicitationAnswer:

@@ -31,12 +31,14 @@ Rendering: TypeAlias = str | Callable[[Any], str]
 class InvocationOutput(Struct, frozen=True):
     """The output of a call: contents for the model, and whether it failed.
 
-    `display`, if not empty, is shown to people in place of the contents.
+    `display`, if not empty, is shown to people in place of the contents. With `trusted`, the
+    contents are no text from others, although the tool is `outside`.
     """
 
     contents: tuple[Content, ...]
     display: str = ""
     failed: bool = False
+    trusted: bool = False
 
     @property
     def text(self) -> str:

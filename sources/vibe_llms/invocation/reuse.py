@@ -42,5 +42,6 @@ def reuse_result(
                 invocation=invocation.identity,
                 display=canister.display,
                 reused=canister.identity,
+                trusted=canister.trusted,
             )
     return None

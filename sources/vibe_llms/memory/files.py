@@ -116,7 +116,7 @@ class MemoryFiles:
         path = self.path_of(entry.scope, place)
         with storage_errors(path):
             self._prepare(entry.scope, path.parent)
-            replace_file(path, encode_entry(entry), durable=self._durable)
+            replace_file(path, encode_entry(entry), LARGEST_BYTES, durable=self._durable)
 
     def holds(self, scope: Scope, place: str = "") -> bool:
         """Whether a scope has a folder, or a file at a place."""
@@ -138,7 +138,7 @@ class MemoryFiles:
             status = os.lstat(path)
             if stat.S_ISREG(status.st_mode):
                 whole = status.st_size <= LARGEST_BYTES
-                return read_within(path.parent, path.name) if whole else None
+                return read_within(path.parent, path.name, LARGEST_BYTES) if whole else None
         return b""
 
     def read_parts(self, scope: Scope, place: str) -> Iterator[bytes]:
@@ -182,7 +182,7 @@ class MemoryFiles:
                 raise MemoryDamaged("it is a link, or no file", path=path)
             if status.st_size > LARGEST_BYTES:
                 raise MemoryDamaged(f"it is longer than {LARGEST_BYTES >> 20} MiB", path=path)
-            data = read_within(*os.path.split(path))
+            data = read_within(*os.path.split(path), LARGEST_BYTES)
         except FileNotFoundError:
             raise
         except OSError as error:
@@ -201,7 +201,9 @@ class MemoryFiles:
                 os.rename(path, target)
                 if replaced_by:
                     tombstone = msgspec.structs.replace(entry, replaced_by=replaced_by)
-                    replace_file(target, encode_entry(tombstone), durable=self._durable)
+                    replace_file(
+                        target, encode_entry(tombstone), LARGEST_BYTES, durable=self._durable
+                    )
             if self._durable:
                 synchronise_folder(target.parent)
                 synchronise_folder(path.parent)
@@ -372,7 +374,9 @@ class MemoryFiles:
         path = self._upkeep_of(scope)
         with storage_errors(path):
             make_folder(path)
-            replace_file(path / _LAST, msgspec.json.encode(_State(last)), durable=False)
+            replace_file(
+                path / _LAST, msgspec.json.encode(_State(last)), LARGEST_SETTINGS, durable=False
+            )
 
     @contextmanager
     def deduplicating(self, scope: Scope, *, seconds: float) -> Iterator[None]:

@@ -54,7 +54,7 @@ class Journal:
         name = f"{identity or produce_identity()}{_SUFFIX}"
         path = self._access_own() / name
         with storage_errors(path):
-            replace_file(path, msgspec.json.encode(ticket), durable=self._durable)
+            replace_file(path, msgspec.json.encode(ticket), LARGEST_SETTINGS, durable=self._durable)
         return path.stem
 
     def settle(self, identity: str) -> None:
@@ -88,7 +88,7 @@ class Journal:
                     yield False
                     return
                 worker = Worker(os.getpid(), datetime.now(UTC))
-                replace_file(path, msgspec.json.encode(worker), durable=False)
+                replace_file(path, msgspec.json.encode(worker), LARGEST_SETTINGS, durable=False)
             try:
                 yield True
             finally:

@@ -181,7 +181,7 @@ class Repository:
         path = self.git.directory / "info" / "attributes"
         make_folder(path.parent)
         refuse_link(path.parent)
-        replace_file(path, _ATTRIBUTES, durable=False)
+        replace_file(path, _ATTRIBUTES, LARGEST_SETTINGS, durable=False)
 
     def _read_head(self, run: Run, head: str, index: Path) -> None:
         """Read the last commit into the index; unchanged files keep their recorded status."""

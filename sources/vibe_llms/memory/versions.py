@@ -195,7 +195,7 @@ class Versions:
     def _store_state(self, state: _State) -> None:
         path, data = self.folder / _STATE, msgspec.json.encode(state)
         try:
-            replace_file(path, data, durable=False)
+            replace_file(path, data, LARGEST_SETTINGS, durable=False)
         except OSError:
             # A full disk has no room for another file, but usually some within this one.
             with suppress(OSError), path.open("r+b") as file:

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeAlias, TypeV
 import msgspec
 from msgspec import Struct, field
 
-from vibe_llms.messages.contents import Content, NativePayload, TextualContent, text_of
+from vibe_llms.messages.contents import (
+    Content,
+    FileContent,
+    NativePayload,
+    TextualContent,
+    text_of,
+)
 from vibe_llms.messages.identities import produce_identity
 
 if TYPE_CHECKING:
@@ -147,10 +153,14 @@ class SupervisorCanister(_Spoken, frozen=True, tag="supervisor"):
 
 
 class DocumentCanister(_Spoken, frozen=True, tag="document"):
-    """A document for reference, separate from the user's message."""
+    """A document for reference, separate from the user's message.
+
+    Its text is untrusted unless `trusted` says that the user vouches for it.
+    """
 
     title: str = ""
     source: str = ""
+    trusted: bool = False
 
 
 class InvocationCanister(_Canister, frozen=True, tag="invocation"):
@@ -185,13 +195,16 @@ class ResultCanister(_Spoken, frozen=True, kw_only=True, tag="result"):
     """The result of one tool call; `invocation` is the identity of the call.
 
     `display`, if not empty, is shown to people in place of the contents. `reused` is the identity
-    of the earlier result that this one repeats, if the tool did not run again.
+    of the earlier result that this one repeats, if the tool did not run again. Its text is
+    untrusted unless it is `trusted`: the library sets this for tools that return no text from
+    others.
     """
 
     invocation: str
     failed: bool = False
     display: str = ""
     reused: str = ""
+    trusted: bool = False
 
 
 class UnknownCanister(_Canister, frozen=True, tag="?"):
@@ -229,6 +242,20 @@ def role_of(canister: Canister) -> str:
     if isinstance(canister, UnknownCanister):
         return canister.label
     return str(canister.__struct_config__.tag)
+
+
+def is_untrusted(canister: Canister) -> bool:
+    """Return True if a message has text from others, for which the user has not vouched.
+
+    These are documents, files in a message of the user, and results of tools, unless `trusted`.
+    """
+    match canister:
+        case DocumentCanister(trusted=trusted) | ResultCanister(trusted=trusted):
+            return not trusted
+        case UserCanister(contents=contents):
+            return any(type(content) is FileContent for content in contents)
+        case _:
+            return False
 
 
 class Turn(Struct, Generic[T], frozen=True):

@@ -55,6 +55,9 @@ _PRIVATE = (
     ipaddress.IPv6Network("fec0::/10"),
     _LOCAL_NAT64,
 )
+#: Azure's agent answers here on each of its machines, and nowhere else.
+#: Source: https://learn.microsoft.com/azure/virtual-network/what-is-ip-address-168-63-129-16
+_AZURE = ipaddress.IPv4Address("168.63.129.16")
 #: All IPv6 addresses of the internet are in here.
 _UNICAST = ipaddress.IPv6Network("2000::/3")
 #: Special blocks in the registries of IANA that some versions of `ipaddress` take for public ones.
@@ -134,7 +137,7 @@ def classify_address(address: str) -> AddressKind:
 def _classify(ip: ipaddress.IPv4Address | ipaddress.IPv6Address) -> AddressKind:
     if ip.is_loopback:
         return "loopback"
-    if ip.is_link_local:
+    if ip.is_link_local or ip == _AZURE:
         return "link-local"
     if ip.is_unspecified or ip.is_multicast or any(ip in network for network in _SPECIAL):
         return "reserved"

@@ -63,6 +63,7 @@ from vibe_llms.providers.deltas import (
     TextDelta,
     UsageDelta,
 )
+from vibe_llms.providers.repairs import unwrap_arguments
 from vibe_llms.providers.stop_reasons import is_overflow
 
 #: The code of the error of a reply that says nothing.
@@ -403,7 +404,7 @@ class Accumulator:
         if draft.role == "invocation" and draft.whole:
             return InvocationCanister(
                 name=draft.name,
-                arguments=draft.text or "{}",
+                arguments=unwrap_arguments(draft.text),
                 call=draft.call,
                 reply=self.reply,
                 provenance=self._provenance,

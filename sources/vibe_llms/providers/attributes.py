@@ -24,7 +24,8 @@ class ModelAttributes(Struct, frozen=True, rename="kebab", forbid_unknown_fields
     `accepts` names the kinds of contents that can be sent besides text: `image`, `audio`, `video`,
     and MIME types of files. `controls` holds the accepted controls and their ranges; `None` means
     that nothing is known, and then all are taken that the provider sends. In TOML `effort = false`
-    takes a control away that a more general pattern gives. `context_varies` says that some servers
+    takes a control away that a more general pattern gives; what a row says of controls that are
+    not known is added to taking them all. `context_varies` says that some servers
     give the model a larger context, so that nothing is refused by an estimate. `native` is for the
     provider alone.
     """
@@ -46,6 +47,10 @@ class ModelAttributes(Struct, frozen=True, rename="kebab", forbid_unknown_fields
         """Whether contents of a kind, or of a MIME type, can be sent as they are."""
         return kind in self.accepts or (bool(mimetype) and mimetype in self.accepts)
 
+    def takes(self, control: str) -> bool:
+        """Whether a control, by its name in configuration, is sent to the model on request."""
+        return self.controls is None or control in self.controls
+
     def surely_takes(self, control: str) -> bool:
         """Whether the model is known to take a control, by its name in configuration."""
         return (
@@ -53,6 +58,10 @@ class ModelAttributes(Struct, frozen=True, rename="kebab", forbid_unknown_fields
         )
 
 
+#: What a model takes of which nothing is known: each control on request.
+_CAREFUL: Mapping[str, Any] = {
+    name: {"sure": False} for name in Controls.__struct_encode_fields__ if name != "extras"
+}
 # msgspec 0.22 crashes where two threads are the first to use a type, so it is used here first.
 msgspec.json.Decoder(ModelAttributes)
 
@@ -65,7 +74,8 @@ class ModelsIntegrator:
     specific one key by key; of two equals the later wins. A later layer overrides an earlier one.
 
     `sent` names the controls that a provider sends. All models take them, except where a layer
-    says otherwise, and no model takes another one.
+    says otherwise, and no model takes another one. Without it, a model takes all controls if
+    neither the first layer nor its server says which; what later layers say adds to that.
     """
 
     def __init__(
@@ -92,6 +102,7 @@ class ModelsIntegrator:
         if further is None and model in self._known:
             return self._known[model]
         tree: dict[str, Any] = {}
+        careful = False
         if self._sent is not None:
             tree["controls"] = {name: {} for name in self._sent}
         for depth, layer in enumerate(self._layers):
@@ -100,6 +111,10 @@ class ModelsIntegrator:
                     tree = merge(tree, entry)
             if depth == 0 and further:
                 tree = merge(tree, further)
+            if depth == 0:
+                careful = "controls" not in tree
+        if careful and "controls" in tree:
+            tree = {**tree, "controls": {**_CAREFUL, **tree["controls"]}}
         try:
             attributes = msgspec.convert(_given(tree), ModelAttributes)
         except msgspec.ValidationError as error:
@@ -233,7 +248,10 @@ def settle_controls(
             kept[name] = value
         elif name in asked:
             raise ControlInvalid(
-                f"the control {name!r} cannot be {value!r}: {refusal}", control=name, model=model
+                f"the control {name!r} cannot be {value!r}: {refusal}",
+                control=name,
+                model=model,
+                unsupported=not attributes.takes(name),
             )
         else:
             left_out.append(f"the configured control {name} = {value!r} is not sent: {refusal}")

@@ -10,7 +10,7 @@ from vibe_llms.exceptions import ReplyMalformed
 from vibe_llms.messages.canisters import InvocationCanister
 from vibe_llms.messages.contents import repair_text
 from vibe_llms.providers.deltas import ArgumentsDelta, Delta, InvocationClosed, InvocationOpened
-from vibe_llms.providers.repairs import TextJoiner
+from vibe_llms.providers.repairs import TextJoiner, unwrap_arguments
 
 
 class _Call:
@@ -97,8 +97,9 @@ class CallQueue:
         self, index: int | str | None, identity: str, name: str, arguments: str
     ) -> _Call | None:
         """The call that a piece belongs to; nothing where the piece only repeats one."""
-        known = next((call for call in self._waiting if call.index == index), None)
-        known = known or self._done.get(index)
+        known = self._find_known(index, identity, name)
+        if known is None and not (name or identity or arguments.strip()):
+            return None
         if known is not None:
             other = identity and known.identity and identity != known.identity
             again = name and known.name and known.pieces and known.whole
@@ -119,6 +120,24 @@ class CallQueue:
             known.index = -1 - len(self._waiting)
         self._waiting.append(call)
         return call
+
+    def _find_known(self, index: int | str | None, identity: str, name: str) -> _Call | None:
+        """The call whose index a piece has; without one the last, or that of its identity."""
+        known = next((call for call in self._waiting if call.index == index), None)
+        known = known or self._done.get(index)
+        if known is not None and (index is not None or name or not identity):
+            return known
+        if index is None and identity:
+            calls = (*reversed(self._waiting), *self._done.values())
+            same = next((call for call in calls if call.identity == identity), None)
+            if same is not None:
+                return same
+        last = self._waiting[-1] if self._waiting else None
+        # A piece without a name continues the open call, whatever index it has.
+        if last is not None and (not name or (index is None and name == last.name)):
+            unknown = index is None or not (identity or (last.pieces and last.whole))
+            return last if unknown else known
+        return known
 
     def _advance(self) -> Iterator[Delta]:
         while len(self._waiting) > 1 and _is_object("".join(self._waiting[0].pieces)):
@@ -152,4 +171,5 @@ class CallQueue:
 
 
 def _is_object(text: str) -> bool:
+    text = unwrap_arguments(text)
     return text.strip() != "" and InvocationCanister(name="", arguments=text).parsed is not None

@@ -95,6 +95,13 @@ _RPC_STATUSES: Mapping[str, int] = {
     "NOT_FOUND": 404,
     "RESOURCE_EXHAUSTED": 429,
 }
+#: Source: https://platform.minimax.io/docs/api-reference/errorcode (2026-11).
+_MINIMAX: Mapping[int, str] = {
+    1002: "rate_limit_error", 1039: "rate_limit_error", 1041: "rate_limit_error",
+    1004: "authentication_error", 2049: "authentication_error",
+    1008: "insufficient_balance", 2056: "insufficient_balance",
+    1026: "invalid_request_error", 1027: "invalid_request_error", 2013: "invalid_request_error",
+}  # fmt: skip
 #: Where servers have the words of an error, its status, and the time to wait.
 _MESSAGES = (
     "message", "msg", "detail", "error_message", "errorMessage", "error_description",
@@ -369,8 +376,9 @@ def _find_error(body: Mapping[str, Any]) -> ErrorObject | None:
     base = body.get("base_resp")
     if isinstance(base, dict) and base.get("status_code"):
         # MiniMax's; 0 is none.
-        return read_object({**base, "code": base["status_code"]})
-    if any(body.get(name) is not None for name in _REPLY_MEMBERS):
+        kind = _MINIMAX.get(base["status_code"], "")
+        return read_object({**base, "type": kind, "code": str(base["status_code"])})
+    if any(body.get(name) not in (None, [], {}) for name in _REPLY_MEMBERS):
         return None
     if "detail" in body:
         return read_object(body["detail"]) if body["detail"] else None

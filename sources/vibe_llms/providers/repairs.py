@@ -42,7 +42,7 @@ class TextJoiner:
         return repair_text(rest)
 
 
-def parse_object(data: bytes) -> dict[str, Any]:
+def parse_object(data: bytes | str) -> dict[str, Any]:
     """A JSON object as Python reads it, lone surrogates and all; `ValueError` if it is none."""
     value = parse_value(data)
     if not isinstance(value, dict):
@@ -60,6 +60,21 @@ def parse_value(data: bytes | str) -> Any:
         raise ValueError("it is nested too deeply") from error
     _check_depth(value)
     return value
+
+
+def unwrap_arguments(text: str) -> str:
+    r"""Return the arguments of a call; an object within a JSON text is taken out of it.
+
+    >>> unwrap_arguments('"{\\"a\\": 1}"')
+    '{"a": 1}'
+    """
+    if text.lstrip()[:1] != '"':
+        return text
+    try:
+        inner = parse_value(text)
+        return inner if isinstance(inner, str) and parse_object(inner) else text
+    except ValueError:
+        return text
 
 
 def keep_json(raw: bytes) -> Raw:

@@ -352,13 +352,17 @@ async def _attempt(
             if accumulator.ended:
                 await _drain(incoming)
                 return
+            if getattr(assimilator, "ending", False):
+                await _read_rest(incoming, assimilator, accumulator)
+                break
             if trip.throttle is not None:
                 watch.rest()
                 await trip.throttle()
             watch.expect("idle-seconds", settings.idle_seconds, steps)
         watch.rest()
-        for delta in assimilator.conclude():
-            accept(delta)
+        if not accumulator.ended:
+            for delta in assimilator.conclude():
+                accept(delta)
 
 
 async def _work_through(
@@ -431,6 +435,19 @@ async def _drain(incoming: Incoming) -> None:
         async with asyncio.timeout(DRAIN_SECONDS):
             async for _ in incoming.chunks:
                 pass
+
+
+async def _read_rest(
+    incoming: Incoming, assimilator: Assimilator, accumulator: Accumulator
+) -> None:
+    """Take what comes shortly after a mark of the end that was sent too early, if anything does."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(DRAIN_SECONDS):
+            async for chunk in incoming.chunks:
+                for delta in assimilator.feed(chunk):
+                    accumulator.accept(delta)
+                if accumulator.ended:
+                    return
 
 
 def _kind_of(incoming: Incoming) -> str:

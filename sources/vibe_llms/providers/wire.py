@@ -151,6 +151,11 @@ class EventSplitter:
             text = b"\n".join(data)
         else:
             loose = []
+        if len(data) > 1 and not _is_whole(text) and any(map(_is_whole, data)):
+            # A second event was begun within the first, to report an error as a rule.
+            yield from (one for one in data if _is_whole(one))
+            data = [one for one in data if not _is_whole(one)]
+            text = b"\n".join(data)
         if text.strip():
             if name.lower() == "error" or (name and self.keeps_names):
                 yield _name(text, name.lower() if name.lower() == "error" else name)

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from vibe_llms.configuration import Configuration
 from vibe_llms.exceptions import StorageError, VibeLlmsError
-from vibe_llms.storage.databases import open_database
+from vibe_llms.storage.databases import explain_failure, open_database
 from vibe_llms.storage.files import make_folder
 from vibe_llms.storage.mounts import find_network_mount
 
@@ -171,7 +171,7 @@ class RunFile:
             if (error := failure or job.error) is None:
                 job.done.set_result(job.result)
             elif isinstance(error, sqlite3.Error):
-                job.done.set_exception(StorageError(f"runs: {error}", path=str(self._path)))
+                job.done.set_exception(explain_failure(error, "runs", self._path))
             else:
                 job.done.set_exception(error)
         if self._waiting:

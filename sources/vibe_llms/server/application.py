@@ -26,7 +26,7 @@ _BEARER = b"bearer "
 #: What pages of allowed origins may do and see, and for how many seconds browsers remember that.
 _PAGES = (
     (b"access-control-allow-methods", b"GET, POST, PATCH, DELETE"),
-    (b"access-control-expose-headers", b"retry-after, x-request-id, request-id"),
+    (b"access-control-expose-headers", b"retry-after, x-left-out, x-request-id, request-id"),
     (b"access-control-max-age", b"600"),
     (b"vary", b"origin, access-control-request-headers"),
 )
@@ -167,7 +167,8 @@ class Application:
     def _record(self, exchange: Exchange, path: str, seconds: float) -> None:
         self._core.metrics.count_request(path, exchange.status, seconds)
         who = exchange.user or "-"
-        self._log(f"{exchange.method} {path} {exchange.status} {seconds * 1000:.1f} ms {who}")
+        told = f"; left out: {exchange.omissions}" if exchange.omissions else ""
+        self._log(f"{exchange.method} {path} {exchange.status} {seconds * 1000:.1f} ms {who}{told}")
 
 
 def _produce_ending() -> Rejected:

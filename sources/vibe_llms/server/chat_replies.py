@@ -21,7 +21,7 @@ from vibe_llms.events import (
     ReasoningChunk,
     TextChunk,
 )
-from vibe_llms.messages.canisters import StopReason, Usage
+from vibe_llms.messages.canisters import InvocationCanister, StopReason, Usage
 from vibe_llms.messages.identities import produce_identity
 from vibe_llms.providers.openai.chat_completions.chunks import (
     CallPiece,
@@ -33,16 +33,25 @@ from vibe_llms.providers.openai.chat_completions.chunks import (
     NativeUsage,
     PromptDetails,
 )
+from vibe_llms.server.chat_requests import ToolForms
 from vibe_llms.server.failures import Failure
 from vibe_llms.server.stages import Stage, StageWriter, describe_stages
 from vibe_llms.server.states import ReplyState, StateSigner
 from vibe_llms.server.turns import BETWEEN, Outcome, read_thoughts
 
 
+class SentInput(Struct):
+    """A call of a tool whose input is text."""
+
+    name: str
+    input: str
+
+
 class SentCall(CallPiece, omit_defaults=True):
     """A call, or a piece of one, with what only its sender needs."""
 
     type: str | None = None
+    custom: SentInput | None = None
 
 
 class SentAttachment(Struct, omit_defaults=True):
@@ -66,6 +75,7 @@ class SentMessage(MessageDelta, omit_defaults=True):
     """A message, or more of one."""
 
     role: str | None = None
+    function_call: Function | None = None
     custom_content: CustomContent | None = None
 
 
@@ -85,33 +95,49 @@ DONE = b"data: [DONE]\n\n"
 _ENCODER = msgspec.json.Encoder()
 
 
-def encode_reply(model: str, outcome: Outcome, custom: CustomContent | None = None) -> bytes:
+def encode_reply(
+    model: str,
+    outcome: Outcome,
+    custom: CustomContent | None = None,
+    forms: ToolForms = ToolForms(),
+) -> bytes:
     """A reply that is not streamed."""
     turn, calls = outcome.turn, outcome.calls
+    legacy = calls[0] if calls and forms.legacy else None
     message = SentMessage(
         role="assistant",
         content=outcome.text if outcome.text or not calls else None,
         reasoning_content=read_thoughts(turn) or None,
         custom_content=custom,
-        tool_calls=[
-            SentCall(
-                id=name_call(call.identity),
-                type="function",
-                function=Function(call.name, call.arguments),
-            )
-            for call in calls
-        ]
-        or None,
+        function_call=Function(legacy.name, legacy.arguments or "{}") if legacy else None,
+        tool_calls=[_describe_call(call, forms) for call in calls] or None if not legacy else None,
     )
     reply = SentReply(
         id=_produce_id(),
         object="chat.completion",
         created=int(time.time()),
         model=model,
-        choices=[Choice(index=0, message=message, finish_reason=_finish(turn.stop_reason))],
+        choices=[Choice(index=0, message=message, finish_reason=_finish(turn.stop_reason, forms))],
         usage=_encode_usage(turn.usage),
     )
     return _ENCODER.encode(reply)
+
+
+def _describe_call(
+    call: InvocationCanister, forms: ToolForms, index: int | None = None
+) -> SentCall:
+    identity = name_call(call.identity)
+    if call.name in forms.custom:
+        custom = SentInput(call.name, _read_input(call))
+        return SentCall(index=index, id=identity, type="custom", custom=custom)
+    function = Function(call.name, call.arguments or "{}")
+    return SentCall(index=index, id=identity, type="function", function=function)
+
+
+def _read_input(call: InvocationCanister) -> str:
+    """Return the text that a model gives to a tool, or what it has written instead."""
+    text = (call.parsed or {}).get("input")
+    return text if isinstance(text, str) else call.arguments
 
 
 def name_call(identity: str) -> str:
@@ -131,6 +157,7 @@ class ChunkWriter:
         stages: bool = False,
         hidden: Collection[str] = (),
         signer: StateSigner | None = None,
+        forms: ToolForms = ToolForms(),
     ) -> None:
         """A writer for a client whose own tools have these names.
 
@@ -152,6 +179,7 @@ class ChunkWriter:
         self._hidden = hidden
         self._stages = StageWriter(hidden) if stages else None
         self._signer = signer
+        self._forms = forms
         self._begun = False
         self._said = False
         #: What stands before the next text: the space between two messages.
@@ -164,7 +192,7 @@ class ChunkWriter:
         if self._stages is not None:
             stages = [*describe_stages(outcome.turn.canisters, self._hidden)]
             custom = replace(custom or CustomContent(), stages=stages or None)
-        return encode_reply(self._model, outcome, custom)
+        return encode_reply(self._model, outcome, custom, self._forms)
 
     def write(self, event: Event) -> bytes:
         """The chunks that an event becomes; empty for most events that are not text."""
@@ -179,7 +207,10 @@ class ChunkWriter:
             case MessageProgressEvent(chunk=InvocationChunk(text), message=message):
                 if message not in self._calls:
                     return b""
-                piece = CallPiece(index=self._calls[message], function=Function(arguments=text))
+                more = Function(arguments=text)
+                if self._forms.legacy:
+                    return self._write_delta(SentMessage(function_call=more))
+                piece = CallPiece(index=self._calls[message], function=more)
                 return self._write_delta(MessageDelta(tool_calls=[piece]))
             case MessageStartedEvent():
                 return self._start(event)
@@ -194,10 +225,16 @@ class ChunkWriter:
     def finish(self, outcome: Outcome) -> bytes:
         """The chunks after the last event."""
         turn = outcome.turn
-        finish = _ENCODER.encode(_finish(turn.stop_reason))
+        finish = _ENCODER.encode(_finish(turn.stop_reason, self._forms))
         custom = b""
         if (content := self._conclude(outcome)) is not None:
             custom = self._write_custom(content)
+        # Their input is known when the arguments are whole.
+        first = len(self._calls)
+        inputs = [one for one in outcome.calls if one.name in self._forms.custom]
+        for index, call in enumerate(inputs, first):
+            piece = _describe_call(call, self._forms, index)
+            custom += self._write_delta(MessageDelta(tool_calls=[piece]))
         end = self._choice + b'{},"finish_reason":' + finish + b"}]" + self._tail
         usage = b""
         if self._usage:
@@ -229,13 +266,17 @@ class ChunkWriter:
         if event.role == "assistant":
             # Nothing is sent before its first text: until then a failure has a status of its own.
             self._space = BETWEEN if self._said else ""
+        elif event.name in self._forms.custom:
+            return b""
         elif event.name in self._tools:
+            if self._forms.legacy and self._calls:
+                return b""
             self._calls[event.message] = index = len(self._calls)
+            begun = Function(event.name, "")
+            if self._forms.legacy:
+                return self._begin() + self._write_delta(SentMessage(function_call=begun))
             piece = SentCall(
-                index=index,
-                id=name_call(event.message),
-                type="function",
-                function=Function(event.name, ""),
+                index=index, id=name_call(event.message), type="function", function=begun
             )
             return self._begin() + self._write_delta(MessageDelta(tool_calls=[piece]))
         return b""
@@ -250,7 +291,9 @@ class ChunkWriter:
         return self._choice + _ENCODER.encode(delta) + self._end
 
 
-def _finish(reason: str) -> str:
+def _finish(reason: str, forms: ToolForms) -> str:
+    if forms.legacy and reason == StopReason.INVOCATIONS:
+        return "function_call"
     return _FINISH.get(StopReason(reason), "stop") if reason in {*StopReason} else "stop"
 
 

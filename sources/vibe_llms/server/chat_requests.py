@@ -1,20 +1,23 @@
 """Requests of Chat Completions, as a server reads them.
 
-Source: the parameter types of openai 3.54.0, `types/chat/completion_create_params.py`. Members that
-have no meaning here are ignored, as are those of other servers.
+Source: the parameter types of openai 3.57.0, `types/chat/completion_create_params.py`. Members that
+have no meaning here are ignored, as are those of other servers; those that ask for what is not done
+here are named. What is not of these types is rewritten first, see `chat_history`.
 """
 
 from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from vibe_llms.controls import Controls
+from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
@@ -32,8 +35,11 @@ from vibe_llms.messages.contents import (
     TextualContent,
     repair_text,
 )
-from vibe_llms.providers.openai.chat_completions.chunks import CallPiece
+from vibe_llms.providers.openai.chat_completions.chunks import CallPiece, Function
+from vibe_llms.server.chat_history import rewrite_request
 from vibe_llms.server.failures import Rejected
+from vibe_llms.server.omissions import Omissions
+from vibe_llms.server.pairing import OpenCalls, order_results
 from vibe_llms.server.reading import declare_tools, is_web_address, read_base64, read_body
 from vibe_llms.server.schemas import check_size
 from vibe_llms.server.turns import TurnOrder
@@ -42,6 +48,10 @@ _DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+)?(?:;[^,;]*)*;base64,", re.ASCI
 JSON_ONLY = "Answer with a single JSON object and nothing else: no other text, no Markdown."
 #: The words of OpenAI for our choices of a tool.
 CHOICES = {"auto": "auto", "none": "none", "required": "any"}
+#: The same, and the words of others.
+_CHOICES = {**CHOICES, "any": "any"}
+#: Stands for the identity of a call, which the form of old does not have.
+_LEGACY = "function_call"
 #: The members of a request that are controls of another name.
 CONTROLS = {
     "top-p": "top_p",
@@ -108,14 +118,29 @@ class FilePart(Struct, tag_field="type", tag="file"):
 Part: TypeAlias = TextPart | RefusalPart | ImagePart | AudioPart | FilePart
 
 
-class Message(Struct):
-    """A message of any role."""
+class CustomInput(Struct):
+    """A call of a tool whose input is text."""
 
-    role: Literal["system", "developer", "user", "assistant", "tool"]
+    name: str
+    input: str = ""
+
+
+class Call(CallPiece):
+    """A call of one of the client's tools."""
+
+    custom: CustomInput | None = None
+
+
+class Message(Struct):
+    """A message of any role; `function` and `function_call` are the names of old for tools."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
     content: str | list[Part] | None = None
     refusal: str | None = None
-    tool_calls: list[CallPiece] | None = None
+    tool_calls: list[Call] | None = None
     tool_call_id: str | None = None
+    function_call: Function | None = None
+    name: str | None = None
 
 
 class Declaration(Struct):
@@ -126,23 +151,51 @@ class Declaration(Struct):
     parameters: dict[str, Any] | None = None
 
 
-class DeclaredTool(Struct):
-    """A tool that the client offers."""
-
-    function: Declaration
-    type: Literal["function"] = "function"
-
-
-class NamedFunction(Struct):
-    """A function by its name."""
+class CustomDeclaration(Struct):
+    """A tool whose input is text that the client offers."""
 
     name: str
+    description: str | None = None
+
+
+class DeclaredTool(Struct):
+    """A tool that the client offers, or asks OpenAI for.
+
+    Other clients write the members of a function without `function` around them.
+    """
+
+    type: str = "function"
+    function: Declaration | None = None
+    custom: CustomDeclaration | None = None
+    name: str | None = None
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    input_schema: dict[str, Any] | None = None
 
 
 class NamedTool(Struct):
     """A tool by its name."""
 
-    function: NamedFunction
+    name: str
+
+
+class AllowedTools(Struct):
+    """Which of the tools may be called now, and whether one has to be."""
+
+    tools: list[dict[str, Any]]
+    mode: Literal["auto", "required"] = "auto"
+
+
+class ToolChoice(Struct):
+    """Which tools the model may call, in the form of any interface."""
+
+    type: str = "function"
+    function: NamedTool | None = None
+    custom: NamedTool | None = None
+    allowed_tools: AllowedTools | None = None
+    name: str | None = None
+    tools: list[dict[str, Any]] | None = None
+    mode: Literal["auto", "required"] = "auto"
 
 
 class JsonSchema(Struct):
@@ -153,10 +206,21 @@ class JsonSchema(Struct):
 
 
 class ResponseFormat(Struct):
-    """The form of a reply."""
+    """The form of a reply; other servers take the `schema` of a `json_object`."""
 
-    type: Literal["text", "json_object", "json_schema"]
+    type: str
     json_schema: JsonSchema | None = None
+    schema: dict[str, Any] | None = None
+
+
+class ToolForms(Struct, frozen=True):
+    """How calls of a client's tools are written.
+
+    `custom` are the names of tools whose input is text; with `legacy` there is one `function_call`.
+    """
+
+    custom: Collection[str] = ()
+    legacy: bool = False
 
 
 class StreamOptions(Struct):
@@ -174,11 +238,13 @@ class ChatRequest(Struct):
     stream_options: StreamOptions | None = None
     store: bool | None = None
     tools: list[DeclaredTool] | None = None
-    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
+    tool_choice: str | ToolChoice | None = None
+    functions: list[Declaration] | None = None
+    function_call: str | NamedTool | None = None
     parallel_tool_calls: bool | None = None
     response_format: ResponseFormat | None = None
-    max_completion_tokens: int | None = None
-    max_tokens: int | None = None
+    max_completion_tokens: Annotated[int, Meta(ge=1)] | None = None
+    max_tokens: Annotated[int, Meta(ge=1)] | None = None
     temperature: float | None = None
     top_p: float | None = None
     top_k: int | None = None
@@ -189,6 +255,14 @@ class ChatRequest(Struct):
     n: int | None = None
     modalities: list[str] | None = None
     stages: bool | None = None
+    audio: Any = None
+    frequency_penalty: float | None = None
+    logit_bias: Any = None
+    logprobs: Any = None
+    presence_penalty: float | None = None
+    top_logprobs: int | None = None
+    verbosity: str | None = None
+    web_search_options: Any = None
 
     @property
     def includes_usage(self) -> bool:
@@ -196,12 +270,24 @@ class ChatRequest(Struct):
         return self.stream_options is not None and bool(self.stream_options.include_usage)
 
 
+#: Members that ask for what is not done here; without a value they ask for nothing.
+_LEFT_OUT = (
+    *("audio", "frequency_penalty", "logit_bias", "logprobs", "presence_penalty", "top_logprobs"),
+    *("verbosity", "web_search_options"),
+)
+#: The schema of the arguments of a tool whose input is text.
+_TEXT_INPUT: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {"input": {"type": "string"}},
+    "required": ["input"],
+    "additionalProperties": False,
+}
 _DECODER = msgspec.json.Decoder(ChatRequest)
 
 
 def read_request(body: bytes) -> ChatRequest:
     """The request in a body; `Rejected` names the member that is wrong."""
-    request = read_body(_DECODER, body)
+    request = read_body(_DECODER, body, rewrite_request)
     check_request(request)
     return request
 
@@ -209,36 +295,147 @@ def read_request(body: bytes) -> ChatRequest:
 def check_request(request: ChatRequest) -> None:
     """Raise for what no model here can do."""
     if request.n is not None and request.n != 1:
-        raise Rejected("there is one choice only", param="n", code="unsupported_value")
-    if "audio" in (request.modalities or ()):
-        raise Rejected("replies are text", param="modalities", code="unsupported_value")
+        raise Rejected(
+            "n can only be 1: a turn has one reply; send the request again for another",
+            param="n",
+            code="unsupported_value",
+        )
 
 
 def read_order(
     request: ChatRequest,
+    omissions: Omissions,
     said: Sequence[Canister] | None = None,
     states: Mapping[str, Sequence[Canister]] = {},
 ) -> TurnOrder:
-    """What a request asks for; `said` are its messages, if they were read otherwise."""
-    form = request.response_format
-    schema = form.json_schema if form is not None and form.type == "json_schema" else None
-    if form is not None and form.type == "json_schema" and (schema is None or not schema.schema):
-        raise Rejected("a json_schema needs a schema", param="response_format.json_schema")
-    if schema is not None:
-        check_size(schema.schema or {}, "response_format.json_schema.schema")
+    """What a request asks for; `said` are its messages, if they were read otherwise.
+
+    `omissions` names what of it is not done here.
+    """
+    for name in _LEFT_OUT:
+        # An empty object asks for a search too.
+        if getattr(request, name) not in (None, False, 0):
+            omissions.add("member", name)
+    if "audio" in (request.modalities or ()):
+        omissions.add("modality", "audio")
+    tools, choice = _read_tools(request, omissions)
     return TurnOrder(
         model=request.model,
         said=read_messages(request.messages) if said is None else said,
         states=states,
-        tools=declare_tools(
-            (tool.function.name, tool.function.description, tool.function.parameters)
-            for tool in request.tools or ()
-        ),
-        controls=_read_controls(request),
-        schema=None if schema is None else {"title": schema.name, **(schema.schema or {})},
-        instruction=JSON_ONLY if form is not None and form.type == "json_object" else "",
+        tools=tools,
+        controls=_read_controls(request, choice),
+        schema=(schema := _read_schema(request.response_format, omissions)),
+        instruction=_instruct(request.response_format) if schema is None else "",
         store=request.store is not False,
+        omissions=omissions,
     )
+
+
+def _read_schema(form: ResponseFormat | None, omissions: Omissions) -> Mapping[str, Any] | None:
+    param = "response_format.json_schema"
+    if form is None or form.type == "text":
+        return None
+    if form.type == "json_object":
+        if form.schema:
+            check_size(form.schema, "response_format.schema")
+        return form.schema or None
+    if form.type != "json_schema":
+        omissions.add("response_format", form.type)
+        return None
+    given = form.json_schema
+    if given is None or not given.schema:
+        raise Rejected("a json_schema needs a schema", param=param)
+    check_size(given.schema, f"{param}.schema")
+    return {"title": given.name, **given.schema}
+
+
+def _instruct(form: ResponseFormat | None) -> str:
+    return JSON_ONLY if form is not None and form.type == "json_object" else ""
+
+
+def read_forms(request: ChatRequest) -> ToolForms:
+    """Return how the calls of a client's tools are written."""
+    custom = {one.custom.name for one in request.tools or () if one.custom is not None}
+    return ToolForms(custom, legacy=bool(request.functions))
+
+
+def name_tool(tool: DeclaredTool) -> str | None:
+    """Return the name of a client's own tool, and nothing for one that OpenAI would run."""
+    match tool:
+        case DeclaredTool(function=Declaration(name=name)):
+            return name
+        case DeclaredTool(custom=CustomDeclaration(name=name)):
+            return name
+        case DeclaredTool(type="function" | "custom") | DeclaredTool(input_schema=dict()):
+            return tool.name or ""
+    return None
+
+
+def _read_tools(request: ChatRequest, omissions: Omissions) -> tuple[Sequence[Invoker], str | None]:
+    """The client's own tools that may be called, and the choice of one as a control has it."""
+    declared: list[tuple[str, str | None, Mapping[str, Any] | None]] = []
+    for tool in request.tools or ():
+        name = name_tool(tool)
+        match tool:
+            case _ if name is None:
+                omissions.add("tool", tool.type)
+            case DeclaredTool(function=Declaration() as one):
+                declared.append((name, one.description, one.parameters))
+            case DeclaredTool(custom=CustomDeclaration() as one):
+                declared.append((name, one.description, _TEXT_INPUT))
+            case _:
+                declared.append((name, tool.description, tool.parameters or tool.input_schema))
+    declared += [(one.name, one.description, one.parameters) for one in request.functions or ()]
+    choice: str | ToolChoice | None = request.tool_choice
+    if choice is None and request.function_call is not None:
+        named = request.function_call
+        choice = named if isinstance(named, str) else ToolChoice(function=named)
+    if isinstance(choice, ToolChoice):
+        allowed = choice.allowed_tools
+        if allowed is None and choice.type == "allowed_tools":
+            allowed = AllowedTools(choice.tools or [], choice.mode)
+        if allowed is not None:
+            names = {_name_allowed(one) for one in allowed.tools}
+            declared = [one for one in declared if one[0] in names]
+            choice = allowed.mode
+    tools = declare_tools(declared)
+    return tools, _read_choice(choice, {one.name for one in tools}, request, omissions)
+
+
+def _read_choice(
+    choice: str | ToolChoice | None,
+    names: Collection[str],
+    request: ChatRequest,
+    omissions: Omissions,
+) -> str | None:
+    if isinstance(choice, ToolChoice):
+        one = choice.function or choice.custom
+        word = one.name if one is not None else choice.name or choice.type
+        if word in names or word not in _CHOICES:
+            known = {name_tool(tool) for tool in request.tools or ()}
+            if word in known or word in names or None not in known:
+                return word
+            omissions.add("tool_choice", word)
+            return None
+        choice = word
+    if choice is not None and choice not in _CHOICES:
+        raise Rejected(
+            f"tool_choice cannot be {choice!r}; it is auto, none, required, or a tool",
+            param="tool_choice",
+        )
+    control = None if choice is None else _CHOICES[choice]
+    if control == "any" and not names and request.tools:
+        # What has to be called is not there.
+        omissions.add("tool_choice", "required")
+        return None
+    return control
+
+
+def _name_allowed(tool: Mapping[str, Any]) -> str:
+    """Return the name of a tool that is allowed, in the form of either interface of OpenAI."""
+    one = tool.get("function") or tool.get("custom") or tool
+    return str(one.get("name")) if isinstance(one, Mapping) else ""
 
 
 def read_messages(
@@ -247,41 +444,73 @@ def read_messages(
     """Messages as canisters; a result names its call by the identity that the call has here.
 
     `open_calls` are the identities of calls before these messages, by the client's names for them.
+    Results are paired with calls over all messages. Images and files that cannot be read are
+    refused after the last reply; before it, they become text.
     """
-    calls = dict(open_calls)
-    return [
+    calls = OpenCalls(open_calls)
+    last = max((i for i, one in enumerate(messages) if one.role == "assistant"), default=-1)
+    replies = {
+        index: read_message(message, calls, f"messages[{index}]", new=False)
+        for index, message in enumerate(messages)
+        if message.role == "assistant"
+    }
+    return order_results(
         canister
         for index, message in enumerate(messages)
-        for canister in read_message(message, calls, f"messages[{index}]")
-    ]
+        for canister in (
+            replies[index]
+            if index in replies
+            else read_message(message, calls, f"messages[{index}]", new=index > last)
+        )
+    )
 
 
-def read_message(message: Message, calls: dict[str, str], param: str) -> Sequence[Canister]:
-    """A message as canisters; `calls` are the identities of calls so far, and grow by its own."""
-    contents = _read_contents(message, f"{param}.content")
+def read_message(
+    message: Message, calls: OpenCalls, param: str, *, new: bool = True
+) -> Sequence[Canister]:
+    """A message as canisters; `calls` are those without a result so far, and grow by its own.
+
+    In a message that is not `new`, what cannot be read becomes text.
+    """
+    contents = _read_contents(message, f"{param}.content", new=new)
     match message.role:
         case "system" | "developer":
-            return (SupervisorCanister(contents),)
+            return (SupervisorCanister(contents),) if contents else ()
         case "user":
             return (UserCanister(contents),)
         case "assistant":
             made = [_read_call(piece, param) for piece in message.tool_calls or ()]
-            calls.update((call.call, call.identity) for call in made)
+            for call in made:
+                calls.add(call)
+            if (legacy := message.function_call) is not None and not made:
+                call = replace(_read_call(Call(id=_LEGACY, function=legacy), param), call="")
+                calls.add(call, _LEGACY)
+                made = [call]
             return [*([AssistantCanister(contents)] if contents else []), *made]
-        case "tool":
-            if message.tool_call_id not in calls:
+        case "tool" | "function":
+            name = _LEGACY if message.role == "function" else message.tool_call_id or None
+            answered = calls.take(name and repair_text(name))
+            if answered is None:
                 raise Rejected(
-                    f"there is no call {message.tool_call_id!r} before its result",
-                    param=f"{param}.tool_call_id",
+                    f"there is no call {name!r} for this result", param=f"{param}.tool_call_id"
                 )
-            return (ResultCanister(contents, invocation=calls[message.tool_call_id]),)
+            return (ResultCanister(contents, invocation=answered),)
 
 
-def _read_contents(message: Message, param: str) -> tuple[Content, ...]:
+def _read_contents(message: Message, param: str, *, new: bool) -> tuple[Content, ...]:
     if message.content is None or isinstance(message.content, str):
         text = message.content or message.refusal or ""
         return (TextualContent(repair_text(text)),) if text else ()
-    return tuple(_read_part(part, param) for part in message.content)
+    contents: list[Content] = []
+    for part in message.content:
+        try:
+            contents.append(_read_part(part, param))
+        except Rejected as refused:
+            if new:
+                raise
+            kind = part.__struct_config__.tag
+            contents.append(TextualContent(f"[{kind} that cannot be read: {refused}]"))
+    return tuple(contents)
 
 
 def _read_part(part: Part, param: str) -> Content:
@@ -318,19 +547,23 @@ def write_data_url(data: bytes, mimetype: str) -> str:
     return f"data:{mimetype};base64,{base64.b64encode(data).decode()}"
 
 
-def _read_call(piece: CallPiece, param: str) -> InvocationCanister:
-    if piece.function is None or not piece.function.name or not piece.id:
+def _read_call(piece: Call, param: str) -> InvocationCanister:
+    function = piece.function
+    if piece.custom is not None:
+        arguments = msgspec.json.encode({"input": piece.custom.input}).decode()
+        function = Function(piece.custom.name, arguments)
+    if function is None or not function.name or not piece.id:
         raise Rejected("a call needs an id and a function", param=f"{param}.tool_calls")
     return InvocationCanister(
-        name=repair_text(piece.function.name),
-        arguments=repair_text(piece.function.arguments or "{}"),
+        name=repair_text(function.name),
+        arguments=repair_text(function.arguments or "{}"),
         call=repair_text(piece.id),
     )
 
 
-def _read_controls(request: ChatRequest) -> Controls:
-    choice = request.tool_choice
+def _read_controls(request: ChatRequest, choice: str | None) -> Controls:
     stop = request.stop
+    offered = bool(request.tools or request.functions)
     return Controls(
         temperature=request.temperature,
         top_p=request.top_p,
@@ -339,9 +572,10 @@ def _read_controls(request: ChatRequest) -> Controls:
         stop=((stop,) if isinstance(stop, str) else tuple(stop)) if stop else None,
         seed=request.seed,
         effort=request.reasoning_effort,
-        tool_choice=(
-            choice.function.name if isinstance(choice, NamedTool) else CHOICES.get(choice or "")
+        tool_choice=choice,
+        # The form of old has one call.
+        parallel_invocations=(
+            False if request.functions else request.parallel_tool_calls if offered else None
         ),
-        parallel_invocations=request.parallel_tool_calls if request.tools else None,
         service_tier=request.service_tier,
     )

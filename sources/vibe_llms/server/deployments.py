@@ -25,12 +25,14 @@ from vibe_llms.messages.contents import (
     repair_text,
 )
 from vibe_llms.server.answers import answer
+from vibe_llms.server.chat_history import rewrite_request
 from vibe_llms.server.chat_replies import ChunkWriter
 from vibe_llms.server.chat_requests import (
     ChatRequest,
     Message,
     check_request,
     read_data_url,
+    read_forms,
     read_message,
     read_order,
 )
@@ -38,6 +40,7 @@ from vibe_llms.server.continuations import Chain
 from vibe_llms.server.core import ServerCore
 from vibe_llms.server.exchanges import Exchange
 from vibe_llms.server.failures import Rejected
+from vibe_llms.server.pairing import OpenCalls
 from vibe_llms.server.reading import is_web_address, read_base64, read_body
 from vibe_llms.server.spaces import UserSpace
 from vibe_llms.server.states import ReplyState, StateSigner
@@ -84,23 +87,23 @@ _DECODER = msgspec.json.Decoder(DeploymentRequest)
 
 async def complete_deployment(core: ServerCore, exchange: Exchange, space: UserSpace) -> None:
     """Answer a request with a turn, with stages and a state; a disconnect cancels the turn."""
-    request = read_body(_DECODER, await exchange.read(core.settings))
+    request = read_body(_DECODER, await exchange.read(core.settings), rewrite_request)
     check_request(request)
     name = exchange.argument
     agent, _ = await space.resolve_model(name)
     signer = StateSigner(await core.secrets.access(), space.user, agent or name)
     said, states = _read_messages(request, agent or "", signer)
-    order = read_order(replace(request, model=name), said, states)
-    tools = {tool.function.name for tool in request.tools or ()}
+    order = read_order(replace(request, model=name), exchange.omissions, said, states)
     await answer(
         *(core, exchange, space, replace(order, media=True)),
         lambda served: ChunkWriter(
             name,
-            tools,
+            {tool.name for tool in order.tools},
             usage=request.includes_usage,
             stages=True,
             hidden=served.hidden,
             signer=signer,
+            forms=read_forms(request),
         ),
         stream=bool(request.stream),
     )
@@ -112,7 +115,7 @@ def _read_messages(
     """What was said, and what the agent is known to have done before its messages."""
     said: list[Canister] = []
     states: dict[str, Sequence[Canister]] = {}
-    calls: dict[str, str] = {}
+    calls = OpenCalls()
     visible = Chain(agent)
     for index, message in enumerate(request.messages):
         param = f"messages[{index}]"

@@ -289,7 +289,8 @@ def match_path(path: str) -> tuple[str, str]:
 def find_endpoint(exchange: Exchange) -> Endpoint:
     """What answers a request; `Rejected` if nothing does."""
     path, exchange.argument = match_path(exchange.path)
-    if path == OTHER:
+    # PostgreSQL stores no NUL, and no name has one.
+    if path == OTHER or "\0" in exchange.path:
         raise Rejected(f"there is no {exchange.path}", status=404, code="unknown_url")
     methods = ENDPOINTS[path]
     if exchange.method == "HEAD" and isinstance(methods.get("GET"), ServerEndpoint):

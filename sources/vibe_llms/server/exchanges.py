@@ -15,6 +15,7 @@ from vibe_llms.runs.interfaces import RequestKey
 from vibe_llms.server.bodies import BodyRoom
 from vibe_llms.server.dialects import find_dialect
 from vibe_llms.server.failures import Failure, Rejected
+from vibe_llms.server.omissions import Omissions
 from vibe_llms.server.settings import ServerSettings
 
 JSON = b"application/json"
@@ -65,6 +66,8 @@ class Exchange:
         self.request_key: RequestKey | None = None
         #: Sent with the response, whatever it is.
         self.headers_sent: Headers = ((self.dialect.request_id, self.request_id.encode()),)
+        #: What the request asks for and does not get; named in a header and in the log.
+        self.omissions = Omissions()
         #: The status that was sent; 0 before.
         self.status = 0
         #: Whether a part of the body was not received.
@@ -170,7 +173,8 @@ class Exchange:
     async def start(self, status: int, media_type: bytes, headers: Headers = ()) -> None:
         """Send the head of a response."""
         self.status = status
-        head = [(b"content-type", media_type), *headers, *self.headers_sent]
+        told = self.omissions.headers
+        head = [(b"content-type", media_type), *headers, *self.headers_sent, *told]
         await self._send({"type": "http.response.start", "status": status, "headers": head})
 
     async def stream(

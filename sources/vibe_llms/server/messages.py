@@ -23,17 +23,23 @@ class TokensCounted(Struct):
 async def create_message(core: ServerCore, exchange: Exchange, space: UserSpace) -> None:
     """Answer a request with a turn, streamed or whole; a disconnect cancels the turn."""
     request = read_request(await exchange.read(core.settings))
-    order = read_order(request)
+    order = read_order(request, exchange.omissions)
     await answer(
         *(core, exchange, space, order),
-        lambda _: EventWriter(request.model, {tool.name for tool in order.tools}),
+        lambda served: EventWriter(
+            request.model,
+            {tool.name for tool in order.tools},
+            input_tokens=served.estimated_tokens,
+            thinking=request.thinking is None or request.thinking.display != "omitted",
+        ),
         stream=bool(request.stream),
     )
 
 
 async def count_message_tokens(core: ServerCore, exchange: Exchange, space: UserSpace) -> None:
     """How many tokens the model would read; nothing is stored or asked of it."""
-    order = read_order(read_count(await exchange.read(core.settings)))
+    request = read_count(await exchange.read(core.settings))
+    order = read_order(request, exchange.omissions)
     async with exchange.until_disconnect(), core.turn_limit():
         counted = await count_tokens(space, order)
         await exchange.reply(msgspec.json.encode(TokensCounted(counted.tokens)))

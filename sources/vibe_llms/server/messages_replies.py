@@ -65,9 +65,18 @@ _TEXT_END = b"}}\n\n"
 class EventWriter:
     """Writes one reply: `write` and `finish` its events, or `encode` all of it at once."""
 
-    def __init__(self, model: str, tools: Collection[str]) -> None:
+    def __init__(
+        self, model: str, tools: Collection[str], *, input_tokens: int = 0, thinking: bool = True
+    ) -> None:
+        """A writer for a client whose own tools have these names.
+
+        `input_tokens` are an estimate: a stream begins with it, since the provider tells them at
+        the end, if at all. `thinking` says whether it is shown.
+        """
         self._model = model
         self._tools = tools
+        self._input_tokens = input_tokens
+        self._thinking = thinking
         self._begun = False
         self._said = False
         #: What stands before the next text: the space between two messages.
@@ -82,7 +91,7 @@ class EventWriter:
         """The whole message."""
         turn = outcome.turn
         blocks: list[Raw] = []
-        if thoughts := read_thoughts(turn):
+        if self._thinking and (thoughts := read_thoughts(turn)):
             blocks.append(_thinking(thoughts))
         if outcome.text:
             blocks.append(_block(type="text", text=outcome.text))
@@ -90,7 +99,7 @@ class EventWriter:
             # Clients expect an object, whatever the model has written.
             arguments = "{}" if call.parsed is None else call.arguments or "{}"
             blocks.append(_use(call.identity, call.name, Raw(arguments.encode())))
-        message = self._produce_message(blocks, _count(turn.usage), _name_end(turn))
+        message = self._produce_message(blocks, self._count(turn.usage), _name_end(turn))
         return _ENCODER.encode(message)
 
     def write(self, event: Event) -> bytes:
@@ -105,7 +114,7 @@ class EventWriter:
                     text, self._space = self._space + text, ""
                 self._said = True
                 return head + self._text + _ENCODER.encode(text) + _TEXT_END
-            case MessageProgressEvent(chunk=ReasoningChunk(text)):
+            case MessageProgressEvent(chunk=ReasoningChunk(text)) if self._thinking:
                 head = b""
                 if self._open != "thinking":
                     head = self._start("thinking", _thinking(""))
@@ -128,14 +137,14 @@ class EventWriter:
     def finish(self, outcome: Outcome) -> bytes:
         """The events after the last block."""
         turn = outcome.turn
-        ending = MessageDelta(Ending(stop_reason=_name_end(turn)), _count(turn.usage))
+        ending = MessageDelta(Ending(stop_reason=_name_end(turn)), self._count(turn.usage))
         return self._begin() + self._stop() + _frame(ending) + _frame(MessageStop())
 
     def _begin(self) -> bytes:
         if self._begun:
             return b""
         self._begun = True
-        return _frame(MessageStart(self._produce_message([], _count(Usage()), None)))
+        return _frame(MessageStart(self._produce_message([], self._count(Usage()), None)))
 
     def _start(self, kind: str, block: Raw) -> bytes:
         before = self._begin() + self._stop()
@@ -156,6 +165,16 @@ class EventWriter:
     def _head_text(self) -> bytes:
         """A delta of the open text up to its text; only that differs from one to the next."""
         return self._grow(TextStep("")).removesuffix(b'""' + _TEXT_END)
+
+    def _count(self, usage: Usage) -> MessageUsage:
+        known = usage.input_tokens > 0
+        return MessageUsage(
+            input_tokens=usage.uncached_input_tokens if known else self._input_tokens,
+            output_tokens=usage.output_tokens + usage.reasoning_tokens,
+            cache_creation_input_tokens=usage.cache_write_tokens,
+            cache_read_input_tokens=usage.cache_read_tokens,
+            output_tokens_details=OutputDetails(usage.reasoning_tokens),
+        )
 
     def _produce_message(
         self, blocks: list[Raw], usage: MessageUsage, stop_reason: str | None
@@ -192,13 +211,3 @@ def _use(identity: str, name: str, arguments: Raw) -> Raw:
 
 def _name_end(turn: Turn[None]) -> str:
     return _STOP_REASONS.get(turn.stop_reason, "end_turn")
-
-
-def _count(usage: Usage) -> MessageUsage:
-    return MessageUsage(
-        input_tokens=usage.uncached_input_tokens,
-        output_tokens=usage.output_tokens + usage.reasoning_tokens,
-        cache_creation_input_tokens=usage.cache_write_tokens,
-        cache_read_input_tokens=usage.cache_read_tokens,
-        output_tokens_details=OutputDetails(usage.reasoning_tokens),
-    )

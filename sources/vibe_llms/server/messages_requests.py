@@ -1,18 +1,20 @@
 """Requests of Anthropic's Messages, as a server reads them.
 
-Source: the parameter types of anthropic 2.12.0, `types/message_create_params.py`. Members that have
-no meaning here are ignored.
+Source: the parameter types of anthropic 2.14.0, `types/beta/message_create_params.py`. Members that
+have no meaning here are ignored; those that ask for what is not done here are named. What newer
+clients send is rewritten first, see `messages_history`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import Meta, Struct
 
 from vibe_llms.controls import Controls
+from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
@@ -30,6 +32,9 @@ from vibe_llms.messages.contents import (
     repair_text,
 )
 from vibe_llms.server.failures import Rejected
+from vibe_llms.server.messages_history import rewrite_request
+from vibe_llms.server.omissions import Omissions
+from vibe_llms.server.pairing import OpenCalls, order_results
 from vibe_llms.server.reading import declare_tools, is_web_address, read_base64, read_body
 from vibe_llms.server.schemas import check_size
 from vibe_llms.server.turns import TurnOrder
@@ -140,20 +145,22 @@ Block: TypeAlias = (
 )
 
 
-class Message(Struct):
-    """A message of any role."""
-
-    role: Literal["user", "assistant", "system"]
-    content: str | list[Block]
-
-
-class Tool(Struct):
-    """A tool that the client offers."""
+class Function(Struct):
+    """A function in OpenAI's form."""
 
     name: str
     description: str | None = None
+    parameters: dict[str, Any] | None = None
+
+
+class Tool(Struct):
+    """A tool that the client offers, or asks Anthropic for; OpenAI's form has a `function`."""
+
+    name: str | None = None
+    description: str | None = None
     input_schema: dict[str, Any] | None = None
     type: str | None = None
+    function: Function | None = None
 
 
 class ToolChoice(Struct):
@@ -165,10 +172,11 @@ class ToolChoice(Struct):
 
 
 class Thinking(Struct):
-    """How much the model thinks."""
+    """How much the model thinks, and whether the reply shows it (`display`)."""
 
-    type: Literal["adaptive", "enabled", "between_tools", "disabled"]
-    budget_tokens: int | None = None
+    type: str
+    budget_tokens: Annotated[int, Meta(ge=0)] | None = None
+    display: str | None = None
 
 
 class OutputFormat(Struct):
@@ -183,6 +191,22 @@ class OutputConfig(Struct):
 
     effort: str | None = None
     format: OutputFormat | None = None
+    task_budget: Any = None
+
+
+class Message(Struct):
+    """A message of any role."""
+
+    role: Literal["user", "assistant", "system"]
+    content: str | list[Block]
+    output_config: OutputConfig | None = None
+
+
+class Thread(Struct):
+    """A conversation that Anthropic keeps, so that requests have only what is new."""
+
+    type: str
+    previous_message_id: str | None = None
 
 
 class CountRequest(Struct, kw_only=True):
@@ -195,6 +219,9 @@ class CountRequest(Struct, kw_only=True):
     tool_choice: ToolChoice | None = None
     thinking: Thinking | None = None
     output_config: OutputConfig | None = None
+    output_format: OutputFormat | None = None
+    mcp_servers: Any = None
+    context_management: Any = None
 
 
 class MessageRequest(CountRequest, kw_only=True):
@@ -206,77 +233,128 @@ class MessageRequest(CountRequest, kw_only=True):
     temperature: float | None = None
     top_p: float | None = None
     top_k: int | None = None
+    service_tier: str | None = None
     store: bool | None = None
+    thread: Thread | None = None
+    container: Any = None
+    compaction: Any = None
+    fallbacks: Any = None
+    speed: str | None = None
+    inference_geo: str | None = None
 
 
+#: Members that ask for what is not done here.
+_LEFT_OUT = (
+    *("compaction", "container", "context_management", "fallbacks", "inference_geo", "mcp_servers"),
+    "speed",
+)
+#: Values that ask for what is done anyway.
+_USUAL = {"speed": "standard"}
+#: The start of a block of system text that is meant for Anthropic's accounts.
+_BILLING = "x-anthropic-billing-header"
 _REQUEST = msgspec.json.Decoder(MessageRequest)
 _COUNT = msgspec.json.Decoder(CountRequest)
 
 
 def read_request(body: bytes) -> MessageRequest:
     """The request in a body; `Rejected` names the member that is wrong."""
-    return read_body(_REQUEST, body)
+    request = read_body(_REQUEST, body, rewrite_request)
+    if request.thread is not None:
+        raise Rejected(
+            "threads are not kept here: send the whole history without thread",
+            param="thread",
+            code="thread_unsupported_request",
+        )
+    return request
 
 
 def read_count(body: bytes) -> CountRequest:
     """The request to count tokens in a body."""
-    return read_body(_COUNT, body)
+    return read_body(_COUNT, body, rewrite_request)
 
 
-def read_order(request: CountRequest) -> TurnOrder:
-    """What a request asks for."""
-    for tool in request.tools or ():
-        if tool.type not in (None, "custom"):
-            raise Rejected(f"the server has no tool of the type {tool.type!r}", param="tools")
-    form = request.output_config and request.output_config.format
+def read_order(request: CountRequest, omissions: Omissions) -> TurnOrder:
+    """What a request asks for; `omissions` names what of it is not done here."""
+    form = request.output_format or (request.output_config and request.output_config.format)
     if form:
         check_size(form.schema, "output_config.format.schema")
+    for name in _LEFT_OUT:
+        if (given := getattr(request, name, None)) and given != _USUAL.get(name):
+            omissions.add("member", name)
+    if request.output_config is not None and request.output_config.task_budget:
+        omissions.add("member", "output_config.task_budget")
+    tools = _read_tools(request.tools or (), omissions)
     return TurnOrder(
         model=request.model,
         said=[*_read_system(request.system), *read_messages(request.messages)],
-        tools=declare_tools(
-            (tool.name, tool.description, tool.input_schema) for tool in request.tools or ()
-        ),
-        controls=_read_controls(request),
+        tools=tools,
+        controls=_read_controls(request, {tool.name for tool in tools}, omissions),
         schema=form.schema if form else None,
         store=not isinstance(request, MessageRequest) or request.store is not False,
+        omissions=omissions,
     )
 
 
+def _read_tools(tools: Sequence[Tool], omissions: Omissions) -> Sequence[Invoker]:
+    """The client's own tools: those with a schema. What Anthropic runs or defines is left out."""
+    declared: list[tuple[str, str | None, dict[str, Any] | None]] = []
+    for tool in tools:
+        if tool.function is not None:
+            one = tool.function
+            declared.append((one.name, one.description, one.parameters))
+        elif tool.type in (None, "custom", "function") or tool.input_schema is not None:
+            declared.append((tool.name or "", tool.description, tool.input_schema))
+        else:
+            omissions.add("tool", tool.type)
+    return declare_tools(declared)
+
+
 def read_messages(messages: Sequence[Message]) -> Sequence[Canister]:
-    """Messages as canisters; a result names its call by the identity that the call gets here."""
+    """Messages as canisters; a result names its call by the identity that the call gets here.
+
+    Results are paired with calls by their names over all messages. Images and files that cannot be
+    read are refused after the last reply; before it, they become text.
+    """
     said: list[Canister] = []
-    calls: dict[str, str] = {}
+    calls = OpenCalls()
+    made = {
+        id(block): _read_call(block)
+        for message in messages
+        if not isinstance(message.content, str)
+        for block in message.content
+        if isinstance(block, ToolUseBlock)
+    }
+    for call in made.values():
+        calls.add(call)
+    last = max((i for i, one in enumerate(messages) if one.role == "assistant"), default=-1)
     for index, message in enumerate(messages):
         param = f"messages[{index}].content"
         blocks = message.content
         if isinstance(blocks, str):
             blocks = [TextBlock(blocks)] if blocks else []
         contents: list[Content] = []
-        made: list[InvocationCanister] = []
+        own: list[InvocationCanister] = []
         for block in blocks:
             match block:
                 case ThinkingBlock() | RedactedThinkingBlock():
                     pass
                 case ToolUseBlock():
-                    call = _read_call(block)
-                    calls[call.call] = call.identity
-                    made.append(call)
+                    own.append(made[id(block)])
                 case ToolResultBlock():
-                    if message.role != "user" or block.tool_use_id not in calls:
+                    answered = calls.take(repair_text(block.tool_use_id))
+                    if message.role != "user" or answered is None:
                         raise Rejected(
-                            f"there is no call {block.tool_use_id!r} before its result",
-                            param=param,
+                            f"there is no call {block.tool_use_id!r} for this result", param=param
                         )
                     said += _say(message.role, contents)
                     contents = []
-                    said.append(_read_result(block, calls[block.tool_use_id], param))
+                    said.append(_read_result(block, answered, param, new=index > last))
                 case _:
-                    contents += _read_contents(block, param)
-        if made and message.role != "assistant":
+                    contents += _read_contents(block, param, new=index > last)
+        if own and message.role != "assistant":
             raise Rejected("only the assistant makes calls", param=param)
-        said += [*_say(message.role, contents), *made]
-    return said
+        said += [*_say(message.role, contents), *own]
+    return order_results(said)
 
 
 def _say(role: str, contents: Sequence[Content]) -> Sequence[Canister]:
@@ -293,7 +371,9 @@ def _say(role: str, contents: Sequence[Content]) -> Sequence[Canister]:
 
 def _read_system(system: str | list[TextBlock] | None) -> Sequence[Canister]:
     texts = [system] if isinstance(system, str) else [block.text for block in system or ()]
-    text = repair_text("\n\n".join(text for text in texts if text))
+    # What Claude Code says of itself there differs from one request to the next.
+    kept = [text for text in texts if text and not text.startswith(_BILLING)]
+    text = repair_text("\n\n".join(kept))
     return (SupervisorCanister.from_text(text),) if text else ()
 
 
@@ -305,15 +385,26 @@ def _read_call(block: ToolUseBlock) -> InvocationCanister:
     )
 
 
-def _read_result(block: ToolResultBlock, call: str, param: str) -> ResultCanister:
+def _read_result(block: ToolResultBlock, call: str, param: str, *, new: bool) -> ResultCanister:
     said = block.content
     if isinstance(said, str):
         said = [TextBlock(said)] if said else []
-    contents = [content for one in said or () for content in _read_contents(one, param)]
+    contents = [content for one in said or () for content in _read_contents(one, param, new=new)]
     return ResultCanister(tuple(contents), invocation=call, failed=bool(block.is_error))
 
 
-def _read_contents(block: SaidBlock, param: str) -> Sequence[Content]:
+def _read_contents(block: SaidBlock, param: str, *, new: bool) -> Sequence[Content]:
+    """The contents of a block; what of a history cannot be read is described."""
+    try:
+        return _read_block(block, param)
+    except Rejected as refused:
+        if new:
+            raise
+        kind = block.__struct_config__.tag
+        return (TextualContent(f"[{kind} that cannot be read: {refused}]"),)
+
+
+def _read_block(block: SaidBlock, param: str) -> Sequence[Content]:
     match block:
         case TextBlock(text=text):
             return (TextualContent(repair_text(text)),)
@@ -347,7 +438,7 @@ def _read_document(
         case BlocksSource(content=blocks):
             assert not isinstance(blocks, str)
             heading = [TextualContent(name)] if name else []
-            return (*heading, *(one for block in blocks for one in _read_contents(block, param)))
+            return (*heading, *(one for block in blocks for one in _read_block(block, param)))
 
 
 def _read_location(url: str, param: str) -> Location:
@@ -356,21 +447,31 @@ def _read_location(url: str, param: str) -> Location:
     return Location(repair_text(url))
 
 
-def _read_controls(request: CountRequest) -> Controls:
+def _read_controls(request: CountRequest, tools: Collection[str], omissions: Omissions) -> Controls:
     choice, thinking = request.tool_choice, request.thinking
     parallel = None
-    if request.tools and choice is not None and choice.disable_parallel_tool_use is not None:
+    if tools and choice is not None and choice.disable_parallel_tool_use is not None:
         parallel = not choice.disable_parallel_tool_use
     named = None
     if choice is not None:
         named = choice.name if choice.type == "tool" else choice.type
         if choice.type == "tool" and not choice.name:
             raise Rejected("the choice of a tool needs its name", param="tool_choice")
+        left_out = {tool.name for tool in request.tools or ()}.difference(tools)
+        if named in left_out or (choice.type == "any" and left_out and not tools):
+            # What has to be called is not there.
+            omissions.add("tool_choice", named or "")
+            named = None
+    budget = None
+    if thinking is not None:
+        # Claude Code sends a budget of 0 with adaptive thinking.
+        budget = {"enabled": thinking.budget_tokens, "disabled": 0}.get(thinking.type)
+    # A message may change the effort from there on.
+    configs = [request.output_config, *(one.output_config for one in request.messages)]
+    efforts = [one.effort for one in configs if one is not None and one.effort is not None]
     controls = Controls(
-        effort=request.output_config.effort if request.output_config else None,
-        reasoning_tokens=(
-            thinking.budget_tokens if thinking is not None and thinking.type == "enabled" else None
-        ),
+        effort=efforts[-1] if efforts else None,
+        reasoning_tokens=budget,
         tool_choice=named,
         parallel_invocations=parallel,
     )
@@ -382,5 +483,7 @@ def _read_controls(request: CountRequest) -> Controls:
         top_k=request.top_k,
         output_tokens=request.max_tokens,
         stop=tuple(request.stop_sequences) if request.stop_sequences else None,
+        # Otherwise each provider has a default of its own, whatever its name.
+        service_tier=None if request.service_tier == "auto" else request.service_tier,
     )
     return asked.over(controls)

@@ -49,8 +49,8 @@ class PostgresUserStore:
         return key
 
     async def add_first(self) -> str:
-        """The key of the user `local` if there is none yet; of several servers, one gets it."""
-        return await self._add(LOCAL)
+        """Add the user `local` if there are no users; see `UserStore`."""
+        return "" if await self.survey() else await self._add(LOCAL)
 
     async def rotate(self, name: str) -> str:
         """A new key for a user; the old one is not valid any more."""

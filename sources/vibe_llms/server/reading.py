@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -16,15 +16,25 @@ from vibe_llms.server.failures import Rejected
 
 T = TypeVar("T")
 
-_TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,128}")
 _PLACE = re.compile(r" - at `\$\.?([\w.\[\]]*)`")
 _MISSING = re.compile(r"missing required field `(\w+)`")
 
 
-def read_body(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
-    """The request in a body; `Rejected` names the member that is wrong."""
+def read_body(
+    decoder: msgspec.json.Decoder[T], body: bytes, rewrite: Callable[[Any], Any] | None = None
+) -> T:
+    """The request in a body; `Rejected` names the member that is wrong.
+
+    A body that is not of the type is tried again as `rewrite` returns its JSON.
+    """
     try:
-        return decoder.decode(body)
+        try:
+            return decoder.decode(body)
+        except ValidationError:
+            if rewrite is None:
+                raise
+            return msgspec.convert(rewrite(msgspec.json.decode(body)), decoder.type)
     except ValidationError as error:
         raise _reject(error) from error
     except (ValueError, RecursionError) as error:
@@ -55,12 +65,15 @@ def is_web_address(url: str) -> bool:
 def declare_tools(
     tools: Iterable[tuple[str, str | None, Mapping[str, Any] | None]],
 ) -> tuple[Invoker, ...]:
-    """The client's own tools: names, descriptions and schemas of arguments."""
+    """The client's own tools: names, descriptions and schemas of arguments.
+
+    A name may follow a namespace, as in `files/read`.
+    """
     declared = []
     for name, description, schema in tools:
-        if not _TOOL_NAME.fullmatch(name):
+        if not _TOOL_NAME.fullmatch(name.rpartition("/")[2]):
             raise Rejected(
-                f"{name!r} is not a valid name; use 1 to 64 letters, digits, _ and -",
+                f"{name!r} is not a valid name; use 1 to 128 letters, digits, _ and -",
                 param="tools",
             )
         taken = schema or {"type": "object", "properties": {}}

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Collection, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import aclosing, suppress
 from datetime import UTC, datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct
@@ -39,7 +39,7 @@ from vibe_llms.runs.events import (
     first_cursor,
     measure,
 )
-from vibe_llms.runs.interfaces import RequestKey, RunStatus, read_lines
+from vibe_llms.runs.interfaces import RunStatus, read_lines
 from vibe_llms.runs.recorder import translate
 from vibe_llms.runs.run import Run
 from vibe_llms.server.answers import answer
@@ -47,8 +47,11 @@ from vibe_llms.server.chat_replies import DONE, name_call
 from vibe_llms.server.core import ServerCore
 from vibe_llms.server.exchanges import Exchange
 from vibe_llms.server.failures import Failure, Rejected
+from vibe_llms.server.omissions import Omissions
 from vibe_llms.server.reading import read_query
 from vibe_llms.server.recorded import find_run_failure
+from vibe_llms.server.responses_identities import find_run
+from vibe_llms.server.responses_items import find_reference
 from vibe_llms.server.responses_replies import (
     PREFIX,
     Item,
@@ -63,6 +66,7 @@ from vibe_llms.server.responses_requests import (
     read_order,
     read_request,
 )
+from vibe_llms.server.responses_tools import ClientTools
 from vibe_llms.server.spaces import UserSpace
 from vibe_llms.server.turns import Outcome, ServedTurn, TurnOrder, count_tokens
 
@@ -102,16 +106,12 @@ class _Origin(Struct, frozen=True):
 async def create_response(core: ServerCore, exchange: Exchange, space: UserSpace) -> None:
     """Begin a response; only one that is not stored ends with the connection."""
     request = read_request(await exchange.read(core.settings))
+    request = await _resolve_references(space, request)
     model = request.model or space.session.choose_model()[0]
     if not request.stored:
-        if request.previous_response_id is not None:
-            raise Rejected(
-                "a response that is not stored continues nothing", param="previous_response_id"
-            )
-        order = read_order(request, model)
-        if request.instructions:
-            supervisor = SupervisorCanister.from_text(request.instructions)
-            order = replace(order, said=[supervisor, *order.said])
+        order, before = await _read_unstored(space, request, exchange.omissions)
+        model = order.model
+        order = replace(order, said=[*before, *order.said])
         await answer(
             *(core, exchange, space, order),
             lambda served: _UnstoredWriter(request, model, served.hidden),
@@ -122,7 +122,7 @@ async def create_response(core: ServerCore, exchange: Exchange, space: UserSpace
     if found:
         served, run = None, found
     else:
-        served, run = await _start(space, request, model, exchange.request_key)
+        served, run = await _start(exchange, space, request, model)
     exchange.conversation = run.record.conversation
     if request.stream:
         await _stream(exchange, space, run)
@@ -143,19 +143,70 @@ async def count_input_tokens(core: ServerCore, exchange: Exchange, space: UserSp
     """How many tokens the model would read; nothing is stored or asked of it."""
     request = read_count(await exchange.read(core.settings))
     async with exchange.until_disconnect(), core.turn_limit():
-        before: Sequence[Canister] = ()
-        if request.previous_response_id is None:
-            order = read_order(request, request.model or space.session.choose_model()[0])
-        else:
-            conversation, last, order = await _read_continuation(space, request)
-            stored = (await space.archive.restore(conversation)).canisters
-            places = [place for place, one in enumerate(stored, 1) if one.identity == last]
-            before = stored[: places[0]]
-        if request.instructions:
-            supervisor = SupervisorCanister.from_text(request.instructions)
-            order = replace(order, said=[supervisor, *order.said])
+        request = await _resolve_references(space, request)
+        order, before = await _read_unstored(space, request, exchange.omissions)
         counted = await count_tokens(space, order, before)
         await exchange.reply(msgspec.json.encode(InputTokensCounted(counted.tokens)))
+
+
+async def _read_unstored(
+    space: UserSpace, request: ResponseRequest, omissions: Omissions
+) -> tuple[TurnOrder, Sequence[Canister]]:
+    """Read a request that stores nothing: what it asks for, and what was said before."""
+    before: Sequence[Canister] = ()
+    if request.previous_response_id is None:
+        model = request.model or space.session.choose_model()[0]
+        order = read_order(request, model, omissions)
+    else:
+        conversation, last, order = await _read_continuation(space, request, omissions)
+        stored = (await space.archive.restore(conversation)).canisters
+        places = [place for place, one in enumerate(stored, 1) if one.identity == last]
+        before = stored[: places[0]]
+    if request.instructions:
+        supervisor = SupervisorCanister.from_text(request.instructions)
+        order = replace(order, said=[supervisor, *order.said])
+    return order, before
+
+
+async def _resolve_references(space: UserSpace, request: ResponseRequest) -> ResponseRequest:
+    """Return a request with the items themselves in place of references to them.
+
+    A client that counts on the server's storage refers to the items of earlier responses.
+    """
+    if isinstance(request.input, str) or not any(map(find_reference, request.items)):
+        return request
+    known: dict[str, Mapping[str, Item]] = {}
+    items: list[dict[str, Any]] = []
+    for place, item in enumerate(request.items):
+        wanted = find_reference(item)
+        if wanted is None:
+            items.append(dict(item))
+            continue
+        run = find_run(wanted)
+        if run is not None and run not in known:
+            known[run] = await _survey_items(space, run)
+        found = known.get(run or "", {}).get(wanted)
+        if found is None:
+            raise Rejected(
+                f"Item with id {wanted!r} not found. Items of responses with store=false are not "
+                "stored; send the item itself, or leave it out.",
+                status=404,
+                param=f"input[{place}].id",
+                code="item_not_found",
+            )
+        items.append(dict(found))
+    return replace(request, input=items)
+
+
+async def _survey_items(space: UserSpace, identity: str) -> Mapping[str, Item]:
+    """Return the items of a stored response by their identities; none if there is no such one."""
+    try:
+        run = await _access(space, PREFIX + identity)
+    except Rejected:
+        return {}
+    described = await _describe(run)
+    inputs = describe_input(_read_origin(run).request, run.identity)
+    return {item["id"]: item for item in (*inputs, *described["output"])}
 
 
 async def show_response(_: ServerCore, exchange: Exchange, space: UserSpace) -> None:
@@ -248,15 +299,16 @@ async def list_input_items(_: ServerCore, exchange: Exchange, space: UserSpace) 
 
 
 async def _start(
-    space: UserSpace, request: ResponseRequest, model: str, key: RequestKey | None
+    exchange: Exchange, space: UserSpace, request: ResponseRequest, model: str
 ) -> tuple[ServedTurn, Run]:
     """The run of a new response, which continues an earlier one, or is the first of its kind."""
+    key, omissions = exchange.request_key, exchange.omissions
     instructions = [request.instructions] if request.instructions else []
     if request.previous_response_id is None:
-        served = await ServedTurn.begin(space, read_order(request, model))
+        served = await ServedTurn.begin(space, read_order(request, model, omissions))
         origin = msgspec.json.encode(_Origin(model, request))
         return served, await served.start(instructions, origin, key)
-    conversation, last, order = await _read_continuation(space, request)
+    conversation, last, order = await _read_continuation(space, request, omissions)
     origin = msgspec.json.encode(_Origin(order.model, request))
     served = await ServedTurn.follow(space, order, conversation, last)
     try:
@@ -268,7 +320,7 @@ async def _start(
 
 
 async def _read_continuation(
-    space: UserSpace, request: ResponseRequest
+    space: UserSpace, request: ResponseRequest, omissions: Omissions
 ) -> tuple[str, str, TurnOrder]:
     """What a request continues, the conversation and its message, and what it asks for."""
     assert request.previous_response_id is not None
@@ -299,7 +351,7 @@ async def _read_continuation(
         name_call(one.identity): one.identity for one in unanswered if one.name in declared
     }
     model = request.model or _read_origin(earlier).model
-    order = read_order(request, model, open_calls)
+    order = read_order(request, model, omissions, open_calls)
     results = [one.invocation for one in order.said if isinstance(one, ResultCanister)]
     if sorted(results) != sorted(open_calls.values()):
         raise Rejected(
@@ -326,6 +378,7 @@ async def _close_calls(run: Run, calls: Sequence[InvocationCanister]) -> Sequenc
             (TextualContent(_NOT_RUN if one.identity in waited else INTERRUPTED),),
             invocation=one.identity,
             failed=True,
+            trusted=True,
         )
         for one in calls
     ]
@@ -391,8 +444,9 @@ async def _stream(exchange: Exchange, space: UserSpace, run: Run, *, after: int 
 
 async def _write_events(run: Run, after: int) -> AsyncGenerator[bytes, None]:
     origin = _read_origin(run)
-    names = {tool.name for tool in origin.request.tools or ()}
-    writer = StreamWriter(names, after, hidden=run.record.recipe.unshown)
+    writer = StreamWriter(
+        origin.request.read_tools(), after, run=run.identity, hidden=run.record.recipe.unshown
+    )
     begun = ResponseState(identity=run.identity, model=origin.model, created=run.record.created)
     yield writer.begin(describe_response(origin.request, begun))
     async for cursor, event in run.events():
@@ -410,7 +464,7 @@ class _UnstoredWriter:
         self._state = ResponseState(
             identity=produce_identity(), model=model, created=datetime.now(UTC), hidden=hidden
         )
-        self._writer = StreamWriter({tool.name for tool in request.tools or ()}, hidden=hidden)
+        self._writer = StreamWriter(request.read_tools(), hidden=hidden)
         self._cursor = first_cursor(1)
         self._begun = False
 
@@ -447,7 +501,10 @@ class _UnstoredWriter:
             return written
         self._begun = True
         # Numbered before all others, although it is written only once something follows.
-        return StreamWriter(()).begin(describe_response(self._request, self._state)) + written
+        return (
+            StreamWriter(ClientTools()).begin(describe_response(self._request, self._state))
+            + written
+        )
 
     def _conclude(self, turn: Turn[None]) -> Item:
         state = replace(self._state, turn=turn, status=RunStatus.COMPLETED, ended=datetime.now(UTC))

@@ -1,6 +1,6 @@
 """Responses, as a server writes them: the object, its items, and the events of a stream.
 
-Source: `types/responses/response.py` and `response_stream_event.py` of openai 3.54.0, and the
+Source: `types/responses/response.py` and `response_stream_event.py` of openai 3.57.0, and the
 specification of Open Responses. Items and events whose type begins with `x:` are ours.
 """
 
@@ -35,14 +35,16 @@ from vibe_llms.runs.events import (
     RunEvent,
 )
 from vibe_llms.runs.interfaces import CallApproval, RunQuestion, RunStatus
-from vibe_llms.server.chat_replies import name_call
 from vibe_llms.server.failures import Failure
+from vibe_llms.server.responses_identities import produce_item_identity
 from vibe_llms.server.responses_requests import ResponseRequest
+from vibe_llms.server.responses_tools import INPUT, ClientTool, ClientTools
 
 Item: TypeAlias = Mapping[str, Any]
 
 PREFIX = "resp_"
-#: So many numbers of events belong to a cursor: first its own, later those that begin an item.
+#: So many numbers of events belong to a cursor: first its own, later those that begin an item. The
+#: end of reasoning (5) and the beginning of what follows it (2) must fit after `_BEGINNING`.
 _NUMBERS = 16
 _BEGINNING = 8
 _STATUSES = {
@@ -58,6 +60,8 @@ _INCOMPLETE: Mapping[str, str] = {
     StopReason.REFUSED: "content_filter",
     StopReason.LIMIT: "max_tool_calls",
 }
+#: How the identities of items of a message begin, by what the items are.
+_PREFIXES = {"text": "msg", "reasoning": "rs"}
 _LAST = {"completed": "response.completed", "failed": "response.failed"}
 
 
@@ -84,7 +88,7 @@ def describe_response(request: ResponseRequest, state: ResponseState) -> dict[st
     if turn is not None and state.status is RunStatus.COMPLETED:
         reason = _INCOMPLETE.get(turn.stop_reason)
         status = status if reason is None else "incomplete"
-    names = {tool.name for tool in request.tools or ()}
+    tools = request.read_tools()
     done = turn is not None and state.status.ended
     failure = state.failure
     error = failure and {
@@ -105,9 +109,9 @@ def describe_response(request: ResponseRequest, state: ResponseState) -> dict[st
         "incomplete_details": None if reason is None else {"reason": reason},
         "instructions": request.instructions,
         "max_output_tokens": request.max_output_tokens,
-        "max_tool_calls": None,
+        "max_tool_calls": request.max_tool_calls,
         "model": state.model,
-        "output": [*_describe_output(turn, names, state)],
+        "output": [*describe_output(tools, state, stored=request.stored)],
         "parallel_tool_calls": request.parallel_tool_calls is not False,
         "previous_response_id": request.previous_response_id,
         "reasoning": None if effort is None else {"effort": effort, "summary": None},
@@ -115,16 +119,7 @@ def describe_response(request: ResponseRequest, state: ResponseState) -> dict[st
         "temperature": 1.0 if request.temperature is None else request.temperature,
         "text": {"format": _describe_format(request)},
         "tool_choice": request.tool_choice or "auto",
-        "tools": [
-            {
-                "type": "function",
-                "name": tool.name,
-                "description": tool.description,
-                "parameters": tool.parameters,
-                "strict": False,
-            }
-            for tool in request.tools or ()
-        ],
+        "tools": [_describe_tool(one) for one in request.tools or ()],
         "top_p": 1.0 if request.top_p is None else request.top_p,
         "presence_penalty": 0.0,
         "frequency_penalty": 0.0,
@@ -142,21 +137,24 @@ def describe_input(request: ResponseRequest, identity: str) -> Sequence[Item]:
     """The items of the input, each with an identity of its own."""
     items: list[Item] = []
     for number, one in enumerate(request.items):
-        item: dict[str, Any] = msgspec.to_builtins(one)
-        if one.type == "message":
-            content = item["content"] or ""
+        kind = one.get("type") or "message"
+        item = {"status": "completed", **one}
+        if kind == "message":
+            content, role = one.get("content") or "", one.get("role", "user")
             if isinstance(content, str):
-                said = one.role == "assistant"
+                said = role == "assistant"
                 part = _describe_text(content) if said else {"type": "input_text", "text": content}
                 content = [part]
-            item = {"role": one.role, "content": content}
-        elif one.type == "function_call_output":
-            item = {"call_id": one.call_id, "output": item["output"]}
-        else:
-            item = {"call_id": one.call_id, "name": one.name, "arguments": one.arguments}
-        head = {"type": one.type, "id": f"item_{identity}_{number}", "status": "completed"}
-        items.append({**head, **item})
+            item |= {"role": role, "content": content}
+        items.append({**item, "type": kind, "id": f"item_{identity}_{number}"})
     return items
+
+
+def _describe_tool(tool: Mapping[str, Any]) -> Item:
+    """A tool as the client declared it, with the members that clients expect of functions."""
+    if tool.get("type", "function") != "function" or "function" in tool:
+        return tool
+    return {"type": "function", "description": None, "parameters": None, **tool, "strict": False}
 
 
 def _describe_format(request: ResponseRequest) -> Item:
@@ -187,18 +185,20 @@ def _describe_usage(usage: Usage) -> Item:
     }
 
 
-def _describe_output(
-    turn: Turn[None] | None, names: Collection[str], state: ResponseState
-) -> Iterator[Item]:
-    canisters = () if turn is None else turn.canisters
+def describe_output(tools: ClientTools, state: ResponseState, *, stored: bool) -> Iterator[Item]:
+    """The items of a response; those of a stored one can be referred to."""
+    canisters = () if state.turn is None else state.turn.canisters
+    run = state.identity if stored else ""
     unanswered = "incomplete" if state.status.ended else "in_progress"
     results = {one.invocation: one for one in canisters if isinstance(one, ResultCanister)}
     for canister in canisters:
         match canister:
             case AssistantCanister():
-                yield from _describe_said(canister)
-            case InvocationCanister(name=name) if name in names:
-                yield _describe_call(canister)
+                yield from _describe_said(canister, run)
+            case InvocationCanister(name=name) if name in tools:
+                yield describe_call(
+                    tools[name], run, canister.identity, canister.arguments or "{}", "completed"
+                )
             case InvocationCanister():
                 result = results.get(canister.identity)
                 shown = canister.name not in state.hidden
@@ -211,7 +211,7 @@ def _describe_output(
             yield describe_question(question.identity, question.invocation, question.name)
 
 
-def _describe_said(canister: AssistantCanister) -> Iterator[Item]:
+def _describe_said(canister: AssistantCanister, run: str) -> Iterator[Item]:
     """The items of a message: its text and its reasoning, in the order in which they came."""
     texts: list[tuple[str, str]] = []
     for content in canister.contents:
@@ -224,25 +224,27 @@ def _describe_said(canister: AssistantCanister) -> Iterator[Item]:
     ending = canister.ending
     status = "incomplete" if ending is not None and ending.interrupted else "completed"
     for place, (kind, text) in enumerate(texts):
-        yield describe_said(canister.identity, place, kind, text, status)
+        identity = produce_item_identity(_PREFIXES[kind], run, canister.identity, place)
+        yield describe_said(identity, kind, text, status)
 
 
-def describe_said(message: str, place: int, kind: str, text: str, status: str) -> Item:
-    """An item of a message of the assistant: its text, or its reasoning."""
-    number = f"_{place}" if place else ""
+def describe_said(identity: str, kind: str, text: str, status: str) -> Item:
+    """An item of a message of the assistant: its text, or its reasoning.
+
+    Reasoning is its own summary, which is what most clients show.
+    """
     if kind == "reasoning":
-        thought = [{"type": "reasoning_text", "text": text}] if text else []
         return {
             "type": "reasoning",
-            "id": f"rs_{message}{number}",
+            "id": identity,
             "status": status,
-            "summary": [],
-            "content": thought,
+            "summary": [{"type": "summary_text", "text": text}] if text else [],
+            "content": [{"type": "reasoning_text", "text": text}] if text else [],
         }
     part = _describe_text(text)
     return {
         "type": "message",
-        "id": f"msg_{message}{number}",
+        "id": identity,
         "role": "assistant",
         "status": status,
         "content": [part] if text else [],
@@ -253,20 +255,10 @@ def _describe_text(text: str) -> Item:
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
 
 
-def _describe_call(call: InvocationCanister) -> Item:
-    return describe_call(call.identity, call.name, call.arguments, "completed")
-
-
-def describe_call(identity: str, name: str, arguments: str, status: str) -> Item:
+def describe_call(tool: ClientTool, run: str, identity: str, arguments: str, status: str) -> Item:
     """A call that the client has to answer."""
-    return {
-        "type": "function_call",
-        "id": f"fc_{identity}",
-        "call_id": name_call(identity),
-        "name": name,
-        "arguments": arguments,
-        "status": status,
-    }
+    item = produce_item_identity(tool.prefix, run, identity)
+    return tool.describe_call(item, identity, arguments, status)
 
 
 def describe_stage(
@@ -286,7 +278,7 @@ def describe_stage(
         "type": "x:tool_call",
         "id": f"x_{call.identity}",
         "name": call.name,
-        "arguments": call.arguments if shown else None,
+        "arguments": call.arguments or "{}" if shown else None,
         "status": status,
         "output": text_of(result.contents) if result is not None and shown else None,
     }
@@ -317,22 +309,41 @@ def describe_approval(invocation: str, name: str, reason: str) -> Item:
 class _OpenItem:
     """An item that is being written."""
 
-    def __init__(
-        self, index: int, message: str, kind: str, *, place: int, name: str, shown: bool
-    ) -> None:
-        self.index, self.message, self.kind = index, message, kind
-        self.place, self.name, self.shown = place, name, shown
+    def __init__(self, index: int, message: str, kind: str, identity: str) -> None:
+        self.index, self.message, self.kind, self.identity = index, message, kind, identity
         self.text: list[str] = []
-        self.identity: str = self.describe("in_progress")["id"]
 
     def describe(self, status: str) -> Item:
-        text = "".join(self.text)
-        if self.kind == "arguments":
-            return describe_call(self.message, self.name, text, status)
-        if self.kind == "stage":
-            stage = InvocationCanister(name=self.name, arguments=text, identity=self.message)
-            return describe_stage(stage, None, shown=self.shown)
-        return describe_said(self.message, self.place, self.kind, text, status)
+        """The item as far as it is known."""
+        return describe_said(self.identity, self.kind, "".join(self.text), status)
+
+
+class _OpenCall(_OpenItem):
+    """A call of a tool of the client that is being written."""
+
+    def __init__(self, index: int, message: str, run: str, tool: ClientTool) -> None:
+        super().__init__(index, message, tool.kind, "")
+        self._run, self.tool = run, tool
+        self.identity = self.describe("in_progress")["id"]
+
+    def describe(self, status: str) -> Item:
+        """The item as far as it is known."""
+        return describe_call(self.tool, self._run, self.message, "".join(self.text), status)
+
+
+class _OpenStage(_OpenItem):
+    """A call of a tool that runs here and is being written."""
+
+    def __init__(self, index: int, message: str, name: str, *, shown: bool) -> None:
+        super().__init__(index, message, "stage", "")
+        self._name, self._shown = name, shown
+
+    def describe(self, status: str) -> Item:
+        """The item as far as it is known."""
+        stage = InvocationCanister(
+            name=self._name, arguments="".join(self.text), identity=self.message
+        )
+        return describe_stage(stage, None, shown=self._shown)
 
 
 class StreamWriter:
@@ -344,10 +355,19 @@ class StreamWriter:
     """
 
     def __init__(
-        self, names: Collection[str], after: int = -1, *, hidden: Collection[str] = ()
+        self,
+        tools: ClientTools,
+        after: int = -1,
+        *,
+        run: str = "",
+        hidden: Collection[str] = (),
     ) -> None:
-        """A writer for a client whose own tools have these names; `hidden` are some of ours."""
-        self._names = names
+        """A writer for a client with these tools; `hidden` are some of ours.
+
+        `run` is the run of a stored response.
+        """
+        self._tools = tools
+        self._run = run
         self._hidden = hidden
         self._after = after
         self._items = 0
@@ -376,8 +396,13 @@ class StreamWriter:
         self._number = cursor * _NUMBERS
         match event:
             case MessageStarted(message=message, role="invocation", name=name):
-                kind = "arguments" if name in self._names else "stage"
-                return self._close("completed") + self._begin_item(message, kind, name)
+                index = self._items
+                begun = (
+                    _OpenCall(index, message, self._run, self._tools[name])
+                    if name in self._tools
+                    else _OpenStage(index, message, name, shown=name not in self._hidden)
+                )
+                return self._close("completed") + self._begin_item(begun)
             case MessageDelta():
                 return self._write_delta(cursor, event)
             case MessageCompleted():
@@ -424,14 +449,16 @@ class StreamWriter:
         ):
             # Numbered after the event before, since a delta may be divided anywhere.
             self._number = start * _NUMBERS + _BEGINNING
-            written = self._close("completed") + self._begin_item(event.message, kind, "")
+            number = self._places.get(event.message, 0)
+            self._places[event.message] = number + 1
+            identity = produce_item_identity(_PREFIXES[kind], self._run, event.message, number)
+            begun = _OpenItem(self._items, event.message, kind, identity)
+            written = self._close("completed") + self._begin_item(begun)
         item = self._open
         if item is None:
             return written
         item.text.append(event.text)
         self._number = cursor * _NUMBERS
-        if item.kind == "stage":
-            return written
         seen = max(self._after // _NUMBERS - start, 0) if self._after >= 0 else 0
         delta = event.text[seen:]
         place = {"item_id": item.identity, "output_index": item.index}
@@ -446,27 +473,33 @@ class StreamWriter:
                 )
             case "reasoning":
                 return written + self._write(
-                    "response.reasoning.delta", **place, content_index=0, delta=delta
+                    "response.reasoning_summary_text.delta", **place, summary_index=0, delta=delta
                 )
-        return written + self._write("response.function_call_arguments.delta", **place, delta=delta)
+            case "function":
+                return written + self._write(
+                    "response.function_call_arguments.delta", **place, delta=delta
+                )
+        # The others are JSON that is written as something else, once it is whole.
+        return written
 
-    def _begin_item(self, message: str, kind: str, name: str) -> bytes:
-        place = self._places.get(message, 0)
-        self._places[message] = place + 1
-        shown = name not in self._hidden
-        item = _OpenItem(self._items, message, kind, place=place, name=name, shown=shown)
+    def _begin_item(self, item: _OpenItem) -> bytes:
         self._open = item
         self._items += 1
         described = item.describe("in_progress")
         written = self._write("response.output_item.added", output_index=item.index, item=described)
-        if (part := _part_of(item)) is not None:
-            written += self._write(
-                "response.content_part.added",
-                item_id=described["id"],
-                output_index=item.index,
-                content_index=0,
-                part=part,
-            )
+        place = {"item_id": described["id"], "output_index": item.index}
+        match item.kind:
+            case "text":
+                written += self._write(
+                    "response.content_part.added", **place, content_index=0, part=_describe_text("")
+                )
+            case "reasoning":
+                written += self._write(
+                    "response.reasoning_summary_part.added",
+                    **place,
+                    summary_index=0,
+                    part={"type": "summary_text", "text": ""},
+                )
         return written
 
     def _close(self, status: str) -> bytes:
@@ -479,28 +512,48 @@ class StreamWriter:
             self._stages[item.message] = item.index, described
             return b""
         place = {"item_id": described["id"], "output_index": item.index}
+        return self._finish_item(item, described, place, text) + self._write(
+            "response.output_item.done", output_index=item.index, item=described
+        )
+
+    def _finish_item(self, item: _OpenItem, described: Item, place: Item, text: str) -> bytes:
+        """What comes before the end of an item."""
+        write = self._write
         match item.kind:
             case "text":
-                written = self._write(
+                part = _describe_text(text)
+                return write(
                     "response.output_text.done", **place, content_index=0, text=text, logprobs=[]
-                )
+                ) + write("response.content_part.done", **place, content_index=0, part=part)
             case "reasoning":
-                written = self._write(
-                    "response.reasoning.done", **place, content_index=0, text=text
-                )
-            case _:
-                written = self._write(
+                return self._finish_reasoning(place, text)
+            case "function":
+                assert isinstance(item, _OpenCall)
+                return write(
                     "response.function_call_arguments.done",
                     **place,
-                    name=item.name,
+                    name=item.tool.name,
                     arguments=text,
                 )
-        if (part := _part_of(item)) is not None:
-            written += self._write(
-                "response.content_part.done", **place, content_index=0, part=part
+            case "custom":
+                said = described[INPUT]
+                delta = "response.custom_tool_call_input.delta"
+                return (write(delta, **place, delta=said) if said else b"") + write(
+                    "response.custom_tool_call_input.done", **place, input=said
+                )
+        return b""
+
+    def _finish_reasoning(self, place: Item, text: str) -> bytes:
+        # Clients show either the summary or the text. Only one of them may be written in pieces:
+        # a client that continues says one number, and it has seen all events up to there.
+        write, part = self._write, {"type": "summary_text", "text": text}
+        return b"".join(
+            (
+                write("response.reasoning_summary_text.done", **place, summary_index=0, text=text),
+                write("response.reasoning_summary_part.done", **place, summary_index=0, part=part),
+                write("response.reasoning_text.delta", **place, content_index=0, delta=text),
+                write("response.reasoning_text.done", **place, content_index=0, text=text),
             )
-        return written + self._write(
-            "response.output_item.done", output_index=item.index, item=described
         )
 
     def _write(self, kind: str, **members: Any) -> bytes:
@@ -509,13 +562,3 @@ class StreamWriter:
             return b""
         data = msgspec.json.encode({"type": kind, "sequence_number": number, **members})
         return b"event: %b\ndata: %b\n\n" % (kind.encode(), data)
-
-
-def _part_of(item: _OpenItem) -> Item | None:
-    text = "".join(item.text)
-    match item.kind:
-        case "text":
-            return _describe_text(text)
-        case "reasoning":
-            return {"type": "reasoning_text", "text": text}
-    return None

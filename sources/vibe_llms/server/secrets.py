@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from typing import Protocol
 
-from vibe_llms.files import read_trusted
+from vibe_llms.files import LARGEST_SETTINGS, read_trusted
 from vibe_llms.storage.backends import Backend, produce_part
 from vibe_llms.storage.files import make_folder, replace_file, storage_errors
 from vibe_llms.storage.locks import locked
@@ -43,7 +43,7 @@ class HomeSecretStore:
             except FileNotFoundError:
                 with locked(self._folder, seconds=_LOCK_SECONDS):
                     if not file.exists():
-                        replace_file(file, produce_secret())
+                        replace_file(file, produce_secret(), LARGEST_SETTINGS)
                     return read_trusted(file, private=True)
 
 

@@ -76,7 +76,7 @@ def describe_stages(canisters: Sequence[Canister], hidden: Collection[str]) -> I
 
 def write_arguments(call: InvocationCanister) -> str:
     """The arguments of a call, as Markdown."""
-    arguments = call.arguments
+    arguments = call.arguments or "{}"
     if call.parsed is not None:
         arguments = msgspec.json.format(arguments, indent=2)
     return f"## Request arguments:\n\n```json\n{arguments}\n```\n\n"

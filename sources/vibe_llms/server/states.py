@@ -49,6 +49,9 @@ from vibe_llms.server.chat_requests import (
 )
 from vibe_llms.server.failures import Rejected
 
+#: A key of the results that hold no text from others.
+_TRUSTED = "trusted"
+
 
 class ReplyState(Struct, forbid_unknown_fields=True):
     """What the agent said, called and received in one turn, and the signature."""
@@ -81,9 +84,12 @@ class StateSigner:
                 code="invalid_state",
             )
         said = read_messages(msgspec.convert(state.tool_call_history, list[Message]))
+        results = (one for one in state.tool_call_history if one.get("role") == "tool")
         return [
             replace(one, provenance=self._provenance)
             if isinstance(one, AssistantCanister | InvocationCanister)
+            else replace(one, trusted=next(results).get(_TRUSTED) is True)
+            if isinstance(one, ResultCanister)
             else one
             for one in said
         ]
@@ -110,12 +116,13 @@ def _describe(canisters: Sequence[Canister]) -> list[dict[str, Any]]:
                 messages.append({"role": "assistant", "content": content})
             case InvocationCanister(identity=identity) if identity in results:
                 calls[identity] = f"call_{identity}"
-                function = Function(canister.name, canister.arguments)
+                function = Function(canister.name, canister.arguments or "{}")
                 call = CallPiece(id=calls[identity], function=function)
                 messages.append({"role": "assistant", "tool_calls": [msgspec.to_builtins(call)]})
             case ResultCanister(invocation=call) if call in calls:
                 content = _describe_contents(canister.contents)
-                messages.append({"role": "tool", "tool_call_id": calls[call], "content": content})
+                message = {"role": "tool", "tool_call_id": calls[call], "content": content}
+                messages.append({**message, _TRUSTED: True} if canister.trusted else message)
     return messages
 
 

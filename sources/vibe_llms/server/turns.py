@@ -6,16 +6,19 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from vibe_llms.controls import Controls
 from vibe_llms.conversations.conversation import Conversation
+from vibe_llms.conversations.documents import without_documents
 from vibe_llms.conversations.outputs import produce_form
 from vibe_llms.conversations.streams import EventStream
 from vibe_llms.events import Event
 from vibe_llms.exceptions import (
     ArchiveDamaged,
+    ContentUnsupported,
     ConversationMoved,
     ConversationNotFound,
     ForkPointInvalid,
@@ -35,14 +38,26 @@ from vibe_llms.messages.canisters import (
     Turn,
     UserCanister,
 )
-from vibe_llms.messages.contents import Content, MediaContent, ReasoningContent, Reference, text_of
+from vibe_llms.messages.contents import (
+    Content,
+    Location,
+    MediaContent,
+    ReasoningContent,
+    Reference,
+    TextualContent,
+    text_of,
+)
 from vibe_llms.providers.caller_keys import find_caller_key
+from vibe_llms.providers.conversions import name_content
 from vibe_llms.providers.interfaces import TokenCount
+from vibe_llms.providers.tokenizers import BYTES_A_TOKEN, MEDIA_TOKENS
 from vibe_llms.runs.interfaces import RequestKey, read_lines
 from vibe_llms.runs.run import Run
 from vibe_llms.server.addresses import check_addresses
 from vibe_llms.server.continuations import Chain, Place, hash_system
 from vibe_llms.server.failures import Failure, Rejected
+from vibe_llms.server.fitting import fit_controls
+from vibe_llms.server.omissions import Omissions
 from vibe_llms.server.spaces import UserSpace
 from vibe_llms.storage.interfaces import Archive
 
@@ -57,7 +72,8 @@ class TurnOrder(Struct, frozen=True, kw_only=True):
 
     Each result in `said` names the call, in `said` too, that it belongs to. `states` are what the
     agent is known to have done before its messages in `said`, by their identities. With `media`,
-    the outcome has the images and files of the turn.
+    the outcome has the images and files of the turn. `omissions` name what it asks for and does not
+    get.
     """
 
     model: str
@@ -69,6 +85,7 @@ class TurnOrder(Struct, frozen=True, kw_only=True):
     store: bool = True
     states: Mapping[str, Sequence[Canister]] = {}
     media: bool = False
+    omissions: Omissions = msgspec.field(default_factory=Omissions)
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
@@ -134,10 +151,10 @@ class ServedTurn:
     async def begin(cls, space: UserSpace, order: TurnOrder) -> ServedTurn:
         """The turn that an order asks for; raises for an order that is not valid."""
         check_calls(order.said)
-        await check_addresses(order.said, space.settings.media_hosts)
-        agent, model = await _resolve(space, order.model)
         split = _count_past(order.said)
         past, prompt = order.said[:split], order.said[split:]
+        await check_addresses(prompt, space.settings.media_hosts)
+        agent, model = await _resolve(space, order.model)
         # Models may change within a conversation; an agent has histories of its own.
         chain = Chain(agent or "")
         chain.extend(past)
@@ -154,15 +171,13 @@ class ServedTurn:
         conversation = await space.session.begin(
             model,
             agent=agent,
-            history=[*restore_states(past, order.states)] or None,
+            history=[*restore_states(await _permit(space, past), order.states)] or None,
             invokers=order.tools,
-            controls=order.controls,
             memory=space.uses_memory(agent, model),
             save=order.store,
         )
-        extra, controls = instruct(space, order, conversation)
-        order = replace(order, controls=controls)
-        return cls(space, order, conversation, [*extra, *prompt], chain, begun=True)
+        order, said = await fit_order(space, order, conversation, prompt)
+        return cls(space, order, conversation, said, chain, begun=True)
 
     def stream(self) -> EventStream[None]:
         """The turn as events."""
@@ -198,9 +213,8 @@ class ServedTurn:
         last: str,
     ) -> ServedTurn:
         # Refused before anything is stored, such as a fork.
-        extra, controls = instruct(space, order, found)
-        order = replace(order, controls=controls)
-        served = cls(space, order, found, [*extra, *said], chain, begun=False)
+        order, prompt = await fit_order(space, order, found, said)
+        served = cls(space, order, found, prompt, chain, begun=False)
         return served if found.canisters[-1].identity == last else await served.fork(last)
 
     async def fork(self, last: str) -> ServedTurn:
@@ -237,6 +251,12 @@ class ServedTurn:
         if self._begun:
             with suppress(ConversationNotFound):
                 await self._space.archive.remove(self._conversation.identity)
+
+    @property
+    def estimated_tokens(self) -> int:
+        """About how many tokens the model reads first; nothing is asked for that."""
+        said = (*self._conversation.canisters, *self._prompt)
+        return estimate_tokens(said, self._conversation.invokers.values())
 
     @property
     def hidden(self) -> Collection[str]:
@@ -325,6 +345,11 @@ class RecordedTurn:
         self.run = run
 
     @property
+    def estimated_tokens(self) -> int:
+        """About how many tokens the model reads first; nothing is asked for that."""
+        return estimate_tokens(self._order.said, self._order.tools)
+
+    @property
     def hidden(self) -> Collection[str]:
         """The names of tools whose arguments and results are not shown."""
         return self.run.record.recipe.unshown
@@ -383,17 +408,38 @@ async def count_tokens(
     """
     if not before:
         check_calls(order.said)
-    await check_addresses(order.said, space.settings.media_hosts)
+    split = _count_past(order.said)
+    await check_addresses(order.said[split:], space.settings.media_hosts)
+    said = [*await _permit(space, order.said[:split]), *order.said[split:]]
     agent, model = await _resolve(space, order.model)
     conversation = await space.session.begin(
         model,
         agent=agent,
-        history=[*before, *order.said] or None,
+        history=[*before, *said] or None,
         invokers=order.tools,
-        controls=order.controls,
         memory=False,
     )
     return await conversation.count_tokens()
+
+
+def estimate_tokens(said: Iterable[Canister], tools: Iterable[Invoker]) -> int:
+    """About how many tokens messages and tools have: a quarter of their characters, or more."""
+    size = media = 0
+    for canister in said:
+        if isinstance(canister, InvocationCanister):
+            size += len(canister.name) + len(canister.arguments)
+        for content in canister.contents:
+            match content:
+                case TextualContent(data=str(text)):
+                    size += len(text)
+                case TextualContent(data=Reference(size=length)):
+                    size += length
+                case _ if isinstance(content, MediaContent):
+                    media += MEDIA_TOKENS
+    for tool in tools:
+        size += len(tool.name) + len(tool.description)
+        size += len(msgspec.json.encode(tool.arguments_schema))
+    return max(1, size // BYTES_A_TOKEN) + media
 
 
 def read_thoughts(turn: Turn[None]) -> str:
@@ -468,9 +514,27 @@ async def _resume(
         agent=agent,
         model=model or space.find_model(agent),
         invokers=order.tools,
-        controls=order.controls,
         memory=space.uses_memory(agent, model),
     )
+
+
+async def _permit(space: UserSpace, past: Sequence[Canister]) -> Sequence[Canister]:
+    """Return what was said before, with descriptions in place of addresses that are not allowed."""
+    permitted = [*past]
+    for place, canister in enumerate(past):
+        if any(isinstance(getattr(one, "data", None), Location) for one in canister.contents):
+            try:
+                await check_addresses([canister], space.settings.media_hosts)
+            except Rejected:
+                contents = tuple(map(_describe_located, canister.contents))
+                permitted[place] = replace(canister, contents=contents)
+    return permitted
+
+
+def _describe_located(content: Content) -> Content:
+    if isinstance(getattr(content, "data", None), Location):
+        return TextualContent(f"[{name_content(content)} is left out]")
+    return content
 
 
 def _continue(
@@ -512,10 +576,10 @@ def _pair(
     ]
 
 
-def instruct(
-    space: UserSpace, order: TurnOrder, conversation: Conversation
-) -> tuple[Sequence[Canister], Controls]:
-    """How the reply is made to have its form: by a control, or in words.
+async def fit_order(
+    space: UserSpace, order: TurnOrder, conversation: Conversation, prompt: Sequence[Canister]
+) -> tuple[TurnOrder, Sequence[Canister]]:
+    """Return an order and its prompt as the model takes them; a schema is a control, or words.
 
     `Rejected` if the client has a tool whose name is one of the agent's, or if a tool may ask while
     the key is the caller's.
@@ -535,10 +599,45 @@ def instruct(
                 param="tools",
             )
     controls, instruction = order.controls, order.instruction
+    model = conversation.settings.settle(conversation.invokers)[0]
     if order.schema is not None:
         form = produce_form(order.schema)
-        if conversation.model.attributes.surely_takes("response-schema"):
+        if model.attributes.takes("response-schema"):
             controls = Controls(response_schema=order.schema).over(controls)
-        else:
+    controls = await fit_controls(model, controls, order.omissions)
+    if order.schema is not None:
+        known = model.attributes.controls is not None
+        sure = not known or model.attributes.surely_takes("response-schema")
+        if controls.response_schema is None or not sure:
             instruction = form.instruction
-    return ([SupervisorCanister.from_text(instruction)] if instruction else []), controls
+    extra = [SupervisorCanister.from_text(instruction)] if instruction else []
+    said = [*extra, *_describe_results(conversation, prompt, order.omissions)]
+    return replace(order, controls=controls), said
+
+
+def _describe_results(
+    conversation: Conversation, prompt: Sequence[Canister], omissions: Omissions
+) -> Sequence[Canister]:
+    """Return a prompt whose results have descriptions in place of media that the model cannot take.
+
+    The user can leave an image out; a client cannot send a result without what a tool made.
+    """
+    reads = conversation.settings.services.access_documents is not None
+    said = [*prompt]
+    for place, canister in enumerate(prompt):
+        if not isinstance(canister, ResultCanister):
+            continue
+        try:
+            conversation.model.check(
+                without_documents([canister]) if reads else [canister], Controls()
+            )
+        except ContentUnsupported:
+            contents = tuple(
+                TextualContent(f"[{name_content(one)} is left out: the model cannot take it]")
+                if isinstance(one, MediaContent)
+                else one
+                for one in canister.contents
+            )
+            omissions.add("content", "tool_result")
+            said[place] = replace(canister, contents=contents)
+    return said

@@ -1,34 +1,45 @@
 """The users of the server and their keys, of which only hashes are kept.
 
 A key is 256 random bits, so that a plain SHA-256 of it cannot be reversed. In a home, the hashes
-are in a file, which a running server reads again when it has changed.
+are in a SQLite file.
 """
 
 from __future__ import annotations
 
 import hashlib
-import hmac
 import os
 import re
 import secrets
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 from msgspec import Struct, ValidationError
 
 from vibe_llms.configuration import LOCAL, Configuration, Places, read_toml
 from vibe_llms.exceptions import ConfigurationError, RequestError
+from vibe_llms.files import LARGEST_FILE, UntrustedFile, require_trusted
 from vibe_llms.storage.backends import Backend, produce_part
-from vibe_llms.storage.files import make_folder, replace_file, storage_errors
+from vibe_llms.storage.databases import explain_failure, open_database
+from vibe_llms.storage.files import READ, make_folder, storage_errors
 from vibe_llms.storage.locks import locked
+
+if TYPE_CHECKING:
+    import sqlite3
 
 _PREFIX = "vl-"
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _LOCK_SECONDS = 10.0
+_VERSION = 1
+_TABLES = """
+create table users (
+    name text primary key, key_hash text not null, created text not null
+) without rowid;
+create index by_key on users (key_hash)
+"""
 
 
 class User(Struct, frozen=True, rename="kebab"):
@@ -58,7 +69,10 @@ class UserStore(Protocol):
         ...
 
     async def add_first(self) -> str:
-        """The key of the user `local` if there is none yet; of several servers, one gets it."""
+        """Add the user `local` if there are no users, and return the key, else an empty text.
+
+        Of several servers that start at once, one gets the key.
+        """
         ...
 
     async def rotate(self, name: str) -> str:
@@ -75,87 +89,164 @@ class UserStore(Protocol):
 
 
 class UserFile:
-    """The users in a file."""
+    """The users of one machine, in a SQLite file.
+
+    Earlier versions kept them in `users.toml`, beside it: its users are moved once, and the old
+    file is renamed.
+    """
 
     def __init__(self, file: Path) -> None:
         self.file = file
-        self._stamp: tuple[int, int, int] | None = None
-        self._users: Mapping[str, User] = {}
-        self._names: Mapping[str, str] = {}
+        self._stamp: tuple[int, bytes] | None = None
+        #: Names by the hashes of keys that were found since the file changed.
+        self._names: dict[str, str] = {}
 
     def survey(self) -> Mapping[str, User]:
-        """The users by their names; the file is read again if it has changed."""
-        try:
-            status = os.stat(self.file)
-        except FileNotFoundError:
-            self._stamp, self._users, self._names = None, {}, {}
-            return self._users
-        stamp = (status.st_ino, status.st_mtime_ns, status.st_size)
-        if stamp != self._stamp:
-            self._users = _read(self.file)
-            self._names = {user.key_hash: name for name, user in self._users.items()}
-            self._stamp = stamp
-        return self._users
+        """Return the users by their names."""
+        rows = self._ask("select name, key_hash, created from users order by name")
+        return {
+            name: User(key_hash, datetime.fromisoformat(created))
+            for name, key_hash, created in rows
+        }
 
     def find(self, key: str) -> str | None:
-        """The name of the user who has a key."""
-        users, digest = self.survey(), hash_key(key)
+        """Return the name of the user who has a key."""
+        digest, stamp = hash_key(key), self._read_stamp()
+        if stamp != self._stamp:
+            self._stamp, self._names = stamp, {}
+        # What is looked up is a hash, so the time of a look-up says nothing about keys.
         name = self._names.get(digest)
-        # The table is one of hashes, so the time of a look-up says nothing about keys.
-        if name is None or not hmac.compare_digest(users[name].key_hash, digest):
-            return None
+        if name is None:
+            rows = self._ask("select name from users where key_hash = ?", digest)
+            if not rows:
+                return None
+            name = self._names[digest] = rows[0][0]
         return name
 
     def require(self, name: str) -> None:
-        """`RequestError` if there is no such user."""
-        _require(self.survey(), name)
+        """Raise a `RequestError` if there is no such user."""
+        if not self._ask("select 1 from users where name = ?", name):
+            raise refuse_unknown(name)
 
     def add(self, name: str) -> str:
-        """A new user; returns the key, which is not kept."""
+        """Add a user and return the key, which is not kept."""
         check_name(name)
-        with self._changing() as users:
-            if name in users:
-                raise refuse_known(name)
-            return _give_key(users, name, datetime.now(UTC))
+        if not (key := self._add(name)):
+            raise refuse_known(name)
+        return key
 
     def add_first(self) -> str:
-        """The key of the user `local` if there is none yet; of several servers, one gets it."""
-        if LOCAL in self.survey():
-            return ""
-        with self._changing() as users:
-            return "" if LOCAL in users else _give_key(users, LOCAL, datetime.now(UTC))
+        """Add the user `local` if there are no users; see `UserStore`."""
+        return "" if self._ask("select 1 from users limit 1") else self._add(LOCAL)
 
     def rotate(self, name: str) -> str:
-        """A new key for a user; the old one is not valid any more."""
-        with self._changing() as users:
-            return _give_key(users, name, _require(users, name).created)
+        """Give a user a new key; the old one is not valid any more."""
+        key = produce_key()
+        with self._changing() as database:
+            changed = database.execute(
+                "update users set key_hash = ? where name = ?", (hash_key(key), name)
+            )
+            if not changed.rowcount:
+                raise refuse_unknown(name)
+        return key
 
     def remove(self, name: str) -> None:
         """Delete a user; the conversations stay."""
-        with self._changing() as users:
-            _require(users, name)
-            del users[name]
+        with self._changing() as database:
+            if not database.execute("delete from users where name = ?", (name,)).rowcount:
+                raise refuse_unknown(name)
 
     def keep(self, name: str, user: User) -> bool:
         """Give a user the key of another store; see `UserStore`."""
         check_name(name)
-        if self.survey().get(name) == user:
+        if self._ask(
+            "select 1 from users where (name, key_hash, created) = (?, ?, ?)", *_row(name, user)
+        ):
             return False
-        with self._changing() as users:
-            users[name] = user
+        with self._changing() as database:
+            database.execute("insert or replace into users values (?, ?, ?)", _row(name, user))
         return True
 
+    def _add(self, name: str) -> str:
+        key = produce_key()
+        row = _row(name, User(hash_key(key), datetime.now(UTC)))
+        with self._changing() as database:
+            added = database.execute("insert or ignore into users values (?, ?, ?)", row)
+            return key if added.rowcount else ""
+
+    def _read_stamp(self) -> tuple[int, bytes] | None:
+        """Return what changes with each change to the file.
+
+        Source: https://www.sqlite.org/fileformat.html, "File change counter".
+        """
+        try:
+            descriptor = os.open(self.file, READ)
+        except OSError:
+            return None
+        try:
+            return os.fstat(descriptor).st_ino, os.pread(descriptor, 4, 24)
+        finally:
+            os.close(descriptor)
+
+    def _ask(self, statement: str, *values: str) -> list[tuple[str, ...]]:
+        if not (self.file.exists() or self._old.exists()):
+            return []
+        with self._opened() as database:
+            return database.execute(statement, values).fetchall()
+
     @contextmanager
-    def _changing(self) -> Iterator[dict[str, User]]:
+    def _changing(self) -> Iterator[sqlite3.Connection]:
         with storage_errors(self.file):
             make_folder(self.file.parent)
-            with locked(self.file.parent, seconds=_LOCK_SECONDS):
-                users = dict(self.survey())
-                yield users
-                import tomli_w
+        with self._opened() as database, database:
+            database.execute("begin immediate")
+            yield database
 
-                rows = {name: msgspec.to_builtins(user) for name, user in users.items()}
-                replace_file(self.file, tomli_w.dumps(rows).encode())
+    @contextmanager
+    def _opened(self) -> Iterator[sqlite3.Connection]:
+        import sqlite3
+
+        try:
+            for path in (self.file.parent, self.file):
+                with suppress(FileNotFoundError):
+                    require_trusted(os.stat(path), path)
+            with storage_errors(self.file), closing(self._open()) as database:
+                if self._old.exists():
+                    self._move(database)
+                yield database
+        except UntrustedFile as error:
+            raise ConfigurationError(str(error.strerror), file=str(error.filename)) from error
+        except sqlite3.OperationalError as error:
+            raise explain_failure(error, "users", self.file) from error
+        except sqlite3.DatabaseError as error:
+            raise ConfigurationError(
+                f"this is not a list of users: {error}", file=str(self.file)
+            ) from error
+
+    def _open(self) -> sqlite3.Connection:
+        return open_database(
+            self.file,
+            version=_VERSION,
+            tables=_TABLES,
+            seconds=_LOCK_SECONDS,
+            # Unlike an index, it cannot be made again.
+            pragmas=("synchronous = full",),
+        )
+
+    @property
+    def _old(self) -> Path:
+        return self.file.with_name("users.toml")
+
+    def _move(self, database: sqlite3.Connection) -> None:
+        """Take over the users of `users.toml`, and rename it."""
+        with locked(self.file.parent, seconds=_LOCK_SECONDS):
+            if not self._old.exists():
+                return
+            rows = [_row(name, user) for name, user in _read(self._old).items()]
+            with database:
+                database.execute("begin immediate")
+                database.executemany("insert or ignore into users values (?, ?, ?)", rows)
+            os.rename(self._old, self._old.with_suffix(".toml.moved"))
 
 
 class HomeUserStore:
@@ -181,7 +272,7 @@ class HomeUserStore:
         return self._file.add(name)
 
     async def add_first(self) -> str:
-        """The key of the user `local` if there is none yet; of several servers, one gets it."""
+        """Add the user `local` if there are no users; see `UserStore`."""
         return self._file.add_first()
 
     async def rotate(self, name: str) -> str:
@@ -210,7 +301,7 @@ def produce_store(backend: Backend) -> HomeUserStore:
 
 def find_users(configuration: Configuration) -> UserFile:
     """The file with the users of a home."""
-    return UserFile(configuration.places.data / "server" / "users.toml")
+    return UserFile(configuration.places.data / "server" / "users.sqlite")
 
 
 def find_user_places(places: Places, name: str) -> Places:
@@ -233,7 +324,8 @@ def survey_homes(configuration: Configuration) -> Iterator[Places]:
 
 def _read(file: Path) -> Mapping[str, User]:
     try:
-        users = msgspec.convert(read_toml(file, trusted=True), dict[str, User], strict=False)
+        tree = read_toml(file, trusted=True, limit=LARGEST_FILE)
+        users = msgspec.convert(tree, dict[str, User], strict=False)
     except ValidationError as error:
         raise ConfigurationError(f"this is not a list of users: {error}", file=str(file)) from error
     for name in users:
@@ -273,13 +365,5 @@ def refuse_unknown(name: str) -> RequestError:
     return RequestError(f"there is no user {name!r}; see: vibe-llms users list")
 
 
-def _give_key(users: dict[str, User], name: str, created: datetime) -> str:
-    key = produce_key()
-    users[name] = User(hash_key(key), created)
-    return key
-
-
-def _require(users: Mapping[str, User], name: str) -> User:
-    if name not in users:
-        raise refuse_unknown(name)
-    return users[name]
+def _row(name: str, user: User) -> tuple[str, str, str]:
+    return name, user.key_hash, user.created.isoformat()

@@ -25,6 +25,8 @@ from vibe_llms.storage.changes import Changes
 from vibe_llms.storage.details import refuse_newer
 from vibe_llms.storage.files import (
     FOLDER,
+    read_within,
+    replace_file,
     synchronise,
     synchronise_folder,
     write_all,
@@ -174,10 +176,21 @@ class LinesWriter:
             except OSError:
                 give_back(held.folder)
                 raise
-            if held.is_there(status):
-                return held, status
+            try:
+                if status.st_nlink > 1:
+                    self._separate()
+                elif held.is_there(status):
+                    return held, status
+            except OSError:
+                give_back(held.folder)
+                raise
             give_back(held.folder)
             self._held = None
+
+    def _separate(self) -> None:
+        """Replace the file by a copy, so that a hard link elsewhere keeps its bytes."""
+        data = read_within(self._path, MESSAGES)
+        replace_file(Path(self._file), data, LARGEST_FILE, durable=self._durable)
 
     def _write(self, descriptor: int, size: int, lines: bytes) -> None:
         self._seen = None

@@ -165,7 +165,7 @@ class ContentStore:
                 raise
         if held != data:
             # Storing the same bytes again repairs damage.
-            replace_file(path / "data", data, durable=self._durable)
+            replace_file(path / "data", data, LARGEST_FILE, durable=self._durable)
         os.utime(path)
         return True
 

@@ -132,8 +132,10 @@ class ConversationFolder:
             refuse_newer(self.path)
             if not stored.lines.startswith(read_within(self.path, MESSAGES)):
                 raise ConversationMoved("the conversation was continued here", path=str(self.path))
-            replace_file(self.path / MESSAGES, stored.lines, durable=self._durable)
-            replace_file(self.path / METADATA, stored.metadata, durable=self._durable)
+            replace_file(self.path / MESSAGES, stored.lines, LARGEST_FILE, durable=self._durable)
+            replace_file(
+                self.path / METADATA, stored.metadata, LARGEST_SETTINGS, durable=self._durable
+            )
             date_file(self.path / MESSAGES, stored.updated)
 
     def receive_first(self, folder: Path, stored: StoredConversation) -> None:
@@ -236,7 +238,7 @@ class ConversationFolder:
             place = str(self.path / METADATA)
             data = read_relative(folder, METADATA, LARGEST_SETTINGS)
             data, details = change_details(data, changes, place)
-            replace_file(self.path / METADATA, data, durable=self._durable)
+            replace_file(self.path / METADATA, data, LARGEST_SETTINGS, durable=self._durable)
         return details
 
     def repair(self) -> Sequence[Gap]:
@@ -256,7 +258,7 @@ class ConversationFolder:
                 ]
                 aside = self.path / f"messages.damaged-{produce_stamp()}.jsonl"
                 write_new(aside, data, durable=True)
-                replace_file(self.path / MESSAGES, b"".join(good))
+                replace_file(self.path / MESSAGES, b"".join(good), LARGEST_FILE)
         return gaps
 
     def _encode(self, canisters: Sequence[Canister]) -> bytes:

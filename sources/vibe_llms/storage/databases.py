@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vibe_llms.storage.files import refuse_link
+from vibe_llms.exceptions import StorageError, StorageUnavailable
+from vibe_llms.storage.files import advise, refuse_link
 
 if TYPE_CHECKING:
     import sqlite3
@@ -64,6 +66,15 @@ def open_database(
         database.close()
         raise
     return database
+
+
+def explain_failure(error: sqlite3.Error, what: str, path: Path) -> StorageError:
+    """Return the `StorageError` of a failed statement; `what` names the contents of the file."""
+    import sqlite3
+
+    if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL:
+        return StorageUnavailable(f"{what}: {advise(errno.ENOSPC)}", path=str(path))
+    return StorageError(f"{what}: {error}", path=str(path))
 
 
 def _set(database: sqlite3.Connection, pragma: str, seconds: float) -> None:

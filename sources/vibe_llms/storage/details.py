@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from vibe_llms.exceptions import ArchiveDamaged, FormatNewer
-from vibe_llms.files import LARGEST_SETTINGS, parse_toml
+from vibe_llms.exceptions import ArchiveDamaged, FormatNewer, RequestError
+from vibe_llms.files import LARGEST_SETTINGS, describe_size, parse_toml
 from vibe_llms.messages.contents import repair_text
 from vibe_llms.storage.files import read_within
 from vibe_llms.storage.interfaces import FORMAT, Details, Origin
@@ -84,10 +84,19 @@ def parse_tree(data: bytes, path: str) -> dict[str, Any]:
 
 
 def encode_tree(tree: Mapping[str, Any]) -> bytes:
-    """The text of a tree, including keys of newer versions."""
+    """Return the text of a tree, including keys of newer versions.
+
+    `RequestError` if no reader would accept so long a text.
+    """
     import tomli_w
 
-    return repair_text(tomli_w.dumps(tree)).encode()
+    data = repair_text(tomli_w.dumps(tree)).encode()
+    if len(data) > LARGEST_SETTINGS:
+        raise RequestError(
+            f"the name and the tags of a conversation can have {describe_size(LARGEST_SETTINGS)} "
+            f"together, and these would have {describe_size(len(data))}; nothing was changed"
+        )
+    return data
 
 
 def describe_changes(

@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from vibe_llms import files
-from vibe_llms.exceptions import StorageError
+from vibe_llms.exceptions import StorageError, StorageUnavailable
 from vibe_llms.files import LARGEST_FILE
 
 #: How a folder is opened: a link in its place is refused.
@@ -47,6 +47,8 @@ _ADVICE = {
     errno.EOPNOTSUPP: _NO_LOCKS,
 }
 
+#: Errors that end without a change to the configuration.
+_PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
 #: What a system answers that cannot copy between two files itself.
 _NO_COPY = (errno.ENOSYS, errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.EPERM)
 _COPIED_AT_ONCE = 1024**3
@@ -65,7 +67,8 @@ def storage_errors(path: Path) -> Iterator[None]:
 def explain(error: OSError, path: Path) -> StorageError:
     """What a system error about `path` means, and what to do."""
     place = error.filename if isinstance(error, files.UntrustedFile) else path
-    return StorageError(describe(error), path=str(place))
+    kind = StorageUnavailable if error.errno in _PASSING else StorageError
+    return kind(describe(error), path=str(place))
 
 
 def describe(error: OSError) -> str:
@@ -148,6 +151,13 @@ def synchronise_folder(path: Path) -> None:
         os.close(descriptor)
 
 
+def require_size(path: Path, data: bytes, limit: int) -> None:
+    """Raise an `OSError` if data are too long for the reader of a file."""
+    if len(data) > limit:
+        reason = f"it would be larger than {files.describe_size(limit)}, so it was not written"
+        raise OSError(errno.EFBIG, reason, str(path))
+
+
 def write_new(path: Path, data: bytes, *, durable: bool) -> None:
     """A file that must not exist yet."""
     descriptor = os.open(path, _CREATE, 0o600)
@@ -203,8 +213,13 @@ def _copy_by_hand(source: int, target: int, size: int, offset: int) -> int:
     return len(data)
 
 
-def replace_file(path: Path, data: bytes, *, durable: bool = True) -> None:
-    """A file replaced whole: readers see the old bytes or the new ones."""
+def replace_file(path: Path, data: bytes, limit: int, *, durable: bool = True) -> None:
+    """Replace a whole file: readers see the old bytes or the new ones.
+
+    `limit` is the most bytes that the file's reader accepts. `OSError`, and nothing is written, if
+    the data are longer: nobody could read them.
+    """
+    require_size(path, data, limit)
     temporary = path.with_name(f"{TEMPORARY}{path.name}-{os.urandom(8).hex()}")
     try:
         write_new(temporary, data, durable=durable)

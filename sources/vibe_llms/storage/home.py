@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import suppress
 
 from vibe_llms.configuration import LOCAL, Configuration, Places
 from vibe_llms.storage.archive import DirectoryArchive
 from vibe_llms.storage.backends import register
-from vibe_llms.storage.files import storage_errors
+from vibe_llms.storage.files import TEMPORARY, make_folder, storage_errors, write_new
 from vibe_llms.storage.inspection import inspect_archive
 from vibe_llms.storage.interfaces import Diagnosis, Report, ignore
+
+#: As many bytes as a short message; less may fit on a full disk.
+_PROBE_BYTES = 4096
 
 
 class HomeBackend:
@@ -65,7 +70,19 @@ class HomeBackend:
         return ()
 
     async def prepare(self) -> None:
-        """Nothing: folders are made where they are needed."""
+        """Raise a `StorageError` if no file can be written."""
+        await asyncio.to_thread(self._probe)
+
+    def _probe(self) -> None:
+        folder = self.configuration.places.data
+        probe = folder / f"{TEMPORARY}probe-{os.urandom(8).hex()}"
+        with storage_errors(folder):
+            make_folder(folder)
+            try:
+                write_new(probe, bytes(_PROBE_BYTES), durable=False)
+            finally:
+                with suppress(FileNotFoundError):
+                    os.unlink(probe)
 
     async def migrate(self) -> Sequence[str]:
         """Nothing: files are read as they are, and indices are made anew."""

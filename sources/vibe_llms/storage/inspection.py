@@ -65,7 +65,7 @@ def _inspect_conversation(
         elif repair and notices:
             folder.append((), after=None)
     except StorageError as error:
-        yield Diagnosis("conversation", str(folder.path), _describe(error), _FROM_BACKUP)
+        yield Diagnosis("conversation", error.path, _describe(error), _FROM_BACKUP)
         return
     for gap in gaps:
         yield Diagnosis(

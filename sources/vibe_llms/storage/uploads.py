@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from vibe_llms.exceptions import ContentMissing, StorageError
+from vibe_llms.files import LARGEST_FILE
 from vibe_llms.storage.files import make_folder, read_within, replace_file, storage_errors
 from vibe_llms.storage.interfaces import UploadedFile
 
@@ -35,7 +36,9 @@ class UploadFolder:
         """Keep a record, in place of an earlier one of the same bytes."""
         with storage_errors(self.folder):
             make_folder(self.folder)
-            replace_file(self._path(file.id), msgspec.json.encode(file), durable=self._durable)
+            replace_file(
+                self._path(file.id), msgspec.json.encode(file), LARGEST_FILE, durable=self._durable
+            )
 
     def survey(self) -> Sequence[UploadedFile]:
         """All files, the newest first."""

@@ -90,7 +90,7 @@ async def test_what_a_server_says_of_its_tools_makes_none_of_them_pure() -> None
     ("hints", "outside", "sends"),
     [
         (None, True, True),
-        ({"readOnlyHint": True}, True, False),
+        ({"readOnlyHint": True}, True, True),
         ({"openWorldHint": False}, False, False),
         ({"openWorldHint": False, "readOnlyHint": True}, False, False),
     ],

@@ -189,6 +189,62 @@ async def test_a_server_that_has_lost_the_session_is_greeted_anew_once(server: F
             await echo(ensemble)
 
 
+def fault(status: int, code: int, message: str) -> Answer:
+    body = {"jsonrpc": "2.0", "error": {"code": code, "message": message}, "id": None}
+    return Answer(status, headers=dict(JSON), chunks=encode(body))
+
+
+#: How servers say that they do not know a session. Reports: modelcontextprotocol/python-sdk#3556,
+#: punkpeye/mcp-remote#106, diegosouzapw/OmniRoute#5957; the refusals with status 400 are those of
+#: programs made from the examples of the TypeScript SDK.
+LOST = {
+    "python": (404, -32600, "Session not found"),
+    "typescript": (404, -32001, "Session not found"),
+    "example": (400, -32000, "Bad Request: No valid session ID provided"),
+    "restarted": (400, -32000, "Bad Request: Server not initialized"),
+    "omniroute": (404, -32000, "Not Found: Unknown Mcp-Session-Id header"),
+    "other": (404, 0, ""),
+}
+
+
+@pytest.mark.parametrize("kind", LOST)
+async def test_a_session_that_a_server_has_forgotten_is_begun_anew_whatever_it_says(
+    server: FakeMcp, kind: str
+) -> None:
+    async with opened(**row(server)) as ensemble:
+        forgotten = {*server.sessions}
+        server.refuse = lambda session: fault(*LOST[kind]) if session in forgotten else None
+        calls = [ensemble.invoke("echo", f'{{"text": "{n}"}}') for n in range(3)]
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            assert [one.text for one in await asyncio.gather(*calls)] == ["0", "1", "2"]
+        assert sorted(server.called) == ["0", "1", "2"]
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "message"),
+    [
+        (404, -32601, "Method not found"),
+        (400, -32602, "Invalid params: the session notes are too long"),
+        (500, -32603, "Session not found"),
+    ],
+)
+async def test_a_call_that_may_have_run_is_not_sent_again(
+    server: FakeMcp, status: int, code: int, message: str
+) -> None:
+    calls = 0
+
+    def refuse(method: str, _: Any) -> Answer | None:
+        nonlocal calls
+        calls += method == CALLING
+        return fault(status, code, message) if method == CALLING else None
+
+    async with opened(**row(server)) as ensemble:
+        server.override = refuse
+        with pytest.raises(EnsembleFailed, match=message):
+            await echo(ensemble)
+    assert calls == 1
+
+
 def parts_of(server: FakeMcp, message: Any) -> list[bytes]:
     """An answer in several events: a notification, progress, the result."""
     (data,) = text_of(server, message, "hi").chunks

@@ -60,10 +60,10 @@ def add(a: int) -> int:
 
 
 async def play(
-    *replies: ScriptedReply, streaming: bool = True
+    reply: ScriptedReply | Script, *, streaming: bool = True
 ) -> tuple[tuple[ReplyCanister, ...], list[Event]]:
     events: list[Event] = []
-    model = scripted_model(*replies, event_handler=events.append)
+    model = scripted_model(reply, event_handler=events.append)
     canisters = await model.converse(HELLO, context=TurnContext(streaming=streaming))
     check_events(events, turn=False)
     return canisters, events
@@ -122,9 +122,10 @@ async def test_reasoning_is_streamed_as_such() -> None:
 
 
 async def test_a_reply_without_parts_is_made_again() -> None:
-    (canister,), events = await play(ScriptedReply(parts=()), ScriptedReply.from_chunks("Hi"))
+    script = Script((ScriptedReply(parts=()), ScriptedReply.from_chunks("Hi")))
+    (canister,), events = await play(script)
     assert isinstance(canister, AssistantCanister)
-    assert canister.text == "Hi"
+    assert canister.contents == (TextualContent("Hi"),)
     assert type(events[0]) is MessageStartedEvent
 
 

@@ -167,13 +167,13 @@ class Draft:
     def begin(self, content: str) -> None:
         """Start a draft with the content of the entry."""
         with storage_errors(self.path):
-            replace_file(self.folder / _BASE, content.encode())
-            replace_file(self.path, f"{content}\n".encode())
+            replace_file(self.folder / _BASE, content.encode(), LARGEST_BYTES)
+            replace_file(self.path, f"{content}\n".encode(), LARGEST_BYTES)
 
     def settle(self, content: str) -> None:
         """Make the present content of the entry the base of the draft."""
         with storage_errors(self.path):
-            replace_file(self.folder / _BASE, content.encode())
+            replace_file(self.folder / _BASE, content.encode(), LARGEST_BYTES)
 
     @property
     def base(self) -> str | None:

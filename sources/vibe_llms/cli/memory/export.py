@@ -130,7 +130,7 @@ def _write(path: Path, data: bytes) -> None:
     if path.exists() and not path.is_file():
         raise MemoryInvalid(f"{path} is not a file; for standard output: -")
     with storage_errors(path):
-        replace_file(path, data)
+        replace_file(path, data, LARGEST_BYTES)
 
 
 def _read(file: str) -> bytes:

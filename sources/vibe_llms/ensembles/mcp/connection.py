@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import count
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from vibe_llms.credentials import get_logger
 from vibe_llms.ensembles.mcp.http import connect_http
+from vibe_llms.ensembles.mcp.listings import ListingStream, Refuse
 from vibe_llms.ensembles.mcp.oauth import SignIn
 from vibe_llms.ensembles.mcp.settings import McpSettings
 from vibe_llms.ensembles.mcp.stdio import ServerProcess, connect_process, start_process
@@ -46,8 +47,8 @@ class Connection:
     """The official client in its own task.
 
     The package must be entered and left in the same task; callers need not care. The client calls
-    `callbacks` when the server asks for something, and `changed` when the server says that its
-    tools have changed.
+    `callbacks` when the server asks for something, `changed` when the server says that its tools
+    have changed, and `refuse` for each tool that is left out of a list.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class Connection:
         callbacks: dict[str, Any],
         produce_sign_in: SignInFactory,
         changed: Callable[[], None],
+        refuse: Refuse = lambda *_: None,
         offline: bool = False,
     ) -> None:
         self._ensemble = ensemble
@@ -68,6 +70,7 @@ class Connection:
         self._produce_sign_in = produce_sign_in
         self._offline = offline
         self._changed = changed
+        self._refuse = refuse
         self._status = 0
         self._stop = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -76,6 +79,14 @@ class Connection:
         self._client: Client | None = None
         self._server: ServerProcess | None = None
         self._broken: Exception | None = None
+        self._requests = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    @property
+    def has_lost_session(self) -> bool:
+        """Whether the server has forgotten the session; it may answer requests all the same."""
+        return isinstance(self._broken, SessionLost)
 
     @property
     def alive(self) -> bool:
@@ -139,6 +150,13 @@ class Connection:
             task.cancel()
             await asyncio.wait([task])
 
+    async def close_when_idle(self) -> None:
+        """End the connection once its requests are answered, each within its own time."""
+        try:
+            await self._idle.wait()
+        finally:
+            await self.close()
+
     async def request(
         self, seconds: float, phase: str, call: Callable[[Client], Awaitable[T]]
     ) -> T:
@@ -149,6 +167,18 @@ class Connection:
         client = self._client
         if client is None or not self.alive:
             raise self._failure("the connection has ended", phase)
+        self._requests += 1
+        self._idle.clear()
+        try:
+            return await self._request(client, seconds, phase, call)
+        finally:
+            self._requests -= 1
+            if not self._requests:
+                self._idle.set()
+
+    async def _request(
+        self, client: Client, seconds: float, phase: str, call: Callable[[Client], Awaitable[T]]
+    ) -> T:
         import httpx2
         from anyio import BrokenResourceError, ClosedResourceError
         from mcp import MCPError
@@ -314,7 +344,7 @@ class Connection:
                 agree=sign_in.agree,
             )
         return Client(
-            target,
+            self._repair_lists(target),
             # The limits are ours, because they pause while the user is asked.
             read_timeout_seconds=None,
             client_info=Implementation(name="vibe-llms", version=__version__),
@@ -323,6 +353,16 @@ class Connection:
             message_handler=self._hear,
             **self._callbacks,
         )
+
+    @asynccontextmanager
+    async def _repair_lists(self, target: AbstractAsyncContextManager[Any]) -> AsyncIterator[Any]:
+        async with target as (read_stream, write_stream):
+            yield ListingStream(read_stream, self._find_version, self._refuse), write_stream
+
+    def _find_version(self) -> str:
+        from mcp_types.version import LATEST_HANDSHAKE_VERSION
+
+        return str(self._client.protocol_version) if self._client else LATEST_HANDSHAKE_VERSION
 
     def _note_status(self, status: int) -> None:
         self._status = status

@@ -77,7 +77,7 @@ class McpEnsemble:
         self._keys_file = read.places.keys_file
         self._vault = configuration.host.vault
         self._notify = configuration.host.notify
-        self._left_out: set[str] = set()
+        self._left_out: set[tuple[str, str]] = set()
         # No one can sign in where only a run may be answered.
         self._asks = configuration.host.elicitor not in (None, decline)
         self._connection = self._produce_connection(settings)
@@ -90,6 +90,7 @@ class McpEnsemble:
         self._closed = False
         self._restarts = 0
         self._refresh: asyncio.Task[None] | None = None
+        self._retired: set[asyncio.Task[None]] = set()
         self._stale = False
 
     @property
@@ -140,9 +141,11 @@ class McpEnsemble:
         await self._connection.close()
         async with self._opening:
             await self._connection.close()
-        if self._refresh is not None:
-            self._refresh.cancel()
-            await asyncio.wait([self._refresh])
+        ending = [*self._retired, *([self._refresh] if self._refresh is not None else [])]
+        for task in ending:
+            task.cancel()
+        if ending:
+            await asyncio.wait(ending)
 
     async def invoke(self, name: str, arguments: str = "{}") -> InvocationOutput:
         """Call a tool without a model, its arguments as JSON, without approval."""
@@ -208,6 +211,7 @@ class McpEnsemble:
             callbacks=self._answerer.callbacks(),
             produce_sign_in=partial(self._produce_sign_in, settings),
             changed=self._refresh_soon,
+            refuse=self._leave_out,
             offline=self._offline,
         )
 
@@ -234,7 +238,11 @@ class McpEnsemble:
             if self._connection.alive:
                 return
             await self._wait_before_restart()
-            await self._connection.close()
+            if self._connection.has_lost_session:
+                # Other calls may wait for their answers: that the session is lost, or results.
+                self._retire(self._connection)
+            else:
+                await self._connection.close()
             if self._closed:
                 raise EnsembleFailed("it has been closed", ensemble=self._name)
             self._begun = self._expand()
@@ -246,6 +254,11 @@ class McpEnsemble:
                 self._list.forget()
                 await self._connection.close()
                 raise
+
+    def _retire(self, connection: Connection) -> None:
+        task = asyncio.create_task(connection.close_when_idle(), name=f"mcp {self._name} ends")
+        self._retired.add(task)
+        task.add_done_callback(self._retired.discard)
 
     async def _wait_before_restart(self) -> None:
         """Wait longer each time, and finally stop until a conversation names it again."""
@@ -307,26 +320,29 @@ class McpEnsemble:
             return await self._walk(turn, "tools")
 
         listed = await self._connection.request(self._settings.list_seconds, "listing", walk)
-        tools = [*map(assimilate_tool, listed)]
-        self._offer(tools)
+        tools: dict[str, ServerTool] = {}
+        for tool in map(assimilate_tool, listed):
+            if tool.name in tools:
+                self._leave_out(tool.name, "it is listed twice, and the first one is offered")
+            tools.setdefault(tool.name, tool)
+        self._offer([*tools.values()])
         if self._begun is not None and not self._settings.url:
-            await asyncio.to_thread(self._list.keep, self._begun, tools, min(seconds))
+            kept = [*tools.values()]
+            await asyncio.to_thread(self._list.keep, self._begun, kept, min(seconds))
 
     def _offer(self, tools: Sequence[ServerTool]) -> None:
         self._tools = {tool.name: tool for tool in tools}
-        self._report_left_out({tool.name for tool in tools if tool.needs_task})
+        for tool in tools:
+            if tool.needs_task:
+                self._leave_out(tool.name, "it runs only as a task, which is not supported")
         self._invokers = tuple(self._produce_invoker(one) for one in tools if not one.needs_task)
 
-    def _report_left_out(self, names: set[str]) -> None:
-        for name in sorted(names - self._left_out):
-            self._notify(
-                Notice(
-                    "ensemble",
-                    f"{self._name}: the tool {name} is not offered: it runs only as a task, which "
-                    "is not supported",
-                )
-            )
-        self._left_out = names
+    def _leave_out(self, name: str, reason: str) -> None:
+        """Report once that a tool of a list is not offered, and why."""
+        if (name, reason) not in self._left_out:
+            self._left_out.add((name, reason))
+            text = f"{self._name}: the tool {name} is not offered: {reason}"
+            self._notify(Notice("ensemble", text))
 
     async def _gather(
         self, capability: str, method: str, assimilate: Callable[[Any], T]
@@ -362,7 +378,8 @@ class McpEnsemble:
             check=check,
             ensemble=self._name,
             outside=tool.open_world,
-            sends=tool.open_world and not tool.reads_only,
+            # A tool that only reads may still send what it is asked for to others.
+            sends=tool.open_world,
             caution=_NO_CAGE if self._settings.cage == "none" else "",
             annotations=tool.annotations,
         )

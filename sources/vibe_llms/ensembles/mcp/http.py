@@ -8,9 +8,13 @@ server's own kind, and only if the user has agreed.
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
 
 from vibe_llms.ensembles.mcp.settings import McpSettings
 from vibe_llms.ensembles.mcp.stdio import MessageTooLong
@@ -21,6 +25,17 @@ if TYPE_CHECKING:
     import httpx2
 
 _EVENTS = "text/event-stream"
+_SESSION = "mcp-session-id"
+#: JSON-RPC code of a method that a server does not have, which some report with status 404.
+_METHOD_NOT_FOUND = -32601
+#: Words of servers that refuse an unknown session with status 400, such as those made from the
+#: examples of the TypeScript SDK: "Bad Request: No valid session ID provided".
+_NO_SESSION = re.compile(
+    r"\b(no|missing|expired|unknown|invalid)( valid)?( mcp)?[ -]session\b"
+    r"|\bsession\b.{0,20}\b(not found|expired|invalid|unknown|terminated|does not exist)\b"
+    r"|\bserver not initialized\b",
+    re.IGNORECASE,
+)
 
 
 @asynccontextmanager
@@ -110,8 +125,14 @@ class _BoundedGuard(Guard):
             if isinstance(error.__cause__, AddressRefused):
                 self._notify(error.__cause__)
             raise
-        if not response.headers.get("content-type", "").startswith(_EVENTS):
+        refused = response.status_code in (400, 404) and _SESSION in request.headers
+        if refused or not response.headers.get("content-type", "").startswith(_EVENTS):
             response.stream = _bound(response.stream, self._limit, self._notify)
+        if refused:
+            body = await response.aread()
+            if _has_lost_session(response.status_code, body):
+                # Only without a body does the package know what this means.
+                return httpx2.Response(404)
         return response
 
     async def _check_origin(self, url: str) -> None:
@@ -119,6 +140,31 @@ class _BoundedGuard(Guard):
             self.kinds = await self.find_kinds(self._server)
         if origin_of(url) != origin_of(self._server) and self._agree is not None:
             await self._agree(url)
+
+
+def _has_lost_session(status: int, body: bytes) -> bool:
+    """Return True if a server refused a request because it does not know the session.
+
+    It has not carried out the request then.
+    """
+    try:
+        error = msgspec.json.decode(body, type=_Refusal).error
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return status == 404
+    if status == 404:
+        return error.code != _METHOD_NOT_FOUND
+    return bool(_NO_SESSION.search(error.message))
+
+
+class _Fault(Struct, frozen=True):
+    code: int = 0
+    message: str = ""
+
+
+class _Refusal(Struct, frozen=True):
+    """A JSON-RPC error, as the body of an HTTP error."""
+
+    error: _Fault = _Fault()
 
 
 def _bound(stream: Any, limit: int, notify: Callable[[Exception], None]) -> httpx2.AsyncByteStream:

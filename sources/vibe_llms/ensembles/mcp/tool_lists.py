@@ -106,9 +106,8 @@ class ToolListFile:
         with suppress(StorageError, RecursionError), storage_errors(self.path):
             content = _Remembered(_produce_key(settings), until, tuple(tools))
             data = json.dumps(msgspec.to_builtins(content)).encode()
-            if len(data) <= LARGEST_SETTINGS:
-                make_folder(self.path.parent)
-                replace_file(self.path, data, durable=False)
+            make_folder(self.path.parent)
+            replace_file(self.path, data, LARGEST_SETTINGS, durable=False)
 
     def forget(self) -> None:
         """Ask the server itself the next time."""

@@ -23,17 +23,19 @@ class NativeAttributes(Struct, frozen=True, rename="kebab", forbid_unknown_field
     `output-limit` is the name of the member of Chat Completions that bounds a reply. `system-role`
     is the role of system text, `system-messages` whether it may be in the middle of a
     conversation. `summaries` says that reasoning can be summed up. `replays-reasoning` says that
-    the model wants the reasoning of its earlier replies back, in the member in which it came.
-    `short-calls` says that identities of calls have nine letters and digits, as Mistral's do.
-    `tool-schemas` is the language of the schemas of tools: `openapi` for servers that refuse what
-    OpenAPI 3.0 does not know.
+    the model wants the reasoning of its earlier replies back, in the member or between the tags in
+    which it came; `reasoning_details` go back unless it is false. `reasoning-tags` says that the
+    model writes reasoning into its text, between tags. `short-calls` says that identities of calls
+    have nine letters and digits, as Mistral's do. `tool-schemas` is the language of the schemas of
+    tools: `openapi` for servers that refuse what OpenAPI 3.0 does not know.
     """
 
     output_limit: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     system_role: Literal["system", "developer"] = "system"
     system_messages: bool = False
     summaries: bool = False
-    replays_reasoning: bool = False
+    replays_reasoning: bool | None = None
+    reasoning_tags: bool = False
     short_calls: bool = False
     tool_schemas: Literal["json-schema", "openapi"] = "json-schema"
 
@@ -55,7 +57,10 @@ def nativize_shared(controls: Controls) -> dict[str, Any]:
 def refuse_control(name: str, reason: str, model: Model) -> ControlInvalid:
     """The error of a control that has no place in an interface."""
     return ControlInvalid(
-        f"the control {name!r} cannot be sent: {reason}", control=name, model=model.name
+        f"the control {name!r} cannot be sent: {reason}",
+        control=name,
+        model=model.name,
+        unsupported=True,
     )
 
 

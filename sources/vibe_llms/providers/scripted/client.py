@@ -196,7 +196,13 @@ class ScriptedModel(RowModel[ScriptedClient]):
         accepts: tuple[str, ...] = (*_MEDIA, "file"),
     ) -> None:
         super().__init__(client, name)
-        self.attributes = ModelAttributes(accepts=accepts, title="a script, not a model")
+        # A script keeps to no schema, and does not look at other controls.
+        taken = [name for name in Controls.__struct_encode_fields__ if name != "response-schema"]
+        self.attributes = ModelAttributes(
+            accepts=accepts,
+            title="a script, not a model",
+            controls={name: ControlRange(sure=False) for name in taken if name != "extras"},
+        )
         self.requests: list[Mapping[str, Any]] = []
         self._recording = recording
         self._script = script

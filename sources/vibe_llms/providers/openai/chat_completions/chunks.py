@@ -7,6 +7,7 @@ Source: the chunk types of openai 3.54.0, `types/chat/chat_completion_chunk.py`.
 
 from __future__ import annotations
 
+import re
 from typing import Any, Literal
 
 import msgspec
@@ -23,6 +24,8 @@ class Function(Struct, omit_defaults=True):
 
     name: str | None = None
     arguments: str | None = None
+    # Some servers have it here.
+    index: int | None = None
 
 
 class CallPiece(Struct, omit_defaults=True):
@@ -32,6 +35,9 @@ class CallPiece(Struct, omit_defaults=True):
     id: str | None = None
     function: Function | None = None
     extra_content: Raw | UnsetType = UNSET
+    # Some servers have them here.
+    name: str | None = None
+    arguments: str | None = None
 
 
 class UrlCitation(Struct):
@@ -58,6 +64,16 @@ class MessageDelta(Struct, omit_defaults=True):
     refusal: str | None = None
     tool_calls: list[CallPiece] | None = None
     annotations: list[Annotation] | None = None
+    # Older servers' only call.
+    function_call: Function | None = None
+    reasoning_details: list[Raw] | None = None
+    # Google's signature of the message.
+    extra_content: Raw | UnsetType = UNSET
+    # Of other servers, for `content` and `reasoning_content`.
+    text: str | None = None
+    reasoning_text: str | None = None
+    thinking: str | None = None
+    error: Raw | UnsetType = UNSET
 
 
 class Choice(Struct, omit_defaults=True):
@@ -69,6 +85,8 @@ class Choice(Struct, omit_defaults=True):
     finish_reason: str | None = None
     # OpenRouter's: the word of the server behind it.
     native_finish_reason: str | None = None
+    text: str | None = None
+    error: Raw | UnsetType = UNSET
 
 
 class PromptDetails(Struct, omit_defaults=True):
@@ -113,12 +131,20 @@ class _PlainDelta(Struct, gc=False):
     refusal: Literal[""] | None = None
     tool_calls: tuple[()] | None = None
     annotations: tuple[()] | None = None
+    function_call: None = None
+    reasoning_details: tuple[()] | None = None
+    extra_content: None = None
+    reasoning_text: Literal[""] | None = None
+    thinking: Literal[""] | None = None
+    error: None = None
 
 
 class _PlainChoice(Struct, gc=False):
     delta: _PlainDelta
     index: Literal[0] | None = 0
     finish_reason: Literal[""] | None = None
+    native_finish_reason: Literal[""] | None = None
+    error: None = None
 
 
 class PlainChunk(Struct, gc=False):
@@ -134,42 +160,153 @@ PLAIN = msgspec.json.Decoder(PlainChunk)
 
 
 def adapt(reported: dict[str, Any]) -> dict[str, Any]:
-    """A chunk with what other servers write otherwise in the form of OpenAI's."""
-    reported.pop("error", None)
-    for choice in reported.get("choices") or ():
-        for name in ("delta", "message"):
-            delta = choice.get(name) if isinstance(choice, dict) else None
-            if isinstance(delta, dict):
-                choice[name] = _adapt_delta(delta)
-    return reported
+    """A chunk with what other servers write otherwise in the form of OpenAI's.
+
+    What has a wrong type and says nothing is left out, as long as the reply stays whole.
+    """
+    chunk = {name: reported[name] for name in ("id", "choices", "usage") if name in reported}
+    chunk["id"] = _word(chunk.get("id"))
+    chunk["usage"] = _adapt_usage(chunk.get("usage"))
+    choices = chunk.get("choices")
+    if isinstance(choices, dict):
+        choices = [choices]
+    if isinstance(choices, list):
+        choices = [_adapt_choice(one) for one in choices if one is not None]
+    return {**chunk, "choices": choices}
+
+
+def _adapt_choice(choice: Any) -> Any:
+    if not isinstance(choice, dict):
+        return choice
+    adapted = {**choice, "index": _number(choice.get("index"))}
+    for name in ("finish_reason", "native_finish_reason", "text"):
+        adapted[name] = _word(choice.get(name))
+    for name in ("delta", "message"):
+        delta = choice.get(name)
+        if isinstance(delta, str):
+            delta = {"content": delta}
+        adapted[name] = _adapt_delta(delta) if isinstance(delta, dict) else delta
+    return _keep_raw(adapted, "error")
 
 
 def _adapt_delta(delta: dict[str, Any]) -> dict[str, Any]:
     content = delta.get("content")
+    adapted = {
+        name: _text_of(delta.get(name)) or None
+        for name in ("reasoning_content", "reasoning", "reasoning_text", "thinking", "text")
+    }
+    adapted["refusal"] = _word(delta.get("refusal"))
+    adapted["content"] = _text_of(content) or None
     if isinstance(content, list):
         # Mistral's: parts of text and of thinking.
         parts = [part for part in content if isinstance(part, dict)]
-        thoughts = [_text_of(part.get("thinking")) for part in parts]
-        delta["content"] = "".join(_text_of(part.get("text")) for part in parts)
-        delta["reasoning_content"] = "".join(thoughts) or delta.get("reasoning_content")
-    for call in delta.get("tool_calls") or ():
-        if not isinstance(call, dict):
-            continue
-        function = call.get("function")
-        if isinstance(function, dict) and isinstance(function.get("arguments"), dict):
-            function["arguments"] = encode_json(repair(function["arguments"])).decode()
-        if call.get("id") is not None:
-            call["id"] = str(call["id"])
-        if "extra_content" in call:
-            call["extra_content"] = Raw(encode_json(repair(call["extra_content"])))
-    return delta
+        thoughts = "".join(map(_thought_of, parts))
+        adapted["content"] = "".join(_said_in(part) for part in content)
+        adapted["reasoning_content"] = thoughts or adapted["reasoning_content"]
+        refusals = "".join(_word(part.get("refusal")) or "" for part in parts)
+        adapted["refusal"] = refusals or adapted["refusal"]
+    calls = delta.get("tool_calls")
+    if isinstance(calls, dict):
+        calls = [calls] if "function" in calls or "name" in calls else [*calls.values()]
+    if isinstance(calls, list):
+        adapted["tool_calls"] = [_adapt_call(one) for one in calls if isinstance(one, dict)]
+    if isinstance(delta.get("function_call"), dict):
+        adapted["function_call"] = _adapt_function(delta["function_call"])
+    details = delta.get("reasoning_details")
+    if isinstance(details, list):
+        adapted["reasoning_details"] = [Raw(encode_json(repair(one))) for one in details]
+    if isinstance(delta.get("annotations"), list):
+        adapted["annotations"] = [_adapt_annotation(one) for one in delta["annotations"]]
+    for name in ("extra_content", "error"):
+        if name in delta:
+            adapted[name] = delta[name]
+    return _keep_raw(adapted, "extra_content", "error")
+
+
+def _adapt_call(call: dict[str, Any]) -> dict[str, Any]:
+    function = call.get("function")
+    identity = call.get("id")
+    adapted = {
+        **_adapt_function(call),
+        "index": _number(call.get("index")),
+        "id": str(identity) if isinstance(identity, str | int) else None,
+        "function": _adapt_function(function) if isinstance(function, dict) else None,
+    }
+    if "extra_content" in call:
+        adapted["extra_content"] = call["extra_content"]
+    return _keep_raw(adapted, "extra_content")
+
+
+def _adapt_function(function: dict[str, Any]) -> dict[str, Any]:
+    arguments = function.get("arguments")
+    if isinstance(arguments, dict):
+        arguments = encode_json(repair(arguments)).decode()
+    return {
+        "name": _word(function.get("name")),
+        "arguments": arguments if isinstance(arguments, str) else None,
+        "index": _number(function.get("index")),
+    }
+
+
+def _adapt_annotation(annotation: Any) -> dict[str, Any]:
+    place = annotation.get("url_citation") if isinstance(annotation, dict) else None
+    if not isinstance(place, dict):
+        return {}
+    words = {name: _word(place.get(name)) for name in ("url", "title")}
+    numbers = {name: _number(place.get(name)) for name in ("start_index", "end_index")}
+    return {"url_citation": {**words, **numbers}}
+
+
+def _adapt_usage(usage: Any) -> Any:
+    """The numbers of a usage, and those of its details."""
+    if not isinstance(usage, dict):
+        return None
+    return {
+        name: _adapt_usage(value) if isinstance(value, dict) else _number(value)
+        for name, value in usage.items()
+    }
+
+
+def _keep_raw(members: dict[str, Any], *names: str) -> dict[str, Any]:
+    for name in names:
+        if name in members:
+            members[name] = Raw(encode_json(repair(members[name])))
+    return members
+
+
+def _word(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _number(value: object) -> int | None:
+    if isinstance(value, str):
+        return int(value) if re.fullmatch(r"[0-9]{1,15}", value) else None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return int(value) if value == value // 1 and abs(value) < 2**63 else None
+
+
+def _thought_of(part: dict[str, Any]) -> str:
+    if part.get("type") in ("reasoning", "reasoning_text", "summary_text"):
+        return _text_of(part.get("text") or part.get("reasoning") or part.get("summary"))
+    return _text_of(part.get("thinking"))
+
+
+def _said_in(part: object) -> str:
+    if isinstance(part, dict):
+        thinks = str(part.get("type", "")).startswith(("reasoning", "summary"))
+        return "" if thinks else _text_of(part.get("text"))
+    return _text_of(part)
 
 
 def _text_of(value: object) -> str:
     if isinstance(value, list):
         return "".join(_text_of(part) for part in value)
     if isinstance(value, dict):
-        return _text_of(value.get("text"))
+        return _text_of(value.get("text") or value.get("content"))
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        # Cloudflare sends tokens that are digits as numbers.
+        return str(value)
     return value if isinstance(value, str) else ""
 
 

@@ -30,6 +30,7 @@ from vibe_llms.messages.contents import (
     Location,
     MediaContent,
     NativeContent,
+    NativePayload,
     ReasoningContent,
     TextualContent,
     Upload,
@@ -38,6 +39,7 @@ from vibe_llms.messages.contents import (
 from vibe_llms.providers.conversions import Writer, head_document, nativize_arguments
 from vibe_llms.providers.histories import BEGIN, CONTINUE, FAILED, Exchange
 from vibe_llms.providers.interfaces import Model
+from vibe_llms.providers.openai.chat_completions.reasoning_details import merge_details
 from vibe_llms.providers.openai.contents import (
     SOUNDS,
     describe_left_out,
@@ -64,7 +66,7 @@ class Piece(Struct, frozen=True):
     """A canister, encoded: the parts of its message, or its call.
 
     `shown` are the pictures and files of a result, which only a message of the user can hold.
-    `reasoning` are further members of the assistant's message.
+    `reasoning`, `details`, and `extra` are further members of the assistant's message.
     """
 
     role: Literal["user", "assistant", "system", "developer", "tool"]
@@ -72,6 +74,16 @@ class Piece(Struct, frozen=True):
     call: Block | None = None
     shown: tuple[Part, ...] = ()
     reasoning: Mapping[str, str] = {}
+    details: tuple[Any, ...] = ()
+    extra: Raw | None = None
+
+
+class _Kept:
+    """What goes back with a message of the assistant."""
+
+    def __init__(self) -> None:
+        self.details: list[Any] = []
+        self.extra: Raw | None = None
 
 
 class _Work(Writer[Piece, Part]):
@@ -80,13 +92,16 @@ class _Work(Writer[Piece, Part]):
     def write_reply(self, canister: AssistantCanister) -> Piece:
         texts: list[str] = []
         reasoning: dict[str, str] = {}
+        kept = _Kept()
         for content in canister.contents:
             match content:
                 case TextualContent(data=data):
                     self.leave_out_sources(content)
                     texts.append(self.text(data))
+                    self._take_kept(content.native, kept)
                 case ReasoningContent():
-                    self._nativize_reasoning(content, reasoning)
+                    self._nativize_reasoning(content, reasoning, texts)
+                    self._take_kept(content.native, kept)
                 case NativeContent(label=label):
                     self.leave_out(f"a block {label!r} that only its model understands")
                 case _:
@@ -94,17 +109,42 @@ class _Work(Writer[Piece, Part]):
                     texts.append(self.describe(content))
         text = "".join(texts)
         parts = (encode_json(text),) if text.strip() else ()
-        return Piece("assistant", parts, reasoning=reasoning)
+        return Piece(
+            "assistant", parts, reasoning=reasoning, details=tuple(kept.details), extra=kept.extra
+        )
 
-    def _nativize_reasoning(self, content: ReasoningContent, reasoning: dict[str, str]) -> None:
+    def _take_kept(self, native: NativePayload | None, kept: _Kept) -> None:
+        """Collect what goes back with the whole message."""
+        members = self.read(native, _MEMBERS) or {}
+        if "message" not in members:
+            return
+        message = _MEMBERS.decode(members["message"])
+        if "reasoning_details" in message and self._replays is not False:
+            kept.details += msgspec.json.decode(message["reasoning_details"])
+        kept.extra = message.get("extra_content", kept.extra)
+
+    @property
+    def _replays(self) -> bool | None:
+        return read_native(self.model).replays_reasoning
+
+    def _nativize_reasoning(
+        self, content: ReasoningContent, reasoning: dict[str, str], texts: list[str]
+    ) -> None:
         native = content.native
         if native is None or not self.issued(native):
             self.leave_out("the reasoning of another model")
             return
-        if not read_native(self.model).replays_reasoning:
+        members = _MEMBERS.decode(native.data)
+        if not self._replays or "member" not in members:
             # The interface has no place for its own, and no model of OpenAI's misses it.
             return
-        member = msgspec.json.decode(_MEMBERS.decode(native.data)["member"], type=str)
+        member = msgspec.json.decode(members["member"], type=str)
+        if member[:1] == "<":
+            closing = member.replace("<", "</")
+            texts.append(f"{member}{self.text(content.data)}{closing}\n\n")
+            return
+        if member == "reasoning_details":
+            return
         reasoning[member] = reasoning.get(member, "") + self.text(content.data)
 
     def write_call(self, canister: InvocationCanister) -> Piece:
@@ -112,9 +152,14 @@ class _Work(Writer[Piece, Part]):
         if canister.parsed is None:
             arguments = bytes(nativize_arguments(canister)).decode()
         function = {"name": nativize_name(canister.name), "arguments": arguments}
-        extra = self.members(canister)
+        extra = dict(self.members(canister))
+        kept = _Kept()
+        if extra.pop("message", None) is not None:
+            self._take_kept(canister.native, kept)
         block = {"id": self.call, "type": "function", "function": function, **extra}
-        return Piece("assistant", call=(encode_json(block),))
+        return Piece(
+            "assistant", call=(encode_json(block),), details=tuple(kept.details), extra=kept.extra
+        )
 
     def write_result(self, canister: ResultCanister) -> Piece:
         parts = self.encode(canister.contents)
@@ -188,7 +233,8 @@ class ChatCompletionsHistory(OpenAIHistory[Piece]):
 
     def is_empty(self, piece: Piece) -> bool:
         """Whether nothing of a canister is sent."""
-        return not piece.parts and piece.call is None
+        kept = piece.reasoning or piece.details or piece.extra is not None
+        return not piece.parts and piece.call is None and not kept
 
     def frame(self, state: Exchange[Piece], *, first: bool, last: bool) -> Iterator[Block]:
         """The messages of an exchange: roles merged, results after their calls."""
@@ -241,7 +287,11 @@ class ChatCompletionsHistory(OpenAIHistory[Piece]):
         texts: list[bytes] = []
         calls: list[Block] = []
         reasoning: dict[str, str] = {}
+        details: list[Any] = []
+        extra: Raw | None = None
         for piece in spoken:
+            details += piece.details
+            extra = extra if piece.extra is None else piece.extra
             texts += [part for part in piece.parts if isinstance(part, bytes)]
             if piece.call is not None:
                 calls.append(piece.call)
@@ -251,8 +301,16 @@ class ChatCompletionsHistory(OpenAIHistory[Piece]):
         # With calls, the interface takes null, or no member at all. The types of the server of
         # llama-cpp-python 0.3.36 refuse null, and most of its chat formats need the member.
         fragments.append(join_texts(texts) or b'""')
-        if reasoning:
-            fragments.append(b"," + encode_json(reasoning)[1:-1])
+        if details:
+            # They say the same, and more.
+            reasoning.pop("reasoning", None)
+        more: dict[str, Any] = dict(reasoning)
+        if details:
+            more["reasoning_details"] = merge_details(details)
+        if extra is not None:
+            more["extra_content"] = extra
+        if more:
+            fragments.append(b"," + encode_json(more)[1:-1])
         if calls:
             fragments += [b',"tool_calls":[', *interleave(calls), b"]"]
         return (*fragments, b"}")

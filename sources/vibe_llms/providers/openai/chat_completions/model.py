@@ -3,29 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
+
+import msgspec
 
 from vibe_llms.controls import Controls
+from vibe_llms.exceptions import ProviderError, RequestRefused
 from vibe_llms.invocation.invokers import Invoker
-from vibe_llms.providers.models import HttpProvider
+from vibe_llms.providers.attributes import ModelAttributes
+from vibe_llms.providers.interfaces import TurnContext
+from vibe_llms.providers.models import Connection, HttpProvider
 from vibe_llms.providers.openai.chat_completions.controls import nativize_controls
 from vibe_llms.providers.openai.chat_completions.messages import (
     MODULE,
     PLACES,
     ChatCompletionsHistory,
 )
+from vibe_llms.providers.openai.chat_completions.reasoning_tags import TagSplitter
 from vibe_llms.providers.openai.chat_completions.streams import ChatCompletionsAssimilator
 from vibe_llms.providers.openai.client import OpenAIClient
-from vibe_llms.providers.openai.model import OpenAIModel, Settings, describe
+from vibe_llms.providers.openai.model import OpenAIModel, Prepared, Settings, describe
+from vibe_llms.providers.requests import Request
 
 
 class ChatCompletionsSettings(Settings, frozen=True):
     """The keys of a row of this module.
 
     `stream-usage` asks for the usage at the end of a stream; a few servers refuse to be asked.
+    With `end = "close"` a reply ends where its body ends: a few servers send no other mark.
+    `reasoning-tags` and `replays-reasoning` are over what is known of a model.
     """
 
     stream_usage: bool = True
+    end: Literal["mark", "close"] = "mark"
+    reasoning_tags: bool | None = None
+    replays_reasoning: bool | None = None
 
 
 class ChatCompletionsModel(OpenAIModel[ChatCompletionsSettings]):
@@ -37,9 +49,52 @@ class ChatCompletionsModel(OpenAIModel[ChatCompletionsSettings]):
     places = PLACES
     reserved = ("stream", "messages", "n", "audio", "modalities", "functions")
 
+    def __init__(
+        self, client: Connection[ChatCompletionsSettings], name: str, attributes: ModelAttributes
+    ) -> None:
+        row = {
+            key: given
+            for key in ("reasoning_tags", "replays_reasoning")
+            if (given := getattr(client.settings, key)) is not None
+        }
+        if row:
+            native = {**attributes.native, **{key.replace("_", "-"): row[key] for key in row}}
+            attributes = msgspec.structs.replace(attributes, native=native)
+        super().__init__(client, name, attributes)
+
+    def build(self, prepared: Prepared, context: TurnContext, *, later: bool = False) -> Request:
+        """The request; where a schema is refused that only some servers take, one without it.
+
+        Who asks such a server for a schema asks the model in words too.
+        """
+        request = super().build(prepared, context, later=later)
+        attributes = self.attributes
+        sure = attributes.controls is None or attributes.surely_takes("response-schema")
+        if sure or "response_format" not in prepared.members:
+            return request
+
+        def ask_in_words(error: ProviderError) -> Request | None:
+            if not isinstance(error, RequestRefused):
+                return None
+            members = {**prepared.members}
+            del members["response_format"]
+            return self.build(msgspec.structs.replace(prepared, members=members), context)
+
+        return msgspec.structs.replace(request, otherwise=ask_in_words)
+
     def produce_history(self) -> ChatCompletionsHistory:
         """An empty history for this model."""
         return ChatCompletionsHistory(self)
+
+    def produce_assimilator(
+        self, names: Mapping[str, str], request: Request
+    ) -> ChatCompletionsAssimilator:
+        """The translator of one reply."""
+        made = super().produce_assimilator(names, request)
+        assert isinstance(made, ChatCompletionsAssimilator)
+        made.ends_by_close = self.settings.end == "close"
+        made.tags = TagSplitter() if self.native.reasoning_tags else None
+        return made
 
     def nativize_controls(self, controls: Controls, names: Mapping[str, str]) -> dict[str, Any]:
         """The members that controls become."""

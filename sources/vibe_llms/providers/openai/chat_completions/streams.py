@@ -3,15 +3,17 @@
 Nothing of a reply is complete before a finish reason or `[DONE]`. OpenAI sends both. A server that
 sends only the reason and then ends the body as HTTP wants it has said all there is, so its reply is
 complete; a connection that breaks there has cut it. A server that sends only `[DONE]` is believed
-too, unless a call is not whole.
+too, unless a call is not whole. Of a row with `end = "close"` the end of the body is enough.
 
 Servers differ, and what is harmless is borne: calls whole in one delta, all with one index,
-without or with repeated identities; arguments as objects; missing usage; unknown members.
+without or with repeated identities; arguments as objects; missing usage; unknown members, and
+members of other types.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeGuard
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -25,6 +27,7 @@ from vibe_llms.providers.deltas import (
     ContentClosed,
     ContentOpened,
     Delta,
+    InvocationClosed,
     ReasoningDelta,
     ReplyOpened,
     TextDelta,
@@ -34,6 +37,7 @@ from vibe_llms.providers.http_errors import find_error
 from vibe_llms.providers.openai.chat_completions.chunks import (
     CHUNK,
     PLAIN,
+    CallPiece,
     Chunk,
     Function,
     MessageDelta,
@@ -41,23 +45,40 @@ from vibe_llms.providers.openai.chat_completions.chunks import (
     read_citation,
     read_usage,
 )
+from vibe_llms.providers.openai.chat_completions.reasoning_details import (
+    merge_details,
+    read_text,
+)
+from vibe_llms.providers.openai.chat_completions.reasoning_tags import TagSplitter
 from vibe_llms.providers.openai.errors import ERRORS
 from vibe_llms.providers.pieces import encode_json
 from vibe_llms.providers.repairs import TextJoiner, parse_object
 from vibe_llms.providers.stop_reasons import close_reply
 from vibe_llms.providers.wire import DONE
 
+#: The members in which servers send reasoning.
+REASONING = ("reasoning_content", "reasoning", "reasoning_text", "thinking")
+_NO_FUNCTION = Function()
+_MEMBERS = msgspec.json.Decoder(dict[str, Raw])
+_NOTHING = (b"null", b"false", b"{}", b'""', b"[]")
 #: After so many chunks that are not plain, a server is taken to send no others.
 _MISSES = 16
 
 
 class ChatCompletionsAssimilator(StreamAssimilator):
-    """One reply of Chat Completions."""
+    """One reply of Chat Completions.
+
+    `tags` splits reasoning from text, of models that write it there. With `ends_by_close` the end
+    of the body is the end of the reply. `ending` is true after a `[DONE]` that came too early.
+    """
 
     errors = ERRORS
 
     def __init__(self, provider: str, name_of: Callable[[str], str]) -> None:
         super().__init__(provider, name_of)
+        self.tags: TagSplitter | None = None
+        self.ends_by_close = False
+        self.ending = False
         self._joiner = TextJoiner()
         self._calls = CallQueue(provider, name_of)
         # What is open: text, refusal, or the member in which reasoning comes.
@@ -68,6 +89,10 @@ class ChatCompletionsAssimilator(StreamAssimilator):
         self._finish: str | None = None
         self._native_finish = ""
         self._misses = 0
+        # What goes back with the message, to be kept with what closes next.
+        self._details: list[Any] = []
+        self._extra: Raw | None = None
+        self._choice: int | None = None
 
     def read(self, events: Sequence[bytes]) -> Iterator[Delta]:
         """The deltas of some more events of the stream."""
@@ -88,23 +113,32 @@ class ChatCompletionsAssimilator(StreamAssimilator):
                 decoded = CHUNK.decode(data)
             except (ValueError, RecursionError) as error:
                 if data == DONE:
+                    self.ending = True
+                    if self._finish is None:
+                        # Something may come after it.
+                        continue
                     yield from self._end()
                     return
                 decoded = self._decode_leniently(data, error)
             yield from self._advance(decoded, data)
 
     def conclude(self) -> Iterator[Delta]:
-        """The end, where a finish reason was seen; else `ReplyCut`."""
+        """The end, where a finish reason or `[DONE]` was seen; else `ReplyCut`."""
         if self.closed:
             return
         if rest := self._splitter.conclude():
             yield from self.read(self.refine(rest))
-        if self._finish is not None and not self.closed:
+        ended = self._finish is not None or self._native_finish or self.ending
+        if not self.closed and (ended or (self.ends_by_close and not self._splitter.words)):
             yield from self._end()
         yield from super().conclude()
 
     def assimilate(self, body: bytes) -> Iterator[Delta]:
         """The deltas of a reply that was not streamed: each block in one step."""
+        if body.lstrip()[:1] != b"{":
+            # A stream, though none was asked for, or an error in a list.
+            yield from super().assimilate(body)
+            return
         try:
             whole = CHUNK.decode(body)
         except (ValueError, RecursionError) as error:
@@ -112,23 +146,29 @@ class ChatCompletionsAssimilator(StreamAssimilator):
         yield from self._advance(whole, body)
         if whole.choices is None:
             raise self.malformed(f"a reply without choices: {body[:80]!r}")
-        if self._finish is None:
+        if self._finish is None and not self._native_finish:
             raise self.malformed("a reply without a finish reason")
         yield from self._end()
 
     def _advance(self, chunk: Chunk, data: bytes) -> Iterator[Delta]:
-        failed = chunk.error is not UNSET and bytes(chunk.error) != b"null"
-        if failed or (chunk.choices is None and chunk.usage is None):
+        if _is_set(chunk.error) or not chunk.choices:
             self._raise_error(data)
         if not self._opened and chunk.choices:
             self._opened = True
             yield ReplyOpened(repair_text(chunk.id or ""))
         for choice in chunk.choices or ():
-            if choice.index:
+            if self._choice is None:
+                self._choice = choice.index
+            elif choice.index is not None and choice.index != self._choice:
                 continue
             delta = choice.delta or choice.message
+            for error in (choice.error, delta.error if delta is not None else UNSET):
+                if _is_set(error):
+                    self._raise_error(b'{"error":' + bytes(error) + b"}")
             if delta is not None:
                 yield from self._grow(delta)
+            if choice.text and (delta is None or not delta.content):
+                yield from self._say_tagged(choice.text)
             if choice.finish_reason:
                 self._finish = choice.finish_reason
             if choice.native_finish_reason:
@@ -137,35 +177,60 @@ class ChatCompletionsAssimilator(StreamAssimilator):
             yield UsageDelta(read_usage(chunk.usage))
 
     def _grow(self, delta: MessageDelta) -> Iterator[Delta]:
-        if thought := delta.reasoning_content:
-            yield from self._say("reasoning_content", thought)
-        elif thought := delta.reasoning:
-            yield from self._say("reasoning", thought)
-        if delta.content:
-            yield from self._say("text", delta.content)
+        details = [msgspec.json.decode(self.keep(raw)) for raw in delta.reasoning_details or ()]
+        for member in REASONING:
+            if thought := getattr(delta, member):
+                yield from self._say(member, thought)
+                break
+        else:
+            if thought := read_text(details):
+                yield from self._say("reasoning_details", thought)
+        self._details += details
+        if _is_set(delta.extra_content):
+            self._extra = self.keep(delta.extra_content)
+        if text := delta.content or delta.text:
+            yield from self._say_tagged(text)
         for annotation in delta.annotations or ():
             if annotation.url_citation is not None and self._open == "text":
                 yield CitationDelta(read_citation(annotation.url_citation))
         if delta.refusal:
             self._refused = True
             yield from self._say("text", delta.refusal)
-        if delta.tool_calls:
-            yield from self._close_content()
-            for call in delta.tool_calls:
-                self._called = True
-                function = call.function or Function()
-                yield from self._calls.accept(
-                    call.index,
-                    call.id or "",
-                    function.name or "",
-                    function.arguments or "",
-                    self._keep(call.extra_content),
-                )
+        calls = delta.tool_calls or ()
+        if not calls and delta.function_call is not None:
+            # The index is one that no other call has.
+            yield from self._call("function_call", CallPiece(function=delta.function_call))
+        for call in calls:
+            function = call.function or _NO_FUNCTION
+            yield from self._call(function.index if call.index is None else call.index, call)
+
+    def _call(self, index: int | str | None, call: CallPiece) -> Iterator[Delta]:
+        function = call.function or _NO_FUNCTION
+        yield from self._close_content()
+        self._called = True
+        yield from self._seal(
+            self._calls.accept(
+                index,
+                call.id or "",
+                function.name or call.name or "",
+                function.arguments or call.arguments or "",
+                self._keep(call.extra_content),
+            )
+        )
+
+    def _say_tagged(self, text: str) -> Iterator[Delta]:
+        """Text, or the reasoning that its model writes into it."""
+        if self.tags is not None:
+            thought, text = self.tags.feed(text)
+            if thought:
+                yield from self._say(f"<{self.tags.tag}>", thought)
+        if text:
+            yield from self._say("text", text)
 
     def _say(self, member: str, text: str) -> Iterator[Delta]:
         if self._open != member:
             yield from self._close_content()
-            yield from self._calls.close()
+            yield from self._seal(self._calls.close())
             self._open = member
             yield ContentOpened("text" if member == "text" else "reasoning")
         text = self._joiner.join(text)
@@ -178,11 +243,35 @@ class ChatCompletionsAssimilator(StreamAssimilator):
             return
         if rest := self._joiner.conclude():
             yield TextDelta(rest) if member == "text" else ReasoningDelta(rest)
-        native = None if member == "text" else Raw(encode_json({"member": member}))
-        yield ContentClosed(native)
+        kept = {} if member == "text" else {"member": member}
+        yield ContentClosed(self._pack(kept))
+
+    def _seal(self, deltas: Iterator[Delta]) -> Iterator[Delta]:
+        """Keep what goes back with the message with the call that closes."""
+        for delta in deltas:
+            if type(delta) is InvocationClosed and (self._details or self._extra is not None):
+                kept = {} if delta.native is None else _MEMBERS.decode(delta.native)
+                delta = InvocationClosed(self._pack(kept))  # noqa: PLW2901
+            yield delta
+
+    def _pack(self, kept: dict[str, Any]) -> Raw | None:
+        message: dict[str, Any] = {}
+        if self._details:
+            message["reasoning_details"] = merge_details(self._details)
+        if self._extra is not None:
+            message["extra_content"] = self._extra
+        self._details, self._extra = [], None
+        kept = {**kept, "message": message} if message else kept
+        return Raw(encode_json(kept)) if kept else None
 
     def _end(self) -> Iterator[Delta]:
         """The reply is complete, unless a call of it is not."""
+        if self.tags is not None:
+            thought, text = self.tags.conclude()
+            if thought:
+                yield from self._say(f"<{self.tags.tag}>", thought)
+            if text:
+                yield from self._say("text", text)
         yield from self._close_content()
         closed = close_reply(
             self.provider,
@@ -195,7 +284,10 @@ class ChatCompletionsAssimilator(StreamAssimilator):
             raise ReplyCut(
                 "the stream ended within the arguments of a call", provider=self.provider
             )
-        yield from self._calls.conclude(cut=closed.cut)
+        yield from self._seal(self._calls.conclude(cut=closed.cut))
+        if (native := self._pack({})) is not None:
+            yield ContentOpened("reasoning")
+            yield ContentClosed(native)
         self.closed = True
         yield closed
 
@@ -205,7 +297,7 @@ class ChatCompletionsAssimilator(StreamAssimilator):
         except ValueError:
             error = None
         if error is not None:
-            raise ERRORS.produce(self.provider, error)
+            raise self.errors.produce(self.provider, error)
 
     def _decode_leniently(self, data: bytes, error: Exception) -> Chunk:
         """A chunk that the typed decoder refuses: lone surrogates, or a form of another server."""
@@ -220,6 +312,11 @@ class ChatCompletionsAssimilator(StreamAssimilator):
             raise self.malformed(f"a chunk has not its promised form: {other}") from other
 
     def _keep(self, raw: Raw | UnsetType) -> Raw | None:
-        if raw is UNSET or bytes(raw) == b"null":
+        if not _is_set(raw):
             return None
         return Raw(b'{"extra_content":' + bytes(self.keep(raw)) + b"}")
+
+
+def _is_set(raw: Raw | UnsetType) -> TypeGuard[Raw]:
+    """True unless a member is missing, or says nothing."""
+    return raw is not UNSET and bytes(raw).strip() not in _NOTHING

@@ -1,0 +1,182 @@
+"""Reads a server's lists of tools leniently: a tool that cannot be used costs itself alone.
+
+The package refuses a whole list for one tool that violates the protocol. So lists are looked
+through before the package sees them: members that it does not need are left out if they are
+invalid, and otherwise the tool, with a reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Self, TypeAlias
+
+#: Is called with the name of a tool that is left out, and the reason.
+Refuse: TypeAlias = Callable[[str, str], None]
+
+_LONGEST_NAME = 128
+_NEEDED = ("name", "inputSchema")
+_TYPES = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
+_TABLES = ("properties", "$defs", "definitions", "patternProperties", "dependentSchemas")
+_LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
+_SINGLE = ("items", "not", "additionalProperties", "if", "then", "else", "contains")
+#: More parts of a schema are not looked at.
+_MOST_PARTS = 10_000
+
+
+class ListingStream:
+    """The messages of a server, in which lists have no tools that the package refuses."""
+
+    def __init__(self, inner: Any, find_version: Callable[[], str], refuse: Refuse) -> None:
+        """A stream over the package's; `find_version` returns the protocol version."""
+        self._inner = inner
+        self._find_version = find_version
+        self._refuse = refuse
+
+    @property
+    def last_context(self) -> Any:
+        """The context of the sender, which the package asks for."""
+        return getattr(self._inner, "last_context", None)
+
+    async def receive(self) -> Any:
+        """The next message."""
+        return self._repair(await self._inner.receive())
+
+    async def aclose(self) -> None:
+        """Close the stream."""
+        await self._inner.aclose()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Any:
+        return self._repair(await self._inner.__anext__())
+
+    async def __aenter__(self) -> Self:
+        await self._inner.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: object) -> Any:
+        return await self._inner.__aexit__(*error)
+
+    def _repair(self, item: Any) -> Any:
+        result = getattr(getattr(item, "message", None), "result", None)
+        # Of all results, only lists of tools have this member.
+        if isinstance(result, dict) and "tools" in result:
+            result["tools"] = repair_tools(result, self._find_version(), self._refuse)
+        return item
+
+
+def repair_tools(result: Mapping[str, Any], version: str, refuse: Refuse) -> list[Any]:
+    """The tools of a list that the package accepts; `refuse` is called for each of the others."""
+    tools = result["tools"]
+    if not isinstance(tools, list):
+        return []
+    page = {key: value for key, value in result.items() if key != "tools"}
+    kept = []
+    for number, tool in enumerate(tools, 1):
+        if not isinstance(tool, dict):
+            refuse(f"number {number}", "it is not an object")
+            continue
+        name = tool.get("name")
+        shown = name if isinstance(name, str) and _is_name(name) else f"number {number}"
+        if reason := find_fault(tool):
+            refuse(shown, reason)
+            continue
+        repaired = _repair_tool(page, tool, version)
+        if repaired is None:
+            refuse(shown, "its description violates the protocol")
+            continue
+        kept.append(repaired)
+    return kept
+
+
+def find_fault(tool: Mapping[str, Any]) -> str:
+    """Return why a tool cannot be offered to any model, or an empty text."""
+    name = tool.get("name")
+    if not isinstance(name, str) or not _is_name(name):
+        return f"its name is not 1 to {_LONGEST_NAME} printable characters"
+    schema = tool.get("inputSchema")
+    if not isinstance(schema, dict):
+        return "it has no inputSchema" if schema is None else "its inputSchema is not an object"
+    if schema.get("type", "object") != "object":
+        return "its inputSchema does not describe an object"
+    if not isinstance(tool.get("description") or "", str):
+        return "its description is not a text"
+    if place := _find_invalid(schema):
+        return f"its inputSchema is not valid at {place[:100]!r}"
+    return ""
+
+
+def _is_name(name: str) -> bool:
+    return 0 < len(name) <= _LONGEST_NAME and name.isprintable() and not name.isspace()
+
+
+def _repair_tool(
+    page: Mapping[str, Any], tool: Mapping[str, Any], version: str
+) -> dict[str, Any] | None:
+    """The tool with as many of its members as the package accepts; None if it accepts none."""
+    whole = {key: value for key, value in tool.items() if value is not None}
+    whole["inputSchema"] = {"type": "object", **whole["inputSchema"]}
+    if "outputSchema" in whole and _find_invalid(whole["outputSchema"]):
+        del whole["outputSchema"]
+    if _is_accepted(page, whole, version):
+        return whole
+    one = {key: whole[key] for key in _NEEDED}
+    if not _is_accepted(page, one, version):
+        return None
+    for key, value in whole.items():
+        if _is_accepted(page, {**one, key: value}, version):
+            one[key] = value
+    return one
+
+
+def _is_accepted(page: Mapping[str, Any], tool: Mapping[str, Any], version: str) -> bool:
+    from mcp_types import Tool
+    from mcp_types.methods import validate_server_result
+    from pydantic import ValidationError
+
+    try:
+        Tool.model_validate(tool, by_name=False)
+        validate_server_result("tools/list", version, {**page, "tools": [tool]})
+    except KeyError:
+        return True
+    except ValidationError:
+        return False
+    return True
+
+
+def _find_invalid(schema: object) -> str:
+    """The place in a schema where a keyword has a value of a kind that it cannot have."""
+    waiting: list[tuple[str, Any]] = [("#", schema)]
+    for _ in range(_MOST_PARTS):
+        if not waiting:
+            break
+        place, node = waiting.pop()
+        if isinstance(node, bool):
+            continue
+        if not isinstance(node, dict):
+            return place
+        kinds = node.get("type", [])
+        kinds = kinds if isinstance(kinds, list) else [kinds]
+        if not all(isinstance(one, str) and one in _TYPES for one in kinds):
+            return f"{place}/type"
+        required = node.get("required", [])
+        # A draft before 2020-12 has a boolean here.
+        if not isinstance(required, bool) and not (
+            isinstance(required, list) and all(isinstance(one, str) for one in required)
+        ):
+            return f"{place}/required"
+        for key in ("enum", *_LISTS):
+            if not isinstance(node.get(key, []), list):
+                return f"{place}/{key}"
+        for key in _TABLES:
+            if not isinstance(node.get(key, {}), dict):
+                return f"{place}/{key}"
+        for key in _TABLES:
+            waiting += [(f"{place}/{key}/{name}", one) for name, one in node.get(key, {}).items()]
+        for key in _LISTS:
+            waiting += [(f"{place}/{key}/{n}", one) for n, one in enumerate(node.get(key, []))]
+        for key in _SINGLE:
+            if key in node and not (key == "items" and isinstance(node[key], list)):
+                waiting.append((f"{place}/{key}", node[key]))
+    return ""

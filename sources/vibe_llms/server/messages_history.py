@@ -1,0 +1,183 @@
+"""Rewrites requests of Messages that hold what the types of `messages_requests` do not.
+
+Anthropic runs tools of its own and adds kinds of blocks with each version. In a history they become
+text for any other model. In new input, an unknown block is left as it is, so that it is refused.
+
+Source: the parameter types of anthropic 2.14.0, `types/beta/beta_content_block_param.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from vibe_llms.server.descriptions import describe_json
+
+_KNOWN = frozenset(
+    {
+        *("document", "image", "redacted_thinking", "search_result", "text", "thinking"),
+        *("tool_result", "tool_use"),
+    }
+)
+#: Blocks that say nothing to the model: marks of the vendor, and changes of the tools, all of
+#: which are offered.
+_SILENT = frozenset(
+    {"connector_text", "fallback", "mcp_tool_listing", "tool_addition", "tool_removal"}
+)
+_MEDIA = frozenset({"document", "image"})
+_ROLES = {"developer": "system"}
+
+
+def rewrite_request(given: Any) -> Any:
+    """Return the JSON of a request with known kinds of blocks only, as far as that is possible."""
+    if not isinstance(given, dict) or not isinstance(messages := given.get("messages"), list):
+        return given
+    places = [place for place, one in enumerate(messages) if _get(one, "role") == "assistant"]
+    last = places[-1] if places else -1
+    rewritten = [_rewrite_message(one, new=place > last) for place, one in enumerate(messages)]
+    changed = {**given, "messages": rewritten}
+    system = given.get("system")
+    if isinstance(system, list):
+        changed["system"] = [block for one in system for block in _rewrite_block(one, new=False)]
+    if changes := [*_survey_changes(messages)]:
+        changed["tools"] = _change_tools(given.get("tools") or [], changes)
+    return changed
+
+
+def _get(value: Any, name: str) -> Any:
+    return value.get(name) if isinstance(value, dict) else None
+
+
+def _rewrite_message(message: Any, *, new: bool) -> Any:
+    if not isinstance(message, dict):
+        return message
+    content, role = message.get("content"), message.get("role")
+    if isinstance(content, dict):
+        content = [content]
+    if isinstance(content, list):
+        content = [block for one in content for block in _rewrite_block(one, new=new)]
+    return {**message, "role": _ROLES.get(str(role), role), "content": content or ""}
+
+
+def _rewrite_block(block: Any, *, new: bool) -> Iterator[Any]:
+    """Yield what a block becomes: itself, text, or nothing."""
+    if isinstance(block, str):
+        yield _text(block)
+        return
+    kind = _get(block, "type")
+    if not isinstance(kind, str):
+        yield block
+        return
+    match kind:
+        case "text":
+            yield {**block, "text": block.get("text") or ""}
+        case "tool_use":
+            yield {**block, "input": _read_input(block.get("input"))}
+        case "tool_result":
+            yield {**block, "content": _rewrite_result(block.get("content"))}
+        case "image" | "document":
+            if new or not _is_away(block):
+                yield block
+            else:
+                yield _text(f"[a file that was uploaded elsewhere: {_name_file(block)}]")
+        case _ if kind in _KNOWN:
+            yield block
+        case _ if kind in _SILENT:
+            pass
+        case _ if (described := _describe(kind, block)) is not None:
+            if described:
+                yield _text(described)
+        case _ if new:
+            yield block
+        case _:
+            if text := describe_json(block):
+                yield _text(f"[{kind}]\n{text}")
+
+
+def _describe(kind: str, block: Mapping[str, Any]) -> str | None:
+    """Return a block of a known kind as text, or `None` for an unknown one."""
+    match kind:
+        case "server_tool_use" | "mcp_tool_use":
+            arguments = msgspec.json.encode(block.get("input") or {}).decode()
+            return f"[The tool {block.get('name')} was called with {arguments}]"
+        case "container_upload":
+            return f"[a file that was uploaded elsewhere: {block.get('file_id')}]"
+        case "compaction":
+            summary = block.get("content")
+            return f"[What was said before, in short]\n{summary}" if summary else ""
+        case "tool_reference":
+            return f"The tool {block.get('tool_name')} is available."
+        case "browser_state":
+            return f"[The state of the browser]\n{describe_json(block)}"
+        case _ if kind.endswith("tool_result"):
+            name = kind.removesuffix("_tool_result").replace("_", " ")
+            return f"[The result of {name}]\n{describe_json(block.get('content'))}"
+    return None
+
+
+def _rewrite_result(content: Any) -> Any:
+    """Return the content of a tool's result, whose blocks are those of its tool: all are taken."""
+    if content is None or isinstance(content, str):
+        return content
+    blocks = content if isinstance(content, list) else [content]
+    kept: list[Any] = []
+    for one in blocks:
+        kind = _get(one, "type")
+        if isinstance(kind, str) and kind in ("thinking", "tool_use", "tool_result"):
+            kept.append(_text(describe_json(one)))
+        elif isinstance(one, dict) and not isinstance(kind, str):
+            kept.append(_text(msgspec.json.encode(one).decode()))
+        else:
+            kept += _rewrite_block(one, new=False)
+    return kept
+
+
+def _read_input(given: Any) -> Any:
+    """Return the arguments of a call as an object; some clients send them as the text of one."""
+    if isinstance(given, str):
+        try:
+            given = msgspec.json.decode(given or "{}")
+        except (ValueError, RecursionError):
+            return {"input": given}
+    return given if isinstance(given, dict) else {} if given is None else {"input": given}
+
+
+def _is_away(block: Mapping[str, Any]) -> bool:
+    """Return True if a file is at Anthropic, who alone can read it."""
+    return bool(_get(block.get("source"), "type") == "file")
+
+
+def _name_file(block: Mapping[str, Any]) -> str:
+    return str(block.get("title") or _get(block.get("source"), "file_id"))
+
+
+def _text(text: str) -> Mapping[str, str]:
+    return {"type": "text", "text": text}
+
+
+def _survey_changes(messages: Iterable[Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield the blocks that add tools or remove them."""
+    for message in messages:
+        content = _get(message, "content")
+        for block in content if isinstance(content, list) else ():
+            if _get(block, "type") in ("tool_addition", "tool_removal"):
+                yield block
+
+
+def _change_tools(tools: Any, changes: Iterable[Mapping[str, Any]]) -> Any:
+    """Return the tools of a request after all changes that its messages make to them."""
+    if not isinstance(tools, list):
+        return tools
+    offered = {str(_get(one, "name")): one for one in tools}
+    removed: dict[str, Any] = {}
+    for block in changes:
+        tool = block.get("tool")
+        definition = _get(tool, "definition")
+        name = str(_get(tool, "name") or _get(definition, "name"))
+        if block["type"] == "tool_removal":
+            removed[name] = offered.pop(name, None)
+        elif found := definition or removed.pop(name, None):
+            offered[name] = found
+    return [*offered.values()]

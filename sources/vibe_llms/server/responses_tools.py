@@ -1,0 +1,374 @@
+"""Tools that a client of Responses runs itself: what the model is offered, and how calls come back.
+
+A client declares tools of several types. Those that it runs itself are offered to the model as
+functions, whose calls come back as items of the type that the client expects. Those that OpenAI
+runs are left out. See adr/0090.
+
+Source: `types/responses/tool_param.py` and the types of calls of openai 3.57.0, and what Codex
+0.171.0 sends and reads.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import msgspec
+from msgspec import Struct, ValidationError
+
+from vibe_llms.server.chat_replies import name_call
+from vibe_llms.server.failures import Rejected
+from vibe_llms.server.omissions import Omissions
+
+Json: TypeAlias = Mapping[str, Any]
+
+#: The parameter of a custom tool, whose input is text.
+INPUT = "input"
+_TEXT: Json = {
+    "type": "object",
+    "properties": {INPUT: {"type": "string"}},
+    "required": [INPUT],
+    "additionalProperties": False,
+}
+_STRINGS: Json = {"type": "array", "items": {"type": "string"}}
+_SHELL: Json = {
+    "type": "object",
+    "properties": {"commands": _STRINGS, "timeout_ms": {"type": "integer"}},
+    "required": ["commands"],
+}
+_LOCAL_SHELL: Json = {
+    "type": "object",
+    "properties": {
+        "command": _STRINGS,
+        "timeout_ms": {"type": "integer"},
+        "working_directory": {"type": "string"},
+    },
+    "required": ["command"],
+}
+_APPLY_PATCH: Json = {
+    "type": "object",
+    "properties": {
+        "type": {"type": "string", "enum": ["create_file", "update_file", "delete_file"]},
+        "path": {"type": "string"},
+        "diff": {"type": "string", "description": "V4A diff; not for delete_file."},
+    },
+    "required": ["type", "path"],
+}
+_SEARCH: Json = {
+    "type": "object",
+    "properties": {"query": {"type": "string"}},
+    "required": ["query"],
+}
+
+
+class CallKind(Struct, frozen=True):
+    """How the calls of one type of tool are written.
+
+    The arguments are in the member `member`, as an object with `defaults`, unless `text` says that
+    they are a string.
+    """
+
+    item: str
+    prefix: str
+    member: str
+    defaults: Json = {}
+    text: bool = False
+
+
+#: The kinds of calls by the types of their tools.
+KINDS: Mapping[str, CallKind] = {
+    "function": CallKind("function_call", "fc", "arguments", text=True),
+    "custom": CallKind("custom_tool_call", "ctc", INPUT, text=True),
+    "tool_search": CallKind("tool_search_call", "tsc", "arguments"),
+    "local_shell": CallKind(
+        "local_shell_call", "lsh", "action", {"type": "exec", "command": [], "env": {}}
+    ),
+    "shell": CallKind(
+        "shell_call",
+        "sh",
+        "action",
+        {"commands": [], "timeout_ms": None, "max_output_length": None},
+    ),
+    "apply_patch": CallKind("apply_patch_call", "apc", "operation"),
+}
+_KINDS_OF_ITEMS = {one.item: (tool, one) for tool, one in KINDS.items()}
+#: What the model is told of tools that have a meaning of their own, and their parameters.
+_BUILT_IN: Mapping[str, tuple[str, Json]] = {
+    "tool_search": ("Find more tools for a task.", _SEARCH),
+    "local_shell": ("Run a program on the user's computer.", _LOCAL_SHELL),
+    "shell": ("Run shell commands on the user's computer.", _SHELL),
+    "apply_patch": ("Create, update, or delete a file.", _APPLY_PATCH),
+}
+
+
+class _Declaration(Struct):
+    """A tool as a client declares it."""
+
+    type: str | None = None
+    name: str | None = None
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    function: dict[str, Any] | None = None
+    format: dict[str, Any] | None = None
+    execution: str | None = None
+    environment: dict[str, Any] | None = None
+    tools: list[dict[str, Any]] | None = None
+
+
+class ClientTool(Struct, frozen=True, kw_only=True):
+    """A tool of the client: the name that the model is offered, and what the client calls it."""
+
+    offered: str
+    kind: str
+    name: str
+    namespace: str = ""
+    description: str = ""
+    parameters: Json | None = None
+    raw: Json = {}
+
+    @property
+    def declaration(self) -> tuple[str, str, Json | None]:
+        """Name, description, and schema of the arguments, as a function."""
+        return self.offered, self.description, self.parameters
+
+    @property
+    def prefix(self) -> str:
+        """How the identities of its calls begin."""
+        return KINDS[self.kind].prefix
+
+    def describe_call(
+        self, identity: str, call: str, arguments: str, status: str
+    ) -> dict[str, Any]:
+        """Return the item of a call, with the identity of the item and of the call."""
+        kind = KINDS[self.kind]
+        item: dict[str, Any] = {"type": kind.item, "id": identity, "call_id": name_call(call)}
+        if self.kind in ("function", "custom"):
+            item["name"] = self.name
+            if self.namespace:
+                item["namespace"] = self.namespace
+        if self.kind == "tool_search":
+            item["execution"] = "client"
+        item[kind.member] = self._write_arguments(arguments)
+        return {**item, "status": status}
+
+    def _write_arguments(self, arguments: str) -> Any:
+        kind = KINDS[self.kind]
+        if self.kind == "function":
+            return arguments
+        parsed = _parse_object(arguments)
+        if kind.text:
+            # Some models write the text itself, or give it a name that they know, such as `patch`.
+            members = parsed or {}
+            texts = [members[INPUT]] if INPUT in members else [*members.values()]
+            return texts[0] if len(texts) == 1 and isinstance(texts[0], str) else arguments
+        return {**kind.defaults, **(parsed or {})}
+
+
+class ToolChoice(Struct, frozen=True):
+    """What the model may call: a control, and the tools that it is offered, or all of them."""
+
+    control: str | None = None
+    allowed: frozenset[str] | None = None
+
+
+class ClientTools:
+    """The tools of a request that its client runs, by the names that the model is offered."""
+
+    def __init__(self, tools: Iterable[ClientTool] = ()) -> None:
+        self.declared: Sequence[ClientTool] = [*tools]
+        self._by_name = {one.offered: one for one in self.declared}
+
+    @classmethod
+    def read(
+        cls,
+        declared: Sequence[Json] | None,
+        found: Iterable[Sequence[Json]] = (),
+        omissions: Omissions | None = None,
+    ) -> ClientTools:
+        """Read the tools that a request declares, and those that its items say were found.
+
+        `omissions` names those that do not run here.
+        """
+        omissions = Omissions() if omissions is None else omissions
+        tools = [*_read_all(declared or (), "tools", omissions)]
+        names = {one.offered for one in tools}
+        for more in found:
+            for tool in _read_all(more, "input", omissions):
+                if tool.offered not in names:
+                    names.add(tool.offered)
+                    tools.append(tool)
+        return cls(tools)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._by_name
+
+    def __getitem__(self, name: str) -> ClientTool:
+        return self._by_name[name]
+
+    def read_choice(self, choice: str | Json | None, omissions: Omissions) -> ToolChoice:
+        """Read what the model may call; `omissions` names a tool that OpenAI would run.
+
+        `Rejected` if it is a tool of the client that is not declared.
+        """
+        if not isinstance(choice, Mapping):
+            if choice not in (None, "none", "auto", "required"):
+                raise _reject_choice("use none, auto, required, or a tool")
+            return ToolChoice({"required": "any"}.get(choice or "", choice))
+        if choice.get("type") == "allowed_tools":
+            return self._read_allowed(choice)
+        kind = choice.get("type") or "function"
+        if kind not in KINDS or (kind in _BUILT_IN and kind not in self):
+            omissions.add("tool_choice", str(kind))
+            return ToolChoice()
+        return ToolChoice(self._find(choice))
+
+    def _read_allowed(self, choice: Json) -> ToolChoice:
+        if isinstance(inner := choice.get("allowed_tools"), Mapping):
+            # As in Chat Completions.
+            choice = inner
+        mode, listed = choice.get("mode", "auto"), choice.get("tools")
+        if mode not in ("auto", "required") or not isinstance(listed, list):
+            raise _reject_choice("allowed_tools needs a mode, auto or required, and tools")
+        names = {name for one in listed if (name := self._find_allowed(one)) is not None}
+        return ToolChoice("any" if mode == "required" else "auto", frozenset(names))
+
+    def _find_allowed(self, one: Any) -> str | None:
+        if not isinstance(one, Mapping):
+            raise _reject_choice("a tool is an object with a type")
+        kind = one.get("type") or "function"
+        if kind in KINDS and not (kind in _BUILT_IN and kind not in self):
+            return self._find(one)
+        # It is left out already.
+        return None
+
+    def _find(self, choice: Json) -> str:
+        """Return the name that the model is offered for a tool that a choice names."""
+        kind = choice.get("type") or "function"
+        function = choice.get("function")
+        name = choice.get("name") or (function.get("name") if isinstance(function, dict) else None)
+        for tool in self.declared:
+            same = tool.kind == kind and choice.get("namespace", tool.namespace) == tool.namespace
+            if same and (kind in _BUILT_IN or name in (tool.name, tool.offered)):
+                return tool.offered
+        what = f"the tool {name!r}" if name else f"a tool of the type {kind!r}"
+        raise _reject_choice(f"{what} is not among those that run here")
+
+
+def read_call(item: Json) -> tuple[str, str] | None:
+    """Return the name and the arguments of a call in the history, as the model knows them.
+
+    `None` for an item that is no call of a client's tool.
+    """
+    kind = item.get("type")
+    if kind not in _KINDS_OF_ITEMS:
+        return None
+    tool, form = _KINDS_OF_ITEMS[kind]
+    value = item.get(form.member)
+    if tool == "function":
+        arguments = value if isinstance(value, str) else json.dumps(value or {})
+    elif tool == "custom":
+        arguments = json.dumps({INPUT: value if isinstance(value, str) else ""})
+    else:
+        members = value if isinstance(value, Mapping) else {}
+        arguments = json.dumps(
+            {
+                name: one
+                for name, one in members.items()
+                if one is not None and not (name in form.defaults and form.defaults[name] == one)
+            }
+        )
+    name = item.get("name") if tool in ("function", "custom") else tool
+    namespace = item.get("namespace")
+    return (
+        offer_name(str(name or ""), namespace if isinstance(namespace, str) else ""),
+        arguments,
+    )
+
+
+def offer_name(name: str, namespace: str = "") -> str:
+    """Return the name of a tool as all models of this library know it.
+
+    >>> offer_name("close_agent", "multi_agent")
+    'multi_agent/close_agent'
+    """
+    return f"{namespace}/{name}" if namespace else name
+
+
+def _read_all(
+    declared: Sequence[Json], param: str, omissions: Omissions, namespace: str = ""
+) -> Iterator[ClientTool]:
+    for place, raw in enumerate(declared):
+        where = f"{param}[{place}]"
+        try:
+            one = msgspec.convert(raw, _Declaration)
+        except ValidationError as error:
+            raise Rejected(str(error), param=where) from error
+        if one.type == "namespace":
+            if not one.name:
+                raise Rejected("a namespace needs a name", param=where)
+            tools = one.tools or ()
+            yield from _read_all(tools, f"{where}.tools", omissions, one.name)
+        elif (tool := _read_one(one, raw, where, namespace)) is not None:
+            yield tool
+        else:
+            omissions.add("tool", one.type or one.name or "without a type")
+
+
+def _read_one(one: _Declaration, raw: Json, where: str, namespace: str) -> ClientTool | None:
+    kind = one.type or "function"
+    if kind == "function" and one.function is not None:
+        # As in Chat Completions.
+        return _read_one(msgspec.convert(one.function, _Declaration), raw, where, namespace)
+    if kind in ("function", "custom"):
+        if not one.name:
+            raise Rejected("a tool needs a name", param=f"{where}.name")
+        description = one.description or ""
+        custom = kind == "custom"
+        return ClientTool(
+            offered=offer_name(one.name, namespace),
+            kind=kind,
+            name=one.name,
+            namespace=namespace,
+            description=description + _describe_format(one.format) if custom else description,
+            parameters=_TEXT if custom else one.parameters,
+            raw=raw,
+        )
+    here = {
+        "tool_search": one.execution == "client",
+        "shell": (one.environment or {"type": "local"}).get("type") == "local",
+    }
+    if kind not in _BUILT_IN or not here.get(kind, True):
+        return None
+    description, parameters = _BUILT_IN[kind]
+    return ClientTool(
+        offered=kind,
+        kind=kind,
+        name=kind,
+        description=one.description or description,
+        parameters=one.parameters or parameters,
+        raw=raw,
+    )
+
+
+def _describe_format(form: Json | None) -> str:
+    """Return what the model is told of the grammar of a custom tool."""
+    if not form or form.get("type") != "grammar":
+        return ""
+    grammar = form.get("grammar", form)
+    return (
+        f"\n\nThe text must match this {grammar.get('syntax', '')} grammar:\n"
+        f"{grammar.get('definition', '')}"
+    )
+
+
+def _parse_object(text: str) -> dict[str, Any] | None:
+    try:
+        parsed = msgspec.json.decode(text)
+    except (ValueError, RecursionError):
+        return None
+    return parsed if isinstance(parsed, dict) else None
+
+
+def _reject_choice(reason: str) -> Rejected:
+    return Rejected(reason, param="tool_choice", code="unsupported_value")
