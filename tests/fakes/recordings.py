@@ -134,6 +134,14 @@ class AnthropicRecordings(Recordings):
     def body(self, name: str) -> dict[str, Any]:
         return accumulate(self.events(name))
 
+    def ends(self, name: str) -> tuple[int, int]:
+        # A stop reason is an end too, unless the connection broke.
+        raw = self.load(name)
+        _, end = super().ends(name)
+        break_ = next(one for one in (b"\r\n\r", b"\r\r", b"\n\n") if one in raw)
+        reason = raw.index(b'"message_delta"', raw.index(b"message_delta"))
+        return raw.index(break_, reason) + len(break_), end
+
     def read_officially(self, name: str) -> list[Any]:
         return self.read_message(self.body(name))
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TypeVar, get_args, get_origin
 
-from msgspec import Raw
+import msgspec
+from msgspec import Raw, Struct
 
 from vibe_llms.messages.contents import repair_text
 from vibe_llms.providers.pieces import compact
+
+S = TypeVar("S", bound=Struct)
 
 # Python reads deeper JSON than a function of its own can walk without running out of its stack.
 _DEEPEST = 200
@@ -100,6 +104,39 @@ def repair(value: object) -> object:
             return {repair_text(key): repair(item) for key, item in value.items()}
         case _:
             return value
+
+
+def convert_members(value: Mapping[str, Any], kind: type[S]) -> S:
+    """Return an object that Python has read as a struct, member by member.
+
+    A member of a wrong type counts as missing if it has a default. Raises `ValueError` or
+    `TypeError` if it has none, since what the struct is about would be lost.
+    """
+    taken: dict[str, Any] = {}
+    for field in msgspec.structs.fields(kind):
+        if field.encode_name not in value:
+            continue
+        try:
+            taken[field.name] = _convert_member(value[field.encode_name], field.type)
+        except (ValueError, TypeError):
+            if field.required:
+                raise
+    return kind(**taken)
+
+
+def _convert_member(value: object, kind: Any) -> Any:
+    if kind is Raw:
+        return escape(value)
+    choices = get_args(kind) if get_origin(kind) is not list else ()
+    inner = [one for one in choices if one is not type(None)] or [kind]
+    if isinstance(value, dict) and len(inner) == 1:
+        (one,) = inner
+        if isinstance(one, type) and issubclass(one, Struct):
+            return convert_members(value, one)
+    if isinstance(value, list) and len(inner) == 1 and get_origin(inner[0]) is list:
+        (of,) = get_args(inner[0])
+        return [_convert_member(item, of) for item in value]
+    return msgspec.convert(value, kind, strict=False)
 
 
 def _check_depth(value: object) -> None:

@@ -48,6 +48,7 @@ class HistoryCache(Generic[H]):
         self._added = 0
         self._last: Canister | None = None
         self._tools: tuple[Sequence[Invoker], Sequence[Any], list[Fragment]] = ((), (), [])
+        self._fitted: tuple[Sequence[Invoker], Sequence[Invoker]] = ((), ())
 
     def begin(self, history: H) -> None:
         """Take an empty history instead of the present one."""
@@ -84,6 +85,18 @@ class HistoryCache(Generic[H]):
         for notice in notices:
             context.notify(notice)
         return self.history
+
+    def fit_tools(
+        self,
+        invokers: Sequence[Invoker],
+        fit: Callable[[Sequence[Invoker]], Sequence[Invoker]],
+    ) -> Sequence[Invoker]:
+        """The tools as `fit` makes them fit for the wire, once as long as they are the same."""
+        known, fitted = self._fitted
+        if len(known) != len(invokers) or not all(map(is_, known, invokers)):
+            fitted = fit(invokers)
+            self._fitted = (tuple(invokers), fitted)
+        return fitted
 
     def encode_tools(
         self,

@@ -101,4 +101,6 @@ async def test_a_foreign_schema_without_a_type_is_accepted() -> None:
     model = await produce_model(cache="off")
     invoker = produce_invoker("any", schema={})
     members, _ = await assemble(model, [UserCanister.from_text("Hi")], invoker)
-    assert members["tools"] == [{"name": "any", "input_schema": {"type": "object"}}]
+    assert members["tools"] == [
+        {"name": "any", "input_schema": {"type": "object", "properties": {}}}
+    ]

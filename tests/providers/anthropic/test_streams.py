@@ -12,9 +12,8 @@ import pytest
 from tests.fakes.anthropic import KEY, FakeAnthropic, stream_bytes
 from tests.fakes.clients import produce_model
 from tests.fakes.recordings import ANTHROPIC
-from tests.fakes.strict import encode_event
 from vibe_llms.events import Event, MessageUpdatedEvent
-from vibe_llms.exceptions import ProviderOverloaded, ReplyMalformed
+from vibe_llms.exceptions import ProviderOverloaded, ReplyCut, ReplyMalformed
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     InvocationCanister,
@@ -210,11 +209,6 @@ def test_a_server_tool_whose_input_was_cut_keeps_the_block_as_it_began() -> None
 @pytest.mark.parametrize(
     "events",
     [
-        block(0, {"type": "text", "text": ""})[:1] + block(1, {"type": "text", "text": ""})[:1],
-        block(0, {"type": "text", "text": ""}, {"type": "text_delta", "text": "a"})[1:],
-        [block(0, {"type": "text", "text": ""})[0], block(1, {"type": "text", "text": ""})[-1]],
-        [*block(0, {"type": "text", "text": ""})[:1], {"type": "message_stop"}],
-        [{"type": "content_block_start", "index": 0, "content_block": {"text": "a"}}],
         [{"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": 1}}],
         [{"type": "content_block_start", "index": "0"}],
         block(
@@ -222,9 +216,12 @@ def test_a_server_tool_whose_input_was_cut_keeps_the_block_as_it_began() -> None
             {"type": "text", "text": ""},
             {"type": "citations_delta", "citation": {"cited_text": 5}},
         ),
-        [{"type": "message_delta", "delta": {"stop_reason": 5}}],
+        [{"type": "content_block_start", "index": 0, "content_block": {"brand": "new"}}],
+        [{"type": "content_block_start", "index": 0, "content_block": {"type": "tool_use"}}],
+        [{"type": "content_block_delta", "index": 0, "delta": {"partial_json": "{}"}}],
+        [{"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": 5}}],
     ],
-    ids=range(9),
+    ids=range(7),
 )
 def test_what_the_interface_does_not_promise_is_malformed(events: list[dict[str, Any]]) -> None:
     with pytest.raises(ReplyMalformed, match="the server sent what the interface does not promise"):
@@ -266,20 +263,16 @@ def test_unknown_events_and_deltas_of_odd_types_are_passed_over() -> None:
     assert canister.text == "a"
 
 
-def test_deltas_that_do_not_belong_to_their_block_are_passed_over() -> None:
+def test_deltas_that_do_not_belong_to_their_block_are_blocks_of_their_own() -> None:
     start = {"type": "thinking", "thinking": "", "signature": ""}
     deltas: list[dict[str, Any]] = [
+        {"type": "thinking_delta", "thinking": "a"},
         {"type": "citations_delta", "citation": {}},
         {"type": "text_delta", "text": "b"},
-        {"type": "thinking_delta", "thinking": "a"},
+        {"type": "input_json_delta", "partial_json": None},
     ]
-    (canister,), _ = ANTHROPIC.assimilate(
-        [b"".join(map(encode_event, reply(block(0, start, *deltas))))]
-    )
-    assert isinstance(canister, AssistantCanister)
-    (content,) = canister.contents
-    assert isinstance(content, ReasoningContent)
-    assert content.text == "a"
+    (canister,), _ = hear(reply(block(0, start, *deltas)))
+    assert texts_of(canister) == ["a", "b"]
 
 
 def test_an_error_in_the_middle_of_a_stream_is_raised_by_its_type() -> None:
@@ -316,3 +309,170 @@ def test_a_whole_body_with_lone_surrogates_is_read() -> None:
 
 def test_events_of_recordings_are_read_as_they_are_written() -> None:
     assert ANTHROPIC.events("crlf") == ANTHROPIC.events("returns") == ANTHROPIC.events("thinking")
+
+
+def texts_of(*canisters: ReplyCanister) -> list[Any]:
+    """The contents of a reply in a few words, in their order."""
+    said: list[Any] = []
+    for one in canisters:
+        if isinstance(one, InvocationCanister):
+            said.append((one.name, one.parsed))
+        else:
+            said += [content.text for content in one.contents if hasattr(content, "text")]
+    return said
+
+
+THINKING, TEXT, TOOL = (
+    thinking_block(0, "A sum."),
+    text_block(1, "Let me ", "add."),
+    tool_block(2, "add", '{"a":1,', '"b":2}'),
+)
+SAID = ["A sum.", "Let me add.", ("add", {"a": 1, "b": 2})]
+
+
+def left_out(events: Iterable[Mapping[str, Any]], *kinds: str) -> list[dict[str, Any]]:
+    return [dict(event) for event in events if event["type"] not in kinds]
+
+
+@pytest.mark.parametrize("stop_reason", ["tool_use", "end_turn", None])
+def test_blocks_without_ends_or_indices_give_the_same_reply(stop_reason: Any) -> None:
+    events = reply(THINKING, TEXT, TOOL, stop_reason=stop_reason)
+    no_index = [{k: v for k, v in event.items() if k != "index"} for event in events]
+    null_index = [event | {"index": None} if "index" in event else event for event in events]
+    all_first = [event | {"index": 0} if "index" in event else event for event in events]
+    for changed in (
+        left_out(events, "content_block_stop"),
+        left_out(events, "message_start"),
+        left_out(events, "ping", "message_start", "content_block_stop"),
+        no_index,
+        null_index,
+        all_first,
+        left_out(no_index, "content_block_stop"),
+        left_out(all_first, "content_block_stop"),
+    ):
+        canisters, reported = hear(changed)
+        assert texts_of(*canisters) == SAID
+        ending = canisters[-1].ending
+        assert ending is not None
+        assert ending.reason == StopReason.INVOCATIONS
+        check_events(reported, turn=False)
+
+
+def test_blocks_that_are_open_at_once_are_passed_on_in_their_order() -> None:
+    blocks = [list(one) for one in (THINKING, TEXT, TOOL)]
+    mixed: list[dict[str, Any]] = [one.pop(0) for one in blocks]
+    while any(blocks):
+        mixed += [one.pop(0) for one in reversed(blocks) if one]
+    canisters, reported = hear(reply(mixed, stop_reason="tool_use"))
+    assert texts_of(*canisters) == SAID
+    check_events(reported, turn=False)
+
+
+def test_deltas_without_a_block_around_them_are_a_block() -> None:
+    events = reply(thinking_block(0, "A sum."), text_block(1, "Two", "."))
+    for changed in (
+        left_out(events, "content_block_start"),
+        left_out(events, "content_block_start", "content_block_stop"),
+        [
+            {k: v for k, v in event.items() if k != "index"}
+            for event in left_out(events, "content_block_start", "content_block_stop")
+        ],
+    ):
+        (canister,), _ = hear(changed)
+        assert texts_of(canister) == ["A sum.", "Two."]
+
+
+def test_a_stop_reason_and_a_clean_end_are_the_end_of_a_reply() -> None:
+    events = reply(text_block(0, "Hi"))
+    (canister,), _ = hear(left_out(events, "message_stop"))
+    assert texts_of(canister) == ["Hi"]
+    with pytest.raises(ReplyCut):
+        hear(left_out(events, "message_stop", "message_delta"))
+
+
+def test_what_a_message_ends_with_may_be_spread_or_missing() -> None:
+    begun, *events, _, stop = reply(text_block(0, "Hi"))
+    usage = {"input_tokens": 0, "output_tokens": 7}
+    message = {**begun["message"], "usage": {"input_tokens": 5, "output_tokens": 0}}
+    ends: list[list[dict[str, Any]]] = [
+        [{"type": "message_delta", "usage": usage}],
+        [{"type": "message_delta", "stop_reason": "end_turn", "usage": usage}],
+        [{"type": "message_delta", "delta": None, "usage": usage}],
+        [
+            {"type": "message_delta", "delta": {"stop_reason": "end_turn"}},
+            {"type": "message_delta", "delta": {"stop_reason": None}, "usage": usage},
+        ],
+    ]
+    for end in ends:
+        (canister,), _ = hear([{**begun, "message": message}, *events, *end, stop])
+        assert canister.ending is not None
+        assert canister.ending.reason == StopReason.FINISHED
+        assert canister.ending.usage is not None
+        assert canister.ending.usage.uncached_input_tokens == 5
+        assert canister.ending.usage.output_tokens == 7
+    odds: list[Any] = [None, [], {"input_tokens": "many"}]
+    for odd in odds:
+        (canister,), _ = hear([*events, {"type": "message_delta", "usage": odd}, stop])
+        assert texts_of(canister) == ["Hi"]
+
+
+@pytest.mark.parametrize("null", ["text", "thinking", "signature"])
+def test_a_member_that_is_null_says_nothing(null: str) -> None:
+    thinking = {"type": "thinking", "thinking": "", "signature": "", null: None}
+    text = {"type": "text", "text": "", null: None}
+    events = reply(
+        block(0, thinking, {"type": "thinking_delta", "thinking": None}),
+        block(1, text, {"type": "text_delta", "text": None}, {"type": "text_delta", "text": "Hi"}),
+    )
+    (canister,), _ = hear(events)
+    assert [text for text in texts_of(canister) if text] == ["Hi"]
+    whole = {"type": "message", "content": [thinking, text | {"text": "Hi"}], "stop_reason": None}
+    (canister,), _ = ANTHROPIC.assimilate([json.dumps(whole).encode()], whole=True)
+    assert [text for text in texts_of(canister) if text] == ["Hi"]
+
+
+@pytest.mark.parametrize("given", [{"a": 1}, '{"a": 1}'])
+def test_input_that_comes_whole_with_its_block_is_the_arguments(given: Any) -> None:
+    start = {"type": "tool_use", "id": "t", "name": "add", "input": given}
+    for steps in ([], [{"type": "input_json_delta", "partial_json": None}]):
+        events = reply(block(0, start, *steps), stop_reason="tool_use")
+        for changed in (events, left_out(events, "content_block_stop")):
+            assert texts_of(*hear(changed)[0]) == [("add", {"a": 1})]
+    step = {"type": "input_json_delta", "partial_json": {"a": 1}}
+    assert texts_of(*hear(reply(block(0, start | {"input": {}}, step)))[0]) == [("add", {"a": 1})]
+
+
+@pytest.mark.parametrize(
+    ("given", "steps", "stopped"),
+    [(None, [], True), ({}, [], False), ({}, ['{"a"'], False), (None, [None], False)],
+)
+def test_a_call_whose_arguments_did_not_arrive_never_runs(
+    given: Any, steps: list[Any], stopped: bool
+) -> None:
+    start = {"type": "tool_use", "id": "t", "name": "add", "input": given}
+    grown = [{"type": "input_json_delta", "partial_json": step} for step in steps]
+    events = reply(block(0, start, *grown), stop_reason="tool_use")
+    with pytest.raises(ReplyCut, match="did not arrive"):
+        hear(events if stopped else left_out(events, "content_block_stop"))
+
+
+def test_a_message_that_begins_whole_is_the_reply() -> None:
+    begun, *_, end, stop = reply(text_block(0, "x"))
+    message = {**begun["message"], "content": [{"type": "text", "text": "Hi"}]}
+    (canister,), _ = hear([{**begun, "message": message}, end, stop])
+    assert texts_of(canister) == ["Hi"]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        {"error": {"type": "overloaded_error", "message": "Overloaded"}},
+        {"type": "brand_new", "error": {"type": "overloaded_error", "message": "Overloaded"}},
+        {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded", "x": 1}},
+        {"type": "error", "error": "Overloaded"},
+        {"type": "error", "message": "Overloaded"},
+    ],
+)
+def test_an_error_is_raised_in_whatever_form_it_comes(error: dict[str, Any]) -> None:
+    with pytest.raises(ProviderOverloaded, match="Overloaded"):
+        hear([*reply(text_block(0, "Hi"))[:3], error])

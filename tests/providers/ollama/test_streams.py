@@ -153,11 +153,10 @@ def test_an_error_within_a_stream_is_raised(words: Any, kind: type[ProviderError
         b"[]\n",
         b'{"message":7}\n',
         b'{"message":{"content":7}}\n',
-        b'{"message":{"tool_calls":{}}}\n',
         b'{"message":{"tool_calls":[7]}}\n',
         b'{"message":{"tool_calls":[{}]}}\n',
         b'{"message":{"tool_calls":[{"function":7}]}}\n',
-        b'{"message":{"tool_calls":[{"id":7,"function":{"name":"a"}}]}}\n',
+        b'{"message":{"tool_calls":[{"id":[],"function":{"name":"a"}}]}}\n',
         b'{"done":NaN}\n',
         b'{"message":' + b"[" * 100_000 + b"\n",
         b"\xff\n",
@@ -182,3 +181,26 @@ def test_a_line_without_end_is_too_large(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(LineSplitter, "feed", feed)
     with pytest.raises(ReplyMalformed, match="64 bytes"):
         OLLAMA.assimilate([b"x"])
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"id": 7, "function": {"name": "add", "arguments": '{"a": 1}'}},
+        {"id": None, "type": None, "function": {"name": "add", "parameters": {"a": 1}}},
+        {"name": "add", "arguments": {"a": 1}},
+        {"function": None, "name": "add", "arguments": '{"a": 1}'},
+    ],
+)
+def test_a_call_is_read_in_the_forms_of_servers_like_it(given: Any) -> None:
+    for calls in ([given], given):
+        (canister,) = read(line(tool_calls=calls), end())
+        assert isinstance(canister, InvocationCanister)
+        assert (canister.name, canister.parsed) == ("add", {"a": 1})
+
+
+def test_members_of_a_line_that_are_not_needed_may_be_odd() -> None:
+    odd = {"done": None, "prompt_eval_count": "9", "eval_count": {}, "model": 7, "message": None}
+    last = {**end(), "message": None, "eval_count": [], "prompt_eval_count": None}
+    (canister,) = read(odd, line("Hi", thinking=None, tool_calls=None), {**odd, **line("!")}, last)
+    assert canister.text == "Hi!"

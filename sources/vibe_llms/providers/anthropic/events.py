@@ -5,7 +5,7 @@ Source: the event types of anthropic 2.12.0, `types/raw_message_stream_event.py`
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 from msgspec import Raw, Struct
@@ -14,25 +14,25 @@ from msgspec import Raw, Struct
 class TextStep(Struct, tag_field="type", tag="text_delta"):
     """More text."""
 
-    text: str
+    text: str | None
 
 
 class JsonStep(Struct, tag_field="type", tag="input_json_delta"):
     """More of a call's arguments."""
 
-    partial_json: str
+    partial_json: str | None = None
 
 
 class ThinkingStep(Struct, tag_field="type", tag="thinking_delta"):
     """More thinking."""
 
-    thinking: str
+    thinking: str | None
 
 
 class SignatureStep(Struct, tag_field="type", tag="signature_delta"):
     """The signature of the thinking."""
 
-    signature: str
+    signature: str | None = None
 
 
 class CitationStep(Struct, tag_field="type", tag="citations_delta"):
@@ -76,45 +76,48 @@ class Ending(Struct):
 
 
 class Message(Ending):
-    """A whole message, or its beginning."""
+    """A whole message, or its beginning; `error` instead where the request failed."""
 
-    type: str = ""
-    id: str = ""
-    content: list[Raw] = []
+    type: str | None = None
+    id: str | None = None
+    content: list[Raw] | None = None
     usage: MessageUsage | None = None
+    error: Raw = Raw(b"null")
 
 
 class MessageStart(Struct, tag_field="type", tag="message_start"):
     """The message begins."""
 
-    message: Message
+    message: Message | None = None
 
 
 class BlockStart(Struct, tag_field="type", tag="content_block_start"):
     """A block begins; some carry content already."""
 
-    index: int
     content_block: Raw
+    index: int | None = None
 
 
 class BlockDelta(Struct, tag_field="type", tag="content_block_delta"):
     """A block grows."""
 
-    index: int
     delta: BlockStep
+    index: int | None = None
 
 
 class BlockStop(Struct, tag_field="type", tag="content_block_stop"):
     """A block is complete."""
 
-    index: int
+    index: int | None = None
 
 
 class MessageDelta(Struct, tag_field="type", tag="message_delta"):
     """How the message ends, and what it used."""
 
-    delta: Ending
+    delta: Ending | None = None
     usage: MessageUsage | None = None
+    # Where a server leaves the delta out.
+    stop_reason: str | None = None
 
 
 class MessageStop(Struct, tag_field="type", tag="message_stop"):
@@ -126,7 +129,7 @@ class Ping(Struct, tag_field="type", tag="ping"):
 
 
 class StreamError(Struct, tag_field="type", tag="error"):
-    """The reply failed after it had begun; see `find_error` for the forms of errors."""
+    """The reply failed after it had begun."""
 
 
 StreamEvent: TypeAlias = (
@@ -140,31 +143,25 @@ StreamEvent: TypeAlias = (
     | StreamError
 )
 EVENT: msgspec.json.Decoder[StreamEvent] = msgspec.json.Decoder(StreamEvent)
-EVENT_TYPE: Any = StreamEvent
 WHOLE = msgspec.json.Decoder(Message)
-KINDS = frozenset(event.__struct_config__.tag for event in StreamEvent.__args__)
-STEP_KINDS = frozenset(delta.__struct_config__.tag for delta in BlockStep.__args__)
+BY_KIND: dict[str, type[Struct]] = {
+    event.__struct_config__.tag: event for event in StreamEvent.__args__
+}
+STEPS: dict[str, type[Struct]] = {step.__struct_config__.tag: step for step in BlockStep.__args__}
 
 
 class BlockHead(Struct):
     """What a block may begin with."""
 
-    text: str = ""
-    thinking: str = ""
-    signature: str = ""
-    id: str = ""
-    name: str = ""
-    input: Raw = Raw(b"{}")
+    type: str | None = None
+    text: str | None = None
+    thinking: str | None = None
+    signature: str | None = None
+    id: str | None = None
+    name: str | None = None
+    input: Raw = Raw(b"null")
     citations: list[Raw] | None = None
 
 
-class EventKind(Struct):
-    """The type of an event or block, whatever it is."""
-
-    type: str
-
-
 HEAD = msgspec.json.Decoder(BlockHead)
-KIND = msgspec.json.Decoder(EventKind)
 MEMBERS = msgspec.json.Decoder(dict[str, Raw])
-UNDERSTOOD = frozenset({"text", "thinking", "tool_use"})

@@ -80,16 +80,21 @@ class _Spoken:
 
 
 class AnthropicHistory(MessageHistory[Piece, _Message]):
-    """The messages of one conversation for one model; `citing` says whether documents are cited."""
+    """The messages of one conversation for one model.
+
+    `citing` says whether documents are cited, `unsigned` whether thinking without a signature is
+    sent back.
+    """
 
     call_form = re.compile(r"[a-zA-Z0-9_-]{1,64}")
     call_prefix = "toolu_"
     # So many that the last two of the user's, which are marked, stay as they are.
     unbaked = 6
 
-    def __init__(self, model: Model, *, citing: bool = True) -> None:
+    def __init__(self, model: Model, *, citing: bool = True, unsigned: bool = False) -> None:
         super().__init__(model, b'{"messages":[')
         self._citing = citing
+        self._unsigned = unsigned
         self._midway = read_native(model).system_messages
         self._unpaired: list[Notice] = []
         # Whether the present run of calls and results began with thinking; nothing outside of one.
@@ -115,7 +120,14 @@ class AnthropicHistory(MessageHistory[Piece, _Message]):
         self, canister: Canister, texts: Mapping[str, bytes], call: str
     ) -> tuple[Piece, Sequence[Notice]]:
         """The piece of a canister."""
-        return nativize(canister, self.model, texts, call=call, citing=self._citing)
+        return nativize(
+            canister,
+            self.model,
+            texts,
+            call=call,
+            citing=self._citing,
+            unsigned=self._unsigned,
+        )
 
     def is_empty(self, piece: Piece) -> bool:
         """Whether nothing of a canister is sent."""

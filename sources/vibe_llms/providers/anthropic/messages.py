@@ -95,15 +95,17 @@ def nativize(
     *,
     call: str = "",
     citing: bool = True,
+    unsigned: bool = False,
 ) -> tuple[Piece, Sequence[Notice]]:
     """The piece of a canister, and what of it this model cannot be sent.
 
     `texts` are the bytes of texts that the canister has by reference, `call` is the identity on
     the wire of a call, for the canister of the call and for its result; `citing` says whether
-    documents are sent so that they can be cited, all of a request or none.
+    documents are sent so that they can be cited, all of a request or none, and `unsigned` whether
+    thinking goes back that this model did not sign.
     """
     work = _Work(canister, model, MODULE, texts, call)
-    work.citing = citing
+    work.citing, work.unsigned = citing, unsigned
     return work.write(), work.notices
 
 
@@ -111,6 +113,7 @@ class _Work(Writer[Piece, Block]):
     """One canister on its way to the wire."""
 
     citing = True
+    unsigned = False
 
     def write_reply(self, canister: AssistantCanister) -> Piece:
         blocks: list[Block] = []
@@ -157,6 +160,8 @@ class _Work(Writer[Piece, Block]):
             if "signature" in members:
                 thinking = {"type": "thinking", "thinking": self.text(content.data), **members}
                 return (encode_json(thinking),)
+        if native is None and self.unsigned and self.own and (text := self.text(content.data)):
+            return (encode_json({"type": "thinking", "thinking": text}),)
         # Without its signature no thinking is accepted: that of an interrupted reply, say.
         if native is not None:
             self.leave_out("the reasoning of another model")

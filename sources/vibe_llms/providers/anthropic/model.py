@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from msgspec import Meta
 
-from vibe_llms.configuration import merge
+from vibe_llms.configuration import merge, read_toml, shipped_folder
 from vibe_llms.controls import Controls
 from vibe_llms.exceptions import ControlInvalid
 from vibe_llms.invocation.invokers import Invoker
@@ -31,6 +31,7 @@ from vibe_llms.providers.requests import (
     send_notice,
 )
 from vibe_llms.providers.tool_names import nativize_name
+from vibe_llms.providers.tool_schemas import ANTHROPIC, fit_tools
 
 BASE_URL = "https://api.anthropic.com"
 #: The version of the interface that this code speaks.
@@ -53,13 +54,25 @@ class Settings(HttpSettings, frozen=True):
 
     `cache` is how long Anthropic shall keep the prefix of a conversation for the next turn,
     `citations` whether documents are sent so that the model can cite them, `beta` the names of
-    experimental features.
+    experimental features. `replays_unsigned_thinking` sends thinking back that came without a
+    signature: some servers with this interface need it after tool calls, Anthropic refuses it. By
+    default it is on for the addresses that `data/providers/anthropic.toml` names.
     """
 
     base_url: str = BASE_URL
     cache: CacheDuration = "5m"
     citations: bool = True
     beta: tuple[Beta, ...] = ()
+    replays_unsigned_thinking: bool | None = None
+
+    @property
+    def wants_unsigned_thinking(self) -> bool:
+        """Whether thinking without a signature goes back to the server that sent it."""
+        if self.replays_unsigned_thinking is not None:
+            return self.replays_unsigned_thinking
+        shipped = read_toml(shipped_folder() / "providers" / "anthropic.toml")
+        address = f"{self.base_url.rstrip('/')}/"
+        return any(address.startswith(f"{one}/") for one in shipped["replays-unsigned-thinking"])
 
 
 class Cache(HistoryCache[AnthropicHistory]):
@@ -89,6 +102,7 @@ class AnthropicModel(HttpModel[Settings]):
     ) -> None:
         super().__init__(client, name, attributes)
         self._mark = _MARKS[self.settings.cache]
+        self._unsigned = self.settings.wants_unsigned_thinking
         read_native(self)
 
     @classmethod
@@ -118,20 +132,21 @@ class AnthropicModel(HttpModel[Settings]):
         context: TurnContext,
     ) -> Request:
         """The request of a round trip, its history taken from the cache as far as that goes."""
+        cache = context.cache if isinstance(context.cache, Cache) else Cache()
+        invokers = cache.fit_tools(invokers, lambda new: fit_tools(self, new, ANTHROPIC, context))
         (members, extras), _ = apply_controls(
             self, controls, context, lambda settled: self._nativize(settled, invokers, context)
         )
         tools = extras.pop("tools", ())
         members = {"model": self.name, **merge(members, extras), "stream": context.streaming}
         citing = self._decide_citing(members, canisters, context)
-        cache = context.cache if isinstance(context.cache, Cache) else Cache()
         if cache.citing != citing:
             cache.citing = citing
-            cache.begin(AnthropicHistory(self, citing=citing))
+            cache.begin(self._produce_history(citing=citing))
         history = await cache.extend(
             canisters,
             context,
-            lambda: AnthropicHistory(self, citing=citing),
+            lambda: self._produce_history(citing=citing),
             self.check_canister,
         )
         if history.forbids_thinking and _kind_of(members, "thinking") == "enabled":
@@ -146,6 +161,9 @@ class AnthropicModel(HttpModel[Settings]):
             fragments += [b',"tools":[', *encoded, b"]"]
         room = len(encode_json(members))
         return Request(fit_request(fragments, self, context, room=room), members, context.load)
+
+    def _produce_history(self, *, citing: bool) -> AnthropicHistory:
+        return AnthropicHistory(self, citing=citing, unsigned=self._unsigned)
 
     def _nativize(
         self, controls: Controls, invokers: Sequence[Invoker], context: TurnContext
@@ -230,6 +248,5 @@ def nativize_invoker(invoker: Invoker) -> dict[str, Any]:
     return {
         "name": nativize_name(invoker.name),
         **({"description": invoker.description} if invoker.description else {}),
-        # The type has to be said, which a foreign schema need not do.
-        "input_schema": {"type": "object", **invoker.arguments_schema},
+        "input_schema": invoker.arguments_schema,
     }

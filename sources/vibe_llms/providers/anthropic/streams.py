@@ -1,31 +1,35 @@
 """Anthropic's replies, streamed and whole, translated to deltas.
 
 Events are decoded by typed structs. A block of an unknown kind is kept as it came; an unknown event
-and an unknown delta are passed over. Nothing of a reply is complete before `message_stop`.
+and an unknown delta are passed over. A reply is complete with `message_stop`, or with a stop reason
+if the stream ends cleanly after it.
+
+Servers with the same interface leave out the beginning, the index or the end of a block, or have
+several open at once. A step belongs to the open block of its index and kind, else to the last open
+one of its kind, else to a new one; what has no end of its own ends with the reply.
 
 Source: the event types of anthropic 2.12.0, `types/raw_message_stream_event.py`.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
 
-from vibe_llms.messages.canisters import Usage
+from vibe_llms.exceptions import ReplyCut
+from vibe_llms.messages.canisters import InvocationCanister, Usage
 from vibe_llms.messages.contents import Citation, NativeContent, ReasoningContent, repair_text
 from vibe_llms.providers.anthropic.errors import ERRORS
 from vibe_llms.providers.anthropic.events import (
+    BY_KIND,
     EVENT,
-    EVENT_TYPE,
     HEAD,
-    KIND,
-    KINDS,
     MEMBERS,
-    STEP_KINDS,
-    UNDERSTOOD,
+    STEPS,
     WHOLE,
     BlockDelta,
     BlockHead,
@@ -62,12 +66,17 @@ from vibe_llms.providers.deltas import (
     TextDelta,
     UsageDelta,
 )
+from vibe_llms.providers.http_errors import find_error
 from vibe_llms.providers.pieces import compact, encode_json
-from vibe_llms.providers.repairs import TextJoiner, escape
+from vibe_llms.providers.repairs import TextJoiner, convert_members, parse_object, repair
 from vibe_llms.providers.stop_reasons import close_reply
 from vibe_llms.providers.wire import DONE
 
 T = TypeVar("T")
+
+#: The members of a block that hold what the model says.
+_WORDS = ("text", "thinking")
+_KNOWN_KINDS = ("text", "thinking", "redacted_thinking", "tool_use")
 
 
 class AnthropicAssimilator(StreamAssimilator):
@@ -79,7 +88,12 @@ class AnthropicAssimilator(StreamAssimilator):
         super().__init__(provider, name_of)
         self._usage = MessageUsage()
         self._ending = Ending()
-        self._block: _Block | None = None
+        # What some servers send with the beginning of a message in place of blocks.
+        self._brought: Sequence[Raw] = ()
+        # The blocks that are not passed on yet: the first is the open one.
+        self._queue: deque[_Block] = deque()
+        self._last = -1
+        self._called = False
         # The open block of text, unless the half of a surrogate pair waits for its other half.
         self._plain: int | None = None
         self._joiner = TextJoiner()
@@ -93,72 +107,113 @@ class AnthropicAssimilator(StreamAssimilator):
                 if data == DONE:
                     continue
                 newer = self._decode_leniently(data, error)
-                if type(newer) is StreamError:
-                    raise self.read_error(data) from None
                 if newer is not None:
-                    yield from self._advance(newer)
+                    yield from self._advance(newer, data)
                 continue
             if type(event) is BlockDelta and event.index == self._plain:
                 delta = event.delta
-                if type(delta) is TextStep:
+                if type(delta) is TextStep and delta.text and self._plain is not None:
                     yield TextDelta(delta.text)
                     continue
-            if type(event) is StreamError:
-                raise self.read_error(data)
-            yield from self._advance(event)
+            yield from self._advance(event, data)
             if self.closed:
                 return
+
+    def conclude(self) -> Iterator[Delta]:
+        """The end, where a stop reason was seen; else `ReplyCut`."""
+        if not self.closed and (rest := self._splitter.conclude()):
+            yield from self.read(self.refine(rest))
+        if not self.closed and self._ending.stop_reason:
+            yield from self._end()
+        yield from super().conclude()
 
     def assimilate(self, body: bytes) -> Iterator[Delta]:
         """The deltas of a reply that was not streamed: each block in one step."""
         try:
             message = WHOLE.decode(body)
         except (ValueError, RecursionError) as error:
-            message = self.convert(_escape_contents(self.parse(body, error)), Message)
-        if message.type == "error":
+            message = self._convert(self.parse(body, error), Message)
+        if message.type == "error" or bytes(message.error) != b"null":
             raise self.read_error(body)
-        if message.stop_reason is None:
+        if message.stop_reason is None and not message.content:
             raise self.malformed("a reply without a stop reason")
-        yield from self._advance(MessageStart(message))
-        for index, content in enumerate(message.content):
-            yield from self._advance(BlockStart(index, content))
-            yield from self._advance(BlockStop(index))
-        yield from self._advance(MessageDelta(message, message.usage))
-        yield from self._advance(MessageStop())
+        yield from self._advance(MessageStart(message), body)
+        yield from self._end()
 
-    def _advance(self, event: StreamEvent) -> Iterator[Delta]:
+    def _advance(self, event: StreamEvent, data: bytes) -> Iterator[Delta]:
         match event:
             case MessageStart(message):
-                yield ReplyOpened(repair_text(message.id))
+                message = message or Message()
+                yield ReplyOpened(repair_text(message.id or ""))
+                self._brought = message.content or ()
+                self._note_ending(message)
                 yield from self._count(message.usage)
-            case BlockStart(index, content):
-                if self._block is not None:
-                    raise self.malformed(f"block {index} begins within block {self._block.index}")
-                yield from self._open(self._produce_block(index, content))
-            case BlockDelta(index, delta):
-                yield from self._grow(self._open_block(index), delta)
+            case BlockStart(content, index):
+                self._begin(self._produce_block(index, content))
+            case BlockDelta(delta, index):
+                if (block := self._find(index, delta)) is not None:
+                    block.waiting.append(delta)
             case BlockStop(index):
-                yield from self._close(self._open_block(index))
-            case MessageDelta(ending, usage):
-                self._ending = ending
+                unfinished = (one for one in reversed(self._queue) if not one.ended)
+                here = (one for one in unfinished if index in (None, one.index))
+                if (block := next(here, None)) is not None:
+                    block.stopped = True
+            case MessageDelta(ending, usage, reason):
+                self._note_ending(ending or Ending(reason))
                 yield from self._count(usage)
             case MessageStop():
-                if self._block is not None:
-                    raise self.malformed(f"the reply ends within block {self._block.index}")
-                self.closed = True
-                yield self._produce_ending()
+                yield from self._end()
             case StreamError():
-                # It was raised with its data.
-                pass
+                raise self.read_error(data)
+        yield from self._pass_on()
 
-    def _open_block(self, index: int) -> _Block:
-        block = self._block
-        if block is None or block.index != index:
-            raise self.malformed(f"something of block {index}, which is not open")
+    def _begin(self, block: _Block) -> None:
+        """A block begins; where its server says of no block that it ends, another one has ended."""
+        for one in self._queue:
+            if not one.ended and (one.implied or one.index == block.index):
+                one.over = True
+        self._last = block.index
+        self._queue.append(block)
+
+    def _find(self, index: int | None, step: BlockStep) -> _Block | None:
+        """The block that grows by a step, perhaps a new one; nothing for what grows nothing."""
+        unfinished = [one for one in reversed(self._queue) if one.takes(step) and not one.ended]
+        for one in unfinished:
+            if one.index == index:
+                return one
+        match step:
+            case TextStep(text) if text and (index is not None or not unfinished):
+                return self._imply("text", index)
+            case ThinkingStep(text) if text and (index is not None or not unfinished):
+                return self._imply("thinking", index)
+            case JsonStep(text) if (text or "").strip() and not unfinished:
+                raise self.malformed(f"arguments that belong to no call: {(text or '')[:80]!r}")
+        # A piece that names no block continues the last one that is open.
+        return unfinished[0] if unfinished else None
+
+    def _imply(self, kind: str, index: int | None) -> _Block:
+        place = self._last + 1 if index is None else index
+        block = _Block(place, kind, Raw(b"{}"), BlockHead())
+        self._begin(block)
+        block.implied = True
         return block
 
+    def _pass_on(self, *, cut: bool = False) -> Iterator[Delta]:
+        """Pass on what waits, up to the first block that has not ended."""
+        while self._queue:
+            block = self._queue[0]
+            if not block.opened:
+                block.opened = True
+                yield from self._open(block)
+            waiting, block.waiting = block.waiting, []
+            for step in waiting:
+                yield from self._grow(block, step)
+            if not block.ended or (cut and block.kind == "tool_use" and not block.stopped):
+                return
+            self._queue.popleft()
+            yield from self._close(block)
+
     def _open(self, block: _Block) -> Iterator[Delta]:
-        self._block = block
         head = block.head
         match block.kind:
             case "text":
@@ -170,37 +225,43 @@ class AnthropicAssimilator(StreamAssimilator):
                     yield from self._text(block, head.text)
             case "thinking":
                 yield ContentOpened("reasoning")
-                block.signature = head.signature
+                block.signature = head.signature or ""
                 if head.thinking:
                     yield from self._think(block, head.thinking)
             case "redacted_thinking":
                 yield ContentReceived(ReasoningContent(), block.content)
             case "tool_use":
-                yield InvocationOpened(self.name_of(repair_text(head.name)), repair_text(head.id))
+                if not head.name:
+                    raise self.malformed("a call without the name of its tool")
+                self._called = True
+                name = self.name_of(repair_text(head.name))
+                yield InvocationOpened(name, repair_text(head.id or ""))
 
     def _grow(self, block: _Block, delta: BlockStep) -> Iterator[Delta]:
-        # What does not belong to the kind of its block is passed over, as the official client does.
         match delta:
-            case TextStep(text) if block.kind == "text":
+            case TextStep(text) if text and block.kind == "text":
                 yield from self._text(block, text)
-            case ThinkingStep(thinking) if block.kind == "thinking":
+            case ThinkingStep(thinking) if thinking and block.kind == "thinking":
                 yield from self._think(block, thinking)
-            case JsonStep(partial_json) if block.kind == "tool_use":
+            case JsonStep(partial_json) if partial_json is not None and block.kind == "tool_use":
+                block.stated = True
                 if text := self._joiner.join(partial_json):
-                    block.whole = True
+                    block.arguments.append(text)
                     yield ArgumentsDelta(text)
-            case JsonStep(partial_json):
+            case JsonStep(partial_json) if partial_json:
                 block.arguments.append(partial_json)
-            case SignatureStep(signature):
+            case SignatureStep(signature) if signature:
                 block.signature = signature
             case CitationStep(citation) if block.kind == "text":
                 yield from self._cite(block, citation)
 
     def _close(self, block: _Block) -> Iterator[Delta]:
         if self._joiner.waiting:
-            yield _SPOKEN[block.kind](self._joiner.conclude())
-            block.repaired = block.whole = True
-        self._block = self._plain = None
+            rest = self._joiner.conclude()
+            block.arguments.append(rest)
+            yield _SPOKEN[block.kind](rest)
+            block.repaired = True
+        self._plain = None
         match block.kind:
             case "text":
                 native = {"citations": block.citations} if block.citations else None
@@ -210,11 +271,25 @@ class AnthropicAssimilator(StreamAssimilator):
             case "redacted_thinking":
                 pass
             case "tool_use":
-                if not block.whole:
-                    yield ArgumentsDelta(compact(bytes(block.head.input)).decode())
-                yield InvocationClosed(block.call_payload())
+                yield from self._close_call(block)
             case label:
                 yield ContentReceived(NativeContent(label=label), block.whole_payload())
+
+    def _close_call(self, block: _Block) -> Iterator[Delta]:
+        text = "".join(block.arguments)
+        if not text:
+            # The whole input came with the beginning of the block, by some servers as a text.
+            text = block.read_input()
+            yield ArgumentsDelta(text)
+            arrived = block.stopped or text != "{}"
+        else:
+            arrived = block.stopped or _is_object(text)
+        if not arrived or not text:
+            name = repair_text(block.head.name or "")
+            raise ReplyCut(
+                f"the arguments of the call of {name!r} did not arrive", provider=self.provider
+            )
+        yield InvocationClosed(block.call_payload())
 
     def _text(self, block: _Block, text: str) -> Iterator[Delta]:
         text = self._joiner.join(text)
@@ -245,7 +320,9 @@ class AnthropicAssimilator(StreamAssimilator):
             return
         for name in usage.__struct_fields__:
             value = getattr(usage, name)
-            if value is not None:
+            # Some servers count the input at the beginning and report none at the end.
+            counted = name == "input_tokens" and value == 0 and self._usage.input_tokens
+            if value is not None and not counted:
                 setattr(self._usage, name, value)
         total = self._usage
         details = total.output_tokens_details
@@ -260,40 +337,81 @@ class AnthropicAssimilator(StreamAssimilator):
             )
         )
 
+    def _note_ending(self, ending: Ending) -> None:
+        """A later event may hold nothing of what an earlier one has said."""
+        for name in Ending.__struct_fields__:
+            if getattr(ending, name) is not None:
+                setattr(self._ending, name, getattr(ending, name))
+
+    def _end(self) -> Iterator[Delta]:
+        """The reply is complete: what has no end of its own ends here."""
+        if self._last < 0:
+            for index, content in enumerate(self._brought):
+                block = self._produce_block(index, content)
+                block.stopped = True
+                self._begin(block)
+        ending = self._produce_ending()
+        for block in self._queue:
+            block.over = True
+        yield from self._pass_on(cut=ending.cut)
+        if self._called:
+            ending = self._produce_ending()
+        self.closed = True
+        yield ending
+
     def _produce_ending(self) -> ReplyClosed:
         native = repair_text(self._ending.stop_reason or "")
         details = self._ending.stop_details
         detail = self._ending.stop_sequence or ""
         if details is not None:
             detail = ": ".join(part for part in (details.category, details.explanation) if part)
-        return close_reply(self.provider, native, detail=repair_text(detail))
+        return close_reply(self.provider, native, detail=repair_text(detail), called=self._called)
 
     def _decode_leniently(self, data: bytes, error: Exception) -> StreamEvent | None:
-        """An event that the typed decoder refuses: a newer kind, or text with lone surrogates."""
+        """An event that the typed decoder refuses: a newer kind, or of another server."""
         event = self.parse(data, error)
         kind = event.get("type")
-        delta = event.get("delta")
-        if str(kind) not in KINDS:
+        known = BY_KIND.get(kind) if isinstance(kind, str) else None
+        if known is None:
+            if find_error(event) is not None:
+                raise self.read_error(data)
             return None
-        if kind == "content_block_delta" and isinstance(delta, dict):
-            if str(delta.get("type")) not in STEP_KINDS:
+        if known is BlockDelta:
+            delta = event.get("delta")
+            step = _step_of(delta) if isinstance(delta, dict) else None
+            if step is None:
                 return None
-            if "citation" in delta:
-                delta["citation"] = escape(delta["citation"])
-        if "content_block" in event:
-            event["content_block"] = escape(event["content_block"])
-        if isinstance(message := event.get("message"), dict):
-            event["message"] = _escape_contents(message)
-        decoded: StreamEvent = self.convert(event, EVENT_TYPE)
+            event["delta"] = self._convert(delta, step)
+        decoded: StreamEvent = self._convert(event, known)
         return decoded
 
-    def _produce_block(self, index: int, content: Raw) -> _Block:
+    def _convert(self, value: Any, kind: type[Struct]) -> Any:
+        content = value.get("content")
+        if isinstance(content, str):
+            value["content"] = [{"type": "text", "text": content}]
+        elif not isinstance(content, list | None):
+            raise self.malformed(f"a message whose content is {content!r}")
+        if isinstance(value.get("partial_json"), dict):
+            value["partial_json"] = encode_json(repair(value["partial_json"])).decode()
+        try:
+            return convert_members(value, kind)
+        except (ValueError, TypeError) as error:
+            raise self.malformed(f"an event has not its promised form: {error}") from error
+
+    def _produce_block(self, index: int | None, content: Raw) -> _Block:
         kept = self.keep(content)
         try:
-            kind = repair_text(KIND.decode(kept).type)
-            head = HEAD.decode(kept) if kind in UNDERSTOOD else BlockHead()
-        except (ValueError, RecursionError) as error:
-            raise self.malformed(f"block {index} is not what it says: {error}") from error
+            head = HEAD.decode(kept)
+        except (ValueError, RecursionError):
+            try:
+                head = _read_head(kept)
+            except (ValueError, RecursionError) as error:
+                raise self.malformed(f"block {index} is not what it says: {error}") from error
+        kind = repair_text(head.type or "") or _kind_of(head)
+        if not kind:
+            raise self.malformed(f"block {index} does not say what it is: {bytes(kept)[:80]!r}")
+        if index is None:
+            index = self._last + 1
         return _Block(index, kind, kept, head)
 
 
@@ -305,19 +423,47 @@ _SPOKEN: dict[str, Callable[[str], Delta]] = {
 
 
 class _Block:
-    """The block that is being received.
+    """A block of the reply, from its first event on.
 
-    `content` is the block as it began. `whole` says that arguments of a call came apart from it,
-    `repaired` that its text is not quite what was sent.
+    `content` is the block as it began; it is `implied` if it began with a step. It is `stopped`
+    once its last event has come, and `over` if no such event will come. `waiting` are the steps
+    that are not passed on yet, `repaired` says that its text is not quite what was sent.
     """
 
     def __init__(self, index: int, kind: str, content: Raw, head: BlockHead) -> None:
         self.index, self.kind, self.content, self.head = index, kind, content, head
+        self.waiting: list[BlockStep] = []
+        self.implied = self.stopped = self.over = self.opened = False
         self.arguments: list[str] = []
+        self.stated = False
         self.citations: list[Raw] = []
         self.signature = ""
-        self.whole = False
         self.repaired = False
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more of it will come."""
+        return self.stopped or self.over
+
+    def takes(self, step: BlockStep) -> bool:
+        """Whether a step is of the kind of this block, or of a kind that nobody knows here."""
+        match step:
+            case _ if self.kind not in _KNOWN_KINDS:
+                return True
+            case TextStep() | CitationStep():
+                return self.kind == "text"
+            case ThinkingStep() | SignatureStep():
+                return self.kind == "thinking"
+            case _:
+                return self.kind == "tool_use"
+
+    def read_input(self) -> str:
+        """The input that came with the beginning of a call; empty if nothing came anywhere."""
+        raw = compact(bytes(self.head.input))
+        if raw == b"null":
+            return "{}" if self.stated else ""
+        text = msgspec.json.decode(raw, type=str) if raw[:1] == b'"' else raw.decode()
+        return text or "{}"
 
     def thinking_payload(self) -> Raw | None:
         """What Anthropic wants back with its thinking; nothing where it would not fit the text."""
@@ -340,6 +486,33 @@ class _Block:
         except ValueError:
             return self.content
         return Raw(encode_json(members))
+
+
+def _read_head(kept: Raw) -> BlockHead:
+    members = parse_object(bytes(kept))
+    if not all(isinstance(members.get(name), str | None) for name in _WORDS):
+        raise ValueError("its text is no text")
+    return convert_members(members, BlockHead)
+
+
+def _is_object(text: str) -> bool:
+    return InvocationCanister(name="", arguments=text).parsed is not None
+
+
+def _step_of(delta: dict[str, Any]) -> type[Struct] | None:
+    """The kind of a step that says it, or that has the member of one."""
+    kind = delta.get("type")
+    if kind is not None:
+        return STEPS.get(kind) if isinstance(kind, str) else None
+    named = ((step, step.__struct_encode_fields__[0]) for step in STEPS.values())
+    return next((step for step, member in named if member in delta), None)
+
+
+def _kind_of(head: BlockHead) -> str:
+    """What a block evidently is that does not say it."""
+    if head.name:
+        return "tool_use"
+    return "text" if head.text is not None else "thinking" if head.thinking is not None else ""
 
 
 class _Source(Struct):
@@ -379,10 +552,3 @@ def read_citation(raw: bytes) -> Citation:
         end=end,
         unit=unit,
     )
-
-
-def _escape_contents(message: dict[str, Any]) -> dict[str, Any]:
-    content = message.get("content")
-    if isinstance(content, list):
-        return {**message, "content": [escape(item) for item in content]}
-    return message

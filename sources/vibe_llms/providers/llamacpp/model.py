@@ -38,6 +38,7 @@ from vibe_llms.providers.requests import HistoryCache, apply_controls, offer_too
 from vibe_llms.providers.row_models import RowClient, RowModel
 from vibe_llms.providers.spending import access_spending, reserve_output
 from vibe_llms.providers.tool_names import assimilate_names, nativize_name
+from vibe_llms.providers.tool_schemas import LLAMACPP, fit_tools
 from vibe_llms.providers.watch import Watch
 
 _TOOL_USE = "tool_use"
@@ -205,7 +206,10 @@ class LlamacppModel(RowModel[LlamacppConnection]):
             self._check_canister,
             load_words,
         )
-        offered = offer_tools(self, invokers, generation.tool_choice, context)
+        offered = cache.fit_tools(
+            offer_tools(self, invokers, generation.tool_choice, context),
+            lambda new: fit_tools(self, new, LLAMACPP, context),
+        )
         names = assimilate_names(offered)
         return Task(
             provider=self.provider,

@@ -40,7 +40,6 @@ from vibe_llms.providers.ollama.controls import nativize_controls, read_native
 from vibe_llms.providers.ollama.errors import ERRORS
 from vibe_llms.providers.ollama.history import OllamaHistory
 from vibe_llms.providers.ollama.messages import MODULE, may_be_taken, unsupported
-from vibe_llms.providers.ollama.schemas import nativize_invoker
 from vibe_llms.providers.ollama.streams import Examiner, OllamaAssimilator
 from vibe_llms.providers.pieces import Fragment, Slot
 from vibe_llms.providers.requests import (
@@ -51,6 +50,8 @@ from vibe_llms.providers.requests import (
     send_notice,
 )
 from vibe_llms.providers.token_estimates import Measure, measure_text
+from vibe_llms.providers.tool_names import nativize_name
+from vibe_llms.providers.tool_schemas import OLLAMA, fit_tools
 
 if TYPE_CHECKING:
     from vibe_llms.providers.ollama.package import OllamaLibrary
@@ -190,7 +191,8 @@ class OllamaModel(HttpModel[Settings]):
         """About how many tokens the model would read: the interface does not count."""
         cache = Cache()
         history = await self._extend(cache, canisters, TurnContext(load=load))
-        measure = history.measure + self._encode_tools(cache, invokers).measure
+        fitted = fit_tools(self, invokers, OLLAMA, TurnContext())
+        measure = history.measure + self._encode_tools(cache, fitted).measure
         return TokenCount(measure.likely, estimated=True)
 
     async def assemble(
@@ -217,7 +219,10 @@ class OllamaModel(HttpModel[Settings]):
     ) -> ExaminedRequest:
         settled, native, extras = self._nativize_controls(controls, context)
         history = await self._extend(cache, canisters, context)
-        offered = offer_tools(self, invokers, settled.tool_choice, context)
+        offered = cache.fit_tools(
+            offer_tools(self, invokers, settled.tool_choice, context),
+            lambda new: fit_tools(self, new, OLLAMA, context),
+        )
         if (tools := self._encode_tools(cache, offered)) is not cache.tools:
             # What the server counted before was with other tools.
             cache.tools, cache.anchor = tools, None
@@ -412,3 +417,19 @@ def _notify_once(reported: set[Notice], notify: Notifier, notice: Notice) -> Non
     if notice not in reported:
         reported.add(notice)
         notify(notice)
+
+
+def nativize_invoker(invoker: Invoker) -> dict[str, Any]:
+    """The declaration of a tool.
+
+    The server takes any name; the templates and parsers of its models were made for those that the
+    hosted interfaces take.
+    """
+    return {
+        "type": "function",
+        "function": {
+            "name": nativize_name(invoker.name),
+            "description": invoker.description or "",
+            "parameters": invoker.arguments_schema,
+        },
+    }

@@ -28,7 +28,7 @@ from vibe_llms.providers.deltas import (
 )
 from vibe_llms.providers.ollama.errors import ERRORS
 from vibe_llms.providers.pieces import compact, encode_json
-from vibe_llms.providers.repairs import TextJoiner, escape, parse_object
+from vibe_llms.providers.repairs import TextJoiner, convert_members, escape, parse_object
 from vibe_llms.providers.stop_reasons import close_reply
 from vibe_llms.providers.wire import DONE, LineSplitter
 
@@ -41,7 +41,7 @@ class _Message(Struct):
 
 class _Line(Struct):
     message: _Message | None = None
-    done: bool = False
+    done: bool | None = False
     done_reason: str | None = None
     # `Raw | None` would take nothing but null.
     error: Raw = Raw()
@@ -51,14 +51,17 @@ class _Line(Struct):
 
 
 class _Function(Struct):
-    name: str = ""
-    arguments: Raw = Raw(b"{}")
+    name: str | None = None
+    arguments: Raw = Raw(b"null")
+    # What other servers call them.
+    parameters: Raw = Raw(b"null")
 
 
 _LINE = msgspec.json.Decoder(_Line)
 _FUNCTION = msgspec.json.Decoder(_Function)
 _TEXT = msgspec.json.Decoder(str)
-_KNOWN = frozenset({"id", "type", "function"})
+_NUMBER = msgspec.json.Decoder(int)
+_KNOWN = frozenset({"id", "type", "function", "name", "arguments", "parameters"})
 
 #: Called at the end of a reply with the tokens of the prompt that were read, and those of them that
 #: were cached; raises where that cannot be the whole prompt.
@@ -171,10 +174,15 @@ class OllamaAssimilator(StreamAssimilator):
             yield self._kind(rest)
 
     def _call(self, call: dict[str, Raw]) -> Iterator[Delta]:
+        # Servers that imitate this one may leave out the object around a function.
+        found = call.get("function", Raw(b"null"))
+        inner = found if bytes(found) != b"null" else Raw(encode_json(call))
         try:
-            function = _FUNCTION.decode(call.get("function", Raw(b"{}")))
-            identity = _TEXT.decode(call["id"]) if "id" in call else ""
-            arguments = self._read_arguments(function.arguments)
+            function = _FUNCTION.decode(inner)
+            identity = _read_identity(call.get("id", Raw(b"null")))
+            given = function.arguments
+            given = given if bytes(given) != b"null" else function.parameters
+            arguments = self._read_arguments(given)
         except (ValueError, RecursionError) as error:
             raise self.malformed(f"a call that is none ({error})") from error
         if not function.name:
@@ -216,14 +224,35 @@ class OllamaAssimilator(StreamAssimilator):
         except ValueError:
             raise self.malformed(f"{data[:80]!r} is no line of a reply ({error})") from error
         message = value.get("message")
-        if isinstance(message, dict) and isinstance(message.get("tool_calls"), list):
+        if isinstance(message, dict):
+            calls = message.get("tool_calls")
+            message["tool_calls"] = [calls] if isinstance(calls, dict) and calls else calls
+        if not _says_what_it_may(message):
+            raise self.malformed(f"{data[:80]!r} is no line of a reply ({error})")
+        if isinstance(message, dict):
             message["tool_calls"] = [
                 {name: escape(part) for name, part in call.items()}
-                if isinstance(call, dict)
-                else call
-                for call in message["tool_calls"]
+                for call in message["tool_calls"] or ()
             ]
-        if "error" in value:
-            value["error"] = escape(value["error"])
-        line: _Line = self.convert(value, _Line)
-        return line
+        try:
+            return convert_members(value, _Line)
+        except (ValueError, TypeError) as other:
+            raise self.malformed(f"a line has not its promised form: {other}") from other
+
+
+def _says_what_it_may(message: object) -> bool:
+    """Whether nothing of a message would be lost: texts are texts, calls are objects."""
+    if not isinstance(message, dict):
+        return message is None
+    texts = (message.get("content"), message.get("thinking"))
+    calls = message["tool_calls"]
+    return all(isinstance(text, str | None) for text in texts) and (
+        calls is None or (isinstance(calls, list) and all(isinstance(one, dict) for one in calls))
+    )
+
+
+def _read_identity(raw: Raw) -> str:
+    data = bytes(raw)
+    if data == b"null":
+        return ""
+    return _TEXT.decode(data) if data[:1] == b'"' else str(_NUMBER.decode(data))

@@ -26,7 +26,8 @@ class NativeAttributes(Struct, frozen=True, rename="kebab", forbid_unknown_field
     the model wants the reasoning of its earlier replies back, in the member or between the tags in
     which it came; `reasoning_details` go back unless it is false. `reasoning-tags` says that the
     model writes reasoning into its text, between tags. `short-calls` says that identities of calls
-    have nine letters and digits, as Mistral's do.
+    have nine letters and digits, as Mistral's do. `tool-schemas` is the language of the schemas of
+    tools: `openapi` for servers that refuse what OpenAPI 3.0 does not know.
     """
 
     output_limit: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
@@ -36,6 +37,7 @@ class NativeAttributes(Struct, frozen=True, rename="kebab", forbid_unknown_field
     replays_reasoning: bool | None = None
     reasoning_tags: bool = False
     short_calls: bool = False
+    tool_schemas: Literal["json-schema", "openapi"] = "json-schema"
 
 
 def read_native(model: Model) -> NativeAttributes:

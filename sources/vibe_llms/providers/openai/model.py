@@ -26,6 +26,7 @@ from vibe_llms.providers.openai.package import PackageTransport
 from vibe_llms.providers.pieces import Fragment
 from vibe_llms.providers.requests import HistoryCache, Request, apply_controls, fit_request
 from vibe_llms.providers.tool_names import nativize_name
+from vibe_llms.providers.tool_schemas import BY_NAME, fit_tools
 
 BASE_URL = "https://api.openai.com/v1"
 
@@ -133,10 +134,12 @@ class OpenAIModel(HttpModel[S]):
         context: TurnContext,
     ) -> Prepared:
         """What a request is made of."""
-        members, tools = self.frame_controls(controls, invokers, context)
         cache: HistoryCache[OpenAIHistory[Any]] = (
             context.cache if isinstance(context.cache, HistoryCache) else HistoryCache()
         )
+        rules = BY_NAME[self.native.tool_schemas]
+        invokers = cache.fit_tools(invokers, lambda new: fit_tools(self, new, rules, context))
+        members, tools = self.frame_controls(controls, invokers, context)
         history = await cache.extend(
             canisters,
             context,

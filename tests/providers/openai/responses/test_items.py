@@ -10,11 +10,10 @@ import pytest
 
 from tests.fakes.recordings import RESPONSES, strip
 from tests.fakes.strict import encode_event
-from vibe_llms.exceptions import ReplyMalformed
+from vibe_llms.exceptions import ReplyCut, ReplyMalformed
 from vibe_llms.messages.canisters import AssistantCanister, InvocationCanister, ReplyCanister
 from vibe_llms.messages.contents import ImageContent, TextualContent
 from vibe_llms.providers.deltas import ContentOpened, Delta, ReasoningDelta, TextDelta
-from vibe_llms.providers.openai.responses import items
 from vibe_llms.testing.wires.responses_replies import (
     function_call,
     item_events,
@@ -66,14 +65,6 @@ def test_text_before_and_after_a_call_is_reported_once_though_its_message_ends_t
         *split_events(1, " And then?", whole),
     ]
     assert said(hear(events, message(whole), CALL)) == [before, "add", " And then?"]
-
-
-def test_a_place_that_is_taken_would_swallow_text_if_identities_were_not_looked_at(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(items.ItemQueue, "_is_another", lambda self, event: False)
-    with pytest.raises(AssertionError):
-        test_text_before_and_after_a_call_is_reported_once_though_its_message_ends_twice()
 
 
 def test_a_message_that_is_repeated_at_its_end_is_reported_once() -> None:
@@ -193,12 +184,11 @@ def test_half_a_character_waits_for_its_other_half(kind: str, deltas: list[Delta
     assert deltas_of(*({**event, "delta": half} for half in ("\ud83d", "\ude00"))) == deltas
 
 
-def test_arguments_and_sources_that_belong_to_nothing_are_passed_over() -> None:
-    lost = {"type": "response.function_call_arguments.delta", "output_index": 0, "delta": "{"}
+def test_sources_that_belong_to_nothing_are_passed_over() -> None:
     source = {"type": "url_citation", "url": "https://example.org", "title": "t"}
     cited = {"type": "response.output_text.annotation.added", "output_index": 0}
     part = {"type": "response.content_part.done", "output_index": 0, "part": {}}
-    events = [lost, {**cited, "annotation": source}, part, *item_events(0, message("Hi"))]
+    events = [{**cited, "annotation": source}, part, *item_events(0, message("Hi"))]
     assert said(hear(events, message("Hi"))) == ["Hi"]
 
 
@@ -225,10 +215,179 @@ def test_an_item_that_a_limit_cut_keeps_what_came(limited: str) -> None:
     }[limited]  # fmt: skip
 
 
-def test_a_reply_that_ends_within_an_item_is_malformed() -> None:
+def without(events: Sequence[Mapping[str, Any]], *names: str) -> list[dict[str, Any]]:
+    """The events without some of their members."""
+    return [{k: v for k, v in one.items() if k not in names} for one in events]
+
+
+def named(prefix: str, **members: Any) -> dict[str, Any]:
+    """An event by the end of its name."""
+    return {"type": f"response.{prefix}", **members}
+
+
+THOUGHT = {**reasoning(), "content": [{"type": "reasoning_text", "text": "Add them."}]}
+TEXT = message("Hello", " there")
+
+
+@pytest.mark.parametrize("left_out", [(), ("output_index",), ("output_index", "content_index")])
+@pytest.mark.parametrize("rotating", [False, True])
+@pytest.mark.parametrize("stated", [False, True])
+def test_a_reply_is_the_same_without_places_and_with_identities_that_change(
+    left_out: tuple[str, ...], rotating: bool, stated: bool
+) -> None:
+    output = [THOUGHT, message("Hello"), CALL]
+    events = [event for index, item in enumerate(output) for event in item_events(index, item)]
+    events = without(events, *left_out)
+    if rotating:
+        for number, event in enumerate(events):
+            if "item_id" in event:
+                event["item_id"] = f"x{number}"
+            if "item" in event:
+                event["item"] = {**event["item"], "id": f"y{number}"}
+        output = [{**item, "id": f"z{number}"} for number, item in enumerate(output)]
+    canisters = hear(events, *(output if stated else ()))
+    assert said(canisters) == ["Hello", "add"]
+    assert RESPONSES.read_canisters(canisters)[0] == "Add them."
+
+
+@pytest.mark.parametrize("left_out", [(), ("output_index", "content_index")])
+@pytest.mark.parametrize("stated", [False, True])
+def test_items_that_no_event_begins_or_ends_are_read_from_their_deltas(
+    left_out: tuple[str, ...], stated: bool
+) -> None:
+    output = [THOUGHT, TEXT]
+    events = [event for index, item in enumerate(output) for event in item_events(index, item)]
+    events = without([one for one in events if one["type"].endswith(".delta")], *left_out)
+    events.insert(0, named("reasoning_text.delta", output_index=0, delta="Add them."))
+    canisters = hear(events, *(output if stated else ()))
+    assert said(canisters) == ["Hello there"]
+    assert RESPONSES.read_canisters(canisters)[0] == "Add them."
+
+
+def test_reasoning_without_item_events_does_not_hold_back_the_text_after_it() -> None:
+    thought = named("reasoning_text.delta", item_id="a", delta="Hm")
+    text = named("output_text.delta", item_id="b", delta="Hi")
+    assert deltas_of(thought, text)[-1] == TextDelta("Hi")
+
+
+@pytest.mark.parametrize("place", ["arguments", "item", "response", "added"])
+def test_arguments_are_taken_from_where_they_are(place: str) -> None:
+    empty = {**CALL, "arguments": ""}
+    added = named("output_item.added", output_index=0, item=CALL if place == "added" else empty)
+    done = named("output_item.done", output_index=0, item=CALL if place == "item" else empty)
+    stated = named("function_call_arguments.done", output_index=0, arguments='{"a":2}')
+    events = {
+        "arguments": [added, stated, done],
+        "item": [added, done],
+        "response": [added, done, *item_events(1, message("Hi"))],
+        "added": [added],
+    }[place]
+    output = {"response": [CALL, message("Hi")]}.get(place, [])
+    (call, *_) = (one for one in hear(events, *output) if isinstance(one, InvocationCanister))
+    assert call.parsed == {"a": 2}
+
+
+def test_deltas_and_the_name_of_a_call_may_come_apart() -> None:
+    delta = named("function_call_arguments.delta", item_id="fc_call_1", delta='{"a":2}')
+    nameless = {"type": "function_call", "id": "fc_call_1", "call_id": "call_1"}
+    added = named("output_item.added", item={**nameless, "name": "", "arguments": ""})
+    whole = {**CALL, "arguments": None}
+    for events in ([delta], [added, delta], [delta, named("output_item.done", item=whole)]):
+        (call,) = hear(events, whole)
+        assert isinstance(call, InvocationCanister)
+        assert (call.name, call.call, call.parsed) == ("add", "call_1", {"a": 2})
+
+
+@pytest.mark.parametrize("arguments", [None, '{"a"'])
+def test_a_call_whose_arguments_did_not_arrive_never_runs(arguments: str | None) -> None:
+    added = named("output_item.added", output_index=0, item={**CALL, "arguments": ""})
+    delta = named("function_call_arguments.delta", output_index=0, delta=arguments)
+    with pytest.raises(ReplyCut, match="did not arrive"):
+        hear([added, delta])
+
+
+def test_a_call_that_is_stated_without_arguments_has_none() -> None:
+    (call,) = hear([], {**CALL, "arguments": ""})
+    assert isinstance(call, InvocationCanister)
+    assert call.parsed == {}
+
+
+def test_a_place_for_each_token_makes_no_part_for_each_token() -> None:
+    tokens = ("is", " a", " long")
+    thoughts = [
+        named("reasoning_text.delta", output_index=0, content_index=number, delta=token)
+        for number, token in enumerate(tokens)
+    ]
+    texts = [
+        named("output_text.delta", output_index=1, content_index=number, delta=token)
+        for number, token in enumerate(tokens)
+    ]
+    thought = {**THOUGHT, "content": [{"type": "t", "text": "is a long"}]}
+    ends = [
+        named("output_item.done", output_index=number, item=item)
+        for number, item in enumerate((thought, message("is a long")))
+    ]
+    (reply,) = hear([*thoughts, ends[0], *texts, ends[1]], thought, message("is a long"))
+    assert RESPONSES.read_canisters([reply])[:2] == ["is a long", "is a long"]
+
+
+@pytest.mark.parametrize(
+    "kinds", [("output_text.done",), ("content_part.done",), ("output_text.done", "_part.done")]
+)
+def test_text_that_comes_only_at_the_end_of_its_part_is_passed_on_once(
+    kinds: tuple[str, ...],
+) -> None:
+    events = item_events(0, TEXT)
+    ends = [event for event in events if event["type"].endswith(kinds)]
+    begin = next(event for event in events if event["type"].endswith("part.added"))
+    assert said(hear(ends)) == ["Hello there"]
+    assert said(hear([*ends, events[-1]])) == ["Hello there"]
+    assert said(hear([begin, *ends[: len(kinds)]])) == ["Hello"]
+
+
+def test_the_end_of_a_part_fills_what_its_deltas_left_out() -> None:
+    events = item_events(0, message("Hello there"), pieces=["Hel", "lo there"])
+    first, second = (number for number, one in enumerate(events) if "delta" in one)
+    del events[second]
+    assert said(hear(events)) == ["Hello there"]
+    assert said(hear(events[: first + 1], message("Hello there"))) == ["Hello there"]
+
+
+def test_text_that_only_the_whole_response_has_is_not_lost() -> None:
+    empty = {**message(), "content": []}
+    events = [
+        named("output_item.added", output_index=0, item=empty),
+        named("output_item.done", output_index=0, item=empty),
+    ]
+    assert said(hear(events, message("Hello"))) == ["Hello"]
+
+
+def test_items_that_all_have_the_first_place_are_told_apart() -> None:
+    output = [message("One."), {**CALL}, {**message("Two."), "id": "msg_2"}]
+    for kept in (lambda _: True, lambda event: event["type"].endswith("item.done")):
+        events = [event for item in output for event in item_events(0, item) if kept(event)]
+        assert said(hear(events, *output)) == ["One.", "add", "Two."]
+
+
+def test_a_reply_whose_items_do_not_end_is_whole_all_the_same() -> None:
     events = [event for event in item_events(0, message("Hi")) if "done" not in event["type"]]
-    with pytest.raises(ReplyMalformed, match="within an item"):
-        hear(events)
+    assert said(hear([*events, *item_events(1, CALL)])) == ["Hi", "add"]
+
+
+def test_members_of_odd_types_are_read_as_what_they_evidently_are() -> None:
+    item = {"type": "message", "id": 7, "role": None, "content": "Hello", "status": 1}
+    call = {**CALL, "arguments": {"a": 2}, "id": None, "status": None}
+    events = [
+        named("output_item.added", output_index="0", item=item | {"content": None}),
+        named("output_text.delta", output_index="0", content_index=None, delta=None, logprobs=3),
+        named("output_text.delta", output_index="0", content_index={}, delta="Hello"),
+        named("output_item.done", output_index="0", item=item),
+        named("output_item.done", output_index=1, item=call),
+    ]
+    first, second = hear(events, item, call)
+    assert said([first, second]) == ["Hello", "add"]
+    assert isinstance(second, InvocationCanister)
+    assert second.parsed == {"a": 2}
 
 
 def test_a_picture_is_kept_once_and_must_be_one() -> None:

@@ -10,12 +10,14 @@ from msgspec import Raw
 
 from tests.fakes.recordings import RESPONSES
 from tests.fakes.strict import encode_event
-from vibe_llms.exceptions import ProviderOverloaded, ReplyMalformed
+from vibe_llms.exceptions import ProviderOverloaded, ReplyCut, ReplyMalformed
 from vibe_llms.messages.canisters import AssistantCanister, StopReason
 from vibe_llms.messages.contents import Citation, ReasoningContent, TextualContent
 from vibe_llms.providers.openai.responses.citations import read_citation
 from vibe_llms.providers.openai.responses.events import MEMBERS, Reader
 from vibe_llms.testing.wires.responses_replies import message, reasoning, response, response_reply
+
+FAILED = {"status": "failed", "error": {"message": "boom"}}
 
 
 def escaped(body: Any) -> bytes:
@@ -48,7 +50,6 @@ def test_lone_surrogates_in_a_whole_reply_are_replaced_and_what_held_them_is_not
     [
         ({"id": "r"}, "without a status"),
         ({"id": "r", "status": "queued"}, "whose status is 'queued'"),
-        ({"id": 7, "status": "completed"}, "is not what it says"),
         ({"id": "r", "status": "completed", "output": [7]}, "is not what it says"),
     ],
 )
@@ -114,3 +115,64 @@ def test_what_cannot_be_kept_is_malformed() -> None:
             reader.keep(Raw(raw))
     with pytest.raises(ReplyMalformed, match="not what it says"):
         reader.read(MEMBERS, Raw(b"[1]"))
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"error": {"type": "server_error", "message": "boom"}},
+        {"type": "error", "message": "boom", "code": "server_error"},
+        {"type": "error", "error": {"message": "boom"}},
+        {"type": "error", "error": "boom"},
+        {"type": "response.error", "error": {"message": "boom"}},
+        {"type": "response.failed", "error": {"message": "boom"}},
+        {"type": "response.failed", "response": {"error": {"message": "boom"}}},
+        {"type": "response.completed", "response": {"error": {"message": "boom"}}},
+        {
+            "type": "response.created",
+            "response": {"status": "failed", "error": {"message": "boom"}},
+        },
+        {"type": "response.done", "response": {"status": "failed", "error": {"message": "boom"}}},
+        {"object": "response", "status": "failed", "error": {"message": "boom"}},
+    ],
+)
+def test_an_error_is_raised_wherever_it_is(event: dict[str, Any]) -> None:
+    events = response_reply(message("Hi"))[:-1]
+    with pytest.raises(ProviderOverloaded, match="boom"):
+        RESPONSES.assimilate([*map(encode_event, [*events, event])])
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        {"type": "response.completed"},
+        {"type": "response.completed", "response": None},
+        {"type": "response.completed", "response": {"usage": [], "output": None}},
+        {
+            "type": "response.done",
+            "response": {"status": "completed", "usage": {"input_tokens": "7"}},
+        },
+        response(message("Hi")),
+    ],
+)
+def test_the_end_of_a_reply_may_lack_what_is_not_needed(end: dict[str, Any]) -> None:
+    events = response_reply(message("Hi"))[:-1]
+    (reply,), _ = RESPONSES.assimilate([*map(encode_event, [*events, end])])
+    assert getattr(reply, "text", "") == "Hi"
+
+
+def test_a_reply_that_was_given_up_is_cut() -> None:
+    events = response_reply(message("Hi"))[:-1]
+    for end in (
+        {"type": "response.cancelled", "response": {}},
+        {"type": "response.completed", "response": {"status": "cancelled"}},
+    ):
+        with pytest.raises(ReplyCut, match="gave the reply up"):
+            RESPONSES.assimilate([*map(encode_event, [*events, end])])
+
+
+def test_the_last_event_alone_is_the_whole_reply() -> None:
+    (reply,), _ = RESPONSES.assimilate([encode_event(response_reply(message("Hi"))[-1])])
+    assert getattr(reply, "text", "") == "Hi"
+    assert reply.provenance is not None
+    assert reply.provenance.response == "resp_1"

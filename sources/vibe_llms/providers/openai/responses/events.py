@@ -11,7 +11,14 @@ import msgspec
 from msgspec import Raw, Struct
 
 from vibe_llms.exceptions import ReplyMalformed
-from vibe_llms.providers.repairs import escape, keep_json, parse_object
+from vibe_llms.providers.pieces import encode_json
+from vibe_llms.providers.repairs import (
+    convert_members,
+    escape,
+    keep_json,
+    parse_object,
+    repair,
+)
 
 T = TypeVar("T")
 
@@ -19,94 +26,154 @@ T = TypeVar("T")
 class TextGrown(Struct, tag_field="type", tag="response.output_text.delta"):
     """More of a part of text."""
 
-    output_index: int
-    delta: str
-    content_index: int = 0
+    delta: str | None
+    output_index: int | None = None
+    content_index: int | None = None
 
 
 class RefusalGrown(Struct, tag_field="type", tag="response.refusal.delta"):
     """More of a part in which the model refuses."""
 
-    output_index: int
-    delta: str
-    content_index: int = 0
+    delta: str | None
+    output_index: int | None = None
+    content_index: int | None = None
 
 
 class SummaryGrown(Struct, tag_field="type", tag="response.reasoning_summary_text.delta"):
     """More of a summary of reasoning."""
 
-    output_index: int
-    delta: str
-    summary_index: int = 0
+    delta: str | None
+    output_index: int | None = None
+    summary_index: int | None = None
 
 
 class ThoughtGrown(Struct, tag_field="type", tag="response.reasoning_text.delta"):
     """More of the reasoning itself."""
 
-    output_index: int
-    delta: str
-    content_index: int = 0
+    delta: str | None
+    output_index: int | None = None
+    content_index: int | None = None
 
 
 class ArgumentsGrown(Struct, tag_field="type", tag="response.function_call_arguments.delta"):
     """More of the arguments of a call."""
 
-    output_index: int
-    delta: str
+    delta: str | None
+    output_index: int | None = None
+
+
+class TextDone(Struct, tag_field="type", tag="response.output_text.done"):
+    """A part of text is whole."""
+
+    text: str | None = None
+    output_index: int | None = None
+    content_index: int | None = None
+
+
+class RefusalDone(Struct, tag_field="type", tag="response.refusal.done"):
+    """A part in which the model refuses is whole."""
+
+    refusal: str | None = None
+    output_index: int | None = None
+    content_index: int | None = None
+
+
+class SummaryDone(Struct, tag_field="type", tag="response.reasoning_summary_text.done"):
+    """A summary of reasoning is whole."""
+
+    text: str | None = None
+    output_index: int | None = None
+    summary_index: int | None = None
+
+
+class ThoughtDone(Struct, tag_field="type", tag="response.reasoning_text.done"):
+    """A part of the reasoning itself is whole."""
+
+    text: str | None = None
+    output_index: int | None = None
+    content_index: int | None = None
+
+
+class ArgumentsDone(Struct, tag_field="type", tag="response.function_call_arguments.done"):
+    """The arguments of a call are whole."""
+
+    arguments: str | None = None
+    name: str | None = None
+    output_index: int | None = None
 
 
 class AnnotationAdded(Struct, tag_field="type", tag="response.output_text.annotation.added"):
     """A part of text has a source."""
 
-    output_index: int
     annotation: Raw
-    content_index: int = 0
+    output_index: int | None = None
+    content_index: int | None = None
+
+
+class PartAdded(Struct, tag_field="type", tag="response.content_part.added"):
+    """A part of a message begins."""
+
+    output_index: int | None = None
+
+
+class SummaryAdded(Struct, tag_field="type", tag="response.reasoning_summary_part.added"):
+    """A summary of reasoning begins."""
+
+    output_index: int | None = None
 
 
 class PartDone(Struct, tag_field="type", tag="response.content_part.done"):
     """A part of a message is whole."""
 
-    output_index: int
-    part: Raw
-    content_index: int = 0
+    part: Raw = Raw(b"null")
+    output_index: int | None = None
+    content_index: int | None = None
 
 
 class ItemAdded(Struct, tag_field="type", tag="response.output_item.added"):
     """An item begins."""
 
-    output_index: int
     item: Raw
+    output_index: int | None = None
 
 
 class ItemDone(Struct, tag_field="type", tag="response.output_item.done"):
     """An item is whole."""
 
-    output_index: int
     item: Raw
+    output_index: int | None = None
 
 
 class ResponseCreated(Struct, tag_field="type", tag="response.created"):
     """The reply begins."""
 
-    response: Raw
+    response: Raw = Raw(b"null")
 
 
 class ResponseCompleted(Struct, tag_field="type", tag="response.completed"):
     """The reply is whole."""
 
-    response: Raw
+    response: Raw = Raw(b"null")
+
+
+class ResponseDone(Struct, tag_field="type", tag="response.done"):
+    """The reply is whole, in the words of the Realtime interface."""
+
+    response: Raw = Raw(b"null")
 
 
 class ResponseIncomplete(Struct, tag_field="type", tag="response.incomplete"):
     """The reply is whole as far as a limit let it come."""
 
-    response: Raw
+    response: Raw = Raw(b"null")
 
 
 class ResponseFailed(Struct, tag_field="type", tag="response.failed"):
     """The reply failed."""
 
-    response: Raw
+
+class ResponseCancelled(Struct, tag_field="type", tag="response.cancelled"):
+    """The reply was given up."""
 
 
 class ErrorTold(Struct, tag_field="type", tag="error"):
@@ -119,7 +186,14 @@ ItemEvent: TypeAlias = (
     | SummaryGrown
     | ThoughtGrown
     | ArgumentsGrown
+    | TextDone
+    | RefusalDone
+    | SummaryDone
+    | ThoughtDone
+    | ArgumentsDone
     | AnnotationAdded
+    | PartAdded
+    | SummaryAdded
     | PartDone
     | ItemAdded
     | ItemDone
@@ -128,13 +202,22 @@ ResponseEvent: TypeAlias = (
     ItemEvent
     | ResponseCreated
     | ResponseCompleted
+    | ResponseDone
     | ResponseIncomplete
     | ResponseFailed
+    | ResponseCancelled
     | ErrorTold
 )
 EVENT: msgspec.json.Decoder[ResponseEvent] = msgspec.json.Decoder(ResponseEvent)
-EVENT_TYPE: Any = ResponseEvent
-KINDS = frozenset(event.__struct_config__.tag for event in ResponseEvent.__args__)
+BY_KIND: dict[str, type[Struct]] = {
+    event.__struct_config__.tag: event for event in ResponseEvent.__args__
+}
+
+
+class Place(Struct):
+    """The identity of the item that an event belongs to."""
+
+    item_id: str | None = None
 
 
 class InputDetails(Struct):
@@ -200,9 +283,32 @@ class Item(Struct):
 
 
 RESPONSE = msgspec.json.Decoder(NativeResponse)
+PLACE = msgspec.json.Decoder(Place)
 ITEM = msgspec.json.Decoder(Item)
 PART = msgspec.json.Decoder(Part)
 MEMBERS = msgspec.json.Decoder(dict[str, Raw])
+
+
+def adapt(value: dict[str, Any]) -> dict[str, Any]:
+    """Return an event, item, or part with what other servers write otherwise in OpenAI's form."""
+    for name in ("arguments", "delta"):
+        if isinstance(value.get(name), dict):
+            value[name] = encode_json(repair(value[name])).decode()
+    for name, kind in (("content", "output_text"), ("summary", "summary_text")):
+        found = value.get(name)
+        if isinstance(found, str | dict):
+            found = [found]
+        if isinstance(found, list):
+            value[name] = [
+                {"type": kind, "text": one} if isinstance(one, str) else one for one in found
+            ]
+    return value
+
+
+def _read_members(value: dict[str, Any], kind: Any) -> Any:
+    if kind is Part and not isinstance(value.get("text"), str | None):
+        raise ValueError("its text is no text")
+    return convert_members(adapt(value), kind)
 
 
 class Reader:
@@ -212,15 +318,19 @@ class Reader:
         self.provider = provider
 
     def read(self, decoder: msgspec.json.Decoder[T], raw: Raw) -> T:
-        """A part of what was sent, by its type; lone surrogates are replaced."""
+        """A part of what was sent, by its type, leniently where it is not quite of that type."""
         try:
             return decoder.decode(raw)
         except (ValueError, RecursionError):
             pass
         try:
-            return decoder.decode(escape(parse_object(bytes(raw))))
-        except (ValueError, RecursionError) as error:
+            value = parse_object(bytes(raw))
+            if decoder is MEMBERS:
+                return decoder.decode(escape(value))
+            read: T = _read_members(value, decoder.type)
+        except (ValueError, TypeError, RecursionError) as error:
             raise self.malformed(f"{bytes(raw)[:80]!r} is not what it says: {error}") from error
+        return read
 
     def members(self, raw: Raw) -> dict[str, Raw]:
         """The members of an object, as they were sent."""

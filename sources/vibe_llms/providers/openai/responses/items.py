@@ -2,17 +2,22 @@
 
 An item is read from its `done` event, since what came before may be partial; what a server did not
 stream of it is taken from there too, so that an unstreamed reply is the same path without deltas.
+Events that servers leave out are made up for: `places.py` finds the item that an event belongs to,
+and what has no end of its own ends with the reply.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Raw
 
+from vibe_llms.exceptions import ReplyCut
+from vibe_llms.messages.canisters import InvocationCanister
 from vibe_llms.messages.contents import ImageContent, NativeContent, repair_text
 from vibe_llms.providers.deltas import (
     ArgumentsDelta,
@@ -31,196 +36,278 @@ from vibe_llms.providers.openai.responses.events import (
     ITEM,
     PART,
     AnnotationAdded,
+    ArgumentsDone,
     ArgumentsGrown,
     Item,
     ItemAdded,
     ItemDone,
     ItemEvent,
     Part,
+    PartAdded,
     PartDone,
     Reader,
+    RefusalDone,
     RefusalGrown,
+    SummaryAdded,
+    SummaryDone,
     SummaryGrown,
+    TextDone,
     TextGrown,
+    ThoughtDone,
     ThoughtGrown,
 )
+from vibe_llms.providers.openai.responses.places import Places, ReplyItem, SaidPart, text_of
 from vibe_llms.providers.pieces import encode_json
-from vibe_llms.providers.repairs import TextJoiner, repair
+from vibe_llms.providers.repairs import repair
 
 _BETWEEN_SUMMARIES = "\n\n"
-
-
-class OpenItem:
-    """The item that is being received.
-
-    `said` is what was passed on of its parts so far, of reasoning and arguments in `said[0]`.
-    `reported` are the citations of its parts that were passed on, `ended` the members of the parts
-    that are closed.
-    """
-
-    def __init__(self, index: int, kind: str) -> None:
-        self.index, self.kind = index, kind
-        self.said: dict[int, list[str]] = {}
-        self.reported: dict[int, int] = {}
-        self.ended: dict[int, dict[str, Raw]] = {}
-        self.part: int | None = None
-        self.place: tuple[str, int] | None = None
-        self.joiner = TextJoiner()
 
 
 class ItemQueue:
     """Events of items in, deltas of one item after the other out.
 
-    An item is known by its place. Some servers give one place to several items and send a message
-    twice; there its identity decides. They also add an empty message to calls, which is passed on
-    only where the reply says nothing else. `open` is the item that is being received; `called` says
-    whether a function was called, `refused` whether the model refused.
+    Some servers give one place to several items and send a message twice; there its identity
+    decides. They also add an empty message to calls, which is passed on only where the reply says
+    nothing else. `open` is the item that is being received; `called` says whether a function was
+    called, `refused` whether the model refused.
     """
 
     def __init__(self, reader: Reader, name_of: Callable[[str], str]) -> None:
         self._reader = reader
         self._name_of = name_of
-        self.open: OpenItem | None = None
+        self.open: ReplyItem | None = None
         self.called = False
         self.refused = False
-        # Events of items that began while another one was open.
-        self._waiting: dict[int, list[ItemEvent]] = {}
-        # The identities of the items that are whole, by their places.
-        self._done: dict[int, str] = {}
+        self._places = Places(reader)
+        # The items that are not passed on yet, in the order in which they began.
+        self._queue: deque[ReplyItem] = deque()
         # What was passed on of the messages that are whole, by their identities.
         self._heard: dict[str, str] = {}
-        self._blank: tuple[OpenItem, Item, Raw] | None = None
+        self._blank: tuple[ReplyItem, Item, Raw] | None = None
         self._spoke = False
         # Items whose text is not quite what was sent: a lone surrogate cannot be kept.
         self._repaired: set[int] = set()
-
-    @property
-    def waiting(self) -> bool:
-        """Whether an item is not whole yet."""
-        return self.open is not None or bool(self._waiting)
 
     def note_repair(self, index: object, item: object) -> None:
         """An item as Python read it: whether its text had to be repaired."""
         if isinstance(index, int) and repair(item) != item:
             self._repaired.add(index)
 
-    def accept(self, event: ItemEvent) -> Iterator[Delta]:
+    def accept(self, event: ItemEvent, data: bytes = b"") -> Iterator[Delta]:
         """An event of the open item; those of others wait, since a reply is passed on in order."""
-        item = self.open
-        if item is not None and event.output_index != item.index:
-            self._waiting.setdefault(event.output_index, []).append(event)
-            return
-        if event.output_index in self._done:
-            if not self._is_another(event):
+        item = self._places.find(event, data)
+        if item is not None:
+            yield from self._deliver(item, event)
+        yield from self._advance()
+
+    def accept_rest(self, output: Sequence[Raw]) -> Iterator[Delta]:
+        """The items of the whole response, where nothing of them was streamed, or not all."""
+        heads = [self._reader.read(ITEM, raw) for raw in output]
+        for raw, head, item in zip(output, heads, self._places.match(heads), strict=True):
+            if not item.closed:
+                item.done = True
+                yield from self._deliver(item, ItemDone(raw))
+            elif item.kind == "message":
+                yield from self._say_more(item, head)
+        yield from self._advance()
+
+    def conclude(self, *, cut: bool) -> Iterator[Delta]:
+        """The reply ends: what has no end of its own ends here.
+
+        Of an item that a limit has `cut` stays what came, of a call only a mark. `ReplyCut` if the
+        arguments of a call did not arrive, although the reply is said to be whole.
+        """
+        while self._queue:
+            item = self._queue[0]
+            if item.kind == "function_call" and cut:
                 return
-            del self._done[event.output_index]
-        yield from self._grow(item, event)
-        while self.open is None and self._waiting:
-            for one in self._waiting.pop(min(self._waiting)):
-                yield from self._grow(self.open, one)
-
-    def accept_rest(self, index: int, raw: Raw) -> Iterator[Delta]:
-        """An item of the whole response, where nothing of it was streamed, or not its end."""
-        if index in self._done or (self.open is not None and self.open.index != index):
-            return
-        if self._reader.read(ITEM, raw).id not in self._done.values():
-            yield from self.accept(ItemDone(index, raw))
-
-    def conclude(self) -> Iterator[Delta]:
-        """The reply ends. Of an item that a limit cut stays what came, of a call only a mark."""
+            item.over = True
+            yield from self._advance()
         if self._blank is not None and not self._spoke:
             yield from self._close_message(*self._blank)
-        item = self.open
-        if item is None:
-            return
-        if item.kind == "message":
-            yield from self._close_part(item)
-        elif item.kind == "reasoning" and item.place is not None:
-            yield ContentClosed()
 
-    def _is_another(self, event: ItemEvent) -> bool:
-        """Whether an item begins at the place of one that is whole."""
-        if not isinstance(event, ItemAdded):
-            return False
-        identity = self._reader.read(ITEM, event.item).id
-        return bool(identity) and self._done[event.output_index] not in ("", identity)
+    def _deliver(self, item: ReplyItem, event: ItemEvent) -> Iterator[Delta]:
+        if item.number >= self._places.taken:
+            self._places.taken = item.number + 1
+            self._queue.append(item)
+        if item is self.open:
+            yield from self._grow(item, event)
+        else:
+            item.waiting.append(event)
 
-    def _grow(self, item: OpenItem | None, event: ItemEvent) -> Iterator[Delta]:
+    def _advance(self) -> Iterator[Delta]:
+        """Pass on what waits, up to the first item that is not whole."""
+        while self._queue:
+            item = self.open = self._queue[0]
+            waiting, item.waiting = item.waiting, []
+            for event in waiting:
+                yield from self._grow(item, event)
+            if item.over and not item.closed:
+                yield from self._finish(item)
+            if not item.closed:
+                return
+            self._queue.popleft()
+            self.open = None
+
+    def _grow(self, item: ReplyItem, event: ItemEvent) -> Iterator[Delta]:
         match event:
-            case TextGrown(index, delta, part) | RefusalGrown(index, delta, part):
-                item = item or self._begin(index, "message")
-                yield from self._say(item, part, delta, refused=type(event) is RefusalGrown)
-            case SummaryGrown(index, delta, part):
-                item = item or self._begin(index, "reasoning")
-                yield from self._think(item, ("summary", part), delta)
-            case ThoughtGrown(index, delta, part):
-                item = item or self._begin(index, "reasoning")
-                yield from self._think(item, ("content", part), delta)
-            case ArgumentsGrown(_, delta):
-                if item is not None and item.kind == "function_call":
-                    yield from self._argue(item, delta)
-            case AnnotationAdded(_, annotation, part):
-                if item is not None and item.part == part:
-                    yield from self._cite(item, part, annotation)
-            case PartDone(_, raw, part):
-                if item is not None and item.kind == "message":
-                    item.ended[part] = self._reader.members(raw)
-            case ItemAdded(index, raw):
-                if item is None:
-                    yield from self._open(index, self._reader.read(ITEM, raw))
-            case ItemDone(index, raw):
+            case TextGrown(delta, _, index):
+                yield from self._say(item, index, delta or "")
+            case RefusalGrown(delta, _, index):
+                yield from self._say(item, index, delta or "", refused=True)
+            case SummaryGrown(delta, _, index):
+                yield from self._think(item, ("summary", index), delta or "")
+            case ThoughtGrown(delta, _, index):
+                yield from self._think(item, ("content", index), delta or "")
+            case ArgumentsGrown(delta):
+                yield from self._argue(item, delta or "")
+            case TextDone(text, _, index):
+                yield from self._fill(item, index, text or "")
+            case RefusalDone(text, _, index):
+                yield from self._fill(item, index, text or "", refused=True)
+            case SummaryDone(text, _, index):
+                yield from self._fill_thought(item, ("summary", index), text or "")
+            case ThoughtDone(text, _, index):
+                yield from self._fill_thought(item, ("content", index), text or "")
+            case ArgumentsDone(arguments, name):
+                yield from self._state_call(item, name, "", arguments)
+                if item.done:
+                    yield from self._close_call(item)
+            case AnnotationAdded(annotation):
+                if item.part is not None:
+                    yield from self._cite(item.part, annotation)
+            case PartAdded() | SummaryAdded():
+                item.announced = True
+            case PartDone(raw, _, index):
+                yield from self._end_part(item, index, raw)
+            case ItemAdded(raw):
+                item.begun = head = self._reader.read(ITEM, raw)
+                if item.kind == "function_call":
+                    yield from self._open_call(item, head.name, head.call_id)
+            case ItemDone(raw):
                 kept = self._reader.keep(raw)
-                head = self._reader.read(ITEM, kept)
-                if item is None:
-                    yield from self._open(index, head)
-                assert self.open is not None
-                yield from self._close(self.open, head, kept)
-
-    def _begin(self, index: int, kind: str) -> OpenItem:
-        self.open = OpenItem(index, kind)
-        return self.open
-
-    def _open(self, index: int, head: Item) -> Iterator[Delta]:
-        self._begin(index, repair_text(head.type))
-        if head.type == "function_call":
-            self.called = True
-            name = self._name_of(repair_text(head.name or ""))
-            yield InvocationOpened(name, repair_text(head.call_id or ""))
+                yield from self._close(item, self._reader.read(ITEM, kept), kept)
 
     def _say(
-        self, item: OpenItem, part: int, text: str, *, refused: bool = False
+        self, item: ReplyItem, index: int | None, text: str, *, refused: bool = False
     ) -> Iterator[Delta]:
-        if item.part != part:
-            yield from self._close_part(item)
-            item.part = part
-            yield ContentOpened("text")
+        part = item.part
+        if part is None or (item.between and (index is None or index != part.index)):
+            part = yield from self._begin_part(item, index)
+        elif index is not None:
+            # Some servers count a place for each token. No event says that it is another part.
+            part.index = index
         self.refused = self.refused or refused
         if text := item.joiner.join(text):
-            item.said.setdefault(part, []).append(text)
+            part.pieces.append(text)
             yield TextDelta(text)
 
-    def _think(self, item: OpenItem, place: tuple[str, int], text: str) -> Iterator[Delta]:
+    def _begin_part(self, item: ReplyItem, index: int | None) -> Generator[Delta, None, SaidPart]:
+        yield from self._close_part(item)
+        item.part = part = SaidPart(len(item.parts) if index is None else index)
+        item.parts.append(part)
+        item.announced = item.sealed = False
+        yield ContentOpened("text")
+        return part
+
+    def _fill(
+        self, item: ReplyItem, index: int | None, text: str, *, refused: bool = False
+    ) -> Iterator[Delta]:
+        """A part is whole: what was not streamed of it is passed on."""
+        part, text = item.part, repair_text(text)
+        if part is not None and index not in (None, part.index):
+            known = [one for one in item.parts if one.index == index]
+            part = known[-1] if known else (part if not item.between else None)
+        elif item.announced and index is None:
+            part = None
+        if part is not None and part is not item.part:
+            return
+        reported = part.text if part is not None else ""
+        if not item.parts or part is item.parts[0]:
+            reported = self._recall(item) + reported
+        rest = text[len(reported) :] if text.startswith(reported) else ""
+        if rest:
+            if part is None and item.part is not None:
+                item.announced = True
+            yield from self._say(item, index if part is None else part.index, rest, refused=refused)
+        item.sealed = True
+
+    def _end_part(self, item: ReplyItem, index: int | None, raw: Raw) -> Iterator[Delta]:
+        if bytes(raw) == b"null":
+            item.sealed = True
+            return
+        head = self._reader.read(PART, raw)
+        if item.kind == "reasoning":
+            yield from self._fill_thought(item, ("content", index), head.text or "")
+            return
+        yield from self._fill(item, index, text_of(head), refused=head.type == "refusal")
+        if item.part is not None and item.part.text == repair_text(text_of(head)):
+            item.part.members = self._reader.members(raw)
+
+    def _think(self, item: ReplyItem, place: tuple[str, int | None], text: str) -> Iterator[Delta]:
         if item.place is None:
             yield ContentOpened("reasoning")
-        elif item.place != place:
+        elif item.place[0] != place[0] or (
+            item.between and (place[1] is None or item.place != place)
+        ):
             text = _BETWEEN_SUMMARIES + text
+            item.begins = len(item.thoughts)
         item.place = place
+        item.announced = item.sealed = False
         if text := item.joiner.join(text):
-            item.said.setdefault(0, []).append(text)
+            item.thoughts.append(text)
             yield ReasoningDelta(text)
 
-    def _argue(self, item: OpenItem, text: str) -> Iterator[Delta]:
-        if text := item.joiner.join(text):
-            item.said.setdefault(0, []).append(text)
-            yield ArgumentsDelta(text)
+    def _fill_thought(
+        self, item: ReplyItem, place: tuple[str, int | None], text: str
+    ) -> Iterator[Delta]:
+        """A part of reasoning is whole: what was not streamed of it is passed on."""
+        text = repair_text(text)
+        same = item.place is not None and item.place[0] == place[0]
+        reported = "".join(item.thoughts[item.begins :]).removeprefix(_BETWEEN_SUMMARIES)
+        if same and not item.announced and text.startswith(reported):
+            if rest := text[len(reported) :]:
+                sealed, item.sealed = item.sealed, False
+                yield from self._think(item, place, rest)
+                item.sealed = sealed
+        elif text and (
+            item.place is None or (item.between and item.place != place and text != reported)
+        ):
+            yield from self._think(item, place, text)
+        item.sealed = True
 
-    def _cite(self, item: OpenItem, part: int, annotation: Raw) -> Iterator[Delta]:
-        item.reported[part] = item.reported.get(part, 0) + 1
+    def _open_call(self, item: ReplyItem, name: str | None, call: str | None) -> Iterator[Delta]:
+        item.name = item.name or repair_text(name or "")
+        item.call = item.call or repair_text(call or "")
+        if item.name and not item.opened:
+            item.opened = self.called = self._spoke = True
+            yield InvocationOpened(self._name_of(item.name), item.call)
+            for text in item.arguments:
+                yield ArgumentsDelta(text)
+
+    def _argue(self, item: ReplyItem, text: str) -> Iterator[Delta]:
+        if text := item.joiner.join(text):
+            item.arguments.append(text)
+            if item.opened:
+                yield ArgumentsDelta(text)
+
+    def _state_call(
+        self, item: ReplyItem, name: str | None, call: str | None, arguments: str | None
+    ) -> Iterator[Delta]:
+        """A server states a call as a whole: what was not streamed of it is passed on."""
+        yield from self._open_call(item, name, call)
+        item.stated = item.stated or arguments is not None
+        reported, whole = "".join(item.arguments), repair_text(arguments or "")
+        if whole.startswith(reported):
+            yield from self._argue(item, whole[len(reported) :])
+
+    def _cite(self, part: SaidPart, annotation: Raw) -> Iterator[Delta]:
+        part.cited += 1
         if (citation := read_citation(self._reader.keep(annotation))) is not None:
             yield CitationDelta(citation)
 
     def _close_part(
-        self, item: OpenItem, whole: Mapping[str, Raw] | None = None
+        self, item: ReplyItem, whole: Mapping[str, Raw] | None = None
     ) -> Iterator[Delta]:
         """The open part of a message ends; `whole` are the members of the message, if it does too.
 
@@ -230,22 +317,38 @@ class ItemQueue:
         if part is None:
             return
         if rest := item.joiner.conclude():
-            item.said.setdefault(part, []).append(rest)
+            part.pieces.append(rest)
             yield TextDelta(rest)
         item.part = None
-        ended = item.ended.get(part)
         native = None
-        if ended is not None:
-            members = {k: v for k, v in ended.items() if k not in ("text", "refusal")}
-            payload: dict[str, Any] = {"place": item.index, "part": members}
+        if part.members is not None:
+            members = {k: v for k, v in part.members.items() if k not in ("text", "refusal")}
+            payload: dict[str, Any] = {"place": item.number, "part": members}
             if whole is not None:
                 payload["item"] = whole
             native = Raw(encode_json(payload))
         yield ContentClosed(native)
 
-    def _close(self, item: OpenItem, head: Item, kept: Raw) -> Iterator[Delta]:
-        self._done[item.index] = head.id or ""
+    def _finish(self, item: ReplyItem) -> Iterator[Delta]:
+        """An item ends whose end the server did not say."""
+        begun = item.begun or Item()
+        match item.kind:
+            case "message":
+                self._spoke = self._spoke or bool(item.parts)
+                parts = [self._reader.read(PART, raw) for raw in begun.content or ()]
+                if text := "".join(map(text_of, parts)):
+                    yield from self._fill(item, None, text)
+                yield from self._close_part(item)
+            case "reasoning":
+                if item.place is not None:
+                    yield ContentClosed()
+            case "function_call":
+                yield from self._close_call(item, last=True)
+        item.closed = True
+
+    def _close(self, item: ReplyItem, head: Item, kept: Raw) -> Iterator[Delta]:
         self._spoke = self._spoke or item.kind not in ("message", "reasoning")
+        item.closed = True
         match item.kind:
             case "message" if self._is_blank(item, head):
                 self._blank = (item, head, kept)
@@ -255,65 +358,105 @@ class ItemQueue:
             case "reasoning":
                 yield from self._close_reasoning(item, head, kept)
             case "function_call":
-                yield from self._close_call(item, head, kept)
+                item.kept = kept
+                yield from self._state_call(item, head.name, head.call_id, head.arguments)
+                yield from self._close_call(item)
             case "image_generation_call" if head.result:
                 yield self._receive_image(head, kept)
             case label:
                 yield ContentReceived(NativeContent(label=label), kept)
-        self.open = None
 
-    def _is_blank(self, item: OpenItem, head: Item) -> bool:
+    def _recall(self, item: ReplyItem) -> str:
+        """What was heard before of a message that is sent in two items."""
+        return next((self._heard[one] for one in item.identities if one in self._heard), "")
+
+    def _is_blank(self, item: ReplyItem, head: Item) -> bool:
         """Whether a message says nothing, or nothing that was not heard before."""
-        if item.part is not None:
+        if item.parts:
             return False
         parts = [self._reader.read(PART, raw) for raw in head.content or ()]
-        text = "".join(part.refusal or part.text or "" for part in parts)
-        heard = self._heard.get(head.id or "", "")
+        text = "".join(map(text_of, parts))
+        heard = self._recall(item)
         cited = not heard and any(part.annotations for part in parts)
         return repair_text(text) == heard and not cited
 
-    def _close_call(self, item: OpenItem, head: Item, kept: Raw) -> Iterator[Delta]:
-        reported = "".join(item.said.get(0, ()))
-        arguments = repair_text(head.arguments or "")
-        if arguments.startswith(reported):
-            yield from self._argue(item, arguments[len(reported) :])
+    def _close_call(self, item: ReplyItem, *, last: bool = False) -> Iterator[Delta]:
+        """The call ends, if its arguments have come; `last` says that nothing more will come."""
+        if last and not item.arguments and item.begun is not None:
+            yield from self._argue(item, item.begun.arguments or "")
         if rest := item.joiner.conclude():
-            yield ArgumentsDelta(rest)
-        members = self._reader.members(kept)
+            item.arguments.append(rest)
+            if item.opened:
+                yield ArgumentsDelta(rest)
+        text = "".join(item.arguments)
+        whole = bool(text) if item.kept is not None else _is_object(text)
+        if not whole and not (last and item.stated and not text):
+            if last:
+                raise ReplyCut(
+                    f"the arguments of the call of {item.name!r} did not arrive",
+                    provider=self._reader.provider,
+                )
+            item.closed = False
+            return
+        if not item.opened:
+            raise self._reader.malformed("a call came without the name of a tool")
+        members = self._reader.members(item.kept) if item.kept is not None else {}
         for name in ("type", "call_id", "name", "arguments"):
             members.pop(name, None)
         kept_as_sent = members and item.index not in self._repaired
+        item.closed = True
         yield InvocationClosed(Raw(encode_json(members)) if kept_as_sent else None)
 
-    def _close_message(self, item: OpenItem, head: Item, kept: Raw) -> Iterator[Delta]:
+    def _close_message(self, item: ReplyItem, head: Item, kept: Raw) -> Iterator[Delta]:
         members = self._reader.members(kept)
         members.pop("content", None)
-        parts = head.content or []
-        before = self._heard.get(head.id or "", "")
-        for number, raw in enumerate(parts):
-            part = self._reader.read(PART, raw)
-            reported = "".join((before if number == 0 else "", *item.said.get(number, ())))
-            item.ended[number] = self._reader.members(raw)
-            if number < (item.part or 0):
-                continue
-            yield from self._say_rest(item, number, part, reported)
-            last = number == len(parts) - 1 and item.index not in self._repaired
-            yield from self._close_part(item, members if last else None)
+        raws = head.content or []
+        parts = [self._reader.read(PART, raw) for raw in raws]
+        before = self._recall(item)
+        if not item.begins_like(parts, before):
+            yield from self._say_more(item, head)
+        else:
+            for number, (raw, part) in enumerate(zip(raws, parts, strict=True)):
+                if number < len(item.parts) - 1:
+                    continue
+                if number == len(item.parts):
+                    item.announced = True
+                    yield from self._begin_part(item, number)
+                yield from self._say_rest(item, part, before if number == 0 else "")
+                assert item.part is not None
+                item.part.members = self._reader.members(raw)
+                last = number == len(parts) - 1 and item.index not in self._repaired
+                yield from self._close_part(item, members if last else None)
         yield from self._close_part(item)
-        if head.id:
-            said = (text for number in sorted(item.said) for text in item.said[number])
-            self._heard[head.id] = before + "".join(said)
+        said = before + item.text
+        self._heard.update(dict.fromkeys(item.identities, said))
 
-    def _say_rest(self, item: OpenItem, number: int, part: Part, reported: str) -> Iterator[Delta]:
+    def _say_rest(self, item: ReplyItem, part: Part, before: str) -> Iterator[Delta]:
         """What was not streamed of a part that is whole."""
+        assert item.part is not None
         refused = part.type == "refusal"
-        text = repair_text((part.refusal if refused else part.text) or "")
+        reported, text = before + item.part.text, repair_text(text_of(part))
         if text.startswith(reported):
-            yield from self._say(item, number, text[len(reported) :], refused=refused)
-        for annotation in (part.annotations or [])[item.reported.get(number, 0) :]:
-            yield from self._cite(item, number, annotation)
+            rest = text[len(reported) :]
+            yield from self._say(item, item.part.index, rest, refused=refused)
+        for annotation in (part.annotations or [])[item.part.cited :]:
+            yield from self._cite(item.part, annotation)
 
-    def _close_reasoning(self, item: OpenItem, head: Item, kept: Raw) -> Iterator[Delta]:
+    def _say_more(self, item: ReplyItem, head: Item) -> Iterator[Delta]:
+        """What a message says beyond what was passed on, where its parts are not those streamed."""
+        parts = [self._reader.read(PART, raw) for raw in head.content or ()]
+        text = repair_text("".join(map(text_of, parts)))
+        reported = self._recall(item) or item.text
+        if len(reported) < len(text) and text.startswith(reported):
+            rest = text[len(reported) :]
+            refused = any(part.type == "refusal" for part in parts)
+            index = item.part.index if item.part is not None else None
+            yield from self._say(item, index, rest, refused=refused)
+            self._spoke = True
+            if item.closed:
+                yield from self._close_part(item)
+
+    def _close_reasoning(self, item: ReplyItem, head: Item, kept: Raw) -> Iterator[Delta]:
         if item.place is None:
             yield ContentOpened("reasoning")
         parts = [
@@ -321,7 +464,7 @@ class ItemQueue:
             *(self._reader.read(PART, raw) for raw in head.content or ()),
         ]
         whole = repair_text(_BETWEEN_SUMMARIES.join(part.text for part in parts if part.text))
-        reported = "".join(item.said.get(0, ()))
+        reported = "".join(item.thoughts)
         rest = item.joiner.join(whole[len(reported) :] if whole.startswith(reported) else "")
         if rest := rest + item.joiner.conclude():
             yield ReasoningDelta(rest)
@@ -338,3 +481,7 @@ class ItemQueue:
         members.pop("result", None)
         mimetype = f"image/{repair_text(head.output_format or 'png')}"
         return ContentReceived(ImageContent(data, mimetype), Raw(encode_json(members)))
+
+
+def _is_object(text: str) -> bool:
+    return bool(text.strip()) and InvocationCanister(name="", arguments=text).parsed is not None

@@ -7,21 +7,21 @@ known are kept as they came. Nothing of a reply is complete before `response.com
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
-import msgspec
 from msgspec import Raw
 
+from vibe_llms.exceptions import ProviderError, ReplyCut
 from vibe_llms.messages.canisters import Usage
 from vibe_llms.messages.contents import repair_text
 from vibe_llms.providers.assimilators import StreamAssimilator
 from vibe_llms.providers.deltas import Delta, ReplyOpened, TextDelta, UsageDelta
-from vibe_llms.providers.http_errors import find_error, read_object
+from vibe_llms.providers.http_errors import ErrorObject, find_error
 from vibe_llms.providers.openai.errors import ERRORS
 from vibe_llms.providers.openai.responses.events import (
+    BY_KIND,
     EVENT,
-    EVENT_TYPE,
-    KINDS,
     RESPONSE,
     ErrorTold,
     InputDetails,
@@ -29,19 +29,23 @@ from vibe_llms.providers.openai.responses.events import (
     NativeUsage,
     OutputDetails,
     Reader,
+    ResponseCancelled,
     ResponseCompleted,
     ResponseCreated,
+    ResponseDone,
     ResponseEvent,
     ResponseFailed,
     ResponseIncomplete,
     TextGrown,
+    adapt,
 )
 from vibe_llms.providers.openai.responses.items import ItemQueue
-from vibe_llms.providers.repairs import escape
+from vibe_llms.providers.repairs import convert_members, escape
 from vibe_llms.providers.stop_reasons import close_reply
 from vibe_llms.providers.wire import DONE
 
 _NULL = b"null"
+_ENDS = ("completed", "incomplete", "failed", "cancelled")
 
 
 class ResponsesAssimilator(StreamAssimilator):
@@ -53,6 +57,7 @@ class ResponsesAssimilator(StreamAssimilator):
         super().__init__(provider, name_of)
         self._reader = Reader(provider)
         self._items = ItemQueue(self._reader, name_of)
+        self._begun = False
 
     def read(self, events: Sequence[bytes]) -> Iterator[Delta]:
         """The deltas of some more events of the stream."""
@@ -69,13 +74,18 @@ class ResponsesAssimilator(StreamAssimilator):
                 event = newer
             if type(event) is TextGrown and (item := self._items.open) is not None:
                 # Nearly every event is the next piece of the open text.
-                part = event.content_index
-                if item.index == event.output_index and item.part == part and part in item.said:
-                    text = event.delta
+                part, index = item.part, event.output_index
+                if (
+                    part is not None
+                    and index is not None
+                    and item.index == index
+                    and part.index == event.content_index
+                ):
+                    text = event.delta or ""
                     if item.joiner.waiting or newer is not None:
                         text = item.joiner.join(text)
                     if text:
-                        item.said[part].append(text)
+                        part.pieces.append(text)
                         yield TextDelta(text)
                     continue
             yield from self._advance(event, data)
@@ -94,49 +104,66 @@ class ResponsesAssimilator(StreamAssimilator):
             raw = escape(members)
             status = self._reader.read(RESPONSE, raw).status
         if status is None:
-            error_object = find_error(self.parse(body, ValueError("no status")))
-            if error_object is not None:
+            members = self.parse(body, ValueError("no status"))
+            if (error_object := find_error(members)) is not None:
                 raise ERRORS.produce(self.provider, error_object)
-            raise self.malformed(f"a reply without a status: {body[:80]!r}")
-        yield from self._advance(ResponseCreated(raw), body)
-        match status:
-            case "completed":
-                yield from self._advance(ResponseCompleted(raw), body)
-            case "incomplete":
-                yield from self._advance(ResponseIncomplete(raw), body)
-            case "failed":
-                yield from self._advance(ResponseFailed(raw), body)
-            case _:
-                raise self.malformed(f"a reply whose status is {status!r}")
+            # The end of the body is an end too.
+            status = "completed" if members.get("output") else None
+        if status not in _ENDS:
+            words = "without a status" if status is None else f"whose status is {status!r}"
+            raise self.malformed(f"a reply {words}: {body[:80]!r}")
+        yield from self._advance(ResponseDone(raw), body)
 
     def _advance(self, event: ResponseEvent, data: bytes) -> Iterator[Delta]:
         match event:
             case ResponseCreated(response):
-                yield ReplyOpened(repair_text(self._reader.read(RESPONSE, response).id))
-            case ResponseCompleted(response):
-                yield from self._end(self._reader.read(RESPONSE, response), "completed")
+                begun = self._read(response)
+                self._check(begun, begun.status)
+                yield from self._begin(begun)
+            case ResponseCompleted(response) | ResponseDone(response):
+                yield from self._end(self._read(response), "completed")
             case ResponseIncomplete(response):
-                yield from self._end(self._reader.read(RESPONSE, response), "incomplete")
-            case ResponseFailed(response):
-                reported = bytes(self._reader.read(RESPONSE, response).error)
-                error = read_object(
-                    None if reported == _NULL else self.parse(reported, ValueError())
-                )
-                raise ERRORS.produce(self.provider, error)
-            case ErrorTold():
-                error_object = find_error(self.parse(data, ValueError()))
-                raise ERRORS.produce(self.provider, error_object or read_object(""))
+                yield from self._end(self._read(response), "incomplete")
+            case ResponseFailed() | ErrorTold():
+                raise self._read_failure(self.parse(data, ValueError()))
+            case ResponseCancelled():
+                raise ReplyCut("the server gave the reply up", provider=self.provider)
             case _:
-                yield from self._items.accept(event)
+                yield from self._items.accept(event, data)
+
+    def _read(self, response: Raw) -> NativeResponse:
+        if bytes(response) == _NULL:
+            return NativeResponse()
+        return self._reader.read(RESPONSE, response)
+
+    def _read_failure(self, event: Mapping[str, Any]) -> ProviderError:
+        """The error of an event, wherever in it it is."""
+        response = event.get("response")
+        inner = find_error(response) if isinstance(response, dict) else None
+        return ERRORS.produce(self.provider, inner or find_error(event) or ErrorObject())
+
+    def _begin(self, response: NativeResponse) -> Iterator[Delta]:
+        if response.id and not self._begun:
+            self._begun = True
+            yield ReplyOpened(repair_text(response.id))
+
+    def _check(self, response: NativeResponse, status: str | None) -> None:
+        """Raise the error of a response that failed, whatever the event says that holds it."""
+        if status == "failed" or bytes(response.error) not in (_NULL, b"{}", b'""'):
+            data = b'{"error":' + bytes(response.error) + b"}"
+            raise self._read_failure(self.parse(data, ValueError()))
+        if status == "cancelled":
+            raise ReplyCut("the server gave the reply up", provider=self.provider)
 
     def _end(self, response: NativeResponse, status: str) -> Iterator[Delta]:
+        yield from self._begin(response)
+        # An event may say that a response is complete which is not.
+        status = response.status if response.status in _ENDS else status
+        self._check(response, status)
         whole = status == "completed"
         items = self._items
-        for index, raw in enumerate(response.output or ()):
-            yield from items.accept_rest(index, raw)
-        if whole and items.waiting:
-            raise self.malformed("the reply ends within an item")
-        yield from items.conclude()
+        yield from items.accept_rest(response.output or ())
+        yield from items.conclude(cut=not whole)
         if response.usage is not None:
             yield UsageDelta(_read_usage(response.usage))
         native = status
@@ -152,20 +179,21 @@ class ResponsesAssimilator(StreamAssimilator):
         """An event that the typed decoder refuses: a newer kind, or text with lone surrogates."""
         event = self.parse(data, error)
         kind = event.get("type")
-        if kind is None and (reported := find_error(event)) is not None:
-            raise ERRORS.produce(self.provider, reported)
-        if str(kind) not in KINDS:
+        known = BY_KIND.get(kind) if isinstance(kind, str) else None
+        if kind is None and event.get("object") == "response" and event.get("status") in _ENDS:
+            return ResponseDone(escape(event))
+        if known is None:
+            if (reported := find_error(event)) is not None:
+                raise ERRORS.produce(self.provider, reported)
             return None
         if kind == "response.output_item.done":
             self._items.note_repair(event.get("output_index"), event.get("item"))
-        for name in ("item", "part", "response", "annotation"):
-            if name in event:
-                event[name] = escape(event[name])
         try:
-            decoded: ResponseEvent = msgspec.convert(event, EVENT_TYPE)
+            decoded: Any = convert_members(adapt(event), known)
         except (ValueError, TypeError) as other:
             raise self.malformed(f"an event has not its promised form: {other}") from other
-        return decoded
+        event_read: ResponseEvent = decoded
+        return event_read
 
 
 def _read_usage(usage: NativeUsage) -> Usage:
