@@ -65,10 +65,13 @@ def is_web_address(url: str) -> bool:
 def declare_tools(
     tools: Iterable[tuple[str, str | None, Mapping[str, Any] | None]],
 ) -> tuple[Invoker, ...]:
-    """The client's own tools: names, descriptions and schemas of arguments."""
+    """The client's own tools: names, descriptions and schemas of arguments.
+
+    A name may follow a namespace, as in `files/read`.
+    """
     declared = []
     for name, description, schema in tools:
-        if not _TOOL_NAME.fullmatch(name):
+        if not _TOOL_NAME.fullmatch(name.rpartition("/")[2]):
             raise Rejected(
                 f"{name!r} is not a valid name; use 1 to 128 letters, digits, _ and -",
                 param="tools",

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct, ValidationError
 
 from vibe_llms.providers.openai.chat_completions.chunks import Function
+from vibe_llms.providers.tool_names import nativize_name
 from vibe_llms.server.chat_requests import (
     AudioPart,
     Call,
@@ -269,7 +270,8 @@ def _describe_found(tools: Any) -> str:
             if one.get("type") == "namespace":
                 add(one.get("tools"), name)
             elif name:
-                lines.append(f"{offer_name(name, namespace)}: {_text_of(one, 'description')}")
+                shown = nativize_name(offer_name(name, namespace))
+                lines.append(f"{shown}: {_text_of(one, 'description')}")
 
     add(tools, "")
     return "\n".join(lines) or "No tools were found."

@@ -10,9 +10,7 @@ Source: `types/responses/tool_param.py` and the types of calls of openai 3.57.0,
 
 from __future__ import annotations
 
-import hashlib
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -25,10 +23,6 @@ from vibe_llms.server.omissions import Omissions
 
 Json: TypeAlias = Mapping[str, Any]
 
-#: Most characters in the name of a function; what providers have in common.
-_NAME_CHARACTERS = 64
-_HASH_CHARACTERS = 8
-_UNNAMEABLE = re.compile(r"[^A-Za-z0-9_-]")
 #: The parameter of a custom tool, whose input is text.
 INPUT = "input"
 _TEXT: Json = {
@@ -164,9 +158,10 @@ class ClientTool(Struct, frozen=True, kw_only=True):
             return arguments
         parsed = _parse_object(arguments)
         if kind.text:
-            # Some models write the text itself.
-            text = None if parsed is None else parsed.get(INPUT)
-            return text if isinstance(text, str) else arguments
+            # Some models write the text itself, or give it a name that they know, such as `patch`.
+            members = parsed or {}
+            texts = [members[INPUT]] if INPUT in members else [*members.values()]
+            return texts[0] if len(texts) == 1 and isinstance(texts[0], str) else arguments
         return {**kind.defaults, **(parsed or {})}
 
 
@@ -292,20 +287,12 @@ def read_call(item: Json) -> tuple[str, str] | None:
 
 
 def offer_name(name: str, namespace: str = "") -> str:
-    """Return the name that a model is offered for a tool, in the characters that all models take.
+    """Return the name of a tool as all models of this library know it.
 
     >>> offer_name("close_agent", "multi_agent")
-    'multi_agent__close_agent'
+    'multi_agent/close_agent'
     """
-    if not namespace:
-        return name
-    joined = f"{namespace}__{name}"
-    valid = _UNNAMEABLE.sub("_", joined)
-    if valid == joined and len(valid) <= _NAME_CHARACTERS:
-        return joined
-    digest = hashlib.blake2b(joined.encode("utf-8", "surrogatepass")).hexdigest()
-    head = _NAME_CHARACTERS - _HASH_CHARACTERS - 1
-    return f"{valid[:head]}_{digest[:_HASH_CHARACTERS]}"
+    return f"{namespace}/{name}" if namespace else name
 
 
 def _read_all(
