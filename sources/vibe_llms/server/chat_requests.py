@@ -164,7 +164,7 @@ class DeclaredTool(Struct):
     Other clients write the members of a function without `function` around them.
     """
 
-    type: str = "function"
+    type: str = ""
     function: Declaration | None = None
     custom: CustomDeclaration | None = None
     name: str | None = None
@@ -369,6 +369,8 @@ def name_tool(tool: DeclaredTool) -> str | None:
             return name
         case DeclaredTool(type="function" | "custom") | DeclaredTool(input_schema=dict()):
             return tool.name or ""
+        case DeclaredTool(type=""):
+            return tool.name
     return None
 
 
@@ -379,7 +381,7 @@ def _read_tools(request: ChatRequest, omissions: Omissions) -> tuple[Sequence[In
         name = name_tool(tool)
         match tool:
             case _ if name is None:
-                omissions.add("tool", tool.type)
+                omissions.add("tool", tool.type or "unknown")
             case DeclaredTool(function=Declaration() as one):
                 declared.append((name, one.description, one.parameters))
             case DeclaredTool(custom=CustomDeclaration() as one):

@@ -600,12 +600,11 @@ async def fit_order(
             )
     controls, instruction = order.controls, order.instruction
     model = conversation.settings.settle(conversation.invokers)[0]
-    if order.schema is not None:
-        form = produce_form(order.schema)
-        if model.attributes.takes("response-schema"):
-            controls = Controls(response_schema=order.schema).over(controls)
+    form = None if order.schema is None else produce_form(order.schema)
+    if form is not None and model.attributes.takes("response-schema"):
+        controls = Controls(response_schema=order.schema).over(controls)
     controls = await fit_controls(model, controls, order.omissions)
-    if order.schema is not None:
+    if form is not None:
         known = model.attributes.controls is not None
         sure = not known or model.attributes.surely_takes("response-schema")
         if controls.response_schema is None or not sure:
