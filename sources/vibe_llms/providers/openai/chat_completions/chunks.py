@@ -24,8 +24,6 @@ class Function(Struct, omit_defaults=True):
 
     name: str | None = None
     arguments: str | None = None
-    # Some servers have it here.
-    index: int | None = None
 
 
 class CallPiece(Struct, omit_defaults=True):
@@ -35,9 +33,6 @@ class CallPiece(Struct, omit_defaults=True):
     id: str | None = None
     function: Function | None = None
     extra_content: Raw | UnsetType = UNSET
-    # Some servers have them here.
-    name: str | None = None
-    arguments: str | None = None
 
 
 class UrlCitation(Struct):
@@ -64,16 +59,6 @@ class MessageDelta(Struct, omit_defaults=True):
     refusal: str | None = None
     tool_calls: list[CallPiece] | None = None
     annotations: list[Annotation] | None = None
-    # Older servers' only call.
-    function_call: Function | None = None
-    reasoning_details: list[Raw] | None = None
-    # Google's signature of the message.
-    extra_content: Raw | UnsetType = UNSET
-    # Of other servers, for `content` and `reasoning_content`.
-    text: str | None = None
-    reasoning_text: str | None = None
-    thinking: str | None = None
-    error: Raw | UnsetType = UNSET
 
 
 class Choice(Struct, omit_defaults=True):
@@ -83,10 +68,6 @@ class Choice(Struct, omit_defaults=True):
     delta: MessageDelta | None = None
     message: MessageDelta | None = None
     finish_reason: str | None = None
-    # OpenRouter's: the word of the server behind it.
-    native_finish_reason: str | None = None
-    text: str | None = None
-    error: Raw | UnsetType = UNSET
 
 
 class PromptDetails(Struct, omit_defaults=True):
@@ -124,6 +105,68 @@ class Chunk(Struct, omit_defaults=True):
     object: str | None = None
 
 
+class ReceivedFunction(Function):
+    """A function as any server sends it."""
+
+    # Some servers have it here.
+    index: int | None = None
+
+
+class ReceivedCall(Struct):
+    """A call, or a piece of one, as any server sends it."""
+
+    index: int | None = None
+    id: str | None = None
+    function: ReceivedFunction | None = None
+    extra_content: Raw | UnsetType = UNSET
+    # Some servers have them here.
+    name: str | None = None
+    arguments: str | None = None
+
+
+class ReceivedDelta(Struct):
+    """More of a message, or the whole of one, as any server sends it."""
+
+    content: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    refusal: str | None = None
+    tool_calls: list[ReceivedCall] | None = None
+    annotations: list[Annotation] | None = None
+    # Older servers' only call.
+    function_call: ReceivedFunction | None = None
+    reasoning_details: list[Raw] | None = None
+    # Google's signature of the message.
+    extra_content: Raw | UnsetType = UNSET
+    # Of other servers, for `content` and `reasoning_content`.
+    text: str | None = None
+    reasoning_text: str | None = None
+    thinking: str | None = None
+    error: Raw | UnsetType = UNSET
+
+
+class ReceivedChoice(Struct):
+    """One of several replies, as any server sends it."""
+
+    index: int | None = None
+    delta: ReceivedDelta | None = None
+    message: ReceivedDelta | None = None
+    finish_reason: str | None = None
+    # OpenRouter's: the word of the server behind it.
+    native_finish_reason: str | None = None
+    text: str | None = None
+    error: Raw | UnsetType = UNSET
+
+
+class ReceivedChunk(Struct):
+    """A chunk of a stream, or a whole reply, as any server sends it."""
+
+    id: str | None = None
+    choices: list[ReceivedChoice] | None = None
+    usage: NativeUsage | None = None
+    error: Raw | UnsetType = UNSET
+
+
 class _PlainDelta(Struct, gc=False):
     content: str
     reasoning_content: Literal[""] | None = None
@@ -155,7 +198,7 @@ class PlainChunk(Struct, gc=False):
     error: None = None
 
 
-CHUNK = msgspec.json.Decoder(Chunk)
+CHUNK = msgspec.json.Decoder(ReceivedChunk)
 PLAIN = msgspec.json.Decoder(PlainChunk)
 
 
@@ -164,15 +207,13 @@ def adapt(reported: dict[str, Any]) -> dict[str, Any]:
 
     What has a wrong type and says nothing is left out, as long as the reply stays whole.
     """
-    chunk = {name: reported[name] for name in ("id", "choices", "usage") if name in reported}
-    chunk["id"] = _word(chunk.get("id"))
-    chunk["usage"] = _adapt_usage(chunk.get("usage"))
-    choices = chunk.get("choices")
+    choices = reported.get("choices")
     if isinstance(choices, dict):
         choices = [choices]
     if isinstance(choices, list):
         choices = [_adapt_choice(one) for one in choices if one is not None]
-    return {**chunk, "choices": choices}
+    usage = _adapt_usage(reported.get("usage"))
+    return {"id": _word(reported.get("id")), "choices": choices, "usage": usage}
 
 
 def _adapt_choice(choice: Any) -> Any:
@@ -191,7 +232,7 @@ def _adapt_choice(choice: Any) -> Any:
 
 def _adapt_delta(delta: dict[str, Any]) -> dict[str, Any]:
     content = delta.get("content")
-    adapted = {
+    adapted: dict[str, Any] = {
         name: _text_of(delta.get(name)) or None
         for name in ("reasoning_content", "reasoning", "reasoning_text", "thinking", "text")
     }

@@ -37,10 +37,10 @@ from vibe_llms.providers.http_errors import find_error
 from vibe_llms.providers.openai.chat_completions.chunks import (
     CHUNK,
     PLAIN,
-    CallPiece,
-    Chunk,
-    Function,
-    MessageDelta,
+    ReceivedCall,
+    ReceivedChunk,
+    ReceivedDelta,
+    ReceivedFunction,
     adapt,
     read_citation,
     read_usage,
@@ -58,7 +58,7 @@ from vibe_llms.providers.wire import DONE
 
 #: The members in which servers send reasoning.
 REASONING = ("reasoning_content", "reasoning", "reasoning_text", "thinking")
-_NO_FUNCTION = Function()
+_NO_FUNCTION = ReceivedFunction()
 _MEMBERS = msgspec.json.Decoder(dict[str, Raw])
 _NOTHING = (b"null", b"false", b"{}", b'""', b"[]")
 #: After so many chunks that are not plain, a server is taken to send no others.
@@ -150,7 +150,7 @@ class ChatCompletionsAssimilator(StreamAssimilator):
             raise self.malformed("a reply without a finish reason")
         yield from self._end()
 
-    def _advance(self, chunk: Chunk, data: bytes) -> Iterator[Delta]:
+    def _advance(self, chunk: ReceivedChunk, data: bytes) -> Iterator[Delta]:
         if _is_set(chunk.error) or not chunk.choices:
             self._raise_error(data)
         if not self._opened and chunk.choices:
@@ -176,7 +176,7 @@ class ChatCompletionsAssimilator(StreamAssimilator):
         if chunk.usage is not None:
             yield UsageDelta(read_usage(chunk.usage))
 
-    def _grow(self, delta: MessageDelta) -> Iterator[Delta]:
+    def _grow(self, delta: ReceivedDelta) -> Iterator[Delta]:
         details = [msgspec.json.decode(self.keep(raw)) for raw in delta.reasoning_details or ()]
         for member in REASONING:
             if thought := getattr(delta, member):
@@ -199,12 +199,12 @@ class ChatCompletionsAssimilator(StreamAssimilator):
         calls = delta.tool_calls or ()
         if not calls and delta.function_call is not None:
             # The index is one that no other call has.
-            yield from self._call("function_call", CallPiece(function=delta.function_call))
+            yield from self._call("function_call", ReceivedCall(function=delta.function_call))
         for call in calls:
             function = call.function or _NO_FUNCTION
             yield from self._call(function.index if call.index is None else call.index, call)
 
-    def _call(self, index: int | str | None, call: CallPiece) -> Iterator[Delta]:
+    def _call(self, index: int | str | None, call: ReceivedCall) -> Iterator[Delta]:
         function = call.function or _NO_FUNCTION
         yield from self._close_content()
         self._called = True
@@ -299,7 +299,7 @@ class ChatCompletionsAssimilator(StreamAssimilator):
         if error is not None:
             raise self.errors.produce(self.provider, error)
 
-    def _decode_leniently(self, data: bytes, error: Exception) -> Chunk:
+    def _decode_leniently(self, data: bytes, error: Exception) -> ReceivedChunk:
         """A chunk that the typed decoder refuses: lone surrogates, or a form of another server."""
         try:
             reported = parse_object(data)
@@ -307,7 +307,7 @@ class ChatCompletionsAssimilator(StreamAssimilator):
             raise self.malformed(f"{data[:80]!r} is not JSON of a chunk ({error})") from error
         self._raise_error(data)
         try:
-            return msgspec.convert(adapt(reported), Chunk, strict=False)
+            return msgspec.convert(adapt(reported), ReceivedChunk, strict=False)
         except (ValueError, TypeError) as other:
             raise self.malformed(f"a chunk has not its promised form: {other}") from other
 
