@@ -61,12 +61,13 @@ async def hold_turn(case: ServerCase) -> Outcome:
     content_type = case.content_type or (kind if case.status < 400 else "application/json")
     first = respond(case.status, content_type, case.payload.encode(), case.headers)
     later = first if case.expect.error else respond(200, kind, plain(case.dialect))
-    async with RawServer(first, later) as server:
+    # Ollama is asked first what its model can do.
+    shown = b'{"capabilities":["completion","tools"],"model_info":{}}'
+    before = [respond(200, "application/json", shown)] if case.dialect == "ollama" else []
+    async with RawServer(*before, first, later) as server:
         tail = "" if case.dialect in ("messages", "ollama") else "/v1"
         row = {"module": MODULES[case.dialect], "base-url": server.url + tail}
         row |= {"credential": "none", **case.row}
-        if case.dialect == "ollama":
-            del row["credential"]
         configuration = {"providers": {"field": row}}
         async with open_session(configuration=configuration, event_handler=note) as session:
             conversation = await session.begin(f"field/{case.model}", invokers=[add, now])
@@ -85,7 +86,7 @@ async def hold_turn(case: ServerCase) -> Outcome:
                     for content in canister.contents
                     if isinstance(content, ReasoningContent)
                 )
-        outcome.requests = bodies_of(server)
+        outcome.requests = bodies_of(server)[len(before) :]
     return outcome
 
 

@@ -152,6 +152,7 @@ class AnthropicAssimilator(StreamAssimilator):
                 self._begin(self._produce_block(index, content))
             case BlockDelta(delta, index):
                 if (block := self._find(index, delta)) is not None:
+                    block.grown = True
                     block.waiting.append(delta)
             case BlockStop(index):
                 unfinished = (one for one in reversed(self._queue) if not one.ended)
@@ -181,6 +182,10 @@ class AnthropicAssimilator(StreamAssimilator):
         for one in unfinished:
             if one.index == index:
                 return one
+        if index is not None and (fresh := next((one for one in unfinished if one.fresh), None)):
+            # Its steps have another index than its beginning.
+            fresh.index = index
+            return fresh
         match step:
             case TextStep(text) if text and (index is not None or not unfinished):
                 return self._imply("text", index)
@@ -433,12 +438,17 @@ class _Block:
     def __init__(self, index: int, kind: str, content: Raw, head: BlockHead) -> None:
         self.index, self.kind, self.content, self.head = index, kind, content, head
         self.waiting: list[BlockStep] = []
-        self.implied = self.stopped = self.over = self.opened = False
+        self.implied = self.grown = self.stopped = self.over = self.opened = False
         self.arguments: list[str] = []
         self.stated = False
         self.citations: list[Raw] = []
         self.signature = ""
         self.repaired = False
+
+    @property
+    def fresh(self) -> bool:
+        """Whether it has begun, and nothing more."""
+        return not (self.implied or self.grown)
 
     @property
     def ended(self) -> bool:
