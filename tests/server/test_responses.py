@@ -399,7 +399,7 @@ async def test_the_input_of_a_response_is_listed(scripted: Served) -> None:
         ({"input": "x", "model": "none/such"}, 404, None),
         ({"input": "x", "conversation": "conv_1"}, 400, "conversation"),
         ({"input": "x", "previous_response_id": "resp_x"}, 404, "previous_response_id"),
-        ({"input": "x", "tool_choice": {"type": "web_search"}}, 400, "tool_choice"),
+        ({"input": "x", "tool_choice": {"type": "function", "name": "a"}}, 400, "tool_choice"),
         ({"input": [{"type": "item_reference", "id": "x"}]}, 404, "input[0].id"),
         ({"input": "x", "background": True, "store": False}, 400, "store"),
         ({"input": "x", "model": "scripted/fail"}, 502, None),
