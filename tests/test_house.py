@@ -326,6 +326,7 @@ BROAD = {
     "providers.llamacpp.engines.Job.run": "raised again where the work of a thread is awaited",
     "memory.embedders.onnx.package.TextModel._tokenize": "tokenizers raises Exception itself",
     "registries.Registry.access": "the import of a plugin: it breaks only itself",
+    "tracing._Reports.call": "telemetry's own code: a turn does not end with it",
 }
 EVERYTHING = {"Exception", "BaseException"}
 

@@ -58,7 +58,7 @@ from vibe_llms.providers.spending import Spending
 from vibe_llms.registries import Row
 from vibe_llms.storage.backends import Backend, open_backend, produce_part
 from vibe_llms.storage.interfaces import Archive, Finding, Summary
-from vibe_llms.tracing import Tracer
+from vibe_llms.tracing import Tracer, guard
 
 if TYPE_CHECKING:
     from vibe_llms.documents.core import Documents
@@ -110,7 +110,8 @@ class Session:
         self.event_handler = event_handler
         self.gatekeeper = Gatekeeper(approver)
         self._own_rows = own_rows
-        self._tracer, self._owns_tracer = tracer, tracer is None
+        self._tracer = None if tracer is None else guard(tracer)
+        self._owns_tracer = tracer is None
         self._backend = backend or open_backend(configuration)
         self._limiters = limiters or Limiters(produce_part(self._backend, "limits", required=False))
         self._providers = Providers(
@@ -581,7 +582,7 @@ class Session:
             # A process that records nothing imports none of it.
             from vibe_llms.telemetry import produce_tracer
 
-            self._tracer = produce_tracer(self.configuration)
+            self._tracer = guard(produce_tracer(self.configuration))
         return self._tracer or Tracer()
 
     def _produce_memory(self) -> TurnHook:
