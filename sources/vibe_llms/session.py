@@ -51,6 +51,7 @@ from vibe_llms.invocation.questions import Elicitor
 from vibe_llms.keys import KeyVault
 from vibe_llms.messages.canisters import Canister, SupervisorCanister, Turn
 from vibe_llms.messages.contents import Reference
+from vibe_llms.offloading import LOOP_MESSAGES, offload
 from vibe_llms.providers.interfaces import Model
 from vibe_llms.providers.limits import Limiters
 from vibe_llms.providers.provider_pool import ImportGuard, Providers, ProviderStatus, unguarded
@@ -199,7 +200,8 @@ class Session:
         self._require_open()
         given = self._settle_agent(agent, variables)
         chosen = await self._choose_for(given, model, event_handler)
-        canisters = [*read_prompt(history)]
+        large = isinstance(history, Sequence) and len(history) > LOOP_MESSAGES
+        canisters = [*await offload(large, read_prompt, history)]
         if supervisor is None and not is_instructed(canisters, given.supervisor):
             supervisor = given.supervisor
         if supervisor:
