@@ -36,6 +36,8 @@ class ServerSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=
     request_tools: Positive = 1000
     receive_seconds: Seconds = 60.0
     turn_seconds: Seconds = 900.0
+    connections: Positive = 10_000
+    user_connections: Positive = 2000
     user_turns: Positive = 64
     user_files: Positive = 1000
     user_streams: Positive = 1000
