@@ -327,7 +327,7 @@ class Runs:
         reason = _REASONS.get(record.status) or record.reason or StopReason.FINISHED
         output = None
         if record.recipe.output is not None and record.status is RunStatus.COMPLETED:
-            output = _read_output(form or produce_form(record.recipe.output), text, record)
+            output = await _read_output(form or produce_form(record.recipe.output), text, record)
         return Turn(added, text, output, usage_of(added), reason)
 
     def _write_recipe(
@@ -390,10 +390,10 @@ class Runs:
         )
 
 
-def _read_output(form: OutputForm, text: str, record: RunRecord) -> object:
+async def _read_output(form: OutputForm, text: str, record: RunRecord) -> object:
     """The output of a run that has completed; its type may ask for more than its schema does."""
     try:
-        return form.read(text)
+        return await form.run(text)
     except OutputMismatch as mismatch:
         raise OutputInvalid(
             f"the output fits the schema of {form.name}, but not the type: {mismatch}",

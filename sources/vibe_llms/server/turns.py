@@ -611,7 +611,10 @@ async def fit_order(
             )
     controls, instruction = order.controls, order.instruction
     model = conversation.settings.settle(conversation.invokers)[0]
-    form = None if order.schema is None else produce_form(order.schema)
+    form = None
+    if order.schema is not None:
+        # It is checked against the schema of schemas, which takes long.
+        form = await offload(True, produce_form, order.schema)
     if form is not None and model.attributes.takes("response-schema"):
         controls = Controls(response_schema=order.schema).over(controls)
     controls = await fit_controls(model, controls, order.omissions)
