@@ -39,7 +39,7 @@ _BEAT_SECONDS = 0.001
 _FIGURES = "figures of holds"
 _TEXT_BYTES = 60_000_000
 _FILE_BYTES = 30_000_000
-_REPEATS = 3
+_REPEATS = 2
 
 
 def main() -> int:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import threading
 from asyncio import events
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,12 @@ import pytest
 from msgspec import Raw, Struct
 
 from tests.server.conftest import serving
+from vibe_llms.events import Notice
 from vibe_llms.messages import codecs, identities
+from vibe_llms.messages.canisters import Canister, UserCanister
+from vibe_llms.offloading import LOOP_MESSAGES
+from vibe_llms.providers.interfaces import TurnContext
+from vibe_llms.providers.requests import HistoryCache
 from vibe_llms.server import chat_requests, json_bodies, reading, request_limits
 from vibe_llms.server.failures import Rejected
 from vibe_llms.server.json_bodies import decode_large
@@ -250,3 +256,27 @@ def test_base64_in_slices_is_what_it_is_whole(size: int) -> None:
         if size > 3:
             with pytest.raises(Rejected):
                 reading.read_base64(wrong, "x")
+
+
+async def test_a_provider_encodes_a_long_history_in_slices() -> None:
+    steps, added = [0], 0
+
+    class History:
+        def add(self, canister: Canister, texts: object) -> Sequence[Notice]:
+            nonlocal added
+            added += 1
+            steps[-1] += 1
+            return ()
+
+    async def tick() -> None:
+        while added < 2000:
+            steps.append(0)
+            await asyncio.sleep(0)
+
+    cache: HistoryCache[Any] = HistoryCache()
+    ticking = asyncio.create_task(tick())
+    said = [UserCanister.from_text(f"Number {number}.") for number in range(2000)]
+    await cache.extend(said, TurnContext(), History, lambda _: None)
+    await ticking
+    assert sum(steps) == 2000
+    assert max(steps) <= LOOP_MESSAGES
