@@ -27,7 +27,7 @@ ROOT = Path(vibe_llms.__file__).parent
 #: from one below, and no two rooms import each other. The table is the one of
 #: documentation/explanation/architecture.md.
 RANKS = (
-    ("meta", "redaction", "exceptions", "files", "network", "registries"),
+    ("meta", "redaction", "exceptions", "files", "network", "registries", "offloading"),
     (
         *("controls", "configuration", "credentials", "messages", "events", "tracing"),
         *("attachments", "costs"),
@@ -326,6 +326,7 @@ BROAD = {
     "providers.llamacpp.engines.Job.run": "raised again where the work of a thread is awaited",
     "memory.embedders.onnx.package.TextModel._tokenize": "tokenizers raises Exception itself",
     "registries.Registry.access": "the import of a plugin: it breaks only itself",
+    "tracing._Reports.call": "telemetry's own code: a turn does not end with it",
 }
 EVERYTHING = {"Exception", "BaseException"}
 

@@ -51,6 +51,7 @@ from vibe_llms.invocation.questions import Elicitor
 from vibe_llms.keys import KeyVault
 from vibe_llms.messages.canisters import Canister, SupervisorCanister, Turn
 from vibe_llms.messages.contents import Reference
+from vibe_llms.offloading import LOOP_MESSAGES, offload
 from vibe_llms.providers.interfaces import Model
 from vibe_llms.providers.limits import Limiters
 from vibe_llms.providers.provider_pool import ImportGuard, Providers, ProviderStatus, unguarded
@@ -58,7 +59,7 @@ from vibe_llms.providers.spending import Spending
 from vibe_llms.registries import Row
 from vibe_llms.storage.backends import Backend, open_backend, produce_part
 from vibe_llms.storage.interfaces import Archive, Finding, Summary
-from vibe_llms.tracing import Tracer
+from vibe_llms.tracing import Tracer, guard
 
 if TYPE_CHECKING:
     from vibe_llms.documents.core import Documents
@@ -110,7 +111,8 @@ class Session:
         self.event_handler = event_handler
         self.gatekeeper = Gatekeeper(approver)
         self._own_rows = own_rows
-        self._tracer, self._owns_tracer = tracer, tracer is None
+        self._tracer = None if tracer is None else guard(tracer)
+        self._owns_tracer = tracer is None
         self._backend = backend or open_backend(configuration)
         self._limiters = limiters or Limiters(produce_part(self._backend, "limits", required=False))
         self._providers = Providers(
@@ -198,7 +200,8 @@ class Session:
         self._require_open()
         given = self._settle_agent(agent, variables)
         chosen = await self._choose_for(given, model, event_handler)
-        canisters = [*read_prompt(history)]
+        large = isinstance(history, Sequence) and len(history) > LOOP_MESSAGES
+        canisters = [*await offload(large, read_prompt, history)]
         if supervisor is None and not is_instructed(canisters, given.supervisor):
             supervisor = given.supervisor
         if supervisor:
@@ -581,7 +584,7 @@ class Session:
             # A process that records nothing imports none of it.
             from vibe_llms.telemetry import produce_tracer
 
-            self._tracer = produce_tracer(self.configuration)
+            self._tracer = guard(produce_tracer(self.configuration))
         return self._tracer or Tracer()
 
     def _produce_memory(self) -> TurnHook:

@@ -5,16 +5,21 @@ The classes here record nothing. `vibe_llms.telemetry` derives from them for Ope
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
-from typing import Literal, Self, TypeAlias
+from typing import Any, Literal, Self, TypeAlias, TypeVar
 
 from msgspec import Struct
 
 from vibe_llms.controls import Controls
-from vibe_llms.events import EventHandler
+from vibe_llms.credentials import get_logger
+from vibe_llms.events import Event, EventHandler, MessageProgressEvent, ignore_events
 from vibe_llms.messages.canisters import Canister, InvocationCanister
+
+_LOGGER = get_logger("vibe_llms.tracing")
+T = TypeVar("T")
 
 #: Work that is neither a turn, nor a request, nor a call of a tool.
 Work: TypeAlias = Literal["search_memory", "upsert_memory", "read_document", "retrieval"]
@@ -54,7 +59,10 @@ class Span:
         pass
 
     def watch(self, handler: EventHandler) -> EventHandler:
-        """The handler to give a request, so that the span learns when and what the model says."""
+        """The handler to give a request, so that the span learns when and what the model says.
+
+        It passes every event on. A session gives the span no `MessageProgressEvent`.
+        """
         return handler
 
     def record(self, canisters: Sequence[Canister]) -> None:
@@ -110,3 +118,141 @@ class Tracer:
 
     async def close(self) -> None:
         """Send what is recorded; safe to call twice."""
+
+
+def guard(tracer: Tracer) -> Tracer:
+    """Return a tracer whose errors are logged, so that no turn or request fails by them."""
+    return tracer if type(tracer) in (Tracer, _GuardedTracer) else _GuardedTracer(tracer)
+
+
+_NONE = object()
+
+
+class _Reports:
+    """Calls telemetry, and logs each kind of error in it once."""
+
+    def __init__(self) -> None:
+        self._seen: set[tuple[str, type[Exception]]] = set()
+
+    def call(self, otherwise: T, method: Callable[..., T], *values: Any, **named: Any) -> T:
+        """Return what a method returns, or `otherwise` if it fails."""
+        try:
+            return method(*values, **named)
+        except Exception as error:  # noqa: BLE001  (telemetry: the turn goes on)
+            self.report(method.__qualname__, error)
+            return otherwise
+
+    def report(self, where: str, error: Exception) -> None:
+        """Log an error, unless one of its kind was logged."""
+        if (where, type(error)) not in self._seen:
+            self._seen.add((where, type(error)))
+            _LOGGER.warning("telemetry failed in %s; the turn goes on", where, exc_info=error)
+
+
+class _GuardedBlock(AbstractContextManager[Any]):
+    """A block of telemetry whose errors are reported; it is left only if it was entered."""
+
+    def __init__(self, block: AbstractContextManager[Any], reports: _Reports) -> None:
+        self._block = block
+        self._reports = reports
+
+    def __enter__(self) -> Self:
+        self._entered = self._reports.call(_NONE, self._block.__enter__) is not _NONE
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._entered:
+            self._reports.call(None, self._block.__exit__, kind, error, trace)
+
+
+class _GuardedSpan(_GuardedBlock, Span):
+    """A span whose errors are reported."""
+
+    def __init__(self, span: Span, reports: _Reports) -> None:
+        super().__init__(span, reports)
+        self._span = span
+
+    def watch(self, handler: EventHandler) -> EventHandler:
+        """See `Span.watch`."""
+        reports = self._reports
+        plain: EventHandler = ignore_events
+        watch = reports.call(plain, self._span.watch, plain)
+        if watch is plain:
+            return handler
+
+        def pass_on(event: Event) -> None:
+            if type(event) is not MessageProgressEvent:
+                reports.call(None, watch, event)
+            handler(event)
+
+        return pass_on
+
+    def record(self, canisters: Sequence[Canister]) -> None:
+        """See `Span.record`."""
+        self._reports.call(None, self._span.record, canisters)
+
+    def count(self, number: int) -> None:
+        """See `Span.count`."""
+        self._reports.call(None, self._span.count, number)
+
+    def answer(self, status: int, conversation: str = "") -> None:
+        """See `Span.answer`."""
+        self._reports.call(None, self._span.answer, status, conversation)
+
+
+class _GuardedTracer(Tracer):
+    """A tracer whose errors are reported."""
+
+    def __init__(self, tracer: Tracer) -> None:
+        self._tracer = tracer
+        self._reports = _Reports()
+
+    def serve(self, method: str, path: str, headers: Mapping[bytes, bytes]) -> Span:
+        """See `Tracer.serve`."""
+        return self._produce(self._tracer.serve, method, path, headers)
+
+    def turn(self, requested: Requested) -> Span:
+        """See `Tracer.turn`."""
+        return self._produce(self._tracer.turn, requested)
+
+    def request(self, requested: Requested) -> Span:
+        """See `Tracer.request`."""
+        return self._produce(self._tracer.request, requested)
+
+    def attempt(self, number: int) -> Span:
+        """See `Tracer.attempt`."""
+        return self._produce(self._tracer.attempt, number)
+
+    def call(self, invocation: InvocationCanister) -> Span:
+        """See `Tracer.call`."""
+        return self._produce(self._tracer.call, invocation)
+
+    def work(self, work: Work, *, conversation: str = "", text: str = "") -> Span:
+        """See `Tracer.work`."""
+        return self._produce(self._tracer.work, work, conversation=conversation, text=text)
+
+    def write_parent(self) -> Mapping[str, str]:
+        """See `Tracer.write_parent`."""
+        return self._reports.call({}, self._tracer.write_parent)
+
+    def continuing(self, parent: Mapping[str, str]) -> AbstractContextManager[None]:
+        """See `Tracer.continuing`."""
+        none: AbstractContextManager[None] = nullcontext()
+        return _GuardedBlock(
+            self._reports.call(none, self._tracer.continuing, parent), self._reports
+        )
+
+    async def close(self) -> None:
+        """See `Tracer.close`."""
+        (failed,) = await asyncio.gather(self._tracer.close(), return_exceptions=True)
+        if isinstance(failed, Exception):
+            self._reports.report("close", failed)
+
+    def _produce(self, method: Callable[..., Span], *values: Any, **named: Any) -> Span:
+        span = self._reports.call(_SPAN, method, *values, **named)
+        return span if span is _SPAN else _GuardedSpan(span, self._reports)

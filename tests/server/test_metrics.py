@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.server.conftest import Served, serving
@@ -106,3 +107,36 @@ async def test_labels_are_few_and_hold_nothing_that_a_client_chose(home: Path) -
         "vibe_llms_ended_runs_total",
         *("vibe_llms_running_turns", "vibe_llms_budget_refusals_total"),
     } <= names
+
+
+@pytest.mark.parametrize("wrong", [-50_000, 2**62, 2**63])
+@pytest.mark.parametrize("name", ["uncached_input_tokens", "output_tokens", "reasoning_tokens"])
+async def test_no_usage_of_a_provider_ends_a_turn_or_a_budget_or_gives_tokens_back(
+    home: Path, name: str, wrong: int
+) -> None:
+    home.mkdir(exist_ok=True)
+    usage = {"uncached_input_tokens": 30, "output_tokens": 5, name: wrong}
+    told = ", ".join(f"{key} = {value}" for key, value in usage.items())
+    script = '[[replies]]\nwhen = "."\nparts = [{ text = "Yes." }]\n'
+    (home / "wrong.toml").write_text(f"{script}usage = {{ {told} }}\n")
+    tables = {
+        "providers": {"scripted": {"scripts": {"wrong": str(home / "wrong.toml")}}},
+        "budgets": {"users": {"ada": {"tokens": 200_000, "period": "total"}}},
+    }
+    async with serving(home, **tables) as served:
+        body = {
+            "model": "scripted/wrong",
+            "messages": [{"role": "user", "content": "Well?"}],
+            "max_tokens": 100,
+        }
+        spent = [0]
+        async with served.http("ada") as client:
+            for stream in (False, True, False):
+                answered = await client.post(CHAT, json={**body, "stream": stream})
+                assert answered.status_code == 200, answered.text
+                (budget,) = (await client.get("/api/budgets")).json()["budgets"]
+                assert budget["spent"] >= spent[-1]
+                assert budget["spent"] < 60_000
+                assert not budget["reserved"]
+                spent.append(budget["spent"])
+        await read(served)

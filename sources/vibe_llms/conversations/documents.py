@@ -308,6 +308,8 @@ def _is_plain(canister: Canister) -> bool:
 def _survey_documents(canister: Canister) -> Iterator[tuple[int, FileContent]]:
     """The contents of a message that are documents, by their index."""
     document = canister if isinstance(canister, DocumentCanister) else None
+    if document is None and {*map(type, canister.contents)} <= {TextualContent}:
+        return
     title = document.title if document is not None else ""
     for place, content in enumerate(canister.contents):
         match content:

@@ -15,8 +15,15 @@ from msgspec import Struct
 
 from vibe_llms.controls import Controls
 from vibe_llms.exceptions import RequestError
+from vibe_llms.invocation.keywords import (
+    LOOP_STEPS,
+    CheckTooLong,
+    SchemaValidator,
+    limit_steps,
+)
 from vibe_llms.invocation.schemata import Schema, describe_problems
 from vibe_llms.messages.canisters import Canister, SupervisorCanister
+from vibe_llms.offloading import offload
 from vibe_llms.providers.interfaces import Model
 
 #: A type, or a JSON Schema.
@@ -62,6 +69,20 @@ class OutputForm(Struct, frozen=True):
 
     def read(self, text: str) -> object:
         """The value of a reply's text; `OutputMismatch` lists what does not fit."""
+        try:
+            return self._decode(text)
+        except CheckTooLong as error:
+            raise OutputMismatch("The value takes too long to check; make it smaller.") from error
+
+    async def run(self, text: str) -> object:
+        """See `read`; a check that takes more than a few steps goes on in a thread."""
+        try:
+            with limit_steps(LOOP_STEPS):
+                return self._decode(text)
+        except CheckTooLong:
+            return await offload(True, self.read, text)
+
+    def _decode(self, text: str) -> object:
         if not (body := _strip_fence(text.strip())):
             raise OutputMismatch("The reply is empty.")
         return self.decode(body)
@@ -105,7 +126,6 @@ def read_partial(text: str) -> Any:
 def _of_schema(given: Mapping[str, Any]) -> OutputForm:
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import SchemaError
-    from referencing import Registry
 
     plain = dict(given)
     try:
@@ -114,13 +134,12 @@ def _of_schema(given: Mapping[str, Any]) -> OutputForm:
         raise RequestError(f"the output is not a valid JSON Schema: {error.message}") from error
     except RecursionError as error:
         raise RequestError("the JSON Schema of the output is too deep") from error
-    # An empty registry: nothing that a schema refers to is ever fetched.
-    validator = Draft202012Validator(plain, registry=Registry())
+    validator = SchemaValidator(plain)
 
     def check(value: Any) -> object:
         problems = [
-            f"{'.'.join(map(str, error.absolute_path))}: {error.message}".removeprefix(": ")
-            for error in validator.iter_errors(value)
+            f"{'.'.join(map(str, path))}: {message}".removeprefix(": ")
+            for path, message in validator.list_problems(value)
         ]
         if problems:
             raise OutputMismatch("\n".join(problems[:20]))

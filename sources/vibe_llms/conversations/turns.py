@@ -387,7 +387,7 @@ class TurnRun:
                     f"there is no output: the reply ended as {reason}", provider=provider
                 )
             try:
-                self._output = form.read(self.result(reason).text)
+                self._output = await form.run(self.result(reason).text)
                 return reason
             except OutputMismatch as mismatch:
                 await self._correct(str(mismatch))

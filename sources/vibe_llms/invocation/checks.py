@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 
 from vibe_llms.exceptions import ArgumentsInvalid, InvokerInvalid
+from vibe_llms.invocation.keywords import (
+    LOOP_STEPS,
+    CheckTooLong,
+    Problem,
+    SchemaValidator,
+    limit_steps,
+)
+from vibe_llms.offloading import offload
 
 _MAX_PROBLEMS = 20
-#: Keywords with regular expressions from others, which can take forever to match.
-_EXPRESSIONS = ("pattern", "patternProperties")
-
-
-#: Where an argument does not fit, and why.
-_Problem: TypeAlias = tuple[Sequence[str | int], str]
+#: Longer arguments are decoded and checked in a thread.
+_LOOP_BYTES = 64 * 1024
 
 
 def read_object(arguments: str) -> dict[str, Any]:
@@ -30,19 +34,38 @@ class SchemaCheck:
     """Checks arguments against a schema (2020-12); built at the first call, then kept.
 
     References in a schema are never fetched. If a schema is not `trusted`, its regular expressions
-    are not applied; if it cannot be applied at all, its author has to check. `null` for an optional
-    property that does not accept null is left out, because models send it for "not given".
+    are not applied; if it cannot be applied at all, or not in time, its author has to check. `null`
+    for an optional property that does not accept null is left out, because models send it for "not
+    given".
     """
 
     def __init__(self, schema: Mapping[str, Any], *, trusted: bool = True) -> None:
         self._schema = schema
         self._trusted = trusted
-        self._find: Callable[[Any], Sequence[_Problem]] | None = None
+        self._find: Callable[[Any], Sequence[Problem]] | None = None
         if trusted:
             self._find = self._produce()
 
     def __call__(self, arguments: str) -> dict[str, Any]:
         """The arguments as values; `ArgumentsInvalid` lists what does not fit."""
+        try:
+            return self._check(arguments)
+        except CheckTooLong:
+            if self._trusted:
+                raise
+            return read_object(arguments)
+
+    async def run(self, arguments: str) -> dict[str, Any]:
+        """See `__call__`; a check that takes more than a few steps goes on in a thread."""
+        if len(arguments) <= _LOOP_BYTES and self._find is not None:
+            try:
+                with limit_steps(LOOP_STEPS):
+                    return self._check(arguments)
+            except CheckTooLong:
+                pass
+        return await offload(True, self, arguments)
+
+    def _check(self, arguments: str) -> dict[str, Any]:
         values = read_object(arguments)
         problems = self._list_problems(values)
         if unwanted := self._find_nulls(values, problems):
@@ -52,7 +75,7 @@ class SchemaCheck:
             raise ArgumentsInvalid("\n".join(map(_describe, problems[:_MAX_PROBLEMS])))
         return values
 
-    def _list_problems(self, values: dict[str, Any]) -> Sequence[_Problem]:
+    def _list_problems(self, values: dict[str, Any]) -> Sequence[Problem]:
         if self._find is None:
             self._find = self._produce()
         try:
@@ -61,7 +84,7 @@ class SchemaCheck:
             # A schema that refers to itself endlessly.
             return [((), "the schema cannot be applied")] if self._trusted else []
 
-    def _find_nulls(self, values: dict[str, Any], problems: Sequence[_Problem]) -> set[str | int]:
+    def _find_nulls(self, values: dict[str, Any], problems: Sequence[Problem]) -> set[str | int]:
         required = self._schema.get("required")
         needed = required if isinstance(required, list) else []
         return {
@@ -70,31 +93,23 @@ class SchemaCheck:
             if len(path) == 1 and path[0] not in needed and values[str(path[0])] is None
         }
 
-    def _produce(self) -> Callable[[Any], Sequence[_Problem]]:
-        from jsonschema import Draft202012Validator, validators
+    def _produce(self) -> Callable[[Any], Sequence[Problem]]:
+        from jsonschema import Draft202012Validator
         from jsonschema.exceptions import SchemaError
-        from referencing import Registry
         from referencing.exceptions import Unresolvable
 
-        kind: Any = Draft202012Validator
         if self._trusted:
             try:
-                kind.check_schema(dict(self._schema))
+                Draft202012Validator.check_schema(dict(self._schema))
             except SchemaError as error:
                 raise InvokerInvalid(f"not a valid JSON Schema: {error.message}") from error
         elif _mentions(self._schema, "patternProperties"):
             return lambda _: []
-        else:
-            extend: Any = validators.extend
-            kind = extend(kind, dict.fromkeys(_EXPRESSIONS))
-        validator = kind(dict(self._schema), registry=Registry())
+        validator = SchemaValidator(self._schema, expressions=self._trusted)
 
-        def find(values: Any) -> Sequence[_Problem]:
+        def find(values: Any) -> Sequence[Problem]:
             try:
-                return [
-                    (tuple(error.absolute_path), error.message)
-                    for error in validator.iter_errors(values)
-                ]
+                return validator.list_problems(values)
             except (Unresolvable, SchemaError, TypeError, AttributeError, KeyError) as error:
                 if self._trusted:
                     raise ArgumentsInvalid(f"the schema cannot be applied: {error}") from error
@@ -103,7 +118,7 @@ class SchemaCheck:
         return find
 
 
-def _describe(problem: _Problem) -> str:
+def _describe(problem: Problem) -> str:
     path, message = problem
     return f"{'.'.join(map(str, path))}: {message}" if path else message
 
@@ -120,3 +135,11 @@ def _mentions(node: object, key: str) -> bool:
             case list() as items:
                 waiting.extend(items)
     return False
+
+
+async def check_arguments(check: Callable[[str], object], arguments: str) -> None:
+    """Check arguments by a schema in a thread if that takes long, and by a function at once."""
+    if isinstance(check, SchemaCheck):
+        await check.run(arguments)
+    else:
+        check(arguments)

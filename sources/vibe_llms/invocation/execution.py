@@ -20,6 +20,7 @@ from vibe_llms.events import (
 )
 from vibe_llms.exceptions import ArgumentsInvalid
 from vibe_llms.invocation.approval import Gatekeeper, canonical_arguments
+from vibe_llms.invocation.checks import check_arguments
 from vibe_llms.invocation.invokers import InvocationContext, Invoker, find_invoker
 from vibe_llms.invocation.limits import Limit
 from vibe_llms.invocation.questions import ElicitationAnswer, ElicitationRequest
@@ -211,7 +212,7 @@ async def _admit(
     if invoker.approval != "allow" or invoker.sends or invoker.question is not None:
         # Never ask about a call that cannot run.
         try:
-            invoker.check(invocation.arguments)
+            await check_arguments(invoker.check, invocation.arguments)
         except ArgumentsInvalid as error:
             return None, f"The arguments are not valid:\n{error}"
     refusal = await execution.admit(invocation, invoker)

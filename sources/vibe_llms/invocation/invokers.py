@@ -209,7 +209,7 @@ class Invoker(Struct, frozen=True, kw_only=True):
         injected = _find_context(function)
 
         async def invoke(arguments: str, context: InvocationContext) -> InvocationOutput:
-            values = {**check(arguments), **dict.fromkeys(injected, context)}
+            values = {**await check.run(arguments), **dict.fromkeys(injected, context)}
             return await _call(lambda: function(**values), function, formats)
 
         return cls(

@@ -114,6 +114,14 @@ def repair_canister(canister: C) -> C:
 
     Returns the same object if there is nothing to replace.
     """
+    if not any(type(getattr(one, "data", None)) is bytes for one in canister.contents):
+        try:
+            # Ten times as fast as looking at each text, and nearly every message passes.
+            _ENCODER.encode(canister)
+        except UnicodeEncodeError:
+            pass
+        else:
+            return canister
     repaired = _repair(canister)
     return repaired if isinstance(repaired, type(canister)) else canister
 

@@ -20,6 +20,8 @@ from vibe_llms.events import (
     MessageProgressEvent,
     MessageStartedEvent,
     MessageUpdatedEvent,
+    Notice,
+    NoticeEvent,
     ReasoningChunk,
     TextChunk,
 )
@@ -65,6 +67,7 @@ from vibe_llms.providers.deltas import (
 )
 from vibe_llms.providers.repairs import unwrap_arguments
 from vibe_llms.providers.stop_reasons import is_overflow
+from vibe_llms.providers.usages import check_usage
 
 #: The code of the error of a reply that says nothing.
 EMPTY_REPLY = "empty_reply"
@@ -130,6 +133,7 @@ class Accumulator:
         self._finished: list[ReplyCanister] = []
         self._draft: _Draft | None = None
         self._usage: Usage | None = None
+        self._doubted = False
         self._ended = False
         self._message = ""
 
@@ -190,6 +194,10 @@ class Accumulator:
             draft.close_content()
             draft.contents = list(contents)
 
+    def pass_on(self, notice: NoticeEvent) -> None:
+        """Report a notice of another accumulator that makes the same reply."""
+        self._emit(notice)
+
     def accept(self, delta: Delta) -> None:
         """Take one step of the reply; raises what the event handler raises."""
         if type(delta) is TextDelta:
@@ -242,10 +250,17 @@ class Accumulator:
                     self._draft.whole = True
                     self._draft.native = self._payload(native)
             case UsageDelta(usage):
-                self._usage = usage
-                self._updated("usage")
+                self._count(usage)
             case ReplyClosed():
                 self._close(delta)
+
+    def _count(self, reported: Usage) -> None:
+        self._usage, wrong = check_usage(reported)
+        if wrong and not self._doubted:
+            self._doubted = True
+            notice = Notice("model", f"{self._provenance.row}: {wrong}")
+            self._emit(NoticeEvent(notice=notice, conversation=self.conversation))
+        self._updated("usage")
 
     def _open_content(self, kind: str) -> None:
         draft = self._draft

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from operator import is_
 from typing import Any, Generic, Protocol, TypeVar
@@ -14,6 +15,7 @@ from vibe_llms.events import Notice
 from vibe_llms.exceptions import ConfigurationError, ControlInvalid, ProviderError, RequestTooLarge
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import Canister
+from vibe_llms.offloading import LOOP_MESSAGES
 from vibe_llms.providers.attributes import settle_controls
 from vibe_llms.providers.interfaces import Loader, Model, TurnContext
 from vibe_llms.providers.pieces import (
@@ -78,10 +80,13 @@ class HistoryCache(Generic[H]):
                 check(canister)
         texts = await read(new, context.load)
         notices: list[Notice] = []
-        for canister in new:
+        for number, canister in enumerate(new, 1):
             notices += self.history.add(canister, texts)
             self._added += 1
             self._last = canister
+            if number % LOOP_MESSAGES == 0:
+                # A long history that is new to this cache is encoded in slices.
+                await asyncio.sleep(0)
         for notice in notices:
             context.notify(notice)
         return self.history

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from vibe_llms.exceptions import ReplyMalformed
 from vibe_llms.messages.canisters import Canister, InvocationCanister
@@ -14,6 +15,7 @@ from vibe_llms.providers.interfaces import Loader, Model, TokenCount
 from vibe_llms.providers.pieces import Slot, load_texts
 from vibe_llms.providers.requests import Request
 from vibe_llms.providers.token_estimates import measure_text
+from vibe_llms.providers.usages import MOST_TOKENS
 
 BYTES_A_TOKEN = 4
 #: About what a picture of common size costs, or a page.
@@ -21,7 +23,7 @@ MEDIA_TOKENS = 1_000
 
 
 class _Count(Struct):
-    input_tokens: int
+    input_tokens: Annotated[int, Meta(ge=0, le=MOST_TOKENS)]
 
 
 def read_count(body: bytes, provider: str) -> TokenCount:

@@ -40,6 +40,7 @@ from vibe_llms.messages.canisters import (
     usage_of,
 )
 from vibe_llms.messages.contents import text_of
+from vibe_llms.offloading import LOOP_MESSAGES, offload
 from vibe_llms.providers.interfaces import Loader
 from vibe_llms.providers.pieces import with_texts
 from vibe_llms.runs.events import RunEnded, encode_event
@@ -184,6 +185,8 @@ class Runs:
     ) -> Run:
         history, now = conversation.history, datetime.now(UTC)
         opening = () if history.stored else history.canisters
+        large = len(prompt) + len(opening) > LOOP_MESSAGES
+        lines = await offload(large, lambda: [*map(write_lines, (prompt, opening))])
         record = RunRecord(
             # As short as those of conversations, because people type it.
             identity=produce_conversation_identity(),
@@ -191,9 +194,11 @@ class Runs:
             conversation=conversation.identity,
             status=RunStatus.QUEUED,
             recipe=recipe,
-            prompt=write_lines(prompt),
-            opening=write_lines(opening),
-            outline=Outline(outline_lines(prompt), outline_lines(opening)),
+            prompt=lines[0],
+            opening=lines[1],
+            outline=Outline(
+                *await offload(large, lambda: [*map(outline_lines, (prompt, opening))])
+            ),
             details=None if history.stored else history.details,
             created=now,
             updated=now,
@@ -322,7 +327,7 @@ class Runs:
         reason = _REASONS.get(record.status) or record.reason or StopReason.FINISHED
         output = None
         if record.recipe.output is not None and record.status is RunStatus.COMPLETED:
-            output = _read_output(form or produce_form(record.recipe.output), text, record)
+            output = await _read_output(form or produce_form(record.recipe.output), text, record)
         return Turn(added, text, output, usage_of(added), reason)
 
     def _write_recipe(
@@ -385,10 +390,10 @@ class Runs:
         )
 
 
-def _read_output(form: OutputForm, text: str, record: RunRecord) -> object:
+async def _read_output(form: OutputForm, text: str, record: RunRecord) -> object:
     """The output of a run that has completed; its type may ask for more than its schema does."""
     try:
-        return form.read(text)
+        return await form.run(text)
     except OutputMismatch as mismatch:
         raise OutputInvalid(
             f"the output fits the schema of {form.name}, but not the type: {mismatch}",

@@ -14,7 +14,7 @@ from vibe_llms.messages.contents import repair_text
 from vibe_llms.server.core import ServerCore
 from vibe_llms.server.exchanges import Exchange
 from vibe_llms.server.pages import PageQuery, refuse_after
-from vibe_llms.server.reading import read_body, read_query
+from vibe_llms.server.reading import SMALL_BODY_BYTES, read_body, read_query
 from vibe_llms.server.spaces import UserSpace
 from vibe_llms.storage.descriptions import (
     ConversationSummary,
@@ -116,7 +116,7 @@ async def show_conversation(_: ServerCore, exchange: Exchange, space: UserSpace)
 
 async def fork_conversation(core: ServerCore, exchange: Exchange, space: UserSpace) -> None:
     """Make a new conversation of the first messages of another."""
-    order = read_body(_FORK, await exchange.read(core.settings))
+    order = read_body(_FORK, await exchange.read(core.settings), most_bytes=SMALL_BODY_BYTES)
     history, _ = await History.restore(space.archive, exchange.argument)
     identity = exchange.conversation = exchange.argument
     twin = await history.fork(locate(history.canisters, order.at), name=repair_text(order.name))
@@ -126,7 +126,7 @@ async def fork_conversation(core: ServerCore, exchange: Exchange, space: UserSpa
 
 async def change_conversation(core: ServerCore, exchange: Exchange, space: UserSpace) -> None:
     """Rename a conversation, add tags to it, or remove them."""
-    change = read_body(_CHANGE, await exchange.read(core.settings))
+    change = read_body(_CHANGE, await exchange.read(core.settings), most_bytes=SMALL_BODY_BYTES)
     details = await space.archive.revise(
         exchange.argument,
         name=None if change.name is None else repair_text(change.name),

@@ -15,7 +15,7 @@ from vibe_llms.memory.gate import LONGEST_TURN
 from vibe_llms.server.core import ServerCore
 from vibe_llms.server.exchanges import Exchange
 from vibe_llms.server.pages import PageQuery, take_page
-from vibe_llms.server.reading import read_body, read_query
+from vibe_llms.server.reading import SMALL_BODY_BYTES, read_body, read_query
 from vibe_llms.server.spaces import UserSpace
 
 _Word: TypeAlias = Annotated[str, Meta(max_length=100)]
@@ -78,7 +78,7 @@ async def search_entries(_: ServerCore, exchange: Exchange, space: UserSpace) ->
 
 async def add_fact(core: ServerCore, exchange: Exchange, space: UserSpace) -> None:
     """Remember a fact; the same one again changes nothing. What looks like a secret is refused."""
-    fact = read_body(_FACT, await exchange.read(core.settings))
+    fact = read_body(_FACT, await exchange.read(core.settings), most_bytes=SMALL_BODY_BYTES)
     hook = space.memory
     async with space.asking():
         entry = await hook.memory.add(

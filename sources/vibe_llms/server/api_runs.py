@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -25,7 +26,7 @@ from vibe_llms.server.core import ServerCore
 from vibe_llms.server.exchanges import Exchange
 from vibe_llms.server.failures import describe_kind
 from vibe_llms.server.pages import PageQuery, refuse_after
-from vibe_llms.server.reading import read_body, read_query
+from vibe_llms.server.reading import SMALL_BODY_BYTES, read_body, read_query
 from vibe_llms.server.schemas import read_schema
 from vibe_llms.server.spaces import UserSpace
 
@@ -108,7 +109,7 @@ async def list_runs(_: ServerCore, exchange: Exchange, space: UserSpace) -> None
 
 async def start_run(core: ServerCore, exchange: Exchange, space: UserSpace) -> None:
     """Begin a turn, and answer at once; it does not end with the connection."""
-    order = read_body(_ORDER, await exchange.read(core.settings))
+    order = await exchange.decode(partial(read_body, _ORDER), core.settings)
     if exchange.request_key is not None:
         found = await space.session.access_runs().find(exchange.request_key)
         if found is not None:
@@ -157,7 +158,7 @@ async def cancel_run(_: ServerCore, exchange: Exchange, space: UserSpace) -> Non
 async def decide_call(core: ServerCore, exchange: Exchange, space: UserSpace) -> None:
     """Decide on a call that a run waits for; the same decision again changes nothing."""
     run = await _access(exchange, space)
-    wanted = read_body(_DECISION, await exchange.read(core.settings))
+    wanted = read_body(_DECISION, await exchange.read(core.settings), most_bytes=SMALL_BODY_BYTES)
     made = await run.decide(wanted.invocation, Decision(wanted.allowed, reason=wanted.reason))
     approval = RunApproval(made.invocation, allowed=bool(made.allowed))
     await exchange.reply(msgspec.json.encode(approval))
@@ -166,7 +167,7 @@ async def decide_call(core: ServerCore, exchange: Exchange, space: UserSpace) ->
 async def answer_question(core: ServerCore, exchange: Exchange, space: UserSpace) -> None:
     """Answer a question of a run; the same answer again changes nothing."""
     run = await _access(exchange, space)
-    wanted = read_body(_ANSWER, await exchange.read(core.settings))
+    wanted = read_body(_ANSWER, await exchange.read(core.settings), most_bytes=SMALL_BODY_BYTES)
     answer = ElicitationAnswer(wanted.action, wanted.values)
     made = await run.answer(wanted.question, answer)
     await exchange.reply(msgspec.json.encode(AskedQuestion.of(made)))

@@ -14,6 +14,7 @@ from vibe_llms.exceptions import ConfigurationError, VibeLlmsError
 from vibe_llms.providers.caller_keys import calling_with
 from vibe_llms.server.bodies import BodyRoom
 from vibe_llms.server.core import ServerCore
+from vibe_llms.server.descriptors import ConnectionLimits
 from vibe_llms.server.endpoints import find_endpoint, match_path
 from vibe_llms.server.exchanges import Disconnected, Exchange, Receive, Scope, Send
 from vibe_llms.server.failures import Rejected, describe_failure
@@ -40,10 +41,16 @@ class Application:
     """
 
     def __init__(
-        self, core: ServerCore, log: Callable[[str], object], *, keys: bool = True
+        self,
+        core: ServerCore,
+        log: Callable[[str], object],
+        *,
+        limits: ConnectionLimits,
+        keys: bool = True,
     ) -> None:
         self._core = core
         self._keys = keys
+        self._limits = limits
         self._log = log
         self._room = BodyRoom(core.settings)
         self._hosts = {"localhost", *core.settings.allowed_hosts}
@@ -96,7 +103,8 @@ class Application:
                 exchange.controls = endpoint.controls
                 if exchange.provider_key:
                     _check_provider_key(exchange.provider_key)
-                with self._core.spaces.enter(exchange.user) as space:
+                user = exchange.user
+                with self._limits.hold(user), self._core.spaces.enter(user) as space:
                     await endpoint.handler(self._core, exchange, space)
 
     def _check_sender(self, exchange: Exchange) -> None:

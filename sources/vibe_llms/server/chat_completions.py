@@ -12,8 +12,8 @@ from vibe_llms.server.spaces import UserSpace
 
 async def complete_chat(core: ServerCore, exchange: Exchange, space: UserSpace) -> None:
     """Answer a request with a turn, streamed or whole; a disconnect cancels the turn."""
-    request = read_request(await exchange.read(core.settings))
-    order = read_order(request, exchange.omissions)
+    request = await exchange.decode(read_request, core.settings)
+    order = await exchange.offload(lambda: read_order(request, exchange.omissions))
     await answer(
         *(core, exchange, space, order),
         lambda served: ChunkWriter(

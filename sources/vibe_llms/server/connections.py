@@ -3,9 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from vibe_llms.server.descriptors import ConnectionLimits
+
+#: The longest time from the first byte of a request to the end of its headers.
+_HEADER_SECONDS = 15.0
+#: This many connections above the limit may learn that they are refused, each in this time.
+_REFUSED = 32
+_REFUSE_SECONDS = 1.0
+_FULL_BODY = (
+    b'{"error":{"message":"the server has too many connections; try again in a moment",'
+    b'"type":"server_error","param":null,"code":"overloaded"}}'
+)
+_FULL = (
+    b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 1\r\n"
+    b"content-length: %d\r\nconnection: close\r\n\r\n%b" % (len(_FULL_BODY), _FULL_BODY)
+)
 _TOO_LONG = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
     b"content-length: 0\r\nconnection: close\r\n\r\n"
@@ -15,17 +31,29 @@ _TOO_LONG = (
 class Connection(HttpToolsProtocol):
     """Uvicorn's protocol, with limits on what it reads before it knows whose request it is.
 
-    The time is that for which idle connections stay open, and the size that of the configuration
-    for incomplete events.
+    A connection may be idle for the time that the configuration allows; a request that has begun
+    has less. The size is that of the configuration for incomplete events.
     """
 
+    _admitted = True
     _timer: asyncio.TimerHandle | None = None
     _received = 0
+
+    def __init__(self, *values: Any, limits: ConnectionLimits, **named: Any) -> None:
+        super().__init__(*values, **named)
+        self._limits = limits
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for the first request."""
         super().connection_made(transport)
-        self._await_headers()
+        self._admitted = self._limits.admit(len(self.connections))
+        if self._admitted:
+            self._await_headers(self.timeout_keep_alive)
+        elif len(self.connections) > self._limits.all + _REFUSED:
+            transport.abort()
+        else:
+            # A client reads the refusal only once it has sent something.
+            self._timer = self.loop.call_later(_REFUSE_SECONDS, transport.close)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait no more."""
@@ -35,15 +63,30 @@ class Connection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """Wait for the headers of a request."""
         super().on_message_begin()
-        self._await_headers()
+        self._await_headers(min(_HEADER_SECONDS, self.timeout_keep_alive))
 
     def on_headers_complete(self) -> None:
         """Leave the rest to the application."""
         self._cease()
         super().on_headers_complete()
 
+    def on_response_complete(self) -> None:
+        """Wait for the next request."""
+        super().on_response_complete()
+        if self.cycle is not None and self.cycle.response_complete and not self.pipeline:
+            self._limits.waiting[self] = None
+
+    def dismiss(self) -> None:
+        """Close a connection that has no whole request."""
+        self._cease()
+        self.transport.abort()
+
     def data_received(self, data: bytes) -> None:
         """Take a part of a request; close the connection if its headers do not end."""
+        if not self._admitted:
+            self.transport.write(_FULL)
+            self.transport.close()
+            return
         super().data_received(data)
         if self._timer is not None and not self.transport.is_closing():
             self._received += len(data)
@@ -51,12 +94,14 @@ class Connection(HttpToolsProtocol):
                 self.transport.write(_TOO_LONG)
                 self.transport.close()
 
-    def _await_headers(self) -> None:
+    def _await_headers(self, seconds: float) -> None:
         self._cease()
         self._received = 0
-        self._timer = self.loop.call_later(self.timeout_keep_alive, self.transport.close)
+        self._limits.waiting[self] = None
+        self._timer = self.loop.call_later(seconds, self.transport.close)
 
     def _cease(self) -> None:
+        self._limits.waiting.pop(self, None)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -15,7 +15,7 @@ from vibe_llms.server.settings import ServerSettings
 from vibe_llms.server.spaces import UserSpaces
 from vibe_llms.server.users import produce_users
 from vibe_llms.telemetry import produce_tracer
-from vibe_llms.tracing import Tracer
+from vibe_llms.tracing import Tracer, guard
 
 
 class ServerCore:
@@ -26,7 +26,7 @@ class ServerCore:
         self.metrics = Metrics(lambda: self.spaces.running)
         traced = configuration.telemetry.enabled
         tracer = produce_tracer(configuration) if traced else Tracer()
-        self.tracer = CountingTracer(self.metrics, tracer)
+        self.tracer = guard(CountingTracer(self.metrics, guard(tracer)))
         self.spaces = UserSpaces(configuration, settings, self.tracer)
         # The limits of a provider hold for all users together.
         self.embedders = Embedders(configuration, self.spaces.limiters)

@@ -44,6 +44,7 @@ from vibe_llms.server.pairing import OpenCalls
 from vibe_llms.server.reading import is_web_address, read_base64, read_body
 from vibe_llms.server.spaces import UserSpace
 from vibe_llms.server.states import ReplyState, StateSigner
+from vibe_llms.server.turns import TurnOrder
 
 
 class Attachment(Struct):
@@ -87,13 +88,16 @@ _DECODER = msgspec.json.Decoder(DeploymentRequest)
 
 async def complete_deployment(core: ServerCore, exchange: Exchange, space: UserSpace) -> None:
     """Answer a request with a turn, with stages and a state; a disconnect cancels the turn."""
-    request = read_body(_DECODER, await exchange.read(core.settings), rewrite_request)
-    check_request(request)
+    request = await exchange.decode(_read_request, core.settings)
     name = exchange.argument
     agent, _ = await space.resolve_model(name)
     signer = StateSigner(await core.secrets.access(), space.user, agent or name)
-    said, states = _read_messages(request, agent or "", signer)
-    order = read_order(replace(request, model=name), exchange.omissions, said, states)
+
+    def read() -> TurnOrder:
+        said, states = _read_messages(request, agent or "", signer)
+        return read_order(replace(request, model=name), exchange.omissions, said, states)
+
+    order = await exchange.offload(read)
     await answer(
         *(core, exchange, space, replace(order, media=True)),
         lambda served: ChunkWriter(
@@ -107,6 +111,12 @@ async def complete_deployment(core: ServerCore, exchange: Exchange, space: UserS
         ),
         stream=bool(request.stream),
     )
+
+
+def _read_request(body: bytes) -> DeploymentRequest:
+    request = read_body(_DECODER, body, rewrite_request)
+    check_request(request)
+    return request
 
 
 def _read_messages(

@@ -9,6 +9,7 @@ import base64
 import sys
 from array import array
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -74,7 +75,7 @@ _DECODER = msgspec.json.Decoder(EmbeddingRequest)
 
 async def create_embeddings(core: ServerCore, exchange: Exchange, space: UserSpace) -> None:
     """A vector for each text."""
-    request = read_body(_DECODER, await exchange.read(core.settings))
+    request = await exchange.decode(partial(read_body, _DECODER), core.settings)
     texts = request.texts
     model = request.model
     if not core.embedders.names(model):

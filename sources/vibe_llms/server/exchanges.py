@@ -7,16 +7,20 @@ import hashlib
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, MutableMapping
 from contextlib import asynccontextmanager
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 from urllib.parse import parse_qsl
 
 from vibe_llms.messages.identities import produce_identity
+from vibe_llms.offloading import LOOP_BYTES, offload
 from vibe_llms.runs.interfaces import RequestKey
 from vibe_llms.server.bodies import BodyRoom
 from vibe_llms.server.dialects import find_dialect
 from vibe_llms.server.failures import Failure, Rejected
 from vibe_llms.server.omissions import Omissions
+from vibe_llms.server.request_limits import check_counts
 from vibe_llms.server.settings import ServerSettings
+
+T = TypeVar("T")
 
 JSON = b"application/json"
 _KEY = re.compile(rb"[\x21-\x7e]{1,255}")
@@ -111,6 +115,21 @@ class Exchange:
                 f"the body is JSON, and not {kind}", status=415, code="unsupported_media_type"
             )
         return await self.receive(settings)
+
+    async def decode(self, read: Callable[[bytes], T], settings: ServerSettings) -> T:
+        """The request in the body, as `read` makes it, with no more than the settings allow."""
+        body = await self.read(settings)
+
+        def work() -> T:
+            request = read(body)
+            check_counts(request, settings)
+            return request
+
+        return await self.offload(work)
+
+    async def offload(self, work: Callable[[], T]) -> T:
+        """Do work on the request: on the event loop if the body is small, else in a thread."""
+        return await offload(self._size > LOOP_BYTES, work)
 
     async def receive(self, settings: ServerSettings) -> bytes:
         """The body of the request; `Rejected` if it is too long or too slow.

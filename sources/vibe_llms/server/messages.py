@@ -22,8 +22,8 @@ class TokensCounted(Struct):
 
 async def create_message(core: ServerCore, exchange: Exchange, space: UserSpace) -> None:
     """Answer a request with a turn, streamed or whole; a disconnect cancels the turn."""
-    request = read_request(await exchange.read(core.settings))
-    order = read_order(request, exchange.omissions)
+    request = await exchange.decode(read_request, core.settings)
+    order = await exchange.offload(lambda: read_order(request, exchange.omissions))
     await answer(
         *(core, exchange, space, order),
         lambda served: EventWriter(
@@ -38,8 +38,8 @@ async def create_message(core: ServerCore, exchange: Exchange, space: UserSpace)
 
 async def count_message_tokens(core: ServerCore, exchange: Exchange, space: UserSpace) -> None:
     """How many tokens the model would read; nothing is stored or asked of it."""
-    request = read_count(await exchange.read(core.settings))
-    order = read_order(request, exchange.omissions)
+    request = await exchange.decode(read_count, core.settings)
+    order = await exchange.offload(lambda: read_order(request, exchange.omissions))
     async with exchange.until_disconnect(), core.turn_limit():
         counted = await count_tokens(space, order)
         await exchange.reply(msgspec.json.encode(TokensCounted(counted.tokens)))

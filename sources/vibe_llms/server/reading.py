@@ -13,24 +13,40 @@ from msgspec import ValidationError
 
 from vibe_llms.invocation.invokers import Invoker, gather_invokers
 from vibe_llms.server.failures import Rejected
+from vibe_llms.server.json_bodies import decode_large
 
 T = TypeVar("T")
 
+#: The largest body of requests that send no media or histories.
+SMALL_BODY_BYTES = 1024 * 1024
+#: Characters of base64 that are decoded at once: 3 bytes for each 4.
+_SLICE = 4 * 64 * 1024
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,128}")
 _PLACE = re.compile(r" - at `\$\.?([\w.\[\]]*)`")
 _MISSING = re.compile(r"missing required field `(\w+)`")
 
 
 def read_body(
-    decoder: msgspec.json.Decoder[T], body: bytes, rewrite: Callable[[Any], Any] | None = None
+    decoder: msgspec.json.Decoder[T],
+    body: bytes,
+    rewrite: Callable[[Any], Any] | None = None,
+    *,
+    most_bytes: int | None = None,
 ) -> T:
     """The request in a body; `Rejected` names the member that is wrong.
 
-    A body that is not of the type is tried again as `rewrite` returns its JSON.
+    A body that is not of the type is tried again as `rewrite` returns its JSON. Where members have
+    a largest size, `most_bytes` bounds the whole body.
     """
+    if most_bytes is not None and len(body) > most_bytes:
+        raise Rejected(
+            f"the body has {len(body):,} bytes, and {most_bytes:,} are allowed here",
+            status=413,
+            code="request_too_large",
+        )
     try:
         try:
-            return decoder.decode(body)
+            return decode_large(decoder, body) if most_bytes is None else decoder.decode(body)
         except ValidationError:
             if rewrite is None:
                 raise
@@ -52,7 +68,11 @@ def read_query(kind: type[T], query: Mapping[str, str]) -> T:
 def read_base64(encoded: str, param: str) -> bytes:
     """Data that is sent as text."""
     try:
-        return base64.b64decode(encoded, validate=True)
+        # In slices, between which other threads run.
+        return b"".join(
+            base64.b64decode(encoded[start : start + _SLICE], validate=True)
+            for start in range(0, len(encoded), _SLICE)
+        )
     except (binascii.Error, ValueError) as error:
         raise Rejected(f"the data is not valid base64: {error}", param=param) from error
 

@@ -47,7 +47,6 @@ from vibe_llms.server.chat_replies import DONE, name_call
 from vibe_llms.server.core import ServerCore
 from vibe_llms.server.exchanges import Exchange
 from vibe_llms.server.failures import Failure, Rejected
-from vibe_llms.server.omissions import Omissions
 from vibe_llms.server.reading import read_query
 from vibe_llms.server.recorded import find_run_failure
 from vibe_llms.server.responses_identities import find_run
@@ -105,11 +104,11 @@ class _Origin(Struct, frozen=True):
 
 async def create_response(core: ServerCore, exchange: Exchange, space: UserSpace) -> None:
     """Begin a response; only one that is not stored ends with the connection."""
-    request = read_request(await exchange.read(core.settings))
+    request = await exchange.decode(read_request, core.settings)
     request = await _resolve_references(space, request)
     model = request.model or space.session.choose_model()[0]
     if not request.stored:
-        order, before = await _read_unstored(space, request, exchange.omissions)
+        order, before = await _read_unstored(exchange, space, request)
         model = order.model
         order = replace(order, said=[*before, *order.said])
         await answer(
@@ -141,24 +140,24 @@ async def create_response(core: ServerCore, exchange: Exchange, space: UserSpace
 
 async def count_input_tokens(core: ServerCore, exchange: Exchange, space: UserSpace) -> None:
     """How many tokens the model would read; nothing is stored or asked of it."""
-    request = read_count(await exchange.read(core.settings))
+    request = await exchange.decode(read_count, core.settings)
     async with exchange.until_disconnect(), core.turn_limit():
         request = await _resolve_references(space, request)
-        order, before = await _read_unstored(space, request, exchange.omissions)
+        order, before = await _read_unstored(exchange, space, request)
         counted = await count_tokens(space, order, before)
         await exchange.reply(msgspec.json.encode(InputTokensCounted(counted.tokens)))
 
 
 async def _read_unstored(
-    space: UserSpace, request: ResponseRequest, omissions: Omissions
+    exchange: Exchange, space: UserSpace, request: ResponseRequest
 ) -> tuple[TurnOrder, Sequence[Canister]]:
     """Read a request that stores nothing: what it asks for, and what was said before."""
     before: Sequence[Canister] = ()
     if request.previous_response_id is None:
         model = request.model or space.session.choose_model()[0]
-        order = read_order(request, model, omissions)
+        order = await exchange.offload(lambda: read_order(request, model, exchange.omissions))
     else:
-        conversation, last, order = await _read_continuation(space, request, omissions)
+        conversation, last, order = await _read_continuation(exchange, space, request)
         stored = (await space.archive.restore(conversation)).canisters
         places = [place for place, one in enumerate(stored, 1) if one.identity == last]
         before = stored[: places[0]]
@@ -302,14 +301,20 @@ async def _start(
     exchange: Exchange, space: UserSpace, request: ResponseRequest, model: str
 ) -> tuple[ServedTurn, Run]:
     """The run of a new response, which continues an earlier one, or is the first of its kind."""
-    key, omissions = exchange.request_key, exchange.omissions
     instructions = [request.instructions] if request.instructions else []
+    key = exchange.request_key
+
+    def write(asked: str) -> bytes:
+        return msgspec.json.encode(_Origin(asked, request))
+
     if request.previous_response_id is None:
-        served = await ServedTurn.begin(space, read_order(request, model, omissions))
-        origin = msgspec.json.encode(_Origin(model, request))
+        order = await exchange.offload(lambda: read_order(request, model, exchange.omissions))
+        served = await ServedTurn.begin(space, order)
+        origin = await exchange.offload(lambda: write(model))
         return served, await served.start(instructions, origin, key)
-    conversation, last, order = await _read_continuation(space, request, omissions)
-    origin = msgspec.json.encode(_Origin(order.model, request))
+    conversation, last, order = await _read_continuation(exchange, space, request)
+    asked = order.model
+    origin = await exchange.offload(lambda: write(asked))
     served = await ServedTurn.follow(space, order, conversation, last)
     try:
         return served, await served.start(instructions, origin, key)
@@ -320,7 +325,7 @@ async def _start(
 
 
 async def _read_continuation(
-    space: UserSpace, request: ResponseRequest, omissions: Omissions
+    exchange: Exchange, space: UserSpace, request: ResponseRequest
 ) -> tuple[str, str, TurnOrder]:
     """What a request continues, the conversation and its message, and what it asks for."""
     assert request.previous_response_id is not None
@@ -351,7 +356,9 @@ async def _read_continuation(
         name_call(one.identity): one.identity for one in unanswered if one.name in declared
     }
     model = request.model or _read_origin(earlier).model
-    order = read_order(request, model, omissions, open_calls)
+    order = await exchange.offload(
+        lambda: read_order(request, model, exchange.omissions, open_calls)
+    )
     results = [one.invocation for one in order.said if isinstance(one, ResultCanister)]
     if sorted(results) != sorted(open_calls.values()):
         raise Rejected(

@@ -6,6 +6,7 @@ import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 
 import uvicorn
 
@@ -14,6 +15,7 @@ from vibe_llms.exceptions import RequestError
 from vibe_llms.server.application import Application
 from vibe_llms.server.connections import Connection
 from vibe_llms.server.core import ServerCore
+from vibe_llms.server.descriptors import ConnectionLimits, raise_descriptor_limit
 from vibe_llms.server.settings import ServerSettings
 from vibe_llms.server.sockets import bind, is_loopback
 from vibe_llms.server.users import UserStore
@@ -21,6 +23,9 @@ from vibe_llms.server.working import check_agents
 from vibe_llms.storage.backends import Backend
 
 _BACKLOG = 2048
+#: The most connections that are accepted in one step of the loop: fewer than the reserve of
+#: descriptors has.
+_ACCEPTED = 32
 _KEEP_ALIVE_SECONDS = 75
 #: What a request may have before its headers.
 _FIRST_LINE_BYTES = 64 * 1024
@@ -41,6 +46,9 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen."""
         await super().startup(sockets)
+        for one in sockets or ():
+            # Asyncio accepts as many at once as it lets wait.
+            one.listen(_BACKLOG)
         self._opened()
 
     @contextmanager
@@ -73,9 +81,10 @@ class RunningServer:
         check_agents(configuration)
         self._core = ServerCore(configuration, settings)
         self._socket = bind(settings.host, settings.port)
+        self._limits = limits = ConnectionLimits(settings, raise_descriptor_limit())
         config = uvicorn.Config(
-            Application(self._core, log, keys=keys),
-            http=Connection,
+            Application(self._core, log, limits=limits, keys=keys),
+            http=partial(Connection, limits=limits),  # type: ignore[arg-type]
             h11_max_incomplete_event_size=settings.header_bytes + _FIRST_LINE_BYTES,
             ws="none",
             lifespan="off",
@@ -85,7 +94,7 @@ class RunningServer:
             log_level="critical",
             server_header=False,
             proxy_headers=False,
-            backlog=_BACKLOG,
+            backlog=_ACCEPTED,
             timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         )
         self._server = Server(config, opened)
@@ -110,7 +119,8 @@ class RunningServer:
             if begin is not None:
                 await begin(self.backend)
             self._core.spaces.start()
-            await self._server.serve(sockets=[self._socket])
+            with self._limits.watch_loop():
+                await self._server.serve(sockets=[self._socket])
         finally:
             self._socket.close()
             await self._close()

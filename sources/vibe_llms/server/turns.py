@@ -47,6 +47,7 @@ from vibe_llms.messages.contents import (
     TextualContent,
     text_of,
 )
+from vibe_llms.offloading import LOOP_BYTES, LOOP_MESSAGES, offload
 from vibe_llms.providers.caller_keys import find_caller_key
 from vibe_llms.providers.conversions import name_content
 from vibe_llms.providers.interfaces import TokenCount
@@ -125,6 +126,15 @@ class ReplyWriter(Protocol):
         ...
 
 
+def is_large(order: TurnOrder) -> bool:
+    """Return True if work on all messages of an order takes too long for the event loop."""
+    if len(order.said) > LOOP_MESSAGES:
+        return True
+    contents = [getattr(one, "data", None) for said in order.said for one in said.contents]
+    sizes = (len(data) for data in contents if isinstance(data, str | bytes))
+    return len(contents) > LOOP_MESSAGES or sum(sizes) > LOOP_BYTES
+
+
 class ServedTurn:
     """A turn of a conversation that continues what the client sent."""
 
@@ -150,17 +160,18 @@ class ServedTurn:
     @classmethod
     async def begin(cls, space: UserSpace, order: TurnOrder) -> ServedTurn:
         """The turn that an order asks for; raises for an order that is not valid."""
-        check_calls(order.said)
+        large = is_large(order)
+        await offload(large, check_calls, order.said)
         split = _count_past(order.said)
         past, prompt = order.said[:split], order.said[split:]
         await check_addresses(prompt, space.settings.media_hosts)
         agent, model = await _resolve(space, order.model)
         # Models may change within a conversation; an agent has histories of its own.
         chain = Chain(agent or "")
-        chain.extend(past)
+        await offload(large, chain.extend, past)
         stored = order.store and bool(past)
         place = await space.continuations.find(chain.value) if stored else None
-        chain.extend(prompt)
+        await offload(large, chain.extend, prompt)
         if place is not None:
             # What it is a continuation of may be gone.
             with suppress(*_GONE):
@@ -359,7 +370,7 @@ class RecordedTurn:
         space, order = self._space, self._order
         agent, _ = await space.resolve_model(order.model)
         chain = Chain(agent or "")
-        chain.extend(order.said)
+        await offload(is_large(order), chain.extend, order.said)
         turn = await self.run.read()
         conversation = self.run.record.conversation
         last = turn.canisters[-1].identity if turn.canisters else ""
@@ -600,7 +611,10 @@ async def fit_order(
             )
     controls, instruction = order.controls, order.instruction
     model = conversation.settings.settle(conversation.invokers)[0]
-    form = None if order.schema is None else produce_form(order.schema)
+    form = None
+    if order.schema is not None:
+        # It is checked against the schema of schemas, which takes long.
+        form = await offload(True, produce_form, order.schema)
     if form is not None and model.attributes.takes("response-schema"):
         controls = Controls(response_schema=order.schema).over(controls)
     controls = await fit_controls(model, controls, order.omissions)

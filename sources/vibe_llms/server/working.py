@@ -13,7 +13,7 @@ from vibe_llms.server.settings import ServerSettings
 from vibe_llms.server.spaces import UserSpaces
 from vibe_llms.storage.backends import Backend
 from vibe_llms.telemetry import produce_tracer
-from vibe_llms.tracing import Tracer
+from vibe_llms.tracing import Tracer, guard
 
 
 async def work(
@@ -29,7 +29,7 @@ async def work(
     """
     check_agents(configuration)
     tracer = produce_tracer(configuration) if configuration.telemetry.enabled else Tracer()
-    spaces = UserSpaces(configuration, settings, tracer)
+    spaces = UserSpaces(configuration, settings, guard(tracer))
     try:
         await begin(spaces.backend)
         spaces.start()

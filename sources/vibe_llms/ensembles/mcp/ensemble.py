@@ -368,7 +368,7 @@ class McpEnsemble:
         check = SchemaCheck(schema, trusted=False)
 
         async def invoke(arguments: str, context: InvocationContext) -> InvocationOutput:
-            return await self._invoke(tool, seconds, check(arguments), context)
+            return await self._invoke(tool, seconds, await check.run(arguments), context)
 
         invoker = Invoker(
             name=f"{self._name}/{tool.name}",

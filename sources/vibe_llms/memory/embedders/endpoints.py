@@ -18,6 +18,7 @@ from vibe_llms.providers.limits import access_slot, limited
 from vibe_llms.providers.provider_pool import PROVIDERS
 from vibe_llms.providers.round_trip import is_free
 from vibe_llms.providers.spending import access_spending
+from vibe_llms.providers.usages import check_usage
 
 #: Of one request: far below the 300,000 tokens of OpenAI's, whatever the language.
 _BATCH_CHARACTERS = 100_000
@@ -67,6 +68,7 @@ class EndpointEmbedder:
         self._providers = configuration.providers
         self._notify = configuration.notify
         self._reported = False
+        self._doubted = False
 
     @property
     def model(self) -> str:
@@ -126,14 +128,19 @@ class EndpointEmbedder:
         """One request, within the limits of the row."""
         limiter = self._providers.access_row_limiter(self._row.name)
         with limited(limiter, sum(map(len, texts)) // 3):
-            slot, usage = access_slot(), Usage()
+            slot = access_slot()
+            usage: Usage | None = Usage()
             try:
                 async with self._paid(texts) as charge:
                     found = await client.embed(
                         self._model, texts, dimensions=self._settings.dimensions
                     )
-                    charge(found.usage)
-                usage = found.usage
+                    usage, wrong = check_usage(found.usage)
+                    if usage is not None:
+                        charge(usage)
+                if wrong and not self._doubted:
+                    self._doubted = True
+                    self._notify(f"{self.model}: {wrong}")
             finally:
                 if slot is not None:
                     slot.settle(usage)

@@ -70,6 +70,7 @@ from vibe_llms.providers.http_errors import find_error
 from vibe_llms.providers.pieces import compact, encode_json
 from vibe_llms.providers.repairs import TextJoiner, convert_members, parse_object, repair
 from vibe_llms.providers.stop_reasons import close_reply
+from vibe_llms.providers.usages import subtract
 from vibe_llms.providers.wire import DONE
 
 T = TypeVar("T")
@@ -337,7 +338,7 @@ class AnthropicAssimilator(StreamAssimilator):
                 uncached_input_tokens=total.input_tokens or 0,
                 cache_read_tokens=total.cache_read_input_tokens or 0,
                 cache_write_tokens=total.cache_creation_input_tokens or 0,
-                output_tokens=max((total.output_tokens or 0) - reasoning, 0),
+                output_tokens=subtract(total.output_tokens or 0, reasoning),
                 reasoning_tokens=reasoning,
             )
         )

@@ -14,6 +14,7 @@ from vibe_llms.events import (
     MessageCompletedEvent,
     MessageFailedEvent,
     MessageProgressEvent,
+    NoticeEvent,
     ReasoningChunk,
     TextChunk,
 )
@@ -101,6 +102,8 @@ class Hearing:
                 self._accumulator.accept(ReasoningDelta(text))
             case MessageCompletedEvent(canister=canister) | MessageFailedEvent(partial=canister):
                 self._received.append(canister)
+            case NoticeEvent():
+                self._accumulator.pass_on(event)
 
     def conclude(self) -> Outcome:
         """The outcome of the attempt that has just ended."""

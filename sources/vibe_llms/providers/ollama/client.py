@@ -84,7 +84,7 @@ class OllamaClient(HttpClient[OllamaModel, Settings]):
         check_vectors(
             embedded.embeddings, len(texts), provider=self.provider, dimensions=dimensions
         )
-        usage = Usage(uncached_input_tokens=max(embedded.prompt_eval_count or 0, 0))
+        usage = Usage(uncached_input_tokens=embedded.prompt_eval_count or 0)
         return Embeddings(embedded.embeddings, usage)
 
     def produce_library(self) -> OllamaLibrary:

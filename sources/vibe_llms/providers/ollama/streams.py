@@ -30,6 +30,7 @@ from vibe_llms.providers.ollama.errors import ERRORS
 from vibe_llms.providers.pieces import compact, encode_json
 from vibe_llms.providers.repairs import TextJoiner, convert_members, escape, parse_object
 from vibe_llms.providers.stop_reasons import close_reply
+from vibe_llms.providers.usages import subtract
 from vibe_llms.providers.wire import DONE, LineSplitter
 
 
@@ -202,13 +203,13 @@ class OllamaAssimilator(StreamAssimilator):
 
     def _close(self, line: _Line) -> Iterator[Delta]:
         reported, cached = line.prompt_eval_count, line.prompt_eval_cached_count
-        read = max(reported or 0, 0)
-        kept = min(max(cached or 0, 0), read)
+        read = reported or 0
+        kept = min(cached or 0, max(read, 0))
         yield UsageDelta(
             Usage(
-                uncached_input_tokens=read - kept,
+                uncached_input_tokens=subtract(read, kept),
                 cache_read_tokens=kept,
-                output_tokens=max(line.eval_count or 0, 0),
+                output_tokens=line.eval_count or 0,
             )
         )
         if self._examine is not None:

@@ -52,9 +52,7 @@ def read_embeddings(
         ) from error
     check_vectors(vectors, count, provider=provider, dimensions=dimensions)
     used = (answer.usage or _Usage()).prompt_tokens or 0
-    return Embeddings(
-        _order(answer.data, vectors, provider), Usage(uncached_input_tokens=max(used, 0))
-    )
+    return Embeddings(_order(answer.data, vectors, provider), Usage(uncached_input_tokens=used))
 
 
 def _read_numbers(embedding: list[float] | str) -> array[float]:

@@ -17,6 +17,7 @@ from vibe_llms.messages.canisters import Usage
 from vibe_llms.messages.contents import Citation, repair_text
 from vibe_llms.providers.pieces import encode_json
 from vibe_llms.providers.repairs import repair
+from vibe_llms.providers.usages import subtract
 
 
 class Function(Struct, omit_defaults=True):
@@ -365,10 +366,10 @@ def read_usage(usage: NativeUsage) -> Usage:
     reasoning = spent.reasoning_tokens or 0
     apart = reasoning and usage.total_tokens == prompt + completion + reasoning
     return Usage(
-        uncached_input_tokens=max(prompt - read - written, 0),
+        uncached_input_tokens=subtract(prompt, read, written),
         cache_read_tokens=read,
         cache_write_tokens=written,
-        output_tokens=completion if apart else max(completion - reasoning, 0),
+        output_tokens=completion if apart else subtract(completion, reasoning),
         reasoning_tokens=reasoning,
     )
 

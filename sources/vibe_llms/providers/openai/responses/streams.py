@@ -42,6 +42,7 @@ from vibe_llms.providers.openai.responses.events import (
 from vibe_llms.providers.openai.responses.items import ItemQueue
 from vibe_llms.providers.repairs import convert_members, escape
 from vibe_llms.providers.stop_reasons import close_reply
+from vibe_llms.providers.usages import subtract
 from vibe_llms.providers.wire import DONE
 
 _NULL = b"null"
@@ -203,9 +204,9 @@ def _read_usage(usage: NativeUsage) -> Usage:
     spent = usage.output_tokens_details or OutputDetails()
     reasoning = spent.reasoning_tokens or 0
     return Usage(
-        uncached_input_tokens=max((usage.input_tokens or 0) - read - written, 0),
+        uncached_input_tokens=subtract(usage.input_tokens or 0, read, written),
         cache_read_tokens=read,
         cache_write_tokens=written,
-        output_tokens=max((usage.output_tokens or 0) - reasoning, 0),
+        output_tokens=subtract(usage.output_tokens or 0, reasoning),
         reasoning_tokens=reasoning,
     )
