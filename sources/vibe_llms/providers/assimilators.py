@@ -84,10 +84,10 @@ class StreamAssimilator(ABC):
 
     def refine(self, events: Sequence[bytes]) -> Sequence[bytes]:
         """Events as JSON objects, and `DONE`."""
-        for data in events:
-            if data[:1] != b"{" or type(data) is not bytes:
-                return list(unify(events))
-        return events
+        if not self._splitter.odd:
+            return events
+        self._splitter.odd = False
+        return list(unify(events))
 
     def decode(self, decoder: msgspec.json.Decoder[T], data: bytes) -> T:
         """What the data of an event say."""

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from vibe_llms.exceptions import ModelUnavailable, ProviderError, ReplyMalformed, RequestRefused
 
 #: More of a message is not searched.
-_MOST_CHARACTERS = 4_000
+_MOST_CHARACTERS = 1_500
 _MOST_DIGITS = 12
 
 _CONTEXT = r"context[ _-]?(?:length|window|size|limit|budget)"

@@ -12,6 +12,7 @@ import re
 import time
 from collections.abc import Mapping
 from email.utils import mktime_tz, parsedate_tz
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -135,6 +136,8 @@ _LONGEST_KEY = 4_000
 
 
 _MOST_DIGITS = 12
+#: More of an object is not searched for the time to wait.
+_MOST_MEMBERS = 50
 # llama-cpp-python's server has no other sign than the text of pydantic's and FastAPI's errors.
 _INVALID = re.compile(r"\A\d{1,6} validation errors?\b|'loc': \('body'")
 
@@ -354,7 +357,7 @@ def find_error(body: Mapping[str, Any]) -> ErrorObject | None:
     OpenAI's have `error`; old vLLM's are the object itself, those of FastAPI have `detail`. Others
     have only a message in place of all that a reply has.
     """
-    found = _find_error(body)
+    found = _find_error(body) if body else None
     if found is None:
         return None
     wait = _find_wait(body) if found.wait is None else found.wait
@@ -422,11 +425,11 @@ def _find_status(value: Mapping[str, Any]) -> int | None:
 def _find_wait(value: object, depth: int = 4) -> float | None:
     """The seconds to wait that an error object names, at any place that servers have for it."""
     if isinstance(value, list):
-        value = dict(enumerate(value[:20]))
+        value = dict(enumerate(value[:_MOST_MEMBERS]))
     if not isinstance(value, dict) or not depth:
         return None
-    for name, told in value.items():
-        unit = _WAITS.get(re.sub(r"[^a-z]", "", str(name).lower()))
+    for name, told in islice(value.items(), _MOST_MEMBERS):
+        unit = _WAITS.get(re.sub(r"[^a-z]", "", str(name)[:40].lower()))
         wait = None if unit is None else _read_wait(told, unit)
         if wait is None and isinstance(told, dict | list):
             wait = _find_wait(told, depth - 1)

@@ -52,7 +52,8 @@ class EventSplitter:
     `data:` is an event too. Other lines that are no fields are collected in `words`: they may be
     all that a gateway says of an error.
 
-    The name `error` is kept, in an `EventData`. Of other events it is kept with `keeps_names`.
+    The name `error` is kept, in an `EventData`. Of other events it is kept with `keeps_names`. `odd`
+    is true after events that may not be JSON objects.
 
     Source: https://html.spec.whatwg.org/multipage/server-sent-events.html, section 9.2.6.
     """
@@ -60,6 +61,7 @@ class EventSplitter:
     keeps_names = False
 
     def __init__(self) -> None:
+        self.odd = False
         self.words = ""
         self._parts: list[bytes] = []
         self._size = 0
@@ -113,10 +115,13 @@ class EventSplitter:
             if block[:7] == b"data: {" and b"\n" not in block:
                 events.append(block[6:])
                 continue
-            head, found, data = block.partition(b"\ndata: ")
-            if found and head in self._heads and data[:1] == b"{" and b"\n" not in data:
+            if not block or (block[:1] == b":" and b"\n" not in block):
+                continue
+            head, _, data = block.partition(b"\ndata: ")
+            if head in self._heads and data[:1] == b"{" and b"\n" not in data:
                 events.append(data)
-            elif block:
+            else:
+                self.odd = True
                 events += self._read(block)
         return events
 
@@ -209,6 +214,7 @@ class LineSplitter:
     """The lines of a stream of JSON lines; empty ones are passed over."""
 
     def __init__(self) -> None:
+        self.odd = False
         self.words = ""
         self._parts: list[bytes] = []
         self._size = 0
@@ -223,12 +229,20 @@ class LineSplitter:
             return []
         *lines, rest = b"".join(self._parts).split(b"\n")
         self._parts, self._size = [rest], len(rest)
-        return [line for line in lines if line.strip()]
+        found: list[bytes] = []
+        for line in lines:
+            if line[:1] == b"{":
+                found.append(line)
+            elif line.strip():
+                self.odd = True
+                found.append(line)
+        return found
 
     def conclude(self) -> Sequence[bytes]:
         """What comes after the last newline, if anything."""
         rest = b"".join(self._parts)
         self._parts, self._size = [], 0
+        self.odd = True
         return [rest] if rest.strip() else []
 
 
