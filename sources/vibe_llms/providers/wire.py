@@ -52,8 +52,8 @@ class EventSplitter:
     `data:` is an event too. Other lines that are no fields are collected in `words`: they may be
     all that a gateway says of an error.
 
-    The name `error` is kept, in an `EventData`. Of other events it is kept with `keeps_names`. `odd`
-    is true after events that may not be JSON objects.
+    The name `error` is kept, in an `EventData`. Of other events it is kept with `keeps_names`.
+    `odd` is true after events that may not be JSON objects.
 
     Source: https://html.spec.whatwg.org/multipage/server-sent-events.html, section 9.2.6.
     """
