@@ -110,7 +110,8 @@ async def test_an_answer_streams_as_it_comes() -> None:
 
 EVERY = {
     **CALLING,
-    **{name: text for name, (text, _, _) in SAYING.items()},
+    # An empty reply is an error before the contract sees it.
+    **{name: text for name, (text, _, _) in SAYING.items() if text},
     **PROSE,
     **{name: text for name, text in BROKEN.items() if len(text) < 1000},
 }
