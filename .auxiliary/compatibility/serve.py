@@ -34,8 +34,8 @@ from vibe_llms.server.exchanges import Receive, Scope, Send
 
 RESPONSES = "/v1/responses"
 COMPLETIONS = "/v1/chat/completions"
-#: The example of a limit in the suite of OpenAI, which no model can keep to.
-_EMPTY_LIMIT = re.compile(rb'"max_completion_tokens": ?0\b')
+#: The limits that the suite of OpenAI has as examples, which no model can keep to.
+_EMPTY_LIMIT = re.compile(rb'("max_(?:completion_)?tokens"): ?0\b')
 #: Identities of responses that do not exist: each is exchanged for that of a new response.
 PLACEHOLDERS = (
     "response_id",
@@ -140,7 +140,7 @@ class WatchedApplication(Application):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
         if scope["type"] == "http" and (scope["method"], scope["path"]) == ("POST", COMPLETIONS):
-            body = _EMPTY_LIMIT.sub(b'"max_completion_tokens":1000', await _read(receive))
+            body = _EMPTY_LIMIT.sub(rb"\1:1000", await _read(receive))
             scope, receive = _give(scope, receive, body)
         if scope["type"] != "http" or not scope["path"].startswith(RESPONSES):
             await super().__call__(scope, receive, send)
