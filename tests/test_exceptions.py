@@ -55,7 +55,8 @@ INNER = {
     *(CallSuspended, ResultTooLarge, ThreadsExhausted),
     *(EventTooLarge, GgufInvalid, LineUnreadable, MessageTooLong, OutputMismatch, Refusal),
     *(Disconnected, Rejected),
-    *(AddressRefused, CheckTooLong, FormBroken, FormForeign, KernelLost, KernelsBusy, UntrustedFile),
+    *(AddressRefused, CheckTooLong, FormBroken, FormForeign, KernelLost, KernelsBusy),
+    UntrustedFile,
 }
 
 

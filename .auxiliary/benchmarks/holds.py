@@ -5,9 +5,9 @@
 
 The server is a process with a beat on its loop, once a millisecond; the longest delay of a beat
 while a request is answered is what the request holds. *CPU of a step* is the most CPU time that the
-loop itself takes between two looks at its sockets, also on a busy machine. The requests are the largest that the limits
-allow. The provider is another process. Leaves with 1 where the bar was not held or a reply was
-wrong. Nothing else may run on the machine.
+loop itself takes between two looks at its sockets, also on a busy machine. The requests are the
+largest that the limits allow. The provider is another process. Leaves with 1 where the bar was not
+held or a reply was wrong. Nothing else may run on the machine.
 """
 
 from __future__ import annotations
