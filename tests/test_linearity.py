@@ -18,8 +18,8 @@ import vibe_llms
 from tests.faults.pumping import Run, find_growth
 from vibe_llms.configuration import shipped_folder
 from vibe_llms.memory import gate, patterns, secrets
+from vibe_llms.providers import error_words
 from vibe_llms.providers.attributes import LONGEST_NAME
-from vibe_llms.providers.openai import errors
 from vibe_llms.server import endpoints
 
 ROOT = Path(vibe_llms.__file__).parent
@@ -84,8 +84,11 @@ MADE: dict[tuple[str, str], Callable[[], Iterable[tuple[re.Pattern[str], Run]]]]
     ("providers/llamacpp/package.py", "'|'.join(map(re.escape, marks))"): like(
         r"<\|im_start\|>|<\|im_end\|>|<s>"
     ),
-    ("providers/openai/errors.py", "pattern"): lambda: [
-        (one, scan(one)) for one in errors._OVERFLOWS
+    ("providers/error_words.py", "pattern"): lambda: [
+        (one, error_words.find_overflow) for one in error_words._OVERFLOWS
+    ],
+    ("providers/error_words.py", r"pattern.replace('{n}', _N)"): lambda: [
+        (one, error_words.find_overflow) for one in error_words._SIZES
     ],
     ("providers/scripted/demo.py", r"f'\\b{spoken}\\b'"): like(
         r"\bget[ _-]?weather\b", re.IGNORECASE

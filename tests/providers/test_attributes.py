@@ -123,7 +123,7 @@ def test_what_a_row_says_of_an_unknown_model_adds_to_taking_everything() -> None
     assert attributes.controls is not None
     assert attributes.controls["top-p"] == ControlRange(maximum=1)
     # What is known of a model is all that it takes.
-    shipped = {"ab": {"controls": {"seed": {}}}}
+    shipped: Any = {"ab": {"controls": {"seed": {}}}}
     assert not integrate("ab", shipped, own).takes("output-tokens")
 
 

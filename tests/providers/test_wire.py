@@ -194,9 +194,9 @@ def test_lines_are_the_same_wherever_they_are_cut(parts: list[bytes], size: int)
 def test_a_last_event_needs_no_end_if_it_is_whole(
     raw: bytes, events: list[bytes], words: str
 ) -> None:
-    for cuts in ([], range(len(raw))):
+    for cuts in (0, len(raw)):
         splitter = EventSplitter()
-        assert split(raw, list(cuts), splitter) == []
+        assert split(raw, list(range(cuts)), splitter) == []
         assert list(splitter.conclude()) == events
         assert splitter.words == words
 

@@ -54,7 +54,7 @@ _OVERFLOWS = tuple(
         r"(?:inputs?`? tokens|`inputs`).{0,60}must (?:be <=|have less than)",
         r"n_keep.{0,40}>= ?n_ctx",
         r"sum of prompt length.{0,80}should not exceed",
-        r"exceed max message tokens",
+        r"exceed max message tokens|tokens\)? is too large to process",
         r"(?:上下文|tokens?|输入|prompt|提示词).{0,20}(?:超过|超出|超长|过长)|超(?:过|出).{0,20}(?:上下文|最大长度|tokens?)",
     )
 )

@@ -34,7 +34,7 @@ def read(
 ) -> tuple[list[Any], ReplyCanister]:
     """What comes of a reply in these pieces, plainly, and its last canister."""
     accumulator = Accumulator(Provenance("m", "r", "x"), ignore_events)
-    marks = {"calls": True, "thinks": True, **options}
+    marks: dict[str, Any] = {"calls": True, "thinks": True, **options}
     assimilator = LlamacppAssimilator(str.upper, **marks)
     deltas: list[Delta] = []
     for piece in pieces:
