@@ -47,7 +47,7 @@ def _answer(asked: Asked) -> Sequence[Part]:
     if TURN.search(words):
         turns = sum(len(TURN.findall(last_words([one]))) for one in canisters)
         return (Part(text=f"This is turn {turns}."),)
-    if images := _survey_images(canisters):
+    if "picture" in words and (images := _survey_images(canisters)):
         return (Part(text=f"I see {', '.join(images)}."),)
     controls = _read_controls(asked.body)
     if use := re.match(r"Use (\w+) ", words):
@@ -74,14 +74,14 @@ def _leave_preface_out(content: Any) -> Any:
 
 
 def _survey_images(canisters: Sequence[Canister]) -> Sequence[str]:
-    """Return the types of the images in the newest message of the user that has text."""
-    for canister in reversed(canisters):
-        if isinstance(canister, UserCanister):
-            contents = canister.contents
-            found = [one.mimetype for one in contents if isinstance(one, ImageContent)]
-            if found or any(isinstance(one, TextualContent) for one in contents):
-                return found
-    return ()
+    """Return the types of the images of the user; some programs send them before the question."""
+    return [
+        content.mimetype
+        for one in canisters
+        if isinstance(one, UserCanister)
+        for content in one.contents
+        if isinstance(content, ImageContent)
+    ]
 
 
 def _read_controls(body: Any) -> Controls:

@@ -269,6 +269,11 @@ class ChatRequest(Struct):
         """Whether the last chunk holds the usage."""
         return self.stream_options is not None and bool(self.stream_options.include_usage)
 
+    def __post_init__(self) -> None:
+        # Programs send `functions` too, for servers that are older than tools.
+        if self.tools:
+            self.functions = self.function_call = None
+
 
 #: Members that ask for what is not done here; without a value they ask for nothing.
 _LEFT_OUT = (
