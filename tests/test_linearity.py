@@ -93,6 +93,8 @@ MADE: dict[tuple[str, str], Callable[[], Iterable[tuple[re.Pattern[str], Run]]]]
     ("providers/scripted/demo.py", r"f'\\b{spoken}\\b'"): like(
         r"\bget[ _-]?weather\b", re.IGNORECASE
     ),
+    # The program's own schemas; those of others have no such expressions.
+    ("invocation/keywords.py", "pattern"): list,
     # The content of a user's own script.
     ("providers/scripted/scripts.py", "pattern"): list,
     (

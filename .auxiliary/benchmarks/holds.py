@@ -183,7 +183,7 @@ async def _serve() -> None:
         run(handle)
         busiest[0] = max(busiest[0], time.thread_time() - begun)
 
-    events.Handle._run = run_step  # type: ignore[method-assign]
+    events.Handle._run = run_step  # type: ignore[method-assign, assignment]
 
     def beat() -> None:
         nonlocal longest, expected

@@ -6,7 +6,7 @@ They name responses that do not exist, and leave out what a model needs. What th
 places is exchanged for something real before the server reads it; see `PLACEHOLDERS`. Nothing that
 the server answers is changed.
 
-The provider of the model `upstream/thinker` runs next to it; see `upstream.py`.
+The provider of the model `upstream/thinker` runs next to it; see `thinker.py`.
 
 It also holds every body and event of `/v1/responses` to the specification of Open Responses. The
 REPORT, in JSON, is written at the end.
@@ -25,7 +25,7 @@ from typing import Any, cast
 import openresponses_types.types as specification
 from openai.types.responses import ResponseOutputItem, ResponseStreamEvent
 from pydantic import BaseModel, TypeAdapter, ValidationError
-from upstream import Upstream
+from thinker import Upstream
 
 from vibe_llms.cli.main import main
 from vibe_llms.server import running

@@ -241,7 +241,7 @@ def test_a_long_text_is_decoded_in_pieces(monkeypatch: pytest.MonkeyPatch) -> No
         pieces.append(len(data))
         return decode(data, **named)
 
-    monkeypatch.setattr(json_bodies.msgspec.json, "decode", count)
+    monkeypatch.setattr(msgspec.json, "decode", count)
     decode_large(DECODER, json.dumps({"members": {"a": "é\n" * 10_000}}).encode())
     assert len(pieces) > 20
     assert max(pieces) <= 1002

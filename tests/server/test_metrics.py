@@ -119,7 +119,7 @@ async def test_no_usage_of_a_provider_ends_a_turn_or_a_budget_or_gives_tokens_ba
     told = ", ".join(f"{key} = {value}" for key, value in usage.items())
     script = '[[replies]]\nwhen = "."\nparts = [{ text = "Yes." }]\n'
     (home / "wrong.toml").write_text(f"{script}usage = {{ {told} }}\n")
-    tables = {
+    tables: dict[str, Any] = {
         "providers": {"scripted": {"scripts": {"wrong": str(home / "wrong.toml")}}},
         "budgets": {"users": {"ada": {"tokens": 200_000, "period": "total"}}},
     }

@@ -102,7 +102,7 @@ def _produce_kind(expressions: bool) -> Any:
     from jsonschema import Draft202012Validator, validators
 
     known: Any = Draft202012Validator.VALIDATORS
-    keywords = {name: _count(name, check) for name, check in known.items()}
+    keywords: dict[str, Any] = {name: _count(name, check) for name, check in known.items()}
     keywords["uniqueItems"] = _check_unique
     keywords["enum"] = _check_enum
     if expressions:
@@ -110,7 +110,7 @@ def _produce_kind(expressions: bool) -> Any:
         keywords["patternProperties"] = _check_pattern_properties
         keywords["additionalProperties"] = _check_additional
     else:
-        keywords |= dict.fromkeys(_EXPRESSIONS)
+        keywords.update(dict.fromkeys(_EXPRESSIONS))
     extend: Any = validators.extend
     return extend(Draft202012Validator, keywords)
 

@@ -149,7 +149,7 @@ class EventWriter:
     def _start(self, kind: str, block: Raw) -> bytes:
         before = self._begin() + self._stop()
         self._open = kind
-        return before + _frame(BlockStart(self._blocks, block))
+        return before + _frame(BlockStart(index=self._blocks, content_block=block))
 
     def _stop(self) -> bytes:
         if not self._open:
@@ -160,7 +160,7 @@ class EventWriter:
         return stopped
 
     def _grow(self, step: BlockStep) -> bytes:
-        return _frame(BlockDelta(self._blocks, step))
+        return _frame(BlockDelta(index=self._blocks, delta=step))
 
     def _head_text(self) -> bytes:
         """A delta of the open text up to its text; only that differs from one to the next."""

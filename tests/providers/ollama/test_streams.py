@@ -200,7 +200,13 @@ def test_a_call_is_read_in_the_forms_of_servers_like_it(given: Any) -> None:
 
 
 def test_members_of_a_line_that_are_not_needed_may_be_odd() -> None:
-    odd = {"done": None, "prompt_eval_count": "9", "eval_count": {}, "model": 7, "message": None}
+    odd: dict[str, Any] = {
+        "done": None,
+        "prompt_eval_count": "9",
+        "eval_count": {},
+        "model": 7,
+        "message": None,
+    }
     last = {**end(), "message": None, "eval_count": [], "prompt_eval_count": None}
     (canister,) = read(odd, line("Hi", thinking=None, tool_calls=None), {**odd, **line("!")}, last)
     assert canister.text == "Hi!"

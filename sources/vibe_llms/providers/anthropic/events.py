@@ -91,18 +91,18 @@ class MessageStart(Struct, tag_field="type", tag="message_start"):
     message: Message | None = None
 
 
-class BlockStart(Struct, tag_field="type", tag="content_block_start"):
+class BlockStart(Struct, kw_only=True, tag_field="type", tag="content_block_start"):
     """A block begins; some carry content already."""
 
-    content_block: Raw
     index: int | None = None
+    content_block: Raw
 
 
-class BlockDelta(Struct, tag_field="type", tag="content_block_delta"):
+class BlockDelta(Struct, kw_only=True, tag_field="type", tag="content_block_delta"):
     """A block grows."""
 
-    delta: BlockStep
     index: int | None = None
+    delta: BlockStep
 
 
 class BlockStop(Struct, tag_field="type", tag="content_block_stop"):

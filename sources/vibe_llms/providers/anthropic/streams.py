@@ -149,9 +149,9 @@ class AnthropicAssimilator(StreamAssimilator):
                 self._brought = message.content or ()
                 self._note_ending(message)
                 yield from self._count(message.usage)
-            case BlockStart(content, index):
+            case BlockStart(content_block=content, index=index):
                 self._begin(self._produce_block(index, content))
-            case BlockDelta(delta, index):
+            case BlockDelta(delta=delta, index=index):
                 if (block := self._find(index, delta)) is not None:
                     block.grown = True
                     block.waiting.append(delta)
