@@ -75,7 +75,7 @@ async def test_another(opened):
 
 
 def test_every_test_has_a_time_limit(request: pytest.FixtureRequest) -> None:
-    assert float(request.config.getini("timeout")) == 60
+    assert float(request.config.getini("timeout")) == 120
 
 
 def test_a_test_that_hangs_fails_with_its_stacks_and_the_others_run(tmp_path: Path) -> None:

@@ -127,7 +127,10 @@ async def test_the_depth_is_a_setting() -> None:
             ScriptedReply(parts=(Part(error="overloaded"),), when="^How"),
             "The agent failed: scripted: as the script says",
         ),
-        (ScriptedReply(parts=(), when="^How"), "The agent gave no answer"),
+        (
+            ScriptedReply(parts=(), when="^How"),
+            "The agent failed: scripted: the reply is empty",
+        ),
     ],
 )
 async def test_a_failure_of_an_agent_is_a_result(reply: ScriptedReply, words: str) -> None:

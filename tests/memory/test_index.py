@@ -392,10 +392,10 @@ def test_a_file_that_could_not_be_read_and_goes_is_damaged_no_more(
     index = ScopeIndex(files, GLOBAL)
     read = storage_files.read_within
 
-    def fail(folder: Path, name: str) -> bytes:
+    def fail(folder: Path, name: str, limit: int) -> bytes:
         if "fact-1" in name:
             raise OSError(errno.EIO, "Input/output error")
-        return read(folder, name)
+        return read(folder, name, limit)
 
     monkeypatch.setattr(memory_files, "read_within", fail)
     index.refresh()
