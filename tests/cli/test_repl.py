@@ -691,7 +691,7 @@ def test_a_person_decides_on_tools_for_the_rest_of_the_session(home: Path, tmp_p
     assert "(one/push runs without asking for the rest of this session)" in errors
     assert "\none/push  allow\n" in errors
     assert "no tool 'x'; see /tools" in errors
-    assert "/approve allow|ask|deny TOOL sets one" in errors
+    assert "/approve always|allow|ask|deny TOOL sets one" in errors
     assert file.with_name("tools.json.ran").read_text() == "push\n"
     assert repl.conversation.invokers["one/push"].approval == "allow"
 

@@ -52,7 +52,7 @@ def test_the_arguments_of_a_command_are_offered() -> None:
     assert offered["/open"] == [identity]
     assert offered["/tools"] == ["on ", "off "]
     assert "python" in offered["/tools on"]
-    assert offered["/approve"] == ["allow ", "ask ", "deny "]
+    assert offered["/approve"] == ["always ", "allow ", "ask ", "deny "]
     assert "list" in offered["/memory"]
     assert offered["/copy"] == ["code"]
     assert "effort" in offered["/set"]

@@ -91,7 +91,8 @@ class Recordings:
         raw = self.load(name)
         # The CR of the last CRLF ends the line already.
         end = len(raw) - raw.endswith(b"\r\n")
-        return end, end
+        # The last event may lack its end, unless the connection broke.
+        return len(raw.rstrip(b"\r\n")), end
 
     def produce_assimilator(self) -> Assimilator:
         """A translator that leaves names as they are."""
@@ -138,9 +139,10 @@ class AnthropicRecordings(Recordings):
         # A stop reason is an end too, unless the connection broke.
         raw = self.load(name)
         _, end = super().ends(name)
-        break_ = next(one for one in (b"\r\n\r", b"\r\r", b"\n\n") if one in raw)
-        reason = raw.index(b'"message_delta"', raw.index(b"message_delta"))
-        return raw.index(break_, reason) + len(break_), end
+        named = raw.index(b"message_delta")
+        reason = max(raw.find(b'"message_delta"', named), named)
+        breaks = (raw.find(one, reason) for one in (b"\r\n\r", b"\r\r", b"\n\n"))
+        return min(place for place in breaks if place > 0), end
 
     def read_officially(self, name: str) -> list[Any]:
         return self.read_message(self.body(name))
@@ -257,7 +259,7 @@ class ChatRecordings(OpenAIRecordings):
         _, end = super().ends(name)
         break_ = b"\r\n\r" if b"\r\n" in raw else b"\n\n"
         reason = raw.index(b'"finish_reason":"')
-        return raw.index(break_, reason) + len(break_), end
+        return raw.index(break_, reason), end
 
     def read_officially(self, name: str) -> list[Any]:
         from openai._models import construct_type
@@ -276,8 +278,7 @@ class ChatRecordings(OpenAIRecordings):
         text = (said.get("content") or "") + (said.get("refusal") or "")
         made = [(call["id"], call["function"]) for call in said.get("tool_calls") or ()]
         calls = [
-            (call, function["name"], repair_text(function["arguments"]) or "{}")
-            for call, function in made
+            (call, function["name"], repair_text(function["arguments"])) for call, function in made
         ]
         if choice.finish_reason == "length":
             calls = calls[:-1]

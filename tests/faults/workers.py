@@ -156,7 +156,7 @@ def add_tags(folder: Path, report: Report, seed: int, count: int = 1_000_000) ->
 def add_tags_in_place(folder: Path, report: Report, seed: int, count: int = 1_000_000) -> None:
     """Overwrite the details where they lie, in several writes."""
 
-    def replace(path: Path, data: bytes, *, durable: bool = True) -> None:
+    def replace(path: Path, data: bytes, limit: int, *, durable: bool = True) -> None:
         with path.open("wb", buffering=0) as file:
             for start in range(0, len(data), 10):
                 file.write(data[start : start + 10])

@@ -241,7 +241,7 @@ def test_that_check_sees_a_repair_that_does_not_synchronise(
 ) -> None:
     write = getattr(conversations, name)
     monkeypatch.setattr(
-        conversations, name, lambda path, data, **_: write(path, data, durable=False)
+        conversations, name, lambda path, data, *rest, **_: write(path, data, *rest, durable=False)
     )
     with pytest.raises(AssertionError, match="lines are lost"):
         check_repairs(tmp_path)

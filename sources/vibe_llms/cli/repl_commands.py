@@ -50,7 +50,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Tools and memory": {
         "/tools": ("[on|off NAME]", "list tools, or switch some on or off"),
         "/approve": ("[always|allow|ask|deny TOOL]", "show or change which tools ask"),
-        "/trust": ("[N|all]", "show untrusted text, because of which tools ask, or trust it"),
+        "/trust": ("[N|all]", "list untrusted text, or trust it"),
         "/memory": ("[on|off|list|…]", "show what was recalled; also search, add, rm"),
     },
     "Program": {

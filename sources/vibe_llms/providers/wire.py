@@ -99,6 +99,9 @@ class EventSplitter:
         """The events after which only the empty line is missing: whole JSON, or `[DONE]`."""
         rest = b"".join(self._parts)
         self._parts, self._size = [], 0
+        if not self._begun:
+            # Nothing came, or part of a byte order mark.
+            return []
         *lines, last = rest.split(b"\n")
         if not any(field.startswith(last) for field in _FIELDS):
             lines.append(last)
@@ -329,5 +332,11 @@ def _is_whole(text: bytes) -> bool:
     try:
         _RAW.decode(text)
     except (ValueError, RecursionError):
-        return False
+        # Python reads more, lone surrogates for example; what was cut before its end is not asked.
+        if text[-1:] not in (b"}", b"]"):
+            return False
+        try:
+            parse_value(text)
+        except ValueError:
+            return False
     return True

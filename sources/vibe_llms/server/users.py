@@ -21,10 +21,10 @@ from msgspec import Struct, ValidationError
 
 from vibe_llms.configuration import LOCAL, Configuration, Places, read_toml
 from vibe_llms.exceptions import ConfigurationError, RequestError
-from vibe_llms.files import LARGEST_FILE, UntrustedFile, require_trusted
+from vibe_llms.files import LARGEST_FILE, UntrustedFile, opened, require_trusted
 from vibe_llms.storage.backends import Backend, produce_part
 from vibe_llms.storage.databases import explain_failure, open_database
-from vibe_llms.storage.files import READ, make_folder, storage_errors
+from vibe_llms.storage.files import make_folder, storage_errors
 from vibe_llms.storage.locks import locked
 
 if TYPE_CHECKING:
@@ -180,13 +180,10 @@ class UserFile:
         Source: https://www.sqlite.org/fileformat.html, "File change counter".
         """
         try:
-            descriptor = os.open(self.file, READ)
+            with opened(self.file) as descriptor:
+                return os.fstat(descriptor).st_ino, os.pread(descriptor, 4, 24)
         except OSError:
             return None
-        try:
-            return os.fstat(descriptor).st_ino, os.pread(descriptor, 4, 24)
-        finally:
-            os.close(descriptor)
 
     def _ask(self, statement: str, *values: str) -> list[tuple[str, ...]]:
         if not (self.file.exists() or self._old.exists()):

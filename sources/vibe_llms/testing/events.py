@@ -27,6 +27,7 @@ from vibe_llms.messages.canisters import (
     InvocationCanister,
 )
 from vibe_llms.messages.contents import ReasoningContent
+from vibe_llms.providers.repairs import unwrap_arguments
 
 
 def check_events(events: Iterable[Event], *, turn: bool = True) -> None:
@@ -166,7 +167,7 @@ class _Checker:
         if isinstance(canister, InvocationCanister):
             if (role, name) != ("invocation", canister.name):
                 return f"as {role} {name!r} it began, as a call of {canister.name!r} it ends"
-            if (self._arguments or "{}") != canister.arguments:
+            if unwrap_arguments(self._arguments) != canister.arguments:
                 return "its chunks are not the arguments"
             if not failed:
                 self._calls[canister.identity] = event.reply

@@ -45,6 +45,7 @@ from vibe_llms.messages.canisters import (
     Canister,
     InvocationCanister,
     ReplyCanister,
+    StopReason,
     UserCanister,
 )
 from vibe_llms.messages.contents import ReasoningContent
@@ -129,6 +130,9 @@ def check_outcome(
     canisters, events, failed = outcome
     check_events(events, turn=False)
     clean, surely = interface.recordings.ends(name)
+    if is_empty(whole):
+        assert failed, f"{place}: an empty reply was taken for an answer"
+        return
     if cut >= (clean if end == "clean" else surely) and not (end == "reset" and failed):
         assert not failed, place
         if cut >= surely:
@@ -150,6 +154,16 @@ def check_outcome(
     begun = [event for event in events if isinstance(event, MessageStartedEvent)][-1]
     expected = whole[len(completed)] if len(completed) < len(whole) else None
     check_partial(partial, expected, begun, place)
+
+
+def is_empty(whole: Sequence[ReplyCanister]) -> bool:
+    """Return True if a reply says nothing, and its server gives no reason for it."""
+    ending = whole[-1].ending
+    assert ending is not None
+    reasons = (StopReason.LENGTH, StopReason.REFUSED, StopReason.PAUSED)
+    return ending.reason not in reasons and not any(
+        isinstance(one, InvocationCanister) or one.contents for one in whole
+    )
 
 
 def check_partial(

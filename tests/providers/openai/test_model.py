@@ -233,7 +233,7 @@ FORMS: dict[str, tuple[list[dict[str, Any]], list[tuple[str, str]]]] = {
     ),
     "without arguments": (
         parts(piece("f", "", index=0, id="x"), piece("g", "", index=1, id="y")),
-        [("f", "{}"), ("g", "{}")],
+        [("f", ""), ("g", "")],
     ),
     "announced before their arguments": (
         parts(
