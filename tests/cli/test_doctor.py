@@ -49,7 +49,7 @@ enabled = false
 [ensembles.clock]
 module = "vibe_llms.ensembles.mcp"
 command = ["x"]
-approval = "alow"                                 # 'alow' is not one of 'allow', 'always', 'ask', 'deny'
+approval = "alow"  # 'alow' is not one of 'allow', 'always', 'ask', 'deny'
 
 [memory]
 mode = "automatc"                                 # 'automatc' is not one of 'automatic', 'tools'
