@@ -28,9 +28,9 @@ def hear(*events: dict[str, Any], finish: str = "stop") -> list[Any]:
 def test_parts_of_text_and_of_thinking_are_distinguished() -> None:
     thinking = {"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]}
     text = {"type": "text", "text": "Yes."}
-    assert hear(chunk({"content": [thinking, "odd"]}), chunk({"content": [text]}))[:2] == [
+    assert hear(chunk({"content": [thinking, "Oh. "]}), chunk({"content": [text]}))[:2] == [
         "Hm.",
-        "Yes.",
+        "Oh. Yes.",
     ]
 
 

@@ -251,7 +251,10 @@ def _adapt_delta(delta: dict[str, Any]) -> dict[str, Any]:
     if isinstance(calls, dict):
         calls = [calls] if "function" in calls or "name" in calls else [*calls.values()]
     if isinstance(calls, list):
-        adapted["tool_calls"] = [_adapt_call(one) for one in calls if isinstance(one, dict)]
+        # One that cannot be read is refused: a call is not lost in silence.
+        adapted["tool_calls"] = [
+            _adapt_call(one) if isinstance(one, dict) else one for one in calls if one is not None
+        ]
     if isinstance(delta.get("function_call"), dict):
         adapted["function_call"] = _adapt_function(delta["function_call"])
     details = delta.get("reasoning_details")
