@@ -371,7 +371,7 @@ def _say(role: str, contents: Sequence[Content]) -> Sequence[Canister]:
 
 def _read_system(system: str | list[TextBlock] | None) -> Sequence[Canister]:
     texts = [system] if isinstance(system, str) else [block.text for block in system or ()]
-    # What Claude Code says of itself there differs from one request to the next.
+    # What Anthropic's coding agent says of itself there differs from one request to the next.
     kept = [text for text in texts if text and not text.startswith(_BILLING)]
     text = repair_text("\n\n".join(kept))
     return (SupervisorCanister.from_text(text),) if text else ()
@@ -464,7 +464,7 @@ def _read_controls(request: CountRequest, tools: Collection[str], omissions: Omi
             named = None
     budget = None
     if thinking is not None:
-        # Claude Code sends a budget of 0 with adaptive thinking.
+        # Anthropic's coding agent sends a budget of 0 with adaptive thinking.
         budget = {"enabled": thinking.budget_tokens, "disabled": 0}.get(thinking.type)
     # A message may change the effort from there on.
     configs = [request.output_config, *(one.output_config for one in request.messages)]
