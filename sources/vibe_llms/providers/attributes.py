@@ -48,7 +48,7 @@ class ModelAttributes(Struct, frozen=True, rename="kebab", forbid_unknown_fields
         return kind in self.accepts or (bool(mimetype) and mimetype in self.accepts)
 
     def takes(self, control: str) -> bool:
-        """Whether a control, by its name in configuration, is sent to the model on request."""
+        """True if a control, by its name in configuration, is sent to the model on request."""
         return self.controls is None or control in self.controls
 
     def surely_takes(self, control: str) -> bool:

@@ -316,7 +316,7 @@ class _Fitting:
         return {**target, **rest}
 
     def _has_definitions(self, reference: str) -> bool:
-        """Whether what is referred to is sent too: it is if it is at the root."""
+        """Return True if what is referred to is sent too: it is if it is at the root."""
         table = reference.split("/")[1] if "/" in reference else ""
         return not table or (isinstance(self._root, Mapping) and table in self._root)
 

@@ -85,7 +85,7 @@ class Connection:
 
     @property
     def has_lost_session(self) -> bool:
-        """Whether the server has forgotten the session; it may answer requests all the same."""
+        """True if the server has forgotten the session; it may answer requests all the same."""
         return isinstance(self._broken, SessionLost)
 
     @property

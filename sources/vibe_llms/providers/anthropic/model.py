@@ -67,7 +67,7 @@ class Settings(HttpSettings, frozen=True):
 
     @property
     def wants_unsigned_thinking(self) -> bool:
-        """Whether thinking without a signature goes back to the server that sent it."""
+        """Return True if thinking without a signature goes back to the server that sent it."""
         if self.replays_unsigned_thinking is not None:
             return self.replays_unsigned_thinking
         shipped = read_toml(shipped_folder() / "providers" / "anthropic.toml")

@@ -448,16 +448,16 @@ class _Block:
 
     @property
     def fresh(self) -> bool:
-        """Whether it has begun, and nothing more."""
+        """Return True if it has begun, and nothing more."""
         return not (self.implied or self.grown)
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more of it will come."""
+        """Return True if nothing more of it will come."""
         return self.stopped or self.over
 
     def takes(self, step: BlockStep) -> bool:
-        """Whether a step is of the kind of this block, or of a kind that nobody knows here."""
+        """True if a step is of the kind of this block, or of a kind that nobody knows here."""
         match step:
             case _ if self.kind not in _KNOWN_KINDS:
                 return True

@@ -242,7 +242,7 @@ class OllamaAssimilator(StreamAssimilator):
 
 
 def _says_what_it_may(message: object) -> bool:
-    """Whether nothing of a message would be lost: texts are texts, calls are objects."""
+    """Return True if nothing of a message would be lost: texts are texts, calls are objects."""
     if not isinstance(message, dict):
         return message is None
     texts = (message.get("content"), message.get("thinking"))

@@ -103,7 +103,7 @@ class ReplyItem:
 
     @property
     def between(self) -> bool:
-        """Whether an event has parted what came from what will come."""
+        """Return True if an event has parted what came from what will come."""
         return self.announced or self.sealed
 
     @property
@@ -112,7 +112,7 @@ class ReplyItem:
         return "".join(part.text for part in self.parts)
 
     def begins_like(self, parts: Sequence[Part], before: str) -> bool:
-        """Whether what was passed on is the beginning of these parts, part for part."""
+        """Return True if what was passed on is the beginning of these parts, part for part."""
         for number, said in enumerate(self.parts):
             if number >= len(parts):
                 return False
@@ -123,7 +123,7 @@ class ReplyItem:
         return bool(parts)
 
     def is_like(self, head: Item, text: str) -> bool:
-        """Whether an item that the server states as a whole may be this one."""
+        """Return True if an item that the server states as a whole may be this one."""
         match self.kind:
             case "message":
                 return self.text.startswith(text) or text.startswith(self.text)
@@ -289,7 +289,7 @@ class Places:
         return next((one for one in alike if index is None or one.index is None), None)
 
     def _repeats(self, head: Item, kind: str, index: int | None, identity: str) -> bool:
-        """Whether an item that is whole already is stated once more."""
+        """Return True if an item that is whole already is stated once more."""
         text = self._text_of(head)
         named = self._known.get(identity)
         if named is not None and named.kind == kind and (named.done or named.closed):
@@ -319,7 +319,7 @@ class Places:
         return repair_text("".join(map(text_of, parts)))
 
     def _says(self, event: PartDone) -> bool:
-        """Whether the end of a part has text that may be missing."""
+        """Return True if the end of a part has text that may be missing."""
         if bytes(event.part) == b"null":
             return False
         part = self._reader.read(PART, event.part)
