@@ -1,4 +1,4 @@
-"""What a program is asked to do, and what the model behind the server says to it."""
+"""Tasks for a program, and the answers of the model behind the server."""
 
 from __future__ import annotations
 

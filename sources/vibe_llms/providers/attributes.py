@@ -58,7 +58,7 @@ class ModelAttributes(Struct, frozen=True, rename="kebab", forbid_unknown_fields
         )
 
 
-#: What a model takes of which nothing is known: each control on request.
+#: Controls of an unknown model: each one on request.
 _CAREFUL: Mapping[str, Any] = {
     name: {"sure": False} for name in Controls.__struct_encode_fields__ if name != "extras"
 }

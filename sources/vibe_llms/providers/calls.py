@@ -133,7 +133,7 @@ class CallQueue:
             if same is not None:
                 return same
         last = self._waiting[-1] if self._waiting else None
-        # A piece without a name continues the open call, whatever index it has.
+        # A piece without a name continues the open call, with any index.
         if last is not None and (not name or (index is None and name == last.name)):
             unknown = index is None or not (identity or (last.pieces and last.whole))
             return last if unknown else known

@@ -1,4 +1,4 @@
-"""What an error says in words, where a server gives neither a status nor a type nor a code for it.
+"""Words of errors for which a server gives neither a status nor a type nor a code.
 
 One table for bodies and streams of all providers: the prompt is too long, the model is not loaded
 or not known, the template of the model fails, and how long to wait. Each server has its own
@@ -143,7 +143,7 @@ _SECONDS: Mapping[str, float] = {
 
 
 def find_overflow(message: str) -> tuple[int | None, int | None] | None:
-    """Return the tokens and the limit of an overflow, as far as they are named, or None.
+    """Return the tokens and the limit of an overflow, or None; each is None if it is not named.
 
     >>> find_overflow("prompt token count of 130000 exceeds the limit of 128000")
     (130000, 128000)

@@ -326,7 +326,7 @@ def read_object(value: Any) -> ErrorObject:
     inner = _read_inner(value, message)
     words = message if isinstance(message, str) else msgspec.json.encode(message).decode()
     if inner is not None and inner.message and inner.message not in words:
-        # What a gateway says of the error behind it is often only that there is one.
+        # A gateway often says only that there was an error behind it.
         words = inner.message if words[:1] == "{" else f"{words}: {inner.message}"
     inner = inner or ErrorObject()
     code, kind = value.get("code"), read_word(value.get("type"))

@@ -129,7 +129,7 @@ def close_reply(
 
 
 def _says(word: str) -> StopReason | type[ProviderError] | None:
-    """What a word means, if it is known."""
+    """Return the meaning of a word, or None."""
     if word in OVERFLOWS:
         return StopReason.LENGTH
     return STOP_REASONS.get(word) or FAULTS.get(word)

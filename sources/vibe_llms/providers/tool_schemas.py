@@ -71,7 +71,7 @@ _OPENAPI = frozenset({
 
 
 class SchemaRules(Struct, frozen=True):
-    """What a wire takes of the schemas of tools, besides what all servers take.
+    """Schema features that an API takes, besides those that all servers take.
 
     With `references` off, what a reference means is put in its place. `property_names` is what the
     names of arguments must be. With `openapi` only the keywords of OpenAPI 3.0 are sent.
@@ -302,7 +302,7 @@ class _Fitting:
     def _replace(
         self, schema: Mapping[str, Any], reference: str, within: tuple[str, ...]
     ) -> Schema | None:
-        """What to send in place of a reference; `None` if it can stay."""
+        """Return the schema to send in place of a reference, or None if it can stay."""
         rest = {key: value for key, value in schema.items() if key != "$ref"}
         target = self._resolve(reference)
         named = reference == "#" or reference.startswith(("#/$defs/", "#/definitions/"))
@@ -321,7 +321,7 @@ class _Fitting:
         return not table or (isinstance(self._root, Mapping) and table in self._root)
 
     def _resolve(self, reference: str) -> Any:
-        """What a reference within the schema means; `None` if there is no such thing."""
+        """Return the target of a reference within the schema, or None."""
         if not reference.startswith("#"):
             return None
         found: Any = self._root

@@ -15,13 +15,13 @@ from vibe_llms.server.descriptions import describe_json
 
 _KNOWN = frozenset({"file", "image_url", "input_audio", "refusal", "text"})
 _TEXTS = frozenset({"input_text", "output_text", "summary_text"})
-#: What a model thought: only the model that thought it can read it.
+#: Reasoning, which only the model that wrote it can read.
 _THOUGHTS = frozenset({"reasoning", "reasoning_content", "redacted_thinking", "thinking"})
 _TOOL_ROLES = ("function", "tool")
 
 
 def rewrite_request(given: Any) -> Any:
-    """Return the JSON of a request with known forms only, as far as that is possible."""
+    """Return the JSON of a request with known forms only, where possible."""
     if not isinstance(given, dict) or not isinstance(messages := given.get("messages"), list):
         return given
     places = [place for place, one in enumerate(messages) if _get(one, "role") == "assistant"]
@@ -47,7 +47,7 @@ def _rewrite_message(message: Any, place: int, *, new: bool) -> Any:
     if isinstance(content, dict):
         content = [content]
     if isinstance(content, list):
-        # What a tool returned is taken whatever it is.
+        # Results of tools may hold any type.
         new = new and message.get("role") not in _TOOL_ROLES
         content = [part for one in content if (part := _rewrite_part(one, new=new)) is not None]
     elif content is not None and not isinstance(content, str):

@@ -214,7 +214,7 @@ class ResponseFormat(Struct):
 
 
 class ToolForms(Struct, frozen=True):
-    """How calls of a client's tools are written.
+    """Form of the calls of a client's tools.
 
     `custom` are the names of tools whose input is text; with `legacy` there is one `function_call`.
     """

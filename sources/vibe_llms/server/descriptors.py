@@ -65,7 +65,7 @@ class ConnectionLimits:
     def __init__(self, settings: ServerSettings, descriptors: int) -> None:
         reserve = max(_RESERVE, int(descriptors * _RESERVED_PART))
         self.all = max(min(settings.connections, descriptors - reserve), 1)
-        # Half of them is left for others, whoever has the rest.
+        # Half of them is left for other users.
         self.user = max(min(settings.user_connections, self.all // 2), 1)
         self.waiting: dict[WaitingConnection, None] = {}
         self._held: Counter[str] = Counter()

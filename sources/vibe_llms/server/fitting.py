@@ -1,4 +1,4 @@
-"""Fits the controls of a client to the model that answers, whatever interface they were made for.
+"""Fits the controls of a client to the model that answers.
 
 A thinking budget becomes an effort for a model that has no budgets, and an effort a budget for one
 that has no efforts. A control that the model has no equal for is left out and named. A value that

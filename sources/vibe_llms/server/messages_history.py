@@ -31,7 +31,7 @@ _ROLES = {"developer": "system"}
 
 
 def rewrite_request(given: Any) -> Any:
-    """Return the JSON of a request with known kinds of blocks only, as far as that is possible."""
+    """Return the JSON of a request with known kinds of blocks only, where possible."""
     if not isinstance(given, dict) or not isinstance(messages := given.get("messages"), list):
         return given
     places = [place for place, one in enumerate(messages) if _get(one, "role") == "assistant"]

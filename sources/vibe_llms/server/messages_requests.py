@@ -483,7 +483,7 @@ def _read_controls(request: CountRequest, tools: Collection[str], omissions: Omi
         top_k=request.top_k,
         output_tokens=request.max_tokens,
         stop=tuple(request.stop_sequences) if request.stop_sequences else None,
-        # Otherwise each provider has a default of its own, whatever its name.
+        # Otherwise each provider has a default of its own.
         service_tier=None if request.service_tier == "auto" else request.service_tier,
     )
     return asked.over(controls)

@@ -1,4 +1,4 @@
-"""What a server leaves out of a request because it cannot do it here.
+"""Records which parts of a request the server leaves out.
 
 A client of a vendor's interface sends what only that vendor can do, such as a web search. It is
 left out, and named in the response header `X-Left-Out` and in the line that the log has of the

@@ -1,4 +1,4 @@
-"""How many messages, parts, tools and values a request may have."""
+"""Limits on the messages, parts, tools and values of a request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The items of an input of Responses as messages, whatever their type.
+"""Reads items of any type in an input of Responses as messages.
 
 Calls and outputs of a client's tools become calls and results, also those of types that nothing is
 known of; what else a model or a server did becomes text. Nothing is refused for its type.

@@ -314,7 +314,7 @@ class _OpenItem:
         self.text: list[str] = []
 
     def describe(self, status: str) -> Item:
-        """The item as far as it is known."""
+        """Return the known part of the item."""
         return describe_said(self.identity, self.kind, "".join(self.text), status)
 
 
@@ -327,7 +327,7 @@ class _OpenCall(_OpenItem):
         self.identity = self.describe("in_progress")["id"]
 
     def describe(self, status: str) -> Item:
-        """The item as far as it is known."""
+        """Return the known part of the item."""
         return describe_call(self.tool, self._run, self.message, "".join(self.text), status)
 
 
@@ -339,7 +339,7 @@ class _OpenStage(_OpenItem):
         self._name, self._shown = name, shown
 
     def describe(self, status: str) -> Item:
-        """The item as far as it is known."""
+        """Return the known part of the item."""
         stage = InvocationCanister(
             name=self._name, arguments="".join(self.text), identity=self.message
         )
@@ -517,7 +517,7 @@ class StreamWriter:
         )
 
     def _finish_item(self, item: _OpenItem, described: Item, place: Item, text: str) -> bytes:
-        """What comes before the end of an item."""
+        """Yield the events that come before the end of an item."""
         write = self._write
         match item.kind:
             case "text":

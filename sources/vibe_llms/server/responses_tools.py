@@ -63,7 +63,7 @@ _SEARCH: Json = {
 
 
 class CallKind(Struct, frozen=True):
-    """How the calls of one type of tool are written.
+    """Form of the calls of one type of tool.
 
     The arguments are in the member `member`, as an object with `defaults`, unless `text` says that
     they are a string.
@@ -134,7 +134,7 @@ class ClientTool(Struct, frozen=True, kw_only=True):
 
     @property
     def prefix(self) -> str:
-        """How the identities of its calls begin."""
+        """Prefix of the identities of its calls."""
         return KINDS[self.kind].prefix
 
     def describe_call(

@@ -520,7 +520,7 @@ def _step_of(delta: dict[str, Any]) -> type[Struct] | None:
 
 
 def _kind_of(head: BlockHead) -> str:
-    """What a block evidently is that does not say it."""
+    """Return the type of a block that does not name it."""
     if head.name:
         return "tool_use"
     return "text" if head.text is not None else "thinking" if head.thinking is not None else ""

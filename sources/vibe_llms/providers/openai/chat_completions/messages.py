@@ -79,7 +79,7 @@ class Piece(Struct, frozen=True):
 
 
 class _Kept:
-    """What goes back with a message of the assistant."""
+    """Members that go back with a message of the assistant."""
 
     def __init__(self) -> None:
         self.details: list[Any] = []

@@ -108,7 +108,7 @@ class ReplyItem:
 
     @property
     def text(self) -> str:
-        """What was passed on of a message."""
+        """Return the parts of a message that were passed on."""
         return "".join(part.text for part in self.parts)
 
     def begins_like(self, parts: Sequence[Part], before: str) -> bool:
