@@ -35,6 +35,7 @@ from vibe_llms.messages.codecs import LineUnreadable
 from vibe_llms.network.connections import AddressRefused
 from vibe_llms.providers.contract.objects import FormBroken, FormForeign
 from vibe_llms.providers.llamacpp.files import GgufInvalid
+from vibe_llms.providers.tool_schemas import SchemaUnfit
 from vibe_llms.providers.wire import EventTooLarge
 from vibe_llms.redaction import remember
 from vibe_llms.server.exchanges import Disconnected
@@ -56,7 +57,7 @@ INNER = {
     *(EventTooLarge, GgufInvalid, LineUnreadable, MessageTooLong, OutputMismatch, Refusal),
     *(Disconnected, Rejected),
     *(AddressRefused, CheckTooLong, FormBroken, FormForeign, KernelLost, KernelsBusy),
-    UntrustedFile,
+    *(SchemaUnfit, UntrustedFile),
 }
 
 

@@ -141,7 +141,8 @@ class AnthropicRecordings(Recordings):
         _, end = super().ends(name)
         named = raw.index(b"message_delta")
         reason = max(raw.find(b'"message_delta"', named), named)
-        breaks = (raw.find(one, reason) for one in (b"\r\n\r", b"\r\r", b"\n\n"))
+        # One recording has a line `id` behind the data of each event.
+        breaks = (raw.find(one, reason) for one in (b"\r\n\r", b"\rid\r", b"\r\r", b"\n\n"))
         return min(place for place in breaks if place > 0), end
 
     def read_officially(self, name: str) -> list[Any]:

@@ -103,6 +103,8 @@ def put_contents_in_place(folder: Path, report: Report, seed: int) -> None:
         for block in range(0, max(len(data), 1), 1_000):
             with (path / "data").open("ab") as file:
                 file.write(data[block : block + 1_000])
+            # Most kills come while a large content grows.
+            time.sleep(0.0002)
         (path / "metadata.toml").write_text(f"size = {len(data)}\n")
 
     contents.ContentStore._write = write  # type: ignore[method-assign]

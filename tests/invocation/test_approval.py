@@ -323,6 +323,19 @@ async def test_no_approval_is_asked_for_what_cannot_run() -> None:
     assert asked == []
 
 
+async def test_questions_come_in_the_order_of_the_calls() -> None:
+    approver, asked = decide(Decision.ALLOW, Decision.ALLOW)
+    schema = {"type": "object", "properties": {"text": {"type": "string"}}}
+    sending = Invoker.from_schema("send", schema, lambda text: "sent", approval="ask")
+    # The arguments of the first are checked in a thread, which takes longer.
+    texts = ["a" * 200_000, "b"]
+    model = model_of(calls(*(("send", {"text": text}) for text in texts)), says("Done."))
+    async with open_session(approver=approver) as session:
+        conversation = await session.begin(model, invokers=[sending], save=False)
+        await conversation.converse("Go.")
+    assert [(one.invocation.parsed or {})["text"] for one in asked] == texts
+
+
 async def test_waiting_for_a_person_counts_against_no_limit() -> None:
     ran = False
 

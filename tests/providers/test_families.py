@@ -143,6 +143,7 @@ FAMILIES: list[tuple[str, list[str], int, bool, bool]] = [
     ("command-r", ["cohere/command-r-08-2024"], 131_072, False, False),
     ("glm-4.6:cloud", ["zai-org/GLM-4.6"], 131_072, True, False),
     ("kimi-k2:1t", ["moonshotai/Kimi-K2-Instruct"], 131_072, False, False),
+    ("kimi-k2-thinking:cloud", ["moonshotai/Kimi-K2-Thinking"], 262_144, True, False),
     ("smollm2", ["HuggingFaceTB/SmolLM2-1.7B-Instruct"], 8_192, False, False),
 ]  # fmt: skip
 

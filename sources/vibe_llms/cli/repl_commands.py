@@ -49,7 +49,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     },
     "Tools and memory": {
         "/tools": ("[on|off NAME]", "list tools, or switch some on or off"),
-        "/approve": ("[always|allow|ask|deny TOOL]", "show or change which tools ask"),
+        "/approve": ("[RULE TOOL]", "show or set: always, allow, ask, or deny"),
         "/trust": ("[N|all]", "list untrusted text, or trust it"),
         "/memory": ("[on|off|list|…]", "show what was recalled; also search, add, rm"),
     },

@@ -88,11 +88,12 @@ async def execute(
     begun: dict[str, ResultCanister | None] = {}
     gate = asyncio.Semaphore(execution.parallel)
     locks: dict[tuple[str, bytes], asyncio.Lock] = {}
+    checking = asyncio.Lock()
     progress = _Progress(execution)
 
     async def run(invocation: InvocationCanister) -> None:
         try:
-            invoker, refusal = await _admit(invocation, execution)
+            invoker, refusal = await _admit(invocation, execution, checking)
         except CallSuspended:
             suspended.append(unanswered.pop(invocation.identity))
             return
@@ -199,7 +200,7 @@ class _Progress:
 
 
 async def _admit(
-    invocation: InvocationCanister, execution: Execution
+    invocation: InvocationCanister, execution: Execution, checking: asyncio.Lock
 ) -> tuple[Invoker | None, str]:
     """The tool of a call, or why it does not run. Waiting for a person counts against no limit."""
     invoker = find_invoker(execution.invokers, invocation.name)
@@ -210,9 +211,10 @@ async def _admit(
     if not invocation.arguments.strip() and invoker.arguments_schema.get("properties"):
         return None, "The arguments of this call did not arrive. Call the tool again with them."
     if invoker.approval != "allow" or invoker.sends or invoker.question is not None:
-        # Never ask about a call that cannot run.
+        # Never ask about a call that cannot run; ask in the order of the calls.
         try:
-            await check_arguments(invoker.check, invocation.arguments)
+            async with checking:
+                await check_arguments(invoker.check, invocation.arguments)
         except ArgumentsInvalid as error:
             return None, f"The arguments are not valid:\n{error}"
     refusal = await execution.admit(invocation, invoker)

@@ -141,7 +141,7 @@ class EventSplitter:
                 data.append(value.removeprefix(b" "))
                 lines.append(data[-1])
                 bare.append([])
-            elif not line or line[:1] == b":":
+            elif not line or line[:1] == b":" or field in (b"id", b"retry"):
                 continue
             elif field == b"event":
                 head = line
