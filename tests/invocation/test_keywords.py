@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -15,7 +15,7 @@ from vibe_llms.conversations.outputs import OutputMismatch, produce_form
 from vibe_llms.exceptions import ArgumentsInvalid
 from vibe_llms.invocation import keywords
 from vibe_llms.invocation.checks import SchemaCheck
-from vibe_llms.invocation.keywords import CheckTooLong, SchemaValidator
+from vibe_llms.invocation.keywords import CheckTooLong, SchemaInapplicable, SchemaValidator
 
 
 def listed(**items: Any) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def test_a_long_value_is_checked_in_steps_that_grow_with_its_length(
     schema, items = LONG[name]
     monkeypatch.setattr(keywords, "MOST_STEPS", 0)
     with keywords.limit_steps(30 * len(items)):
-        assert SchemaValidator(schema).list_problems({"a": items}) == []
+        assert SchemaValidator(schema, expressions="all").list_problems({"a": items}) == []
 
 
 #: Schemas and values whose check takes exponential or quadratic time elsewhere.
@@ -84,7 +84,53 @@ ENDLESS: Mapping[str, tuple[dict[str, Any], Any]] = {
     "properties for many items": (
         listed(items={"properties": {f"p{number}": {} for number in range(3000)}}), [{}] * 3000
     ),
+    "choices of one kind for many items": (listed(items={"enum": [None] * 20_000}), [1] * 100),
+    "errors that quote much": (listed(items={"const": "x" * 1_000_000}), [1] * 50),
+    "errors in branches": (listed(anyOf=[{"allOf": [{"not": {}}] * 600}]), ["x" * 100_000]),
 }  # fmt: skip
+#: Schemas that are valid, or pass for it, and values for which they are of no use.
+INAPPLICABLE: Sequence[tuple[dict[str, Any], Any]] = [
+    ({"multipleOf": 0}, 3),
+    ({"multipleOf": 0.5}, 10**400),
+    ({"$ref": "#/anyOf/x", "anyOf": []}, 1),
+    ({"$id": "http://[a", "$ref": "b"}, 1),
+    ({"$ref": "#/nowhere"}, 1),
+    ({"type": "array", "items": {"type": "unknown"}}, [1]),
+    ({"$defs": {"x": {"$ref": "#/$defs/x"}}, "$ref": "#/$defs/x"}, 1),
+]
+
+
+@pytest.mark.parametrize(("schema", "value"), INAPPLICABLE)
+def test_a_schema_that_cannot_be_applied_is_one_error(schema: dict[str, Any], value: Any) -> None:
+    with pytest.raises(SchemaInapplicable):
+        SchemaValidator(schema, expressions="all").list_problems(value)
+
+
+def test_members_that_are_compared_with_each_other_count() -> None:
+    schema = {"additionalProperties": {}, "unevaluatedProperties": False}
+    with keywords.limit_steps(20_000), pytest.raises(CheckTooLong):
+        SchemaValidator(schema, expressions="all").list_problems(
+            dict.fromkeys(map(str, range(3000)))
+        )
+
+
+def test_what_a_model_answers_may_be_too_large_for_its_schema() -> None:
+    form = produce_form({"type": "object", "properties": {"a": {"multipleOf": 0.5}}})
+    with pytest.raises(OutputMismatch, match="cannot be applied"):
+        form.decode('{"a": 1%s}' % ("0" * 400))
+
+
+def test_an_error_quotes_no_more_than_a_model_reads() -> None:
+    schema = {"const": "x" * 50_000}
+    ((_, message),) = SchemaValidator(schema, expressions="all").list_problems("y")
+    assert len(message) <= 1_000
+
+
+def test_many_numbers_of_one_hash_are_compared_in_linear_time() -> None:
+    collisions = [number * (2**61 - 1) for number in range(1, 5_000)]
+    keys = {keywords._freeze(one, keywords._Meter(1)) for one in collisions}
+    assert len({hash(one) for one in collisions}) == 1
+    assert len({hash(one) for one in keys}) > 4_900
 
 
 @pytest.mark.parametrize("name", ENDLESS)
@@ -93,7 +139,7 @@ async def test_a_check_without_end_ends(name: str, monkeypatch: pytest.MonkeyPat
     given = value if isinstance(value, dict) else {"a": value}
     with keywords.limit_steps(20_000):
         with pytest.raises(CheckTooLong):
-            SchemaValidator(schema).list_problems(given)
+            SchemaValidator(schema, expressions="all").list_problems(given)
         arguments = json.dumps(given)
         with pytest.raises(ArgumentsInvalid, match="too long to check"):
             SchemaCheck(schema)(arguments)
@@ -140,7 +186,9 @@ def test_unique_items_and_choices_are_those_of_json_schema(items: list[Any]) -> 
         ({"const": first}, second),
     ):
         known = [*Draft202012Validator(schema).iter_errors(value)]
-        assert bool(SchemaValidator(schema).list_problems(value)) == bool(known), (schema, value)
+        assert bool(SchemaValidator(schema, expressions="all").list_problems(value)) == bool(
+            known
+        ), (schema, value)
 
 
 EVIL = "(a+)+$"
@@ -158,8 +206,27 @@ EVIL = "(a+)+$"
 def test_expressions_are_matched_in_linear_time(schema: dict[str, Any]) -> None:
     text = "a" * 5000 + "!"
     value = {"a": text} if "properties" in schema else {text: 1}
-    found = SchemaValidator(schema).list_problems(value)
+    found = SchemaValidator(schema, expressions="all").list_problems(value)
     assert bool(found) == ("properties" in schema)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"pattern": "^(?=a)(a+)+$"},
+        {"patternProperties": {"^(?=a)(a+)+$": False}},
+        {"patternProperties": {"^(?=a)(a+)+$": {}}, "additionalProperties": False},
+    ],
+)
+def test_an_expression_that_may_take_for_ever_is_applied_for_a_trusted_author_only(
+    schema: dict[str, Any],
+) -> None:
+    value = "b" if "pattern" in schema else {"b": 1}
+    text = "a" * 60 + "b"
+    for given in (value, text if "pattern" in schema else {text: 1}):
+        assert SchemaValidator(schema, expressions="linear").list_problems(given) == []
+    kept = "patternProperties" in schema and "additionalProperties" not in schema
+    assert bool(SchemaValidator(schema, expressions="all").list_problems(value)) != kept
 
 
 def test_expressions_and_names_mean_what_they_meant() -> None:
@@ -170,12 +237,12 @@ def test_expressions_and_names_mean_what_they_meant() -> None:
     }
     value = {"known": "A", "ahead": "xy", "n_a": 1, "n_b": "2", "other": 1}
     known = [*Draft202012Validator(schema).iter_errors(value)]
-    found = SchemaValidator(schema).list_problems(value)
+    found = SchemaValidator(schema, expressions="all").list_problems(value)
     places = [[*path] for path, _ in found]
     assert sorted(places, key=str) == sorted(([*one.absolute_path] for one in known), key=str)
 
 
-@pytest.mark.parametrize("place", ["top", "part", "reference"])
+@pytest.mark.parametrize("place", ["top", "part", "reference", "member"])
 def test_a_part_that_names_another_version_is_checked_by_the_same_rules(place: str) -> None:
     """jsonschema would take the rules of that version, with its expressions."""
     old = {"$schema": "http://json-schema.org/draft-07/schema#"}
@@ -186,8 +253,11 @@ def test_a_part_that_names_another_version_is_checked_by_the_same_rules(place: s
             schema = {**old, **schema}
         case "part":
             schema["properties"]["a"] = {**old, **inner}
+        case "member":
+            schema["default"] = {**old, **inner}
+            schema["properties"]["a"] = {"$ref": "#/default"}
         case _:
             schema = {**old, "$defs": {"x": schema}, "properties": {"b": {"$ref": "#"}, "a": inner}}
     value = {"a": "a", "b": {"a": "a"}}
-    assert SchemaValidator(schema, expressions=False).list_problems(value) == []
-    assert SchemaValidator(schema).list_problems(value)
+    assert SchemaValidator(schema, expressions="none").list_problems(value) == []
+    assert SchemaValidator(schema, expressions="all").list_problems(value)

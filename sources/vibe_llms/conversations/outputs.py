@@ -18,6 +18,7 @@ from vibe_llms.exceptions import RequestError
 from vibe_llms.invocation.keywords import (
     LOOP_STEPS,
     CheckTooLong,
+    SchemaInapplicable,
     SchemaValidator,
     limit_steps,
 )
@@ -134,12 +135,15 @@ def _of_schema(given: Mapping[str, Any]) -> OutputForm:
         raise RequestError(f"the output is not a valid JSON Schema: {error.message}") from error
     except RecursionError as error:
         raise RequestError("the JSON Schema of the output is too deep") from error
-    validator = SchemaValidator(plain)
+    validator = SchemaValidator(plain, expressions="linear")
 
     def check(value: Any) -> object:
+        try:
+            found = validator.list_problems(value)
+        except SchemaInapplicable as error:
+            raise OutputMismatch(f"the schema cannot be applied: {error}") from error
         problems = [
-            f"{'.'.join(map(str, path))}: {message}".removeprefix(": ")
-            for path, message in validator.list_problems(value)
+            f"{'.'.join(map(str, path))}: {message}".removeprefix(": ") for path, message in found
         ]
         if problems:
             raise OutputMismatch("\n".join(problems[:20]))

@@ -12,6 +12,7 @@ from vibe_llms.invocation.keywords import (
     LOOP_STEPS,
     CheckTooLong,
     Problem,
+    SchemaInapplicable,
     SchemaValidator,
     limit_steps,
 )
@@ -42,9 +43,11 @@ class SchemaCheck:
     def __init__(self, schema: Mapping[str, Any], *, trusted: bool = True) -> None:
         self._schema = schema
         self._trusted = trusted
-        self._find: Callable[[Any], Sequence[Problem]] | None = None
+        self._validator = SchemaValidator(schema, expressions="all" if trusted else "none")
+        # The first check imports jsonschema.
+        self._ready = trusted
         if trusted:
-            self._find = self._produce()
+            _validate(schema)
 
     def __call__(self, arguments: str) -> dict[str, Any]:
         """The arguments as values; `ArgumentsInvalid` lists what does not fit."""
@@ -57,7 +60,7 @@ class SchemaCheck:
 
     async def run(self, arguments: str) -> dict[str, Any]:
         """See `__call__`; a check that takes more than a few steps goes on in a thread."""
-        if len(arguments) <= _LOOP_BYTES and self._find is not None:
+        if len(arguments) <= _LOOP_BYTES and self._ready:
             try:
                 with limit_steps(LOOP_STEPS):
                     return self._check(arguments)
@@ -67,6 +70,7 @@ class SchemaCheck:
 
     def _check(self, arguments: str) -> dict[str, Any]:
         values = read_object(arguments)
+        self._ready = True
         problems = self._list_problems(values)
         if unwanted := self._find_nulls(values, problems):
             values = {key: value for key, value in values.items() if key not in unwanted}
@@ -76,13 +80,11 @@ class SchemaCheck:
         return values
 
     def _list_problems(self, values: dict[str, Any]) -> Sequence[Problem]:
-        if self._find is None:
-            self._find = self._produce()
         try:
-            return self._find(values)
-        except RecursionError:
-            # A schema that refers to itself endlessly.
-            return [((), "the schema cannot be applied")] if self._trusted else []
+            return self._validator.list_problems(values)
+        except SchemaInapplicable as error:
+            # It may refer to itself endlessly.
+            return [((), f"the schema cannot be applied: {error}")] if self._trusted else []
 
     def _find_nulls(self, values: dict[str, Any], problems: Sequence[Problem]) -> set[str | int]:
         required = self._schema.get("required")
@@ -93,48 +95,20 @@ class SchemaCheck:
             if len(path) == 1 and path[0] not in needed and values[str(path[0])] is None
         }
 
-    def _produce(self) -> Callable[[Any], Sequence[Problem]]:
-        from jsonschema import Draft202012Validator
-        from jsonschema.exceptions import SchemaError
-        from referencing.exceptions import Unresolvable
 
-        if self._trusted:
-            try:
-                Draft202012Validator.check_schema(dict(self._schema))
-            except SchemaError as error:
-                raise InvokerInvalid(f"not a valid JSON Schema: {error.message}") from error
-        elif _mentions(self._schema, "patternProperties"):
-            return lambda _: []
-        validator = SchemaValidator(self._schema, expressions=self._trusted)
+def _validate(schema: Mapping[str, Any]) -> None:
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import SchemaError
 
-        def find(values: Any) -> Sequence[Problem]:
-            try:
-                return validator.list_problems(values)
-            except (Unresolvable, SchemaError, TypeError, AttributeError, KeyError) as error:
-                if self._trusted:
-                    raise ArgumentsInvalid(f"the schema cannot be applied: {error}") from error
-                return []
-
-        return find
+    try:
+        Draft202012Validator.check_schema(dict(schema))
+    except SchemaError as error:
+        raise InvokerInvalid(f"not a valid JSON Schema: {error.message}") from error
 
 
 def _describe(problem: Problem) -> str:
     path, message = problem
     return f"{'.'.join(map(str, path))}: {message}" if path else message
-
-
-def _mentions(node: object, key: str) -> bool:
-    """Whether a key occurs anywhere in a tree, which may be deep."""
-    waiting: list[object] = [node]
-    while waiting:
-        match waiting.pop():
-            case dict() as table:
-                if key in table:
-                    return True
-                waiting.extend(table.values())
-            case list() as items:
-                waiting.extend(items)
-    return False
 
 
 async def check_arguments(check: Callable[[str], object], arguments: str) -> None:

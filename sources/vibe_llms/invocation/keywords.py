@@ -1,21 +1,25 @@
 """Checks values against JSON Schemas (2020-12) within a number of steps.
 
 The package jsonschema compares each item of a list with each other one for `uniqueItems`, and
-each value with each of an `enum`; some keywords repeat the work of others again and again. Here
-the former are linear, and every keyword counts its steps, so that a check always ends.
+each value with each of an `enum`. Here `uniqueItems` is linear, and every keyword counts its steps,
+so that a check always ends.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from functools import cache, lru_cache
-from typing import Any, TypeAlias
+from functools import cache, cached_property, lru_cache, partial
+from itertools import islice
+from typing import Any, Literal, TypeAlias
 
 from vibe_llms.exceptions import ArgumentsInvalid
 
+#: Which regular expressions of a schema are applied: none; those that take linear time; or all, if
+#: the schema's author may hold up the program.
+Expressions: TypeAlias = Literal["none", "linear", "all"]
 #: Where a value does not fit, and why.
 Problem: TypeAlias = tuple[Sequence[str | int], str]
 #: The most steps of a check: a few seconds in a thread.
@@ -25,23 +29,26 @@ LOOP_STEPS = 2_000
 #: The most problems that are looked for; a model needs the first ones.
 _MOST_PROBLEMS = 200
 _SHOWN_NAMES = 20
-#: Keywords with regular expressions, which can take forever to match.
-_EXPRESSIONS = ("pattern", "patternProperties")
+_SHOWN_CHARACTERS = 1_000
 #: Keywords that look at each member or item of a value.
 _LOOPS = frozenset(
     ("items", "contains", "propertyNames", "additionalProperties", "unevaluatedItems",
      "unevaluatedProperties")
 )  # fmt: skip
-#: Keywords whose values are data, in which `$schema` means nothing.
-_DATA = frozenset(("const", "enum", "default", "examples"))
+#: What Python's expressions and those of Rust read differently.
+_AMBIGUOUS = re.compile(r"\\[<>]|\[[^\]\\]*\[|--|&&|~~")
 
 
 class CheckTooLong(ArgumentsInvalid):
     """A check needs more steps than it may take."""
 
 
+class SchemaInapplicable(Exception):
+    """A schema cannot be applied to a value, though it may be valid."""
+
+
 class _Meter:
-    """The steps that a check has left."""
+    """Counts down the steps of one check."""
 
     def __init__(self, steps: int) -> None:
         self.left = steps
@@ -53,13 +60,16 @@ class _Meter:
             raise CheckTooLong("the arguments take too long to check; make them smaller")
 
 
+#: Whether a text contains a match of a pattern; none where that is not known.
+_Matcher: TypeAlias = Callable[[str], object]
+_Compiler: TypeAlias = Callable[[str], "_Matcher | None"]
 _METER: ContextVar[_Meter] = ContextVar("meter")
 _STEPS: ContextVar[int] = ContextVar("steps", default=MOST_STEPS)
 
 
 @contextmanager
 def limit_steps(steps: int) -> Iterator[None]:
-    """Let each check in the block take so many steps."""
+    """Limit each check in the block to `steps` steps."""
     token = _STEPS.set(steps)
     try:
         yield
@@ -68,68 +78,91 @@ def limit_steps(steps: int) -> Iterator[None]:
 
 
 class SchemaValidator:
-    """Finds what in a value does not fit a schema.
+    """Finds what in a value does not fit a schema; nothing that the schema refers to is fetched."""
 
-    Nothing that the schema refers to is fetched. Without `expressions`, regular expressions are
-    not applied.
-    """
-
-    def __init__(self, schema: Mapping[str, Any], *, expressions: bool = True) -> None:
-        from referencing import Registry
-
-        # A part that names another version would be checked by other rules, and not counted.
-        plain = _copy_schema(schema)
-        self._validator = _produce_kind(expressions)(plain, registry=Registry())
+    def __init__(self, schema: Mapping[str, Any], *, expressions: Expressions) -> None:
+        self._schema = schema
+        self._expressions = expressions
 
     def list_problems(self, value: Any) -> Sequence[Problem]:
-        """Return the first problems of a value; `CheckTooLong` if that takes too many steps."""
-        meter = _Meter(_STEPS.get())
-        token = _METER.set(meter)
+        """Return the first problems of a value.
+
+        `CheckTooLong` if that takes too many steps, `SchemaInapplicable` if it cannot be done.
+        """
+        from jsonschema.exceptions import UnknownType
+        from referencing.exceptions import Unresolvable
+
+        token = _METER.set(_Meter(_STEPS.get()))
         try:
-            problems: list[Problem] = []
-            for error in self._validator.iter_errors(value):
-                problems.append((tuple(error.absolute_path), error.message))
-                meter.take(_measure(error.instance) // 100)
-                if len(problems) >= _MOST_PROBLEMS:
-                    break
-            return problems
+            errors = islice(self._validator.iter_errors(value), _MOST_PROBLEMS)
+            return [(tuple(error.absolute_path), error.message) for error in errors]
+        except (
+            *(ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError),
+            *(UnknownType, Unresolvable, re.error),
+        ) as error:
+            raise SchemaInapplicable(f"{type(error).__name__}: {error}") from error
         finally:
             _METER.reset(token)
 
+    @cached_property
+    def _validator(self) -> Any:
+        from referencing import Registry
+
+        return _produce_kind(self._expressions)(self._schema, registry=Registry())
+
 
 @cache
-def _produce_kind(expressions: bool) -> Any:
+def _produce_kind(expressions: Expressions) -> Any:
     from jsonschema import Draft202012Validator, validators
 
-    known: Any = Draft202012Validator.VALIDATORS
-    keywords: dict[str, Any] = {name: _count(name, check) for name, check in known.items()}
-    keywords["uniqueItems"] = _check_unique
-    keywords["enum"] = _check_enum
-    if expressions:
-        keywords["pattern"] = _check_pattern
-        keywords["patternProperties"] = _check_pattern_properties
-        keywords["additionalProperties"] = _check_additional
-    else:
-        keywords.update(dict.fromkeys(_EXPRESSIONS))
-    extend: Any = validators.extend
-    return extend(Draft202012Validator, keywords)
+    original: Any = Draft202012Validator
+    create: Any = validators.create
+    compiled = partial(_compile, expressions=expressions)
+    ours = {
+        "uniqueItems": _check_unique,
+        "enum": _check_enum,
+        "pattern": partial(_check_pattern, compiled),
+        "patternProperties": partial(_check_pattern_properties, compiled),
+        "additionalProperties": partial(_check_additional, compiled),
+    }
+    checks = {name: _count(name, check) for name, check in {**original.VALIDATORS, **ours}.items()}
+    if expressions != "all":
+        # It matches the patterns of `patternProperties` itself.
+        del checks["unevaluatedProperties"]
+    kind = create(original.META_SCHEMA, checks, type_checker=original.TYPE_CHECKER)
+    kind.evolve = _evolve
+    return kind
+
+
+def _evolve(validator: Any, **changes: Any) -> Any:
+    """Return a validator for a part of the schema, by these rules whatever `$schema` it names."""
+    import attrs
+
+    kind = type(validator)
+    kept = {one.alias: getattr(validator, one.name) for one in attrs.fields(kind) if one.init}
+    return kind(**{**kept, **changes})
 
 
 def _count(name: str, check: Callable[..., Any]) -> Callable[..., Any]:
     loops, refers = name in _LOOPS, name in ("$ref", "$dynamicRef")
 
-    def counted(validator: Any, value: Any, instance: Any, schema: Any) -> Any:
+    def counted(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
+        meter = _METER.get()
         steps = 1 + (len(value) if isinstance(value, list | dict) else 0)
         if loops and isinstance(instance, list | dict):
             steps += len(instance)
         if refers:
             # A reference that is no path may look through the whole schema.
             steps += 10 if str(value).startswith("#/") else 1_000
-        if name == "unevaluatedItems" and isinstance(instance, list):
+        if name.startswith("unevaluated") and isinstance(instance, list | dict):
             # It looks for each place in a list of places.
             steps += len(instance) ** 2 // 50
-        _METER.get().take(steps)
-        return check(validator, value, instance, schema)
+        meter.take(steps)
+        for error in check(validator, value, instance, schema) or ():
+            # It quotes what may be long.
+            meter.take(len(error.message) // 100)
+            error.message = error.message[:_SHOWN_CHARACTERS]
+            yield error
 
     return counted
 
@@ -158,36 +191,37 @@ def _check_enum(_: Any, values: Any, instance: Any, schema: Any) -> Iterator[Exc
     # The keys of a long list are made for each value again: they count.
     key = _freeze(instance, meter)
     if not any(_freeze(value, meter) == key for value in values):
-        shown = repr(values)
-        shown = shown if len(shown) <= 1000 else f"{shown[:1000]} …"
-        yield ValidationError(f"{instance!r} is not one of {shown}")
+        yield ValidationError(f"{instance!r} is not one of {values!r}")
 
 
-def _check_pattern(_: Any, pattern: Any, instance: Any, schema: Any) -> Iterator[Exception]:
+def _check_pattern(
+    compiled: _Compiler, _: Any, pattern: Any, instance: Any, schema: Any
+) -> Iterator[Exception]:
     from jsonschema.exceptions import ValidationError
 
     del schema
     if isinstance(instance, str):
         _METER.get().take(len(instance) // 100)
-        if not _compile(pattern)(instance):
+        matches = compiled(pattern)
+        if matches is not None and not matches(instance):
             yield ValidationError(f"{instance!r} does not match {pattern!r}")
 
 
 def _check_pattern_properties(
-    validator: Any, patterns: Any, instance: Any, schema: Any
+    compiled: _Compiler, validator: Any, patterns: Any, instance: Any, schema: Any
 ) -> Iterator[Exception]:
     del schema
     if isinstance(instance, dict):
         _METER.get().take(len(patterns) * len(instance))
         for pattern, part in patterns.items():
-            matches = _compile(pattern)
+            matches = compiled(pattern)
             for name, value in instance.items():
-                if matches(name):
+                if matches is not None and matches(name):
                     yield from validator.descend(value, part, path=name, schema_path=pattern)
 
 
 def _check_additional(
-    validator: Any, allowed: Any, instance: Any, schema: Any
+    compiled: _Compiler, validator: Any, allowed: Any, instance: Any, schema: Any
 ) -> Iterator[Exception]:
     from jsonschema.exceptions import ValidationError
 
@@ -195,11 +229,11 @@ def _check_additional(
         return
     patterns = schema.get("patternProperties", {})
     _METER.get().take((1 + len(patterns)) * len(instance))
-    known, matchers = schema.get("properties", {}), [_compile(one) for one in patterns]
+    known, matchers = schema.get("properties", {}), [compiled(one) for one in patterns]
     others = [
         name
         for name in instance
-        if name not in known and not any(matches(name) for matches in matchers)
+        if name not in known and not any(one is None or one(name) for one in matchers)
     ]
     if isinstance(allowed, dict):
         for name in others:
@@ -211,57 +245,35 @@ def _check_additional(
 
 
 @lru_cache(maxsize=512)
-def _compile(pattern: str) -> Callable[[str], object]:
-    """Return a function that says whether a text contains a match, in linear time if possible.
+def _compile(pattern: str, *, expressions: Expressions) -> _Matcher | None:
+    """Return a function that says whether a text contains a match; `None` where that is not known.
 
-    Pydantic's expressions have no look-around and no back references; for an author who uses these,
-    Python's are taken.
+    Pydantic's expressions take linear time, but have no look-around and no back references.
     """
+    if expressions == "none":
+        return None
     from pydantic_core import SchemaError, SchemaValidator, core_schema
 
-    try:
-        return SchemaValidator(core_schema.str_schema(pattern=pattern)).isinstance_python
-    except SchemaError:
-        return re.compile(pattern).search
+    if not _AMBIGUOUS.search(pattern):
+        with suppress(SchemaError):
+            return SchemaValidator(core_schema.str_schema(pattern=pattern)).isinstance_python
+    return re.compile(pattern).search if expressions == "all" else None
 
 
 def _freeze(value: Any, meter: _Meter) -> Any:
     """Return a key that is equal for values that are equal in JSON: 1 and 1.0, not 1 and true."""
+    meter.take(1)
     match value:
         case list():
-            meter.take(1 + len(value))
+            meter.take(len(value))
             return ("list", *(_freeze(item, meter) for item in value))
         case dict():
-            meter.take(1 + len(value))
+            meter.take(len(value))
             return ("dict", frozenset((name, _freeze(one, meter)) for name, one in value.items()))
-        case bool() | None:
-            return (value,)
-        case _:
-            meter.take(1)
+        case bool() | None | str():
             return value
-
-
-def _measure(value: Any) -> int:
-    """Return about how long a value is that an error quotes."""
-    return len(value) if isinstance(value, str | list | dict) else 1
-
-
-def _copy_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of a schema without `$schema` in it; it may be deep."""
-    whole: list[Any] = [dict(schema)]
-    waiting: list[tuple[Any, Any]] = [(whole, 0)]
-    while waiting:
-        holder, key = waiting.pop()
-        match holder[key]:
-            case dict() as table:
-                kept = {
-                    name: one
-                    for name, one in table.items()
-                    if name != "$schema" or not isinstance(one, str)
-                }
-                holder[key] = kept
-                waiting.extend((kept, name) for name in kept if name not in _DATA)
-            case list() as items:
-                holder[key] = copied = [*items]
-                waiting.extend((copied, place) for place in range(len(copied)))
-    return whole[0]  # type: ignore[no-any-return]
+        case float() if not value.is_integer():
+            return ("number", repr(value))
+        case _:
+            # As a text, because many numbers can be found that have one hash.
+            return ("number", hex(int(value)))

@@ -23,6 +23,7 @@ SMALL_BODY_BYTES = 1024 * 1024
 _SLICE = 4 * 64 * 1024
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,128}")
 _PLACE = re.compile(r" - at `\$\.?([\w.\[\]]*)`")
+_ANYTHING = msgspec.json.Decoder()
 _MISSING = re.compile(r"missing required field `(\w+)`")
 
 
@@ -50,7 +51,7 @@ def read_body(
         except ValidationError:
             if rewrite is None:
                 raise
-            return msgspec.convert(rewrite(msgspec.json.decode(body)), decoder.type)
+            return msgspec.convert(rewrite(decode_large(_ANYTHING, body)), decoder.type)
     except ValidationError as error:
         raise _reject(error) from error
     except (ValueError, RecursionError) as error:
