@@ -28,7 +28,7 @@ from vibe_llms.files import UntrustedFile
 from vibe_llms.interpreter.kernels import KernelLost
 from vibe_llms.interpreter.server import KernelsBusy
 from vibe_llms.invocation.execution import CallSuspended
-from vibe_llms.invocation.keywords import CheckTooLong
+from vibe_llms.invocation.keywords import CheckTooLong, SchemaInapplicable
 from vibe_llms.invocation.results import ResultTooLarge
 from vibe_llms.invocation.threads import ThreadsExhausted
 from vibe_llms.messages.codecs import LineUnreadable
@@ -57,7 +57,7 @@ INNER = {
     *(EventTooLarge, GgufInvalid, LineUnreadable, MessageTooLong, OutputMismatch, Refusal),
     *(Disconnected, Rejected),
     *(AddressRefused, CheckTooLong, FormBroken, FormForeign, KernelLost, KernelsBusy),
-    *(SchemaUnfit, UntrustedFile),
+    *(SchemaInapplicable, SchemaUnfit, UntrustedFile),
 }
 
 
