@@ -201,6 +201,26 @@ async def test_several_files_that_a_model_takes_share_the_room() -> None:
     assert data_of(given[1].contents[0]).startswith("File b.pdf:")
 
 
+async def test_a_file_that_the_model_takes_leaves_those_behind_it_to_be_read() -> None:
+    rig = Rig()
+    taken = FileContent(b"a,b", "text/csv", "a.csv")
+    word = FileContent(b"the letter", "application/msword", "letter.doc")
+    (given,) = await rig.read((), [UserCanister((taken, word))])
+    assert given.contents[0] == taken
+    assert data_of(given.contents[1]) == "File letter.doc:\n\nthe letter"
+
+
+@pytest.mark.parametrize(("length", "whole"), [(500, True), (501, False)])
+async def test_a_short_document_is_given_whole_though_no_room_is_left(
+    length: int, whole: bool
+) -> None:
+    rig = Rig()
+    before = UserCanister.from_text("x" * 100_000)
+    _, given = await rig.read([before], [attach("y" * length)])
+    assert data_of(given.contents[0]).endswith("y" * length) == whole
+    assert rig.documents.is_cut(rig.model) != whole
+
+
 async def test_a_long_file_that_only_the_provider_can_read_stays() -> None:
     rig = Rig(scripted_model(["ok"]))
     rig.model.attributes = ModelAttributes(accepts=("file",), context_tokens=1000)
