@@ -65,6 +65,11 @@ SCRIPTS = {
         '[[replies.parts]]\ninvocation = "look"\n'
         '[[replies]]\n[[replies.parts]]\ntext = "Both are done."\n'
     ),
+    "pauses": (
+        '[[replies]]\nstop-reason = "paused"\n[[replies.parts]]\ntext = "One."\n'
+        '[[replies]]\nstop-reason = "paused"\n[[replies.parts]]\ntext = "Two."\n'
+        '[[replies]]\n[[replies.parts]]\ntext = "Three"\n[[replies.parts]]\nstall = true\n'
+    ),
     "fail": '[[replies]]\n[[replies.parts]]\nerror = "overloaded"\n',
 }
 
@@ -101,7 +106,12 @@ class Rig:
             (home / f"{name}.toml").write_text(script)
 
     async def open(
-        self, *, approval: Approval = "allow", parallel: int = 64, **marks: Any
+        self,
+        *,
+        approval: Approval = "allow",
+        parallel: int = 64,
+        rounds: int = 9,
+        **marks: Any,
     ) -> Session:
         """A session with the tools of the bank."""
         scripts = {name: str(self.home / f"{name}.toml") for name in SCRIPTS}
@@ -109,6 +119,7 @@ class Rig:
             "storage": {"durability": "fast"},
             "runs": {"lease-seconds": 1, "parallel": parallel},
             "stream": {"retries": 0},
+            "tools": {"max-rounds": rounds},
             "providers": {"scripted": {"scripts": scripts}},
         }
         transfer = Invoker.from_function(self.bank.transfer, approval=approval, **marks)
@@ -431,6 +442,28 @@ async def test_a_reply_that_was_cut_starts_again_and_followers_learn_which(rig: 
     assert isinstance(begun, MessageStarted)
     assert begun.message != before[1].message
     assert text_of(events) == TEXT
+
+
+@pytest.mark.parametrize(("rounds", "text"), [(2, "Three."), (3, "Four.")])
+async def test_pauses_before_another_worker_took_over_count(
+    rig: Rig, rounds: int, text: str
+) -> None:
+    one = await rig.open(rounds=rounds)
+    run = await rig.start(one, "pauses")
+    async for _, event in run.events():
+        if isinstance(event, MessageDelta) and event.text == "Three":
+            break
+    await one.close()
+    pauses = SCRIPTS["pauses"].partition('[[replies]]\n[[replies.parts]]\ntext = "Three"')[0]
+    (rig.home / "pauses.toml").write_text(
+        f'{pauses}[[replies]]\nstop-reason = "paused"\n[[replies.parts]]\ntext = "Three."\n'
+        '[[replies]]\n[[replies.parts]]\ntext = "Four."\n'
+    )
+    other = await rig.open(rounds=rounds)
+    other.access_runs().worker.poke()
+    turn = await (await other.access_run(run.identity)).result()
+    assert turn.text == text
+    assert turn.stop_reason == ("limit" if rounds == 2 else "finished")
 
 
 async def test_events_that_died_with_their_worker_are_written_from_the_history(
