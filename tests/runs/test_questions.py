@@ -25,6 +25,12 @@ SCRIPTS = {
         '{ question = "Which color?", choices = ["red", "blue"] } } ]\n'
         '[[replies]]\nparts = [ { text = "Fine." } ]\n'
     ),
+    "ask twice": (
+        '[[replies]]\nparts = [ { invocation = "user/ask", arguments = '
+        '{ question = "Which color?" } }, '
+        '{ invocation = "user/ask", arguments = { question = "Which size?" } } ]\n'
+        '[[replies]]\nparts = [ { text = "Fine." } ]\n'
+    ),
     "book": (
         '[[replies]]\nparts = [ { invocation = "book" } ]\n'
         '[[replies]]\nparts = [ { text = "Fine." } ]\n'
@@ -101,6 +107,21 @@ async def test_a_question_of_the_model_holds_nothing_and_any_process_answers(rig
         await run.answer(asked.question, ElicitationAnswer("decline"))
     turn = await elsewhere.result()
     assert (turn.text, result_of(turn).text, result_of(turn).failed) == ("Fine.", "blue", False)
+
+
+async def test_a_question_stays_open_while_another_one_is_answered(rig: Rig) -> None:
+    session = await rig.open()
+    run, _ = await rig.start(session, "ask twice")
+    while session.access_runs().worker.busy:
+        await asyncio.sleep(0)
+    color, size = await run.survey_questions()
+    await run.answer(color.identity, BLUE)
+    while (await run.access()).status is not RunStatus.WAITING:
+        await asyncio.sleep(0.01)
+    await run.answer(size.identity, ElicitationAnswer("accept", {"answer": "large"}))
+    turn = await run.result()
+    results = [one.text for one in turn.canisters if isinstance(one, ResultCanister)]
+    assert sorted(results) == ["blue", "large"]
 
 
 async def test_the_model_learns_that_the_user_declined(rig: Rig) -> None:
