@@ -1,4 +1,4 @@
-"""Reads a server's lists of tools leniently: a tool that cannot be used costs itself alone.
+"""Reads a server's lists of tools leniently: an invalid tool is left out; the others stay.
 
 The package refuses a whole list for one tool that violates the protocol. So lists are looked
 through before the package sees them: members that it does not need are left out if they are
