@@ -148,6 +148,7 @@ IMAGE = "<img src=x onerror=alert(1)>"
         f"> ```\n{IMAGE}",
         f"- a\n\n      {IMAGE}",
         f"``` {IMAGE}",
+        f"~~~ a | {IMAGE}\n| - | - |",
         f"<!--\n```\n-->\n```\n{IMAGE}",
         "```\na",
         "  ```",

@@ -284,7 +284,9 @@ def escape_html(text: str) -> str:
     for block in parser.parse(f"{text}\n\nend"):
         if block.type == "fence" and block.map is not None:
             first, end = block.map
-            drawn += [*_escape_prose(lines[start:first]), *lines[first:end]]
+            # With a bar, the line could also begin a table.
+            opening = lines[first].replace("|", "&#124;")
+            drawn += [*_escape_prose(lines[start:first]), opening, *lines[first + 1 : end]]
             drawn += [block.markup] if end > len(lines) + 1 else []
             start = end
     return "\n".join([*drawn, *_escape_prose(lines[start:])])
