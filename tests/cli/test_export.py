@@ -33,6 +33,7 @@ from vibe_llms.messages.canisters import (
 from vibe_llms.messages.codecs import decode_canister
 from vibe_llms.messages.contents import (
     Citation,
+    Content,
     FileContent,
     ImageContent,
     Location,
@@ -161,14 +162,14 @@ IMAGE = "<img src=x onerror=alert(1)>"
 async def test_no_html_of_others_is_left_in_markdown(text: str) -> None:
     source = Provenance("module", text, text)
     cited = TextualContent(text, citations=(Citation(title=text, quote=text),))
-    others = [
+    others: list[Content] = [
         FileContent(b"x", text, text),
         ImageContent(PICTURE, text),
         ImageContent(Location(text)),
         ImageContent(Location(f"https://{text}")),
         ReasoningContent(text),
     ]
-    said = [
+    said: list[Canister] = [
         UserCanister((TextualContent("- a"), TextualContent(text), *others)),
         AssistantCanister((cited, TextualContent(f"  ```\n{IMAGE}\n```")), provenance=source),
         SupervisorCanister.from_text(text),

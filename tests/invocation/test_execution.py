@@ -292,7 +292,7 @@ async def check_mixes(chance: random.Random, number: int) -> None:
 
 
 async def invoke_at_once(invocation: InvocationCanister, execution: Execution) -> ResultCanister:
-    invoker, refusal = await executions._admit(invocation, execution)
+    invoker, refusal = await executions._admit(invocation, execution, asyncio.Lock())
     if invoker is None:
         return executions._failure(invocation, refusal)
     progress = executions._Progress(execution)

@@ -81,7 +81,7 @@ def test_the_text_of_a_resource_in_a_prompt_is_a_file_which_is_untrusted(
     text: str, mimetype: str | None, content: Content
 ) -> None:
     resource = TextResourceContents(uri="file:///a.md", text=text, mime_type=mimetype)
-    blocks = [
+    blocks: list[TextContent | EmbeddedResource] = [
         TextContent(type="text", text="Read:"),
         EmbeddedResource(type="resource", resource=resource),
     ]
