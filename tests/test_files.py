@@ -222,6 +222,15 @@ def test_a_folder_that_is_nested_endlessly_is_walked_in_part(tmp_path: Path) -> 
     assert "nested too deeply" in str([*found.values()][-1])
 
 
+def test_a_folder_that_is_itself_a_link_is_walked(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "a.txt").write_text("a")
+    (tmp_path / "link").symlink_to("folder")
+    ((path, status),) = walk_files(tmp_path / "link")
+    assert path == str(tmp_path / "link" / "a.txt")
+    assert not isinstance(status, OSError)
+
+
 def test_a_walk_reads_the_status_of_files_and_passes_over_what_is_none(tmp_path: Path) -> None:
     (tmp_path / "b.txt").write_text("b")
     (tmp_path / ".hidden").write_text("h")

@@ -20,8 +20,8 @@ from typing import Any
 LARGEST_SETTINGS = 1024 * 1024
 #: The largest file that is read at all.
 LARGEST_FILE = 1024**3
-#: The reason of a file that is not read because it may be outside of the folder that was named.
-IS_LINK = "it is a link, or in a folder that is one; --follow-links reads it"
+#: Error text for a link that may lead out of the named folder.
+IS_LINK = "it is a link or lies behind one; links are followed only with --follow-links"
 _DEEPEST = 64
 #: Folders in folders that are walked: each takes a descriptor.
 _DEEPEST_FOLDER = 100
@@ -175,7 +175,8 @@ def walk_files(
     Names that begin with a dot are passed over, and so are links to folders. A link to a file is an
     error unless links are followed, and so is a folder that is too deep.
     """
-    base = os.fspath(root)
+    # The slash enters a folder that is a link: the user named it.
+    base = os.path.join(root, "")
     # The status comes from the open folder, so that no folder can be swapped in between.
     for folder, folders, names, descriptor in os.fwalk(base):
         folders[:] = sorted(name for name in folders if not name.startswith("."))

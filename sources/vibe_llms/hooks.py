@@ -50,7 +50,7 @@ class HookContext(Struct, frozen=True):
     """What a hook adds to a turn: documents, kept right before the user's message.
 
     They are data without authority. With `outside` they hold text of other people, so that tools
-    which send data out ask for approval again in this turn.
+    which send data out ask for approval as long as they are sent.
     """
 
     canisters: Sequence[DocumentCanister] = ()

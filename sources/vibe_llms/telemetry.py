@@ -23,7 +23,6 @@ from vibe_llms.events import (
     EventHandler,
     MessageCompletedEvent,
     MessageFailedEvent,
-    MessageProgressEvent,
     MessageStartedEvent,
 )
 from vibe_llms.exceptions import PackageMissing
@@ -442,8 +441,6 @@ class _Request(_Operation):
         def read(event: Event) -> None:
             nonlocal waiting
             match event:
-                case MessageProgressEvent():
-                    pass
                 case MessageStartedEvent() if waiting:
                     waiting = False
                     self._record_first_chunk()

@@ -5,11 +5,14 @@ from __future__ import annotations
 import base64
 import json
 import random
+import re
+import time
 from collections.abc import Sequence
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from markdown_it import MarkdownIt
 
 from tests.cli.command import invoke
 from tests.fakes.canisters import produce_canisters
@@ -29,6 +32,8 @@ from vibe_llms.messages.canisters import (
 )
 from vibe_llms.messages.codecs import decode_canister
 from vibe_llms.messages.contents import (
+    Citation,
+    Content,
     FileContent,
     ImageContent,
     Location,
@@ -109,7 +114,10 @@ class Page(HTMLParser):
         ("`<b>` and ``a ` <b>`` <i>", "`<b>` and ``a ` <b>`` &lt;i>"),
         ("a `b\n\n<i> c`", "a `b\n\n&lt;i> c`"),
         ("```html\n<b>\n```\n<i>", "```html\n<b>\n```\n&lt;i>"),
-        ("1.  a\n\n        <b>\n", "1.  a\n\n        <b>\n"),
+        ("1.  a\n\n    ```\n    <b>\n    ```", "1.  a\n\n    ```\n    <b>\n    ```"),
+        ("```\n<b>", "```\n<b>\n```"),
+        ("<!--\n```\n-->\n```\n<b>", "&lt;!--\n```\n-->\n```\n&lt;b>"),
+        ("| `List<A>` | `a` |", "| `List<A>` | `a` |"),
         (
             "<https://e.example/a> <javascript:alert(1)>",
             "<https://e.example/a> &lt;javascript:alert(1)>",
@@ -121,6 +129,70 @@ async def test_markdown_shows_html_as_text(text: str, written: str) -> None:
     assert escape_html(text) == written
     drawn = await export([UserCanister.from_text(text)], None, "md")
     assert f"## You\n\n{written}" in drawn
+
+
+IMAGE = "<img src=x onerror=alert(1)>"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"\\`{IMAGE}`",
+        f"a `\n`{IMAGE}`",
+        f"a `b\n`{IMAGE} `",
+        f"| ` | {IMAGE}` |\n| - | - |\n| ` | {IMAGE}` |",
+        f"\\<https://a`b> `{IMAGE}`",
+        f"<https://a`b> ` ` {IMAGE} `",
+        f"https://a`b `c` {IMAGE} `",
+        f"[a]: /b\n    {IMAGE}",
+        f"- ```\n{IMAGE}",
+        f"> ```\n{IMAGE}",
+        f"- a\n\n      {IMAGE}",
+        f"``` {IMAGE}",
+        f"~~~ a | {IMAGE}\n| - | - |",
+        f"<!--\n```\n-->\n```\n{IMAGE}",
+        "```\na",
+        "  ```",
+        "- a",
+        f"  ```\n{IMAGE}\n```",
+        f"a>\n{IMAGE}",
+        *HOSTILE,
+    ],
+)
+async def test_no_html_of_others_is_left_in_markdown(text: str) -> None:
+    source = Provenance("module", text, text)
+    cited = TextualContent(text, citations=(Citation(title=text, quote=text),))
+    others: list[Content] = [
+        FileContent(b"x", text, text),
+        ImageContent(PICTURE, text),
+        ImageContent(Location(text)),
+        ImageContent(Location(f"https://{text}")),
+        ReasoningContent(text),
+    ]
+    said: list[Canister] = [
+        UserCanister((TextualContent("- a"), TextualContent(text), *others)),
+        AssistantCanister((cited, TextualContent(f"  ```\n{IMAGE}\n```")), provenance=source),
+        SupervisorCanister.from_text(text),
+        DocumentCanister((TextualContent(text),), title=text),
+        InvocationCanister(text, text),
+        ResultCanister((TextualContent(text), *others), invocation="1"),
+        UserCanister.from_text(f"`{IMAGE}`"),
+    ]
+    drawn = await export(said, None, "md", name=text)
+    tokens = MarkdownIt("commonmark").enable("table").parse(drawn)
+    blocks = [one.content.strip() for one in tokens if one.type == "html_block"]
+    inline = [one for token in tokens for one in token.children or ()]
+    assert [one.content for one in inline if one.type == "html_inline"] == []
+    ours = re.compile(r"<details>\n<summary>[^<]*</summary>|</details>")
+    assert [one for one in blocks if not ours.fullmatch(one)] == []
+    # The last message is whole: none before it has left a block open.
+    assert inline[-1].content == IMAGE
+
+
+def test_brackets_without_end_are_exported_in_little_time() -> None:
+    begun = time.process_time()
+    assert escape_html("[" * 80_000) == "[" * 80_000
+    assert time.process_time() - begun < 3
 
 
 def converse(*, said: str = "What is pi?", answer: str = "About **3.14**.") -> Sequence[Canister]:

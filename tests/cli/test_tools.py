@@ -65,6 +65,16 @@ def test_a_name_that_looks_like_another_is_spelled(
     assert '"fake/\u0435cho" (spelled "fake/\\u0435cho")' in outcome.output
 
 
+def test_a_pipe_gets_text_as_it_is_without_escape_sequences(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    text = "\ufeffa\r\nb\x0c\tab\u202e┃\u200b\n"
+    tools._print(
+        ResultCanister((TextualContent(f"\x1b[2J\x9b2J{text}"),), invocation="1"), saved=False
+    )
+    assert capsys.readouterr().out == f"␛[2J\\u009b2J{text}"
+
+
 def test_a_pipe_gets_no_escape_sequences(capsys: pytest.CaptureFixture[str]) -> None:
     result = ResultCanister((TextualContent("\x1b]0;title\x07"),), invocation="1")
     tools._print(result, saved=False)

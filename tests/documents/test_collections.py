@@ -6,8 +6,10 @@ import asyncio
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from unittest.mock import AsyncMock
 
 import pytest
+from msgspec.structs import replace
 
 from vibe_llms.documents.collections import CollectionFile
 from vibe_llms.documents.snapshots import Snapshot, take_snapshot
@@ -199,6 +201,9 @@ async def test_unknown_and_invalid_names_and_paths_are_clear_errors(
             await store.add_to_collection(name, [folder])
     with pytest.raises(RequestError, match="no such file or folder"):
         await store.add_to_collection("papers", [folder / "nothing"])
+    with pytest.raises(CollectionNotFound):
+        await store.add_to_collection("typo", [], follow_links=True)
+    assert [one.name for one in await store.survey_collections()] == ["papers"]
     (tmp_path / "store" / "collections" / "papers.toml").write_text("paths = 3")
     with pytest.raises(StorageError, match="cannot be read"):
         await store.access_collection("papers")
@@ -233,6 +238,34 @@ async def test_links_in_a_folder_are_reported_and_not_followed(
     assert (await store.access_collection("papers")).follow_links
     await store.add_to_collection("papers", [folder])
     assert (await store.access_collection("papers")).follow_links
+    await store.close()
+
+
+async def test_a_folder_that_becomes_a_link_keeps_its_files(folder: Path) -> None:
+    store, reader = DocumentStore(None), TextReader()
+    await store.add_to_collection("papers", [folder])
+    await store.refresh("papers", reader)
+    folder.rename(folder.with_name("moved"))
+    folder.symlink_to("moved")
+    done = await store.refresh("papers", reader)
+    assert (done.unchanged, done.removed, done.problems) == (3, 0, {})
+    await store.close()
+
+
+async def test_the_paths_of_a_collection_are_not_searched_one_by_one_for_each_file(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Paths(tuple[str, ...]):
+        __slots__ = ()
+
+        def __contains__(self, path: object) -> bool:
+            raise AssertionError(f"searched for {path}")
+
+    store = DocumentStore(None)
+    await store.add_to_collection("papers", [folder])
+    collection = replace(await store.access_collection("papers"), paths=Paths([str(folder)]))
+    monkeypatch.setattr(store, "access_collection", AsyncMock(return_value=collection))
+    assert len((await store.refresh("papers", TextReader())).read) == 3
     await store.close()
 
 

@@ -194,6 +194,16 @@ async def test_wrong_arguments_are_reported_to_the_model() -> None:
     assert "did not arrive" in desk.texts[calls[2].identity]
 
 
+async def test_a_tool_whose_parameters_are_all_optional_runs_without_arguments() -> None:
+    def look(place: str = "here") -> str:
+        return place
+
+    desk = Desk()
+    execution = structs.replace(desk.execution(), invokers=gather_invokers([look]))
+    await execute([call("look", arguments="")], execution)
+    assert [one.text for one in desk.kept] == ["here"]
+
+
 async def test_without_any_tool_the_prompt_says_that_there_is_none() -> None:
     desk = Desk()
     execution = Execution(invokers={}, event_handler=ignore_events, keep=desk.keep)
@@ -282,7 +292,7 @@ async def check_mixes(chance: random.Random, number: int) -> None:
 
 
 async def invoke_at_once(invocation: InvocationCanister, execution: Execution) -> ResultCanister:
-    invoker, refusal = await executions._admit(invocation, execution)
+    invoker, refusal = await executions._admit(invocation, execution, asyncio.Lock())
     if invoker is None:
         return executions._failure(invocation, refusal)
     progress = executions._Progress(execution)

@@ -20,10 +20,20 @@ from vibe_llms.messages.canisters import (
     UnknownCanister,
     Usage,
     UserCanister,
+    is_untrusted,
     role_of,
     usage_of,
 )
-from vibe_llms.messages.contents import ReasoningContent, Reference, TextualContent
+from vibe_llms.messages.contents import (
+    AudioContent,
+    Content,
+    FileContent,
+    ImageContent,
+    ReasoningContent,
+    Reference,
+    TextualContent,
+    VideoContent,
+)
 
 
 def test_the_table_of_roles_names_each_class_by_its_tag() -> None:
@@ -88,3 +98,20 @@ def test_the_usage_of_many_canisters_is_the_sum_of_their_endings() -> None:
 )
 def test_parsed_arguments_are_an_object_or_nothing(arguments: str, parsed: object) -> None:
     assert InvocationCanister(name="f", arguments=arguments).parsed == parsed
+
+
+@pytest.mark.parametrize(
+    ("content", "untrusted"),
+    [
+        (TextualContent("a"), False),
+        (ImageContent(b"a", "image/png"), False),
+        (ImageContent(b"<svg>", "image/svg+xml"), True),
+        (AudioContent(b"a", "audio/wav"), True),
+        (VideoContent(b"a", "video/mp4"), True),
+        (FileContent(b"a", "application/pdf"), True),
+    ],
+)
+def test_what_a_user_attaches_is_untrusted_unless_it_is_an_image(
+    content: Content, untrusted: bool
+) -> None:
+    assert is_untrusted(UserCanister((content,))) is untrusted

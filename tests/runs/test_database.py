@@ -72,14 +72,15 @@ async def test_what_is_refused_leaves_nothing_and_spoils_nothing(file: RunFile) 
         file.write(add("second")),
         file.write(add("lost", error=LeaseLost("another has it"))),
         file.write(add("twice", "twice")),
+        file.write(add("large", error=OverflowError("too large"))),
         file.write(add("third")),
         file.run(read),
         return_exceptions=True,
     )
-    assert [type(one) for one in outcomes[:5]] == [
-        *(type(None), type(None), LeaseLost, StorageError, type(None))
+    assert [type(one) for one in outcomes[:6]] == [
+        *(type(None), type(None), LeaseLost, StorageError, StorageError, type(None))
     ]
-    assert await file.run(read) == outcomes[5] == ["first", "second", "third"]
+    assert await file.run(read) == outcomes[6] == ["first", "second", "third"]
 
 
 async def test_nothing_is_answered_before_it_is_committed(file: RunFile, tmp_path: Path) -> None:

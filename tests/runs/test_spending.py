@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from vibe_llms.configuration import Budget, BudgetSettings
 from vibe_llms.exceptions import BudgetExceeded
 from vibe_llms.messages.canisters import Usage
+from vibe_llms.providers.usages import MOST_TOKENS
 from vibe_llms.runs.accounts import Account, Amount, Balance, Claim
 from vibe_llms.runs.budgets import Budgets, RequestSpending
 from vibe_llms.runs.sqlite_budgets import SqliteBudgetStore
@@ -131,6 +132,7 @@ def test_whichever_class_of_input_is_dearest_is_reserved(
     )
     priced = Account(USER, Budget(money=1))
     assert budgets.produce_claim((priced,), SONNET, 10, 5, None).base == Amount(10, 30)
+    assert budgets.produce_claim((priced,), SONNET, 10, 2**63, None).most == MOST_TOKENS
 
 
 async def test_money_is_rounded_up_so_that_nothing_is_free(

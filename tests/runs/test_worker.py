@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import sqlite3
 from collections.abc import AsyncIterator
@@ -20,6 +21,7 @@ from vibe_llms.providers.scripted.client import ScriptedModel
 from vibe_llms.runs import MessageDelta, Run, RunStatus, recorder
 from vibe_llms.runs.interfaces import Lease
 from vibe_llms.runs.sqlite import SqliteRunStore
+from vibe_llms.storage.files import explain
 
 
 @pytest.fixture
@@ -182,6 +184,21 @@ async def test_a_run_that_can_never_be_kept_waits_longer_each_time_and_ends_afte
     assert watch.waits == [1, *(2**number for number in range(12))]
     assert sum(watch.waits) > 3600
     assert watch.asked == len(watch.waits) + 1
+
+
+async def test_a_run_whose_reply_does_not_fit_on_the_disk_ends_after_one_request(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fill(*_: object, **__: object) -> Any:
+        raise explain(OSError(errno.ENOSPC, "no space"), rig.home)
+
+    session = await rig.open()
+    watch = Watch(session, monkeypatch)
+    monkeypatch.setattr(session.archive, "append", fill)
+    run = await rig.start(session, "talk")
+    with pytest.raises(RunFailed, match="the disk is full"):
+        await run.result()
+    assert (watch.asked, watch.waits) == (1, [])
 
 
 async def test_a_run_whose_user_cancels_it_does_not_wait_for_what_is_away(

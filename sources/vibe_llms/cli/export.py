@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from itertools import groupby
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
@@ -51,11 +52,11 @@ Form: TypeAlias = Literal["md", "html", "json"]
 
 _STANDARD_OUTPUT = "-"
 _TITLE_LENGTH = 80
-#: Code within a line or a link, which stay as they are, or the start of a tag.
-_TAG = re.compile(
-    r"(?P<kept>(?<!`)(?P<ticks>`+)(?!`)[^\n]*?(?<!`)(?P=ticks)(?!`)"
-    r"|<(?:https?|mailto):[^<>\s]*>)|<(?=[A-Za-z/!?])"
-)
+#: The start of a tag; links in angle brackets are none.
+_TAG = re.compile(r"<(?=[A-Za-z/!?])(?!(?:https?|mailto):[^<>\s`]*>)")
+#: Code within a line; not across the cells of a table.
+_CODE = re.compile(r"(?<![\\`])(?P<ticks>`+)(?!`)[^\n|]*?(?<!`)(?P=ticks)(?!`)")
+_CODE_OR_TAG = re.compile(f"(?P<code>{_CODE.pattern})|{_TAG.pattern}")
 
 
 class Transcript(Struct, frozen=True):
@@ -216,16 +217,17 @@ def _encode(transcript: Transcript) -> str:
 
 
 def _draw_markdown(transcript: Transcript) -> str:
-    facts = [f"- {name}: {text}" for name, text in transcript.facts.items()]
-    parts = [f"# {escape_html(one_line(visible(transcript.title)))}", "\n".join(facts)]
+    facts = [_escape_line(f"- {name}: {text}") for name, text in transcript.facts.items()]
+    parts = [_escape_line(f"# {transcript.title}"), "\n".join(facts)]
     for canister in transcript.canisters:
-        body = "\n\n".join(filter(None, map(_draw_content, canister.contents)))
+        body = _draw_contents(canister.contents)
         match canister:
             case UserCanister():
                 parts += ["## You", body]
             case AssistantCanister():
-                parts += [f"## {model_of(canister) or 'Assistant'}", body]
-                parts.append("\n".join(f"- {line}" for line in list_citations(canister.contents)))
+                parts += [_escape_line(f"## {model_of(canister) or 'Assistant'}"), body]
+                cited = list_citations(canister.contents)
+                parts.append("\n".join(_escape_line(f"- {line}") for line in cited))
                 if canister.ending is not None and canister.ending.interrupted:
                     parts.append("*(interrupted)*")
             case SupervisorCanister():
@@ -243,36 +245,67 @@ def _draw_markdown(transcript: Transcript) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
+def _draw_contents(contents: Sequence[Content]) -> str:
+    parts: list[str] = []
+    for textual, some in groupby(contents, lambda one: isinstance(one, TextualContent)):
+        if textual:
+            # Together, because the second may continue a list of the first.
+            parts.append(escape_html(visible("\n\n".join(text_of([one]) for one in some))))
+        else:
+            parts += map(_draw_content, some)
+    return "\n\n".join(filter(None, parts))
+
+
 def _draw_content(content: Content) -> str:
     match content:
-        case TextualContent():
-            return escape_html(visible(content.text))
         case ReasoningContent(data=str() as text) if text:
             return _fold("Reasoning", escape_html(visible(text)))
         case ImageContent(data=bytes() as data, mimetype=mimetype):
             encoded = base64.b64encode(data).decode()
-            return f"![image](data:{mimetype};base64,{encoded})"
+            return f"![image](data:{_escape_line(mimetype)};base64,{encoded})"
         case ImageContent(data=Location(url=url)) | FileContent(data=Location(url=url)):
-            return f"<{url}>"
+            return _escape_line(f"<{url}>")
         case _:
-            return f"*[{describe_content(content)}]*"
+            return _escape_line(f"*[{describe_content(content)}]*")
 
 
 def escape_html(text: str) -> str:
-    """Return Markdown whose HTML is shown as text; code and links in angle brackets stay.
+    """Return Markdown whose HTML is shown as text; fenced blocks are closed and stay as they are.
 
+    Code within a line stays if all readers of Markdown agree where it begins and ends.
     Source: https://spec.commonmark.org/0.31.2/#raw-html.
     """
     from markdown_it import MarkdownIt
 
     lines, drawn, start = text.split("\n"), list[str](), 0
-    code = [one.map for one in MarkdownIt().parse(text) if one.type in ("fence", "code_block")]
-    for first, end in filter(None, [*code, [len(lines), len(lines)]]):
-        prose = "\n".join(lines[start:first])
-        drawn += [_TAG.sub(lambda found: found["kept"] or "&lt;", prose)] if first > start else []
-        drawn += lines[first:end]
-        start = end
-    return "\n".join(drawn)
+    # Parsing the text within the blocks takes time that grows with the square of its length.
+    parser = MarkdownIt("commonmark", {"html": False}).disable("inline")
+    # Only a block without an end contains the added line.
+    for block in parser.parse(f"{text}\n\nend"):
+        if block.type == "fence" and block.map is not None:
+            first, end = block.map
+            # With a bar, the line could also begin a table.
+            opening = lines[first].replace("|", "&#124;")
+            drawn += [*_escape_prose(lines[start:first]), opening, *lines[first + 1 : end]]
+            drawn += [block.markup] if end > len(lines) + 1 else []
+            start = end
+    return "\n".join([*drawn, *_escape_prose(lines[start:])])
+
+
+def _escape_prose(lines: Sequence[str]) -> Sequence[str]:
+    prose = "\n".join(lines)
+    # Some readers take a backtick in a URL for a part of it.
+    words = _CODE.sub("\0", prose).split()
+    if any("`" in one or ("\0" in one and ("//" in one or "www." in one)) for one in words):
+        prose = _TAG.sub("&lt;", prose)
+    else:
+        prose = _CODE_OR_TAG.sub(lambda found: found["code"] or "&lt;", prose)
+    return prose.split("\n") if lines else []
+
+
+def _escape_line(text: str) -> str:
+    """Return one line of Markdown whose HTML is shown as text, also that in code."""
+    return _TAG.sub("&lt;", one_line(visible(text)))
 
 
 def _fold(summary: str, body: str) -> str:

@@ -33,6 +33,15 @@ def visible(text: str) -> str:
     return replace_hidden(text.replace("\r\n", "\n").translate(_OURS), _show)
 
 
+def without_escapes(text: str) -> str:
+    r"""The text with visible symbols for control characters other than white space.
+
+    >>> without_escapes("a\x1b[2Jb\r\n")
+    'a␛[2Jb\r\n'
+    """
+    return text.translate(_CONTROLS)
+
+
 def _show(character: str) -> str:
     code = ord(character)
     if code < 0x20:
@@ -42,6 +51,13 @@ def _show(character: str) -> str:
     if code == 0x2800:
         return " "
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+_CONTROLS = {
+    code: _show(chr(code))
+    for code in (*range(0x20), *range(0x7F, 0xA0))
+    if chr(code) not in "\t\n\r\f"
+}
 
 
 class VisibleText:

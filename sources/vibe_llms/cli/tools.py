@@ -28,6 +28,7 @@ from vibe_llms.cli.terminal import (
     note,
     one_line,
     visible,
+    without_escapes,
     write,
     write_json,
 )
@@ -237,7 +238,7 @@ def summarize(invoker: Invoker) -> str:
 
 
 def state_of(invoker: Invoker) -> str:
-    """The approval of a tool: `allow`, `ask`, `deny` or `blocked`."""
+    """The approval of a tool: `allow`, `always`, `ask`, `deny` or `blocked`."""
     return "blocked" if invoker.blocked else invoker.approval
 
 
@@ -287,7 +288,10 @@ def _print(result: ResultCanister, *, saved: bool) -> None:
         match content:
             case TextualContent(data=str(text)):
                 whole = content.whole if isinstance(content.whole, str) else text
-                write(sys.stdout, visible(whole if whole.endswith("\n") else f"{whole}\n"))
+                whole += "" if whole.endswith("\n") else "\n"
+                # What a file or a program gets may reach a terminal later.
+                show = visible if is_terminal(sys.stdout) else without_escapes
+                write(sys.stdout, show(whole))
             case _ if not saved or not is_terminal(sys.stdout):
                 note(f"({_measure(content)}; -o PATH saves it, --json prints it)", dim=True)
             case _:

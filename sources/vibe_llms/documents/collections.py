@@ -88,7 +88,8 @@ class Collections:
     def add(self, name: str, paths: Iterable[Path], *, follow_links: bool = False) -> None:
         """Add paths to a collection, which is made if there is none; nothing is read yet.
 
-        With `follow_links`, links in its folders are followed from now on.
+        With `follow_links`, links in its folders are followed from now on. Without paths, the
+        collection must exist.
         """
         if not _NAME.fullmatch(name):
             raise RequestError(
@@ -102,8 +103,9 @@ class Collections:
             if not os.path.exists(path):
                 raise RequestError(f"{path}: no such file or folder")
         with self._changing():
-            known = name in self._survey_names()
-            before = self._read_definition(name) if known else _Definition()
+            # Without paths, nothing can be made.
+            exists = not added or name in self._survey_names()
+            before = self._read_definition(name) if exists else _Definition()
             after = tuple(dict.fromkeys((*before.paths, *added)))
             self._write(name, _Definition(after, before.follow_links or follow_links))
 

@@ -21,8 +21,7 @@ class Snapshot:
     """A copy of a document in memory, which later changes of its file do not reach.
 
     `digest` is the SHA-256 of exactly these bytes, in hexadecimal, and `size` their number. `name`
-    is the file's name, for display and for its suffix, and `number` those of its device and of the
-    file on it.
+    is the file's name, for display and for its suffix, and `number` is its device and inode number.
     """
 
     def __init__(

@@ -205,11 +205,12 @@ class DocumentStore:
             else CollectionFile(path, found.st_size, found.st_mtime_ns)
             for path, found in there
         ]
+        named = frozenset(collection.paths)
         #: What was found in a folder, by its number on its device.
         numbers = {
             path: (found.st_dev, found.st_ino)
             for path, found in there
-            if not isinstance(found, OSError) and not (follow or path in collection.paths)
+            if not isinstance(found, OSError) and not (follow or path in named)
         }
         changed = [one for one in files if not await self._is_known(one, known.get(one.path))]
         done: list[CollectionFile] = []

@@ -208,7 +208,7 @@ async def _admit(
         offered = ", ".join(sorted(execution.invokers))
         tools = f"The tools are: {offered}." if offered else "No tools."
         return None, f"There is no tool {invocation.name!r}. {tools}"
-    if not invocation.arguments.strip() and invoker.arguments_schema.get("properties"):
+    if not invocation.arguments.strip() and invoker.arguments_schema.get("required"):
         return None, "The arguments of this call did not arrive. Call the tool again with them."
     if invoker.approval != "allow" or invoker.sends or invoker.question is not None:
         # Never ask about a call that cannot run; ask in the order of the calls.

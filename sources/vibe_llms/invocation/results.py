@@ -31,8 +31,8 @@ Rendering: TypeAlias = str | Callable[[Any], str]
 class InvocationOutput(Struct, frozen=True):
     """The output of a call: contents for the model, and whether it failed.
 
-    `display`, if not empty, is shown to people in place of the contents. With `trusted`, the
-    contents are no text from others, although the tool is `outside`.
+    `display`, if not empty, is shown to people in place of the contents. `trusted` is True if the
+    contents are not from others, even if the tool is `outside`.
     """
 
     contents: tuple[Content, ...]

@@ -11,10 +11,13 @@ import msgspec
 from msgspec import Struct, field
 
 from vibe_llms.messages.contents import (
+    AudioContent,
     Content,
     FileContent,
+    ImageContent,
     NativePayload,
     TextualContent,
+    VideoContent,
     text_of,
 )
 from vibe_llms.messages.identities import produce_identity
@@ -247,13 +250,25 @@ def role_of(canister: Canister) -> str:
 def is_untrusted(canister: Canister) -> bool:
     """Return True if a message has text from others, for which the user has not vouched.
 
-    These are documents, files in a message of the user, and results of tools, unless `trusted`.
+    These are documents, files other than images in a message of the user, and results of tools,
+    unless `trusted`.
     """
     match canister:
         case DocumentCanister(trusted=trusted) | ResultCanister(trusted=trusted):
             return not trusted
         case UserCanister(contents=contents):
-            return any(type(content) is FileContent for content in contents)
+            return any(map(_is_document, contents))
+        case _:
+            return False
+
+
+def _is_document(content: Content) -> bool:
+    match content:
+        case FileContent() | AudioContent() | VideoContent():
+            return True
+        case ImageContent(mimetype=mimetype):
+            # SVG is text.
+            return mimetype.lower().startswith("image/svg")
         case _:
             return False
 

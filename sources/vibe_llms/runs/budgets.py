@@ -17,6 +17,7 @@ from vibe_llms.exceptions import BudgetExceeded, RequestError, StorageError
 from vibe_llms.messages.canisters import Usage
 from vibe_llms.messages.identities import produce_identity
 from vibe_llms.providers.interfaces import Model
+from vibe_llms.providers.usages import MOST_TOKENS
 from vibe_llms.runs.accounts import (
     NANO,
     Account,
@@ -76,6 +77,7 @@ class Budgets:
             # Of a long input, the output too may be dearer.
             whole = self.find_money(model, Usage(tokens, output_tokens=_MILLION))
             unit = -(-(whole - self.find_money(model, Usage(tokens))) // _MILLION)
+        most = min(most, MOST_TOKENS)
         if least is None:
             least = min(most, self.settings.least_output_tokens)
         return Claim(

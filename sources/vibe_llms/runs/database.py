@@ -80,11 +80,13 @@ class _Job(Struct):
         database.execute("savepoint job")
         try:
             self.result = self.work(database)
-        except (VibeLlmsError, sqlite3.Error) as error:
+        except (VibeLlmsError, sqlite3.Error, OverflowError) as error:
             if not database.in_transaction:
                 # SQLite has undone all work of the transaction.
                 raise
             database.execute("rollback to job")
+            if isinstance(error, OverflowError):
+                error = StorageError(f"a number cannot be stored: {error}")
             self.error = error
         database.execute("release job")
 

@@ -247,9 +247,10 @@ class RunJob:
         """Give the run back for later, because it could not be kept; or end it, if that is in vain.
 
         What is away comes back, and a worker then continues from what is durable. Until then, each
-        of them asks the model again.
+        of them asks the model again. A full disk does not become empty by waiting.
         """
-        if self._vain >= _MOST_VAIN:
+        full = isinstance(error, StorageUnavailable) and error.full
+        if full or self._vain >= _MOST_VAIN:
             await self.fail(error)
             return
         with suppress(StorageError):

@@ -73,7 +73,7 @@ def explain_failure(error: sqlite3.Error, what: str, path: Path) -> StorageError
     import sqlite3
 
     if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL:
-        return StorageUnavailable(f"{what}: {advise(errno.ENOSPC)}", path=str(path))
+        return StorageUnavailable(f"{what}: {advise(errno.ENOSPC)}", path=str(path), full=True)
     return StorageError(f"{what}: {error}", path=str(path))
 
 

@@ -49,6 +49,7 @@ _ADVICE = {
 
 #: Errors that end without a change to the configuration.
 _PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 #: What a system answers that cannot copy between two files itself.
 _NO_COPY = (errno.ENOSYS, errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.EPERM)
 _COPIED_AT_ONCE = 1024**3
@@ -67,8 +68,9 @@ def storage_errors(path: Path) -> Iterator[None]:
 def explain(error: OSError, path: Path) -> StorageError:
     """What a system error about `path` means, and what to do."""
     place = error.filename if isinstance(error, files.UntrustedFile) else path
-    kind = StorageUnavailable if error.errno in _PASSING else StorageError
-    return kind(describe(error), path=str(place))
+    if error.errno in _PASSING:
+        return StorageUnavailable(describe(error), path=str(place), full=error.errno in _FULL)
+    return StorageError(describe(error), path=str(place))
 
 
 def describe(error: OSError) -> str:

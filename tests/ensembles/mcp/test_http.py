@@ -226,6 +226,8 @@ async def test_a_session_that_a_server_has_forgotten_is_begun_anew_whatever_it_s
         (404, -32601, "Method not found"),
         (400, -32602, "Invalid params: the session notes are too long"),
         (500, -32603, "Session not found"),
+        (400, -32000, "tool booking: your session with Dr. X was not found"),
+        (400, -32602, "Session not found"),
     ],
 )
 async def test_a_call_that_may_have_run_is_not_sent_again(
@@ -243,6 +245,12 @@ async def test_a_call_that_may_have_run_is_not_sent_again(
         with pytest.raises(EnsembleFailed, match=message):
             await echo(ensemble)
     assert calls == 1
+
+
+def test_a_refusal_that_is_nested_too_deeply_is_not_understood() -> None:
+    body = b'{"error": {"data": %s}}' % (b"[" * 100_000 + b"]" * 100_000)
+    assert http._has_lost_session(404, body)
+    assert not http._has_lost_session(400, body)
 
 
 def parts_of(server: FakeMcp, message: Any) -> list[bytes]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import threading
+import tracemalloc
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from tests.ensembles.mcp.servers import opened
 from tests.fakes.mcp_http import SCHEMA, FakeMcp
 from tests.fakes.models import says
 from vibe_llms.ensembles.interfaces import EnsembleHost
+from vibe_llms.ensembles.mcp import listings
 from vibe_llms.ensembles.mcp.listings import find_fault
 from vibe_llms.ensembles.mcp.tool_lists import ServerTool
 from vibe_llms.events import Notice, NoticeEvent
@@ -218,6 +221,47 @@ def test_a_schema_is_looked_at_in_bounded_time() -> None:
     itself: dict[str, Any] = {}
     itself["not"] = itself
     assert find_fault({"name": "itself", "inputSchema": itself}) == ""
+
+
+def test_long_names_in_a_schema_are_not_copied_to_each_part() -> None:
+    inner: dict[str, Any] = {"properties": {str(number): {} for number in range(9_000)}}
+    tool = {"name": "long", "inputSchema": {"properties": {"n" * 100_000: inner}}}
+    tracemalloc.start()
+    try:
+        assert find_fault(tool) == ""
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_members_that_the_package_ignores_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[int] = []
+    accept = listings._is_accepted
+
+    def count(page: Any, tool: Any, version: str) -> bool:
+        tried.append(len(tool))
+        return accept(page, tool, version)
+
+    monkeypatch.setattr(listings, "_is_accepted", count)
+    odd = {**GOOD, "icons": 5, **{f"x{number}": number for number in range(1_000)}}
+    assert listings.repair_tools({"tools": [odd]}, "2025-06-18", print) == [GOOD]
+    assert len(tried) < 10
+
+
+async def test_a_list_is_looked_through_in_a_thread_and_reported_in_the_loop(
+    server: FakeMcp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: set[int] = set()
+
+    def look(tool: Mapping[str, Any]) -> str:
+        threads.add(threading.get_ident())
+        return find_fault(tool)
+
+    monkeypatch.setattr(listings, "find_fault", look)
+    names, notices = await list_tools(server, {"name": "odd"})
+    assert (names, len(notices)) == (["good"], 1)
+    assert threads
+    assert threading.get_ident() not in threads
 
 
 def test_a_tool_of_a_list_that_is_remembered_has_no_task() -> None:

@@ -9,6 +9,13 @@ from typing import Any, NoReturn
 import pytest
 from mcp import MCPError
 from mcp.client.subscriptions import SubscriptionLost
+from mcp_types import (
+    EmbeddedResource,
+    GetPromptResult,
+    PromptMessage,
+    TextContent,
+    TextResourceContents,
+)
 
 from tests.ensembles.mcp.servers import ASKING, ERAS, FAKE, opened, produce_ensemble
 from tests.faults.virtual import run_virtually
@@ -19,10 +26,11 @@ from vibe_llms.ensembles.mcp.reading import (
     ResourceTemplate,
     ServerPrompt,
     ServerResource,
+    assimilate_messages,
 )
 from vibe_llms.exceptions import EnsembleFailed, InvokerInvalid
-from vibe_llms.messages.canisters import UserCanister
-from vibe_llms.messages.contents import ImageContent, TextualContent
+from vibe_llms.messages.canisters import UserCanister, is_untrusted
+from vibe_llms.messages.contents import Content, FileContent, ImageContent, TextualContent
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -59,6 +67,29 @@ async def test_prompts_and_resources_are_listed_and_read(era: str) -> None:
         assert await ensemble.read_resource("notes://day/monday") == (
             TextualContent("on monday", "text/plain"),
         )
+
+
+@pytest.mark.parametrize(
+    ("text", "mimetype", "content"),
+    [
+        ("# A", "text/markdown", FileContent(b"# A", "text/markdown", "a.md")),
+        ("{}", "application/json", FileContent(b"{}", "text/plain", "a.md")),
+        ("", None, TextualContent("")),
+    ],
+)
+def test_the_text_of_a_resource_in_a_prompt_is_a_file_which_is_untrusted(
+    text: str, mimetype: str | None, content: Content
+) -> None:
+    resource = TextResourceContents(uri="file:///a.md", text=text, mime_type=mimetype)
+    blocks: list[TextContent | EmbeddedResource] = [
+        TextContent(type="text", text="Read:"),
+        EmbeddedResource(type="resource", resource=resource),
+    ]
+    messages = [PromptMessage(role="user", content=block) for block in blocks]
+    said, attached = assimilate_messages(GetPromptResult(messages=messages))
+    assert said.contents == (TextualContent("Read:"),)
+    assert attached.contents == (content,)
+    assert [is_untrusted(said), is_untrusted(attached)] == [False, bool(text)]
 
 
 async def test_what_does_not_exist_is_reported() -> None:

@@ -85,7 +85,7 @@ class Connection:
 
     @property
     def has_lost_session(self) -> bool:
-        """True if the server has forgotten the session; it may answer requests all the same."""
+        """True if the server no longer knows the session. It may still answer pending requests."""
         return isinstance(self._broken, SessionLost)
 
     @property

@@ -51,9 +51,24 @@ def assimilate_block(block: Any) -> Iterator[Content]:
             yield TextualContent(f"[the server sent a {kind!r}, which is not understood]")
 
 
+def assimilate_said(block: Any) -> Iterator[Content]:
+    """One block of a user's message in a prompt; the text of a resource becomes a file.
+
+    The user picked the prompt, but did not write the resource: files are untrusted.
+    """
+    resource = getattr(block, "resource", None)
+    if not (text := getattr(resource, "text", "")):
+        yield from assimilate_block(block)
+        return
+    mimetype = getattr(resource, "mime_type", None) or ""
+    # All providers can send files of text.
+    mimetype = mimetype if mimetype.startswith("text/") else "text/plain"
+    yield FileContent(repair_text(text).encode(), mimetype, _name_of(resource))
+
+
 def assimilate_resource(resource: Any) -> Iterator[Content]:
     """The contents of a resource, read or embedded."""
-    uri, mimetype = str(resource.uri), resource.mime_type or ""
+    mimetype = resource.mime_type or ""
     if (text := getattr(resource, "text", None)) is not None:
         yield TextualContent(repair_text(text), mimetype or "text/plain")
         return
@@ -65,8 +80,13 @@ def assimilate_resource(resource: Any) -> Iterator[Content]:
     else:
         content = _media(FileContent, resource.blob, mimetype)
         if isinstance(content, FileContent):
-            content = msgspec.structs.replace(content, name=uri.rpartition("/")[2] or uri)
+            content = msgspec.structs.replace(content, name=_name_of(resource))
         yield content
+
+
+def _name_of(resource: Any) -> str:
+    uri = str(resource.uri)
+    return uri.rpartition("/")[2] or uri
 
 
 def _media(kind: Any, data: str, mimetype: str) -> Content:

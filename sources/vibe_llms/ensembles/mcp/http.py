@@ -28,12 +28,15 @@ _EVENTS = "text/event-stream"
 _SESSION = "mcp-session-id"
 #: JSON-RPC code of a method that a server does not have, which some report with status 404.
 _METHOD_NOT_FOUND = -32601
-#: Words of servers that refuse an unknown session with status 400, such as those made from the
-#: examples of the TypeScript SDK: "Bad Request: No valid session ID provided".
+#: JSON-RPC codes with which servers refuse an unknown session with status 400.
+_REFUSED = (-32000, -32001, -32600)
+#: Their words, such as of those made from the examples of the TypeScript SDK: "Bad Request: No
+#: valid session ID provided". They begin the message; in other messages, they may be a tool's.
 _NO_SESSION = re.compile(
-    r"\b(no|missing|expired|unknown|invalid)( valid)?( mcp)?[ -]session\b"
-    r"|\bsession\b.{0,20}\b(not found|expired|invalid|unknown|terminated|does not exist)\b"
-    r"|\bserver not initialized\b",
+    r"((bad request|invalid request|not found): )?("
+    r"(no|missing|expired|unknown|invalid)( valid)?( mcp)?[ -]session\b"
+    r"|(mcp[ -])?session\b.{0,20}\b(not found|expired|invalid|unknown|terminated|does not exist)\b"
+    r"|server not initialized\b)",
     re.IGNORECASE,
 )
 
@@ -149,11 +152,11 @@ def _has_lost_session(status: int, body: bytes) -> bool:
     """
     try:
         error = msgspec.json.decode(body, type=_Refusal).error
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return status == 404
     if status == 404:
         return error.code != _METHOD_NOT_FOUND
-    return bool(_NO_SESSION.search(error.message))
+    return error.code in _REFUSED and _NO_SESSION.match(error.message) is not None
 
 
 class _Fault(Struct, frozen=True):

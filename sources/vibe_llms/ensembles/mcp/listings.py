@@ -1,4 +1,4 @@
-"""Reads a server's lists of tools leniently: a tool that cannot be used costs itself alone.
+"""Reads a server's lists of tools leniently: an invalid tool is left out; the others stay.
 
 The package refuses a whole list for one tool that violates the protocol. So lists are looked
 through before the package sees them: members that it does not need are left out if they are
@@ -7,13 +7,18 @@ invalid, and otherwise the tool, with a reason.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from typing import Any, Self, TypeAlias
+
+from vibe_llms.offloading import offload
 
 #: Is called with the name of a tool that is left out, and the reason.
 Refuse: TypeAlias = Callable[[str, str], None]
 
 _LONGEST_NAME = 128
+#: Characters of a place in a schema; the rest is not shown.
+_LONGEST_PLACE = 100
 _NEEDED = ("name", "inputSchema")
 _TYPES = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
 _TABLES = ("properties", "$defs", "definitions", "patternProperties", "dependentSchemas")
@@ -39,7 +44,7 @@ class ListingStream:
 
     async def receive(self) -> Any:
         """The next message."""
-        return self._repair(await self._inner.receive())
+        return await self._repair(await self._inner.receive())
 
     async def aclose(self) -> None:
         """Close the stream."""
@@ -49,7 +54,7 @@ class ListingStream:
         return self
 
     async def __anext__(self) -> Any:
-        return self._repair(await self._inner.__anext__())
+        return await self._repair(await self._inner.__anext__())
 
     async def __aenter__(self) -> Self:
         await self._inner.__aenter__()
@@ -58,11 +63,17 @@ class ListingStream:
     async def __aexit__(self, *error: object) -> Any:
         return await self._inner.__aexit__(*error)
 
-    def _repair(self, item: Any) -> Any:
+    async def _repair(self, item: Any) -> Any:
         result = getattr(getattr(item, "message", None), "result", None)
         # Of all results, only lists of tools have this member.
         if isinstance(result, dict) and "tools" in result:
-            result["tools"] = repair_tools(result, self._find_version(), self._refuse)
+            refused: list[tuple[str, str]] = []
+            # A list may be as large as a message.
+            result["tools"] = await offload(
+                True, repair_tools, result, self._find_version(), lambda *one: refused.append(one)
+            )
+            for name, reason in refused:
+                self._refuse(name, reason)
         return item
 
 
@@ -103,7 +114,7 @@ def find_fault(tool: Mapping[str, Any]) -> str:
     if not isinstance(tool.get("description") or "", str):
         return "its description is not a text"
     if place := _find_invalid(schema):
-        return f"its inputSchema is not valid at {place[:100]!r}"
+        return f"its inputSchema is not valid at {place!r}"
     return ""
 
 
@@ -115,7 +126,11 @@ def _repair_tool(
     page: Mapping[str, Any], tool: Mapping[str, Any], version: str
 ) -> dict[str, Any] | None:
     """The tool with as many of its members as the package accepts; None if it accepts none."""
-    whole = {key: value for key, value in tool.items() if value is not None}
+    from mcp_types import Tool
+
+    # Each member may be tried alone, so those that the package ignores are left out.
+    fields = [field.alias or name for name, field in Tool.model_fields.items()]
+    whole = {key: tool[key] for key in fields if tool.get(key) is not None}
     whole["inputSchema"] = {"type": "object", **whole["inputSchema"]}
     if "outputSchema" in whole and _find_invalid(whole["outputSchema"]):
         del whole["outputSchema"]
@@ -172,11 +187,18 @@ def _find_invalid(schema: object) -> str:
         for key in _TABLES:
             if not isinstance(node.get(key, {}), dict):
                 return f"{place}/{key}"
-        for key in _TABLES:
-            waiting += [(f"{place}/{key}/{name}", one) for name, one in node.get(key, {}).items()]
-        for key in _LISTS:
-            waiting += [(f"{place}/{key}/{n}", one) for n, one in enumerate(node.get(key, []))]
-        for key in _SINGLE:
-            if key in node and not (key == "items" and isinstance(node[key], list)):
-                waiting.append((f"{place}/{key}", node[key]))
+        waiting += islice(_list_parts(place, node), _MOST_PARTS - len(waiting))
     return ""
+
+
+def _list_parts(place: str, node: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The schemas in a schema, each with its place."""
+    for key in _TABLES:
+        for name, one in node.get(key, {}).items():
+            yield f"{place}/{key}/{name}"[:_LONGEST_PLACE], one
+    for key in _LISTS:
+        for number, one in enumerate(node.get(key, [])):
+            yield f"{place}/{key}/{number}"[:_LONGEST_PLACE], one
+    for key in _SINGLE:
+        if key in node and not (key == "items" and isinstance(node[key], list)):
+            yield f"{place}/{key}"[:_LONGEST_PLACE], node[key]

@@ -208,8 +208,8 @@ def _choose_provider() -> type[OAuthClientProvider]:
     """The package's provider, which also signs in at servers of 2025-03-26 that name a path.
 
     Such a server is its own authorization server, described at its root. The package refuses a
-    description of an issuer with a path, as RFC 8414 wants, but servers of that time have one. As
-    long as it is at the server's own origin, nobody else can be meant.
+    description of an issuer with a path, as RFC 8414 wants, but servers of that time have one. An
+    issuer at the server's own origin is the server itself.
     """
     import httpx2
     from mcp.client.auth import OAuthClientProvider

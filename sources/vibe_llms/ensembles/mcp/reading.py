@@ -7,7 +7,11 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
-from vibe_llms.ensembles.mcp.contents import assimilate_block, assimilate_resource
+from vibe_llms.ensembles.mcp.contents import (
+    assimilate_block,
+    assimilate_resource,
+    assimilate_said,
+)
 from vibe_llms.exceptions import EnsembleFailed
 from vibe_llms.messages.canisters import AssistantCanister, Canister, UserCanister
 from vibe_llms.messages.contents import Content, repair_text
@@ -90,9 +94,9 @@ def assimilate_prompt(prompt: Any) -> ServerPrompt:
 def assimilate_messages(result: Any) -> tuple[Canister, ...]:
     """The messages of a filled-in prompt."""
     return tuple(
-        (UserCanister if message.role == "user" else AssistantCanister)(
-            tuple(assimilate_block(message.content))
-        )
+        UserCanister(tuple(assimilate_said(message.content)))
+        if message.role == "user"
+        else AssistantCanister(tuple(assimilate_block(message.content)))
         for message in result.messages
     )
 
