@@ -26,7 +26,7 @@ import urllib.request
 from asyncio import events
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 from measure import Row, environment
@@ -40,6 +40,8 @@ _FIGURES = "figures of holds"
 _TEXT_BYTES = 60_000_000
 _FILE_BYTES = 30_000_000
 _REPEATS = 2
+#: Sends a body to a path and expects a status; returns the longest delay and CPU of a step.
+_Ask: TypeAlias = Callable[[str, bytes, int], tuple[float, float]]
 #: Their model takes no file: that is found out after it was read.
 _REFUSED = {"Chat, one file": 400}
 
@@ -129,7 +131,7 @@ def _survey_requests() -> Iterator[tuple[str, str, bytes]]:
 
 
 @contextlib.contextmanager
-def _start(folder: Path, upstream: str) -> Iterator[Callable[[str, bytes, int], tuple[float, float]]]:
+def _start(folder: Path, upstream: str) -> Iterator[_Ask]:
     (folder / "config.toml").write_text(
         "[aliases]\n" + "".join(f'{model} = "openai-chat/{model}"\n' for model in MODELS)
     )
