@@ -112,7 +112,8 @@ class CallQueue:
                         provider=self._provider,
                     )
                 return None
-            if not other and name == known.name and arguments == "".join(known.pieces):
+            repeats = bool(identity) and not arguments.strip()
+            if not other and name == known.name and (repeats or arguments == "".join(known.pieces)):
                 return None
         call = _Call(index, identity, None)
         if known is not None and known in self._waiting:

@@ -213,7 +213,7 @@ class ErrorMap(Struct, frozen=True):
         self, kind: type[ProviderError], error: ErrorObject, message: str
     ) -> tuple[int | None, int | None] | None:
         """The tokens and the limit of an overflow, as far as it names them, or `None`."""
-        if issubclass(kind, RequestTooLarge):
+        if issubclass(kind, RequestTooLarge) or self.codes.get(error.code) is RequestRefused:
             return None
         sizes = None
         if issubclass(kind, RequestRefused | ProviderOverloaded):
@@ -285,13 +285,15 @@ class ErrorMap(Struct, frozen=True):
             )
             overflow.tokens, overflow.limit = sizes
             return overflow
-        if kind in (RequestRefused, ProviderOverloaded):
-            kind = error_words.find_kind(message) or kind
+        wait = error.wait if error.wait is not None else find_wait(message)
+        if kind in (RequestRefused, ProviderOverloaded) and wait is None:
+            failed = kind is ProviderOverloaded or error.code == "tool_use_failed"
+            kind = error_words.find_kind(message, failed=failed) or kind
         kind, advice = self.refine(kind, message, provider, model)
         words = f"{message}{advice or advise(kind, provider)}"
         made = kind(words, code=error.code or error.type, **about)
         if isinstance(made, RateLimited | ProviderOverloaded):
-            made.retry_after = error.wait if error.wait is not None else find_wait(message)
+            made.retry_after = wait
         return made
 
     def _rename(self, value: dict[str, Any]) -> dict[str, Any]:
@@ -365,6 +367,20 @@ def find_error(body: Mapping[str, Any]) -> ErrorObject | None:
     return msgspec.structs.replace(found, wait=wait, request_id=request_id)
 
 
+def find_event_error(event: Mapping[str, Any]) -> ErrorObject | None:
+    """Return the error that an event of an unknown type holds, or None.
+
+    An event with a message may be news of any kind, unless its type is that of an error.
+    """
+    kind = event.get("type")
+    if isinstance(kind, str) and not (event.get("error") or event.get("errors")):
+        kind = kind.lower()
+        failed = kind.endswith(("error", "exception")) or kind in TYPES
+        if not failed and _find_status(event) is None:
+            return None
+    return find_error(event)
+
+
 def _find_error(body: Mapping[str, Any]) -> ErrorObject | None:
     told = body.get("error") or body.get("errors")
     if told is True or (isinstance(told, dict) and not any(told.get(name) for name in _MESSAGES)):
@@ -382,6 +398,9 @@ def _find_error(body: Mapping[str, Any]) -> ErrorObject | None:
         kind = _MINIMAX.get(base["status_code"], "")
         return read_object({**base, "type": kind, "code": str(base["status_code"])})
     if any(body.get(name) not in (None, [], {}) for name in _REPLY_MEMBERS):
+        return None
+    if "choices" in body and _find_status(body) is None:
+        # A chunk that tells of its progress.
         return None
     if "detail" in body:
         return read_object(body["detail"]) if body["detail"] else None

@@ -253,6 +253,7 @@ class HttpModel(RowModel[Connection[S]], Generic[S]):
             tracer=context.tracer,
         )
         accumulator = self.produce_accumulator(context)
+        accumulator.may_stop_at_once = bool(controls.stop or context.default_controls.stop)
         return await hold(trip, outgoing, accumulator, otherwise=otherwise)
 
     def produce_assimilator(self, names: Mapping[str, str], request: Request) -> StreamAssimilator:

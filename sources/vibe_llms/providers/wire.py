@@ -159,7 +159,8 @@ class EventSplitter:
             text = b"\n".join(data)
         else:
             loose = []
-        if len(data) > 1 and not _is_whole(text) and any(map(_is_whole, data)):
+        json = all(line.lstrip()[:1] in (b"", b"{", b"[") for line in data)
+        if len(data) > 1 and json and not _is_whole(text) and any(map(_is_whole, data)):
             # A second event was begun within the first, to report an error as a rule.
             yield from (one for one in data if _is_whole(one))
             data = [one for one in data if not _is_whole(one)]

@@ -66,7 +66,7 @@ from vibe_llms.providers.deltas import (
     TextDelta,
     UsageDelta,
 )
-from vibe_llms.providers.http_errors import find_error
+from vibe_llms.providers.http_errors import find_event_error
 from vibe_llms.providers.pieces import compact, encode_json
 from vibe_llms.providers.repairs import TextJoiner, convert_members, parse_object, repair
 from vibe_llms.providers.stop_reasons import close_reply
@@ -214,7 +214,8 @@ class AnthropicAssimilator(StreamAssimilator):
             waiting, block.waiting = block.waiting, []
             for step in waiting:
                 yield from self._grow(block, step)
-            if not block.ended or (cut and block.kind == "tool_use" and not block.stopped):
+            last = len(self._queue) == 1
+            if not block.ended or (cut and last and block.kind == "tool_use" and not block.stopped):
                 return
             self._queue.popleft()
             yield from self._close(block)
@@ -379,7 +380,7 @@ class AnthropicAssimilator(StreamAssimilator):
         kind = event.get("type")
         known = BY_KIND.get(kind) if isinstance(kind, str) else None
         if known is None:
-            if find_error(event) is not None:
+            if find_event_error(event) is not None:
                 raise self.read_error(data)
             return None
         if known is BlockDelta:

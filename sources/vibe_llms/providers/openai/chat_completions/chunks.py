@@ -284,7 +284,7 @@ def _adapt_call(call: dict[str, Any]) -> dict[str, Any]:
 
 def _adapt_function(function: dict[str, Any]) -> dict[str, Any]:
     arguments = function.get("arguments")
-    if isinstance(arguments, dict):
+    if isinstance(arguments, dict | list):
         arguments = encode_json(repair(arguments)).decode()
     return {
         "name": _word(function.get("name")),

@@ -200,12 +200,15 @@ class ChatCompletionsAssimilator(StreamAssimilator):
         if not calls and delta.function_call is not None:
             # The index is one that no other call has.
             yield from self._call("function_call", ReceivedCall(function=delta.function_call))
+        if len(calls) > 1:
+            calls = _tell_apart(calls)
         for call in calls:
             function = call.function or _NO_FUNCTION
             yield from self._call(function.index if call.index is None else call.index, call)
 
     def _call(self, index: int | str | None, call: ReceivedCall) -> Iterator[Delta]:
         function = call.function or _NO_FUNCTION
+        yield from self._flush_tags()
         yield from self._close_content()
         self._called = True
         yield from self._seal(
@@ -224,6 +227,16 @@ class ChatCompletionsAssimilator(StreamAssimilator):
             thought, text = self.tags.feed(text)
             if thought:
                 yield from self._say(f"<{self.tags.tag}>", thought)
+        if text:
+            yield from self._say("text", text)
+
+    def _flush_tags(self) -> Iterator[Delta]:
+        """Pass on what the tags held back: nothing more of it comes, or only after a call."""
+        if self.tags is None:
+            return
+        thought, text = self.tags.conclude()
+        if thought:
+            yield from self._say(f"<{self.tags.tag}>", thought)
         if text:
             yield from self._say("text", text)
 
@@ -266,12 +279,7 @@ class ChatCompletionsAssimilator(StreamAssimilator):
 
     def _end(self) -> Iterator[Delta]:
         """The reply is complete, unless a call of it is not."""
-        if self.tags is not None:
-            thought, text = self.tags.conclude()
-            if thought:
-                yield from self._say(f"<{self.tags.tag}>", thought)
-            if text:
-                yield from self._say("text", text)
+        yield from self._flush_tags()
         yield from self._close_content()
         closed = close_reply(
             self.provider,
@@ -285,7 +293,7 @@ class ChatCompletionsAssimilator(StreamAssimilator):
                 "the stream ended within the arguments of a call", provider=self.provider
             )
         yield from self._seal(self._calls.conclude(cut=closed.cut))
-        if (native := self._pack({})) is not None:
+        if not self._calls.waiting and (native := self._pack({})) is not None:
             yield ContentOpened("reasoning")
             yield ContentClosed(native)
         self.closed = True
@@ -315,6 +323,22 @@ class ChatCompletionsAssimilator(StreamAssimilator):
         if not _is_set(raw):
             return None
         return Raw(b'{"extra_content":' + bytes(self.keep(raw)) + b"}")
+
+
+def _tell_apart(calls: Sequence[ReceivedCall]) -> Sequence[ReceivedCall]:
+    """Give the calls of one delta their places, if they have neither identities nor indices.
+
+    Otherwise two equal calls would be taken for one that is sent twice.
+    """
+    functions = [call.function or _NO_FUNCTION for call in calls]
+    indices = {
+        function.index if call.index is None else call.index
+        for call, function in zip(calls, functions, strict=True)
+    }
+    named = all(one.name or call.name for call, one in zip(calls, functions, strict=True))
+    if len(indices) > 1 or not named or any(call.id for call in calls):
+        return calls
+    return [msgspec.structs.replace(call, index=place) for place, call in enumerate(calls)]
 
 
 def _is_set(raw: Raw | UnsetType) -> TypeGuard[Raw]:

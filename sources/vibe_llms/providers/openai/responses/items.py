@@ -119,7 +119,7 @@ class ItemQueue:
         """
         while self._queue:
             item = self._queue[0]
-            if item.kind == "function_call" and cut:
+            if item.kind == "function_call" and cut and len(self._queue) == 1:
                 return
             item.over = True
             yield from self._advance()

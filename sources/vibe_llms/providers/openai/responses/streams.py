@@ -17,7 +17,7 @@ from vibe_llms.messages.canisters import Usage
 from vibe_llms.messages.contents import repair_text
 from vibe_llms.providers.assimilators import StreamAssimilator
 from vibe_llms.providers.deltas import Delta, ReplyOpened, TextDelta, UsageDelta
-from vibe_llms.providers.http_errors import ErrorObject, find_error
+from vibe_llms.providers.http_errors import ErrorObject, find_error, find_event_error
 from vibe_llms.providers.openai.errors import ERRORS
 from vibe_llms.providers.openai.responses.events import (
     BY_KIND,
@@ -184,7 +184,7 @@ class ResponsesAssimilator(StreamAssimilator):
         if kind is None and event.get("object") == "response" and event.get("status") in _ENDS:
             return ResponseDone(escape(event))
         if known is None:
-            if (reported := find_error(event)) is not None:
+            if (reported := find_event_error(event)) is not None:
                 raise ERRORS.produce(self.provider, reported)
             return None
         if kind == "response.output_item.done":
