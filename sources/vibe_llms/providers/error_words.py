@@ -104,8 +104,9 @@ _MODEL = re.compile(
     r"no models? (?:(?:is|are|was|has been) )?(?:currently |yet )?loaded"
     r"|(?:please|must) load a model|failed to load (?:the )?model|model (?:was )?unloaded"
     r"|\bmodel\b.{0,120}?\b(?:is |was |has )?not (?:currently |been )?loaded"
-    r"|\bmodel\b(?! weights).{0,120}?\b(?:not found|(?:does not|doesn't) exist|not exist|could not be found"
-    r"|(?:is )?not (?:a )?valid(?! under)|is unknown|decommissioned|has been (?:retired|deprecated|removed))"
+    r"|\bmodel\b(?! weights).{0,120}?\b(?:not found|(?:does not|doesn't) exist|not exist"
+    r"|could not be found|(?:is )?not (?:a )?valid(?! under)|is unknown|decommissioned"
+    r"|has been (?:retired|deprecated|removed))"
     r"|(?:no such|unknown|invalid) model\b|try pulling it first|not a valid model id"
     r"|no endpoints found (?:for|matching)|模型不存在",
     re.IGNORECASE | re.DOTALL,
