@@ -422,6 +422,7 @@ def test_words_say_how_long_to_wait(message: str, seconds: float | None) -> None
         ({"retry_after": 3}, 3),
         ({"estimated_time": 20.5}, 20.5),
         ({"retry_after": True, "other": {"retry_after": -1}}, None),
+        ({"retry_after": 10**400}, None),
     ],
 )
 def test_a_body_says_how_long_to_wait_and_a_header_says_it_better(
@@ -445,6 +446,7 @@ def test_a_body_says_how_long_to_wait_and_a_header_says_it_better(
         ({"message": "no", "type": "invalid_request_error"}, RequestRefused, "no"),
         ({"code": 404, "msg": "no", "choices": []}, ModelUnavailable, "no"),
         ({"base_resp": {"status_code": 1002, "status_msg": "no"}}, RateLimited, "no"),
+        ({"base_resp": {"status_code": [1], "status_msg": "no"}}, ProviderOverloaded, "no"),
         (
             {"error": {"message": '{"error": {"code": 400, "message": "inner"}}', "code": 502}},
             RequestRefused,

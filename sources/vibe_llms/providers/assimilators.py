@@ -27,6 +27,7 @@ from vibe_llms.providers.deltas import (
 from vibe_llms.providers.http_errors import ErrorMap, ErrorObject
 from vibe_llms.providers.repairs import keep_json, parse_object
 from vibe_llms.providers.wire import EventSplitter, EventTooLarge, LineSplitter, unify
+from vibe_llms.redaction import quote
 
 T = TypeVar("T")
 #: What may come while a call is open, and does not end it.
@@ -94,21 +95,21 @@ class StreamAssimilator(ABC):
         try:
             return decoder.decode(data)
         except (ValueError, RecursionError) as error:
-            raise self.malformed(f"{data[:80]!r} ({error})") from error
+            raise self.malformed(f"{quote(data)} ({error})") from error
 
     def parse(self, data: bytes, error: Exception) -> dict[str, Any]:
         """An object as Python reads it; `error` is why it could not be decoded by its type."""
         try:
             return parse_object(data)
         except ValueError:
-            raise self.malformed(f"{data[:80]!r} is not JSON of an event ({error})") from error
+            raise self.malformed(f"{quote(data)} is not JSON of an event ({error})") from error
 
     def keep(self, raw: msgspec.Raw) -> msgspec.Raw:
         """JSON that can be kept and sent back: compact, in UTF-8, without lone surrogates."""
         try:
             return keep_json(bytes(raw))
         except ValueError as error:
-            raise self.malformed(f"{bytes(raw)[:80]!r} is not JSON ({error})") from error
+            raise self.malformed(f"{quote(bytes(raw))} is not JSON ({error})") from error
 
     def convert(self, value: object, kind: Any) -> Any:
         """What Python has read, as a type of the interface's."""

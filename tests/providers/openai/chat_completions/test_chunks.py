@@ -13,10 +13,12 @@ from tests.fakes.strict import encode_event
 from vibe_llms.exceptions import ProviderError, ReplyMalformed
 from vibe_llms.messages.canisters import AssistantCanister, InvocationCanister, StopReason, Usage
 from vibe_llms.messages.contents import TextualContent
+from vibe_llms.providers import calls
 from vibe_llms.providers.deltas import Delta, InvocationClosed, InvocationOpened, TextDelta
 from vibe_llms.providers.openai.chat_completions import streams
 from vibe_llms.providers.openai.chat_completions.chunks import NativeUsage, read_usage
 from vibe_llms.providers.openai.chat_completions.reasoning_tags import TagSplitter
+from vibe_llms.providers.repairs import is_object
 from vibe_llms.testing.wires.chat_completions_replies import chunk, text_chunks
 
 
@@ -245,3 +247,20 @@ def test_arguments_that_are_a_list_are_kept() -> None:
 def test_a_chunk_that_only_tells_of_its_progress_is_passed_over() -> None:
     for news in ({"message": "processing"}, {"detail": "queue 3"}):
         assert hear({"choices": [], **news}, *text_chunks("Hi"))[1] == "Hi"
+
+
+def test_arguments_in_many_named_pieces_are_not_read_again_with_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read: list[str] = []
+
+    def note(text: str) -> bool:
+        read.append(text)
+        return is_object(text)
+
+    monkeypatch.setattr(calls, "is_object", note)
+    texts = ['{"a":"', *"b" * 500, '"}']
+    pieces = [{"index": 0, "id": "x", "function": {"name": "f", "arguments": t}} for t in texts]
+    heard = hear(*(chunk({"tool_calls": [piece]}) for piece in pieces), finish="tool_calls")
+    assert heard[2] == [("x", "f", "".join(texts))]
+    assert len(read) < 5

@@ -58,6 +58,10 @@ def test_a_whole_body_that_is_no_reply_is_malformed(body: Any, words: str) -> No
         hear_whole(body)
 
 
+def test_an_output_that_is_no_list_is_missing() -> None:
+    assert hear_whole({"id": "r", "status": "completed", "output": 5}).contents == ()
+
+
 def test_an_error_in_place_of_a_whole_reply_is_raised() -> None:
     with pytest.raises(ProviderOverloaded, match="boom"):
         hear_whole({"error": {"message": "boom", "type": "server_error"}})

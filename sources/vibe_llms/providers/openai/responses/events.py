@@ -19,6 +19,7 @@ from vibe_llms.providers.repairs import (
     parse_object,
     repair,
 )
+from vibe_llms.redaction import quote
 
 T = TypeVar("T")
 
@@ -329,7 +330,7 @@ class Reader:
                 return decoder.decode(escape(value))
             read: T = _read_members(value, decoder.type)
         except (ValueError, TypeError, RecursionError) as error:
-            raise self.malformed(f"{bytes(raw)[:80]!r} is not what it says: {error}") from error
+            raise self.malformed(f"{quote(bytes(raw))} is not what it says: {error}") from error
         return read
 
     def members(self, raw: Raw) -> dict[str, Raw]:
@@ -341,14 +342,14 @@ class Reader:
         try:
             return keep_json(bytes(raw))
         except ValueError as error:
-            raise self.malformed(f"{bytes(raw)[:80]!r} is not JSON ({error})") from error
+            raise self.malformed(f"{quote(bytes(raw))} is not JSON ({error})") from error
 
     def parse(self, data: bytes, error: Exception) -> dict[str, Any]:
         """An object as Python reads it; `error` is why it could not be read by its type."""
         try:
             return parse_object(data)
         except ValueError:
-            raise self.malformed(f"{data[:80]!r} is not JSON of an event ({error})") from error
+            raise self.malformed(f"{quote(data)} is not JSON of an event ({error})") from error
 
     def malformed(self, what: str) -> ReplyMalformed:
         """The error of what the interface does not promise."""

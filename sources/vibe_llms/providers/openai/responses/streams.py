@@ -44,6 +44,7 @@ from vibe_llms.providers.repairs import convert_members, escape
 from vibe_llms.providers.stop_reasons import close_reply
 from vibe_llms.providers.usages import subtract
 from vibe_llms.providers.wire import DONE
+from vibe_llms.redaction import quote
 
 _NULL = b"null"
 _ENDS = ("completed", "incomplete", "failed", "cancelled")
@@ -100,7 +101,8 @@ class ResponsesAssimilator(StreamAssimilator):
             raw = Raw(body)
         except (ValueError, RecursionError) as error:
             members = self.parse(body, error)
-            for index, item in enumerate(members.get("output") or ()):
+            output = members.get("output")
+            for index, item in enumerate(output if isinstance(output, list) else ()):
                 self._items.note_repair(index, item)
             raw = escape(members)
             status = self._reader.read(RESPONSE, raw).status
@@ -112,7 +114,7 @@ class ResponsesAssimilator(StreamAssimilator):
             status = "completed" if members.get("output") else None
         if status not in _ENDS:
             words = "without a status" if status is None else f"whose status is {status!r}"
-            raise self.malformed(f"a reply {words}: {body[:80]!r}")
+            raise self.malformed(f"a reply {words}: {quote(body)}")
         yield from self._advance(ResponseDone(raw), body)
 
     def _advance(self, event: ResponseEvent, data: bytes) -> Iterator[Delta]:
