@@ -158,7 +158,7 @@ def find_overflow(message: str) -> tuple[int | None, int | None] | None:
         return None
     for pattern in _SIZES:
         if found := pattern.search(message):
-            sizes = {name: _read_number(text) for name, text in found.groupdict().items()}
+            sizes = {name: read_number(text) for name, text in found.groupdict().items()}
             tokens = sizes.get("tokens")
             if tokens is not None:
                 tokens += sizes.get("more") or 0
@@ -193,6 +193,9 @@ def find_wait(message: str) -> float | None:
     )
 
 
-def _read_number(text: str | None) -> int | None:
-    digits = (text or "").replace(",", "").replace("_", "")
-    return int(digits) if digits.isdecimal() and len(digits) <= _MOST_DIGITS else None
+def read_number(value: object) -> int | None:
+    """Return a number of tokens, also from its digits, or None."""
+    if isinstance(value, str):
+        digits = value.replace(",", "").replace("_", "")
+        return int(digits) if digits.isdecimal() and len(digits) <= _MOST_DIGITS else None
+    return value if isinstance(value, int) and not isinstance(value, bool) else None

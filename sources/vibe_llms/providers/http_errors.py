@@ -32,7 +32,7 @@ from vibe_llms.exceptions import (
 )
 from vibe_llms.messages.contents import repair_text
 from vibe_llms.providers import error_words
-from vibe_llms.providers.error_words import find_wait
+from vibe_llms.providers.error_words import find_wait, read_number
 from vibe_llms.providers.repairs import parse_value, repair
 from vibe_llms.redaction import LONGEST_KEY, quote, redact
 
@@ -133,7 +133,6 @@ _NUMBER = re.compile(r"\d{1,12}(?:\.\d{1,12})?")
 _LONGEST_WORDS = 4_000
 
 
-_MOST_DIGITS = 12
 #: No server means a longer wait, in whatever unit.
 _MOST_WAIT = 1e12
 #: More of an object is not searched for the time to wait.
@@ -184,7 +183,7 @@ class ErrorMap(Struct, frozen=True):
     members: Mapping[str, str] = {}
 
     def parse(self, body: bytes) -> ErrorObject:
-        """What the body of an answer says of its error; empty where it says nothing."""
+        """Parse an error body. Returns an empty `ErrorObject` if it has no error."""
         try:
             value = parse_value(body)
         except ValueError:
@@ -209,7 +208,7 @@ class ErrorMap(Struct, frozen=True):
     def refine(
         self, kind: type[ProviderError], message: str, provider: str, model: str
     ) -> tuple[type[ProviderError], str]:
-        """The class that the words of an error show, and advice in place of the usual."""
+        """Return a more specific error class, and advice that replaces the default."""
         return kind, ""
 
     def find_overflow(
@@ -476,13 +475,6 @@ def _read_wait(told: object, unit: float) -> float | None:
 def read_word(value: object) -> str:
     """The name of an error, fit to be shown; empty where it is no text."""
     return clear_words(value) if isinstance(value, str) else ""
-
-
-def read_number(value: object) -> int | None:
-    """A number of tokens, or its digits."""
-    if isinstance(value, str):
-        return int(value) if value.isdecimal() and len(value) <= _MOST_DIGITS else None
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _lists_problems(value: object) -> bool:

@@ -3,8 +3,9 @@
 A piece ends where the format says, wherever the network cut it. Time and memory grow with the bytes
 that came, not with how they were cut.
 
-Servers and gateways also send what the format does not know. `EventSplitter` takes it as what it
-evidently is, and `unify` gives every dialect errors of one form.
+`EventSplitter` accepts these deviations: JSON in lines without `data:`, several events in one
+block, `error: …` as a field, and a last event without an empty line after it. `unify` gives every
+dialect errors of one form.
 """
 
 from __future__ import annotations

@@ -204,9 +204,9 @@ PLAIN = msgspec.json.Decoder(PlainChunk)
 
 
 def adapt(reported: dict[str, Any]) -> dict[str, Any]:
-    """A chunk with what other servers write otherwise in the form of OpenAI's.
+    """Convert a chunk of another server to OpenAI's form.
 
-    What has a wrong type and says nothing is left out, as long as the reply stays whole.
+    Members of a wrong type are left out if the reply loses nothing.
     """
     choices = reported.get("choices")
     if isinstance(choices, dict):

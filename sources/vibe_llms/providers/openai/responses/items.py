@@ -293,7 +293,7 @@ class ItemQueue:
     def _state_call(
         self, item: ReplyItem, name: str | None, call: str | None, arguments: str | None
     ) -> Iterator[Delta]:
-        """A server states a call as a whole: what was not streamed of it is passed on."""
+        """Pass on the part of a complete call that was not streamed."""
         yield from self._open_call(item, name, call)
         item.stated = item.stated or arguments is not None
         reported, whole = "".join(item.arguments), repair_text(arguments or "")
