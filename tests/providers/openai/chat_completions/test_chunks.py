@@ -233,8 +233,9 @@ def test_equal_calls_in_one_delta_are_two_calls(place: dict[str, Any]) -> None:
     call = {**place, "id": "", "function": {"name": "roll", "arguments": "{}"}}
     assert hear(chunk({"tool_calls": [call, call]}))[2] == [("", "roll", "{}")] * 2
     head = {**call, "id": "x", "function": {"name": "f", "arguments": '{"a":'}}
-    tail = {**place, "function": {"arguments": "1}"}}
-    assert hear(chunk({"tool_calls": [head, tail]}))[2] == [("x", "f", '{"a":1}')]
+    for name in ({}, {"name": "f"}):
+        tail = {**place, "function": {**name, "arguments": "1}"}}
+        assert hear(chunk({"tool_calls": [head, tail]}))[2] == [("x", "f", '{"a":1}')]
 
 
 def test_arguments_that_are_a_list_are_kept() -> None:

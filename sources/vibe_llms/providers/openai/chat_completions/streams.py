@@ -52,7 +52,7 @@ from vibe_llms.providers.openai.chat_completions.reasoning_details import (
 from vibe_llms.providers.openai.chat_completions.reasoning_tags import TagSplitter
 from vibe_llms.providers.openai.errors import ERRORS
 from vibe_llms.providers.pieces import encode_json
-from vibe_llms.providers.repairs import TextJoiner, parse_object, says_something
+from vibe_llms.providers.repairs import TextJoiner, is_object, parse_object, says_something
 from vibe_llms.providers.stop_reasons import close_reply
 from vibe_llms.providers.wire import DONE
 from vibe_llms.redaction import quote
@@ -326,16 +326,17 @@ class ChatCompletionsAssimilator(StreamAssimilator):
 
 
 def _tell_apart(calls: Sequence[ReceivedCall]) -> Sequence[ReceivedCall]:
-    """Give the calls of one delta their places, if they have neither identities nor indices.
+    """Number the whole calls of one delta that share an index and have no identities.
 
     Otherwise two equal calls would be taken for one that is sent twice.
     """
-    functions = [call.function or _NO_FUNCTION for call in calls]
-    indices = {
-        function.index if call.index is None else call.index
-        for call, function in zip(calls, functions, strict=True)
-    }
-    named = all(one.name or call.name for call, one in zip(calls, functions, strict=True))
-    if len(indices) > 1 or not named or any(call.id for call in calls):
+    indices = set()
+    for call in calls:
+        function = call.function or _NO_FUNCTION
+        indices.add(function.index if call.index is None else call.index)
+        named = (function.name or call.name) and not call.id
+        if not named or not is_object(function.arguments or call.arguments or "{}"):
+            return calls
+    if len(indices) > 1:
         return calls
     return [msgspec.structs.replace(call, index=place) for place, call in enumerate(calls)]
