@@ -14,6 +14,8 @@ from functools import cache
 from types import MappingProxyType
 
 REDACTED = "[secret]"
+#: No key is longer than this, so that none is cut before it can be removed.
+LONGEST_KEY = 4_000
 #: Shorter keys are not secrets, and removing them would garble text.
 _SHORTEST = 6
 _KNOWN: dict[str, tuple[str, ...]] = {}
@@ -67,6 +69,17 @@ def redact(text: str) -> str:
             if form in text:
                 text = text.replace(form, REDACTED)
     return _shapes().sub(_replace, text)
+
+
+def quote(data: bytes | str, length: int = 80) -> str:
+    """Return the beginning of what a server sent, in quotation marks and without keys.
+
+    >>> print(quote(b"the key sk-abcdefghijklmnop is wrong", 16))
+    'the key [secret]'
+    """
+    text = data[: length + LONGEST_KEY]
+    words = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
+    return repr(redact(words)[:length])
 
 
 @cache

@@ -129,6 +129,17 @@ def test_a_reply_with_nothing_in_it_is_an_empty_message() -> None:
     assert [type(event) for event in events] == [MessageStartedEvent, MessageCompletedEvent]
 
 
+@pytest.mark.parametrize(
+    ("word", "stops", "good"),
+    [("stop_sequence", False, True), ("stop", True, True), ("stop", False, False)],
+)
+def test_a_reply_may_begin_with_a_stop_sequence(word: str, stops: bool, good: bool) -> None:
+    accumulator = Accumulator(PROVENANCE, lambda event: None)
+    accumulator.refuses_empty, accumulator.may_stop_at_once = True, stops
+    with nullcontext() if good else pytest.raises(ReplyCut):
+        accumulator.accept(ReplyClosed(StopReason.FINISHED, word))
+
+
 def test_a_block_without_a_word_before_a_call_is_no_message() -> None:
     canisters, _ = play([ContentOpened("text"), ContentClosed(), *call(), FINISHED])
     assert [type(canister) for canister in canisters] == [InvocationCanister]

@@ -293,6 +293,10 @@ OTHERS = (
     "tool name exceeds maximum length of 64",
     "string too long. Expected a string with maximum length 10485760",
     "model runner has unexpectedly stopped",
+    "The number of input images exceeds the maximum allowed for this model (16).",
+    "Image input is too large.",
+    "metadata: input value exceeds max length 512",
+    "prompt parameter temperature exceeds maximum allowed value",
 )
 
 
@@ -347,6 +351,40 @@ def test_what_fails_each_time_is_never_called_overloaded(
             assert "later" not in str(error)
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Invalid schema for response_format 'AnswerModel': 'int' is not valid under any of the given schemas.",
+        "Tool choice 'ask_model' not found in 'tools' parameter.",
+        "messages[3]: invalid tool call arguments: not JSON",
+        "Failed to parse message content at messages[0]",
+    ],
+)
+def test_words_about_a_wrong_request_refuse_it(message: str) -> None:
+    assert type(OPENAI.produce("row", read_object(message), status=400)) is RequestRefused
+
+
+def test_a_model_that_wrote_no_call_is_told_by_its_code() -> None:
+    told = {"message": "Failed to call a function.", "code": "tool_use_failed"}
+    assert type(OPENAI.produce("row", read_object(told), status=400)) is ReplyMalformed
+
+
+def test_a_code_says_better_than_words_what_is_too_large() -> None:
+    told = {"message": "Your input is too large.", "code": "image_too_large"}
+    assert type(OPENAI.produce("row", read_object(told), status=400)) is RequestRefused
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Model llama3 is not loaded yet, please retry in 20 seconds",
+        "The model weights file for shard 3 was not found on this worker",
+    ],
+)
+def test_a_server_that_is_not_ready_may_be_asked_again(message: str) -> None:
+    assert type(OPENAI.produce("row", read_object(message), status=503)) is ProviderOverloaded
+
+
 @pytest.mark.parametrize("message", ["Loading model", "Model m is currently loading", "overloaded"])
 def test_a_server_that_is_only_busy_may_be_asked_again(message: str) -> None:
     assert find_kind(message) is None
@@ -384,6 +422,7 @@ def test_words_say_how_long_to_wait(message: str, seconds: float | None) -> None
         ({"retry_after": 3}, 3),
         ({"estimated_time": 20.5}, 20.5),
         ({"retry_after": True, "other": {"retry_after": -1}}, None),
+        ({"retry_after": 10**400}, None),
     ],
 )
 def test_a_body_says_how_long_to_wait_and_a_header_says_it_better(
@@ -407,6 +446,7 @@ def test_a_body_says_how_long_to_wait_and_a_header_says_it_better(
         ({"message": "no", "type": "invalid_request_error"}, RequestRefused, "no"),
         ({"code": 404, "msg": "no", "choices": []}, ModelUnavailable, "no"),
         ({"base_resp": {"status_code": 1002, "status_msg": "no"}}, RateLimited, "no"),
+        ({"base_resp": {"status_code": [1], "status_msg": "no"}}, ProviderOverloaded, "no"),
         (
             {"error": {"message": '{"error": {"code": 400, "message": "inner"}}', "code": 502}},
             RequestRefused,
@@ -438,6 +478,8 @@ def test_an_error_is_found_in_every_form(
         {"type": "ping"},
         {"error": None, "id": "x"},
         {"base_resp": {"status_code": 0, "status_msg": ""}},
+        {"choices": [], "message": "processing"},
+        {"choices": [], "detail": "queue 3"},
         {},
     ],
 )

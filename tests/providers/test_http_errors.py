@@ -23,7 +23,7 @@ from vibe_llms.providers.http_errors import (
 )
 from vibe_llms.providers.ollama.errors import ERRORS as OLLAMA
 from vibe_llms.providers.openai.errors import ERRORS as OPENAI
-from vibe_llms.redaction import remember
+from vibe_llms.redaction import quote, remember
 
 
 @pytest.mark.parametrize(
@@ -45,6 +45,9 @@ def test_an_answer_without_a_message_is_put_in_words(
 def test_neither_an_answer_nor_a_redirect_shows_the_key() -> None:
     remember("a-key-0123456789")
     assert "a-key-0123456789" not in describe_answer(500, {}, b"a-key-0123456789 is wrong")
+    # A key across the place where a text is cut is removed first.
+    assert "a-key" not in describe_answer(500, {}, b"x" * 190 + b" a-key-0123456789 is wrong")
+    assert "a-key" not in quote(b"x" * 70 + b" a-key-0123456789 is wrong")
     location = {"location": "https://example.org/?key=a-key-0123456789"}
     error = refuse_redirect("row", 307, location)
     assert isinstance(error, ReplyMalformed)

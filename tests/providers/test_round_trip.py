@@ -327,3 +327,14 @@ async def test_others_get_their_turn_while_a_large_chunk_takes_long(
     settings = StreamSettings(first_byte_seconds=10, idle_seconds=10, reply_seconds=100)
     text = await hold_plainly(ReplayTransport(b"x" * size, size), settings, lambda: reader)
     assert (len(text), reader.seen) == (size, seen)
+
+
+class Early(Plain):
+    """Takes the first chunk for the last one."""
+
+    ending = True
+
+
+async def test_a_connection_that_breaks_after_an_early_end_loses_nothing() -> None:
+    broken = ReplayTransport(b"Hello", 5, end="reset")
+    assert await hold_plainly(broken, StreamSettings(), Early) == "Hello"

@@ -41,6 +41,7 @@ ROOTS: dict[str, Any] = {
     "const": {"const": {"a": 1, "b": "x"}},
     "not": {"type": "object", "properties": {"a": NUMBER, "b": TEXT}, "not": {"required": ["c"]}},
     "types": {"type": ["object", "null"], "properties": {"a": NUMBER, "b": TEXT}},
+    "upper case": {"type": "OBJECT", "properties": {"a": NUMBER, "b": TEXT}},
     "no type": {"properties": {"a": NUMBER, "b": TEXT}},
 }  # fmt: skip
 
@@ -88,6 +89,9 @@ def inner(one: Any, rules: SchemaRules = OPENAI, **more: Any) -> Any:
         ({"minimum": 0, "exclusiveMinimum": True}, {"minimum": 0, "exclusiveMinimum": 0}),
         ({"$ref": "https://example.org/x.json", "title": "X"}, {"title": "X"}),
         ({"$ref": "#/$defs/Lost"}, {}),
+        ({"$ref": "#lost", "title": "X"}, {"title": "X"}),
+        ({"required": ["a", "a"]}, {"required": ["a"]}),
+        ({"dependencies": {"a": ["b"], "c": {}}}, {"dependentRequired": {"a": ["b"]}}),
         ({"anyOf": [{"type": "array"}]}, {"anyOf": [{"type": "array", "items": {}}]}),
         ({"additionalProperties": True}, {"additionalProperties": True}),
     ],
@@ -117,13 +121,25 @@ def test_references_are_kept_where_they_resolve_and_replaced_where_none_are_know
         ({"type": ["string", "null"]}, {"type": "string", "nullable": True}),
         ({"type": ["string", "integer"]}, {"anyOf": [TEXT, NUMBER]}),
         ({"const": "a"}, {"enum": ["a"], "type": "string"}),
-        ({"enum": [1, 2]}, {}),
+        ({"enum": [1, 2]}, {"description": "enum: [1,2]"}),
+        ({"const": 5, "title": "X"}, {"title": "X", "description": "enum: [5]"}),
+        ({"type": "integer", "enum": [1], "description": "Y"},
+         {"type": "integer", "description": "Y\nenum: [1]"}),
+        ({"type": "object", "additionalProperties": NUMBER},
+         {"type": "object", "properties": {},
+          "description": 'additionalProperties: {"type":"integer"}'}),
+        ({"type": "array", "prefixItems": [TEXT, NUMBER], "uniqueItems": True},
+         {"type": "array", "items": {"anyOf": [TEXT, NUMBER]},
+          "description": 'prefixItems: [{"type":"string"},{"type":"integer"}]; uniqueItems'}),
+        ({"type": "array", "prefixItems": [NUMBER, NUMBER], "items": NUMBER},
+         {"type": "array", "items": NUMBER,
+          "description": 'prefixItems: [{"type":"integer"},{"type":"integer"}]'}),
         ({"type": "array"}, {"type": "array", "items": TEXT}),
         ({"type": "string", "properties": {}, "required": []}, TEXT),
         ({"oneOf": [TEXT, NUMBER]}, {"anyOf": [TEXT, NUMBER]}),
         ({"type": "object", "additionalProperties": False}, {"type": "object", "properties": {}}),
     ],
-)
+)  # fmt: skip
 def test_a_wire_of_openapi_gets_only_its_keywords(given: Any, fitted: Any) -> None:
     assert inner(given, GEMINI) == fitted
 
@@ -145,7 +161,19 @@ def test_schemas_that_grow_without_end_are_cut(rules: SchemaRules) -> None:
     deep: dict[str, Any] = {}
     for _ in range(500):
         deep = {"type": "object", "properties": {"x": deep}}
-    for schema in ({"$ref": "#/$defs/d0", "$defs": wide}, deep):
+    twice: dict[str, Any] = {"L0": A}
+    for n in range(40):
+        twice[f"L{n + 1}"] = {"anyOf": [{"$ref": f"#/$defs/L{n}"}, {"$ref": f"#/$defs/L{n}"}]}
+    nested: dict[str, Any] = A
+    for _ in range(1500):
+        nested = {"allOf": [nested]}
+    schemas: list[dict[str, Any]] = [
+        {"$ref": "#/$defs/d0", "$defs": wide},
+        {"$ref": "#/$defs/L20", "$defs": twice},
+        deep,
+        nested,
+    ]
+    for schema in schemas:
         assert len(json.dumps(fit_schema(schema, rules))) < 2_000_000
 
 

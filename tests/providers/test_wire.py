@@ -239,3 +239,8 @@ def test_the_name_of_an_event_is_kept_where_it_is_wanted() -> None:
     found = Named().feed(raw)
     assert [getattr(data, "name", "") for data in found] == ["a", "a", ""]
     assert [type(data) for data in EventSplitter().feed(raw)] == [bytes] * 3
+
+
+def test_lines_of_text_around_json_are_one_event() -> None:
+    raw = b"data: Here is JSON:\ndata: {}\ndata: done\n\n"
+    assert split(raw, []) == [b"Here is JSON:\n{}\ndone"]

@@ -66,7 +66,7 @@ from vibe_llms.providers.deltas import (
     UsageDelta,
 )
 from vibe_llms.providers.repairs import unwrap_arguments
-from vibe_llms.providers.stop_reasons import is_overflow
+from vibe_llms.providers.stop_reasons import is_overflow, normalize_stop
 from vibe_llms.providers.usages import check_usage
 
 #: The code of the error of a reply that says nothing.
@@ -124,8 +124,10 @@ class Accumulator:
     ) -> None:
         self.reply = produce_identity()
         self.visible = False
-        #: Whether a reply that says nothing is an error; so it is for what a provider sends.
+        #: True if an empty reply is an error.
         self.refuses_empty = False
+        #: True if the request has stop sequences, so that a good reply may be empty.
+        self.may_stop_at_once = False
         self._provenance = provenance
         self._issuer = Issuer(provenance.module, provenance.row, provenance.model)
         self._emit = event_handler
@@ -382,8 +384,14 @@ class Accumulator:
                     provider=row,
                     code=EMPTY_REPLY,
                 )
-        elif not said and delta.reason not in _MAY_BE_EMPTY:
+        elif not said and delta.reason not in _MAY_BE_EMPTY and not self._stops_at_once(delta):
             raise ReplyCut("the reply is empty", provider=row, code=EMPTY_REPLY)
+
+    def _stops_at_once(self, delta: ReplyClosed) -> bool:
+        """Return True if the reply may have begun with a stop sequence."""
+        return normalize_stop(delta.native_reason) == "stop_sequence" or (
+            self.may_stop_at_once and delta.reason == StopReason.FINISHED
+        )
 
     def _fail(self, error: BaseException) -> None:
         """The reply was cut: the open message fails, and what arrived of it is kept."""

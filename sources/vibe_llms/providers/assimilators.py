@@ -27,13 +27,34 @@ from vibe_llms.providers.deltas import (
 from vibe_llms.providers.http_errors import ErrorMap, ErrorObject
 from vibe_llms.providers.repairs import keep_json, parse_object
 from vibe_llms.providers.wire import EventSplitter, EventTooLarge, LineSplitter, unify
+from vibe_llms.redaction import quote
 
 T = TypeVar("T")
 #: What may come while a call is open, and does not end it.
 _WITHIN_CALLS = (InvocationOpened, ArgumentsDelta, InvocationClosed, ReplyOpened, UsageDelta)
 
 
-class StreamAssimilator(ABC):
+class WireReader:
+    """Reads what a server sent; what is not as promised is a `ReplyMalformed` of its row."""
+
+    def __init__(self, provider: str) -> None:
+        self.provider = provider
+
+    def keep(self, raw: msgspec.Raw) -> msgspec.Raw:
+        """JSON that can be kept and sent back: compact, in UTF-8, without lone surrogates."""
+        try:
+            return keep_json(bytes(raw))
+        except ValueError as error:
+            raise self.malformed(f"{quote(bytes(raw))} is not JSON ({error})") from error
+
+    def malformed(self, what: str) -> ReplyMalformed:
+        """The error of what the interface does not promise."""
+        return ReplyMalformed(
+            f"the server sent what the interface does not promise: {what}", provider=self.provider
+        )
+
+
+class StreamAssimilator(WireReader, ABC):
     """Translates the bytes of one reply to deltas.
 
     `name_of` gives the canonical name of a tool's name on the wire. A subclass reads events, and
@@ -44,7 +65,7 @@ class StreamAssimilator(ABC):
     errors = ErrorMap()
 
     def __init__(self, provider: str, name_of: Callable[[str], str]) -> None:
-        self.provider = provider
+        super().__init__(provider)
         self.name_of = name_of
         self.closed = False
         self._splitter = self.splitter()
@@ -94,21 +115,14 @@ class StreamAssimilator(ABC):
         try:
             return decoder.decode(data)
         except (ValueError, RecursionError) as error:
-            raise self.malformed(f"{data[:80]!r} ({error})") from error
+            raise self.malformed(f"{quote(data)} ({error})") from error
 
     def parse(self, data: bytes, error: Exception) -> dict[str, Any]:
         """An object as Python reads it; `error` is why it could not be decoded by its type."""
         try:
             return parse_object(data)
         except ValueError:
-            raise self.malformed(f"{data[:80]!r} is not JSON of an event ({error})") from error
-
-    def keep(self, raw: msgspec.Raw) -> msgspec.Raw:
-        """JSON that can be kept and sent back: compact, in UTF-8, without lone surrogates."""
-        try:
-            return keep_json(bytes(raw))
-        except ValueError as error:
-            raise self.malformed(f"{bytes(raw)[:80]!r} is not JSON ({error})") from error
+            raise self.malformed(f"{quote(data)} is not JSON of an event ({error})") from error
 
     def convert(self, value: object, kind: Any) -> Any:
         """What Python has read, as a type of the interface's."""
@@ -120,12 +134,6 @@ class StreamAssimilator(ABC):
     def read_error(self, data: bytes) -> ProviderError:
         """The error that an event reports, as `errors` reads the body of an error response."""
         return self.errors.produce(self.provider, self.errors.parse(data))
-
-    def malformed(self, what: str) -> ReplyMalformed:
-        """The error of what the interface does not promise."""
-        return ReplyMalformed(
-            f"the server sent what the interface does not promise: {what}", provider=self.provider
-        )
 
 
 class EventAssimilator(StreamAssimilator):

@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterator
 from msgspec import Raw
 
 from vibe_llms.exceptions import ReplyMalformed
-from vibe_llms.messages.canisters import InvocationCanister
 from vibe_llms.messages.contents import repair_text
 from vibe_llms.providers.deltas import ArgumentsDelta, Delta, InvocationClosed, InvocationOpened
-from vibe_llms.providers.repairs import TextJoiner, unwrap_arguments
+from vibe_llms.providers.repairs import TextJoiner, is_object
 
 
 class _Call:
@@ -25,8 +24,14 @@ class _Call:
     @property
     def whole(self) -> bool:
         """Whether its arguments are complete, or none have come."""
-        text = "".join(self.pieces)
-        return not text.strip() or _is_object(text)
+        return self.stated or not any(map(str.strip, self.pieces))
+
+    @property
+    def stated(self) -> bool:
+        """Whether its arguments have come, and are complete."""
+        last = next((piece for piece in reversed(self.pieces) if piece.strip()), "")
+        # Most pieces need no look at those before them.
+        return last.rstrip()[-1:] in ("}", '"') and is_object("".join(self.pieces))
 
 
 class CallQueue:
@@ -85,7 +90,7 @@ class CallQueue:
             yield from self._finish(self._waiting[0])
         if self._waiting:
             (call,) = self._waiting
-            if cut and not _is_object("".join(call.pieces)):
+            if cut and not call.stated:
                 # It stays open: the accumulator marks it as severed.
                 if call.name:
                     yield from self._open(call)
@@ -112,7 +117,8 @@ class CallQueue:
                         provider=self._provider,
                     )
                 return None
-            if not other and name == known.name and arguments == "".join(known.pieces):
+            repeats = bool(identity) and not arguments.strip()
+            if not other and name == known.name and (repeats or arguments == "".join(known.pieces)):
                 return None
         call = _Call(index, identity, None)
         if known is not None and known in self._waiting:
@@ -140,7 +146,7 @@ class CallQueue:
         return known
 
     def _advance(self) -> Iterator[Delta]:
-        while len(self._waiting) > 1 and _is_object("".join(self._waiting[0].pieces)):
+        while len(self._waiting) > 1 and self._waiting[0].stated:
             yield from self._finish(self._waiting[0])
         call = self._waiting[0]
         if call.pieces and call.name:
@@ -168,8 +174,3 @@ class CallQueue:
         self._waiting.remove(call)
         self._done[call.index] = call
         yield InvocationClosed(call.extra)
-
-
-def _is_object(text: str) -> bool:
-    text = unwrap_arguments(text)
-    return text.strip() != "" and InvocationCanister(name="", arguments=text).parsed is not None

@@ -44,7 +44,8 @@ _OVERFLOWS = tuple(
             r"(?:token|context|model|process|max|limit|reduc|short)|[.!:;]?\s*\Z|: ?\d)"
         ),
         (
-            r"(?:prompt|input)(?: \w+)? (?:token count|length)?.{0,40}exceeds?.{0,60}"
+            r"(?:prompt|input)(?:[ (\d,]*|(?: \w+)?[ (\d,]+(?:tokens?|length|size)\b.{0,40})\)? ?"
+            r"exceeds?.{0,60}"
             r"(?:max|limit|allowed|context|session_len)"
         ),
         r"(?:prompt|input|request|context) length.{0,40}(?:greater|longer|larger) than max",
@@ -58,10 +59,11 @@ _OVERFLOWS = tuple(
         r"(?:上下文|tokens?|输入|prompt|提示词).{0,20}(?:超过|超出|超长|过长)|超(?:过|出).{0,20}(?:上下文|最大长度|tokens?)",
     )
 )
-#: A limit of tokens in a time, or of what is to be written: no overflow.
+#: A limit of tokens in a time, of what is to be written, or of another thing: no overflow.
 _OTHER_LIMITS = re.compile(
     r"rate.?limit|per[ -](?:min|hour|day|second)|\bTP[MD]\b|too many requests|throttl|quota"
-    r"|max(?:_completion|_output)?_tokens`?'? (?:is|must|should|cannot|exceeds|too)",
+    r"|max(?:_completion|_output)?_tokens`?'? (?:is|must|should|cannot|exceeds|too)"
+    r"|\b(?:input images|image input|audio|temperature|stop sequences?|metadata)\b",
     re.IGNORECASE,
 )
 _N = r"[\d,_]{1,15}"
@@ -101,9 +103,10 @@ _SIZES = tuple(
 _MODEL = re.compile(
     r"no models? (?:(?:is|are|was|has been) )?(?:currently |yet )?loaded"
     r"|(?:please|must) load a model|failed to load (?:the )?model|model (?:was )?unloaded"
-    r"|model\b.{0,120}?\b(?:is |was |has )?not (?:currently |been )?loaded"
-    r"|model\b.{0,120}?\b(?:not found|(?:does not|doesn't) exist|not exist|could not be found"
-    r"|(?:is )?not (?:a )?valid|is unknown|decommissioned|has been (?:retired|deprecated|removed))"
+    r"|\bmodel\b.{0,120}?\b(?:is |was |has )?not (?:currently |been )?loaded"
+    r"|\bmodel\b(?! weights).{0,120}?\b(?:not found|(?:does not|doesn't) exist|not exist"
+    r"|could not be found|(?:is )?not (?:a )?valid(?! under)|is unknown|decommissioned"
+    r"|has been (?:retired|deprecated|removed))"
     r"|(?:no such|unknown|invalid) model\b|try pulling it first|not a valid model id"
     r"|no endpoints found (?:for|matching)|模型不存在",
     re.IGNORECASE | re.DOTALL,
@@ -155,7 +158,7 @@ def find_overflow(message: str) -> tuple[int | None, int | None] | None:
         return None
     for pattern in _SIZES:
         if found := pattern.search(message):
-            sizes = {name: _read_number(text) for name, text in found.groupdict().items()}
+            sizes = {name: read_number(text) for name, text in found.groupdict().items()}
             tokens = sizes.get("tokens")
             if tokens is not None:
                 tokens += sizes.get("more") or 0
@@ -163,14 +166,17 @@ def find_overflow(message: str) -> tuple[int | None, int | None] | None:
     return None, None
 
 
-def find_kind(message: str) -> type[ProviderError] | None:
+def find_kind(message: str, *, failed: bool = True) -> type[ProviderError] | None:
     """Return the error that fails each time, if the words say so.
+
+    Unless the server has `failed`, it complains of the request, not of what the model wrote.
 
     >>> find_kind("No models loaded. Please load a model first.").__name__
     'ModelUnavailable'
     """
     message = message[:_MOST_CHARACTERS]
-    return next((kind for pattern, kind in _KINDS if pattern.search(message)), None)
+    found = next((kind for pattern, kind in _KINDS if pattern.search(message)), None)
+    return None if found is ReplyMalformed and not failed else found
 
 
 def find_wait(message: str) -> float | None:
@@ -187,6 +193,9 @@ def find_wait(message: str) -> float | None:
     )
 
 
-def _read_number(text: str | None) -> int | None:
-    digits = (text or "").replace(",", "").replace("_", "")
-    return int(digits) if digits.isdecimal() and len(digits) <= _MOST_DIGITS else None
+def read_number(value: object) -> int | None:
+    """Return a number of tokens, also from its digits, or None."""
+    if isinstance(value, str):
+        digits = value.replace(",", "").replace("_", "")
+        return int(digits) if digits.isdecimal() and len(digits) <= _MOST_DIGITS else None
+    return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -32,9 +32,9 @@ from vibe_llms.exceptions import (
 )
 from vibe_llms.messages.contents import repair_text
 from vibe_llms.providers import error_words
-from vibe_llms.providers.error_words import find_wait
+from vibe_llms.providers.error_words import find_wait, read_number
 from vibe_llms.providers.repairs import parse_value, repair
-from vibe_llms.redaction import redact
+from vibe_llms.redaction import LONGEST_KEY, quote, redact
 
 #: The statuses that all servers use alike; others below 500 refuse the request.
 STATUSES: Mapping[int, type[ProviderError]] = {
@@ -131,15 +131,15 @@ _SPAN = re.compile(r"(\d{1,12}(?:\.\d{1,12})?)(ms|s|m|h|d)")
 _NUMBER = re.compile(r"\d{1,12}(?:\.\d{1,12})?")
 #: More of what a server says of an error does not help.
 _LONGEST_WORDS = 4_000
-#: No key is longer than this, so that none is cut before it can be taken out.
-_LONGEST_KEY = 4_000
 
 
-_MOST_DIGITS = 12
+#: No server means a longer wait, in whatever unit.
+_MOST_WAIT = 1e12
 #: More of an object is not searched for the time to wait.
 _MOST_MEMBERS = 50
 # llama-cpp-python's server has no other sign than the text of pydantic's and FastAPI's errors.
 _INVALID = re.compile(r"\A\d{1,6} validation errors?\b|'loc': \('body'")
+_NOWHERE = re.compile(rb'\s*\{\s*"detail"\s*:\s*"Not Found"\s*\}\s*')
 
 
 class ErrorObject(Struct, frozen=True):
@@ -183,7 +183,7 @@ class ErrorMap(Struct, frozen=True):
     members: Mapping[str, str] = {}
 
     def parse(self, body: bytes) -> ErrorObject:
-        """What the body of an answer says of its error; empty where it says nothing."""
+        """Parse an error body. Returns an empty `ErrorObject` if it has no error."""
         try:
             value = parse_value(body)
         except ValueError:
@@ -199,21 +199,23 @@ class ErrorMap(Struct, frozen=True):
         return find_error(reported) or read_object(reported)
 
     def is_misplaced(self, status: int, error: ErrorObject, body: bytes) -> bool:
-        """Whether nothing of this interface is at the address, rather than no such model."""
-        del body
-        return status == 404 and not error.message and not error.type
+        """Return True if nothing of this interface is at the address, rather than no model."""
+        silent = not (error.message or error.type or error.code)
+        # FastAPI's and llama.cpp's.
+        nowhere = _NOWHERE.fullmatch(body) or error.message == "File Not Found"
+        return status == 404 and bool(silent or nowhere)
 
     def refine(
         self, kind: type[ProviderError], message: str, provider: str, model: str
     ) -> tuple[type[ProviderError], str]:
-        """The class that the words of an error show, and advice in place of the usual."""
+        """Return a more specific error class, and advice that replaces the default."""
         return kind, ""
 
     def find_overflow(
         self, kind: type[ProviderError], error: ErrorObject, message: str
     ) -> tuple[int | None, int | None] | None:
         """The tokens and the limit of an overflow, as far as it names them, or `None`."""
-        if issubclass(kind, RequestTooLarge):
+        if issubclass(kind, RequestTooLarge) or self.codes.get(error.code) is RequestRefused:
             return None
         sizes = None
         if issubclass(kind, RequestRefused | ProviderOverloaded):
@@ -285,13 +287,15 @@ class ErrorMap(Struct, frozen=True):
             )
             overflow.tokens, overflow.limit = sizes
             return overflow
-        if kind in (RequestRefused, ProviderOverloaded):
-            kind = error_words.find_kind(message) or kind
+        wait = error.wait if error.wait is not None else find_wait(message)
+        if kind in (RequestRefused, ProviderOverloaded) and wait is None:
+            failed = kind is ProviderOverloaded or error.code == "tool_use_failed"
+            kind = error_words.find_kind(message, failed=failed) or kind
         kind, advice = self.refine(kind, message, provider, model)
         words = f"{message}{advice or advise(kind, provider)}"
         made = kind(words, code=error.code or error.type, **about)
         if isinstance(made, RateLimited | ProviderOverloaded):
-            made.retry_after = error.wait if error.wait is not None else find_wait(message)
+            made.retry_after = wait
         return made
 
     def _rename(self, value: dict[str, Any]) -> dict[str, Any]:
@@ -365,6 +369,20 @@ def find_error(body: Mapping[str, Any]) -> ErrorObject | None:
     return msgspec.structs.replace(found, wait=wait, request_id=request_id)
 
 
+def find_event_error(event: Mapping[str, Any]) -> ErrorObject | None:
+    """Return the error that an event of an unknown type holds, or None.
+
+    An event with a message may be news of any kind, unless its type is that of an error.
+    """
+    kind = event.get("type")
+    if isinstance(kind, str) and not (event.get("error") or event.get("errors")):
+        kind = kind.lower()
+        failed = kind.endswith(("error", "exception")) or kind in TYPES
+        if not failed and _find_status(event) is None:
+            return None
+    return find_error(event)
+
+
 def _find_error(body: Mapping[str, Any]) -> ErrorObject | None:
     told = body.get("error") or body.get("errors")
     if told is True or (isinstance(told, dict) and not any(told.get(name) for name in _MESSAGES)):
@@ -379,9 +397,13 @@ def _find_error(body: Mapping[str, Any]) -> ErrorObject | None:
     base = body.get("base_resp")
     if isinstance(base, dict) and base.get("status_code"):
         # MiniMax's; 0 is none.
-        kind = _MINIMAX.get(base["status_code"], "")
-        return read_object({**base, "type": kind, "code": str(base["status_code"])})
+        code = base["status_code"]
+        kind = _MINIMAX.get(code, "") if isinstance(code, int) else ""
+        return read_object({**base, "type": kind, "code": str(code)})
     if any(body.get(name) not in (None, [], {}) for name in _REPLY_MEMBERS):
+        return None
+    if "choices" in body and _find_status(body) is None:
+        # A chunk that tells of its progress.
         return None
     if "detail" in body:
         return read_object(body["detail"]) if body["detail"] else None
@@ -445,21 +467,14 @@ def _read_wait(told: object, unit: float) -> float | None:
         seconds = read_span(told)
         plain = _NUMBER.fullmatch(told.strip())
         return seconds * unit if seconds is not None and plain else seconds
-    if isinstance(told, bool) or not isinstance(told, int | float) or not 0 <= told < math.inf:
+    if isinstance(told, bool) or not isinstance(told, int | float):
         return None
-    return told * unit
+    return told * unit if 0 <= told < _MOST_WAIT else None
 
 
 def read_word(value: object) -> str:
     """The name of an error, fit to be shown; empty where it is no text."""
     return clear_words(value) if isinstance(value, str) else ""
-
-
-def read_number(value: object) -> int | None:
-    """A number of tokens, or its digits."""
-    if isinstance(value, str):
-        return int(value) if value.isdecimal() and len(value) <= _MOST_DIGITS else None
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _lists_problems(value: object) -> bool:
@@ -482,16 +497,16 @@ def advise(kind: type[ProviderError], provider: str) -> str:
 
 def clear_words(text: str) -> str:
     """What a server says of an error, as it may be shown and looked through: cut, without keys."""
-    cleared = redact(repair_text(text[: _LONGEST_WORDS + _LONGEST_KEY]))
+    cleared = redact(repair_text(text[: _LONGEST_WORDS + LONGEST_KEY]))
     return cleared if len(cleared) <= _LONGEST_WORDS else f"{cleared[:_LONGEST_WORDS]}…"
 
 
 def describe_answer(status: int, headers: Mapping[str, str], body: bytes) -> str:
     """An answer that has no message of its own, in words."""
-    text = body[:200].decode("utf-8", "replace").strip()
-    if "html" in headers.get("content-type", "") or text[:1] == "<":
+    text = body.strip()
+    if "html" in headers.get("content-type", "") or text[:1] == b"<":
         return f"the server answered with status {status} and a web page"
-    return f"the server answered with status {status}" + (f": {redact(text)!r}" if text else "")
+    return f"the server answered with status {status}" + (f": {quote(text, 200)}" if text else "")
 
 
 def refuse_redirect(provider: str, status: int, headers: Mapping[str, str]) -> ReplyMalformed:

@@ -59,6 +59,7 @@ from vibe_llms.providers.spending import access_spending, bound_media, reserve_o
 from vibe_llms.providers.tokenizers import estimate_request, read_count
 from vibe_llms.providers.tool_names import assimilate_names
 from vibe_llms.providers.transport import Outgoing, Transport
+from vibe_llms.redaction import quote
 
 
 class HttpSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
@@ -253,6 +254,7 @@ class HttpModel(RowModel[Connection[S]], Generic[S]):
             tracer=context.tracer,
         )
         accumulator = self.produce_accumulator(context)
+        accumulator.may_stop_at_once = bool(controls.stop or context.default_controls.stop)
         return await hold(trip, outgoing, accumulator, otherwise=otherwise)
 
     def produce_assimilator(self, names: Mapping[str, str], request: Request) -> StreamAssimilator:
@@ -409,7 +411,7 @@ class HttpClient(Generic[M, S]):
             return decode(body)
         except (ValueError, RecursionError) as error:
             raise ReplyMalformed(
-                f"{what} cannot be read from {body[:80]!r}", provider=self.provider
+                f"{what} cannot be read from {quote(body)}", provider=self.provider
             ) from error
 
     async def close(self) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar, get_args, get_origin
+from typing import Any, TypeGuard, TypeVar, get_args, get_origin
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import UNSET, Raw, Struct, UnsetType
 
+from vibe_llms.messages.canisters import InvocationCanister
 from vibe_llms.messages.contents import repair_text
 from vibe_llms.providers.pieces import compact
 
@@ -15,6 +16,7 @@ S = TypeVar("S", bound=Struct)
 
 # Python reads deeper JSON than a function of its own can walk without running out of its stack.
 _DEEPEST = 200
+_NOTHING = (b"", b"null", b"false", b"{}", b'""', b"[]")
 
 
 class TextJoiner:
@@ -75,6 +77,17 @@ def unwrap_arguments(text: str) -> str:
         return inner if isinstance(inner, str) and parse_object(inner) else text
     except ValueError:
         return text
+
+
+def is_object(text: str) -> bool:
+    """Return True if the arguments of a call are a whole JSON object."""
+    text = unwrap_arguments(text)
+    return bool(text.strip()) and InvocationCanister(name="", arguments=text).parsed is not None
+
+
+def says_something(raw: Raw | UnsetType) -> TypeGuard[Raw]:
+    """Return True unless a member is missing, null, false, or empty."""
+    return raw is not UNSET and bytes(raw).strip() not in _NOTHING
 
 
 def keep_json(raw: bytes) -> Raw:

@@ -440,14 +440,18 @@ async def _drain(incoming: Incoming) -> None:
 async def _read_rest(
     incoming: Incoming, assimilator: Assimilator, accumulator: Accumulator
 ) -> None:
-    """Take what comes shortly after a mark of the end that was sent too early, if anything does."""
+    """Read for `DRAIN_SECONDS` after an early `[DONE]`."""
     with suppress(TimeoutError):
         async with asyncio.timeout(DRAIN_SECONDS):
-            async for chunk in incoming.chunks:
+            chunks = aiter(incoming.chunks)
+            while not accumulator.ended:
+                try:
+                    chunk = await anext(chunks)
+                except (StopAsyncIteration, ProviderError):
+                    # The reply has said its end; it may lack a clean one of its connection.
+                    return
                 for delta in assimilator.feed(chunk):
                     accumulator.accept(delta)
-                if accumulator.ended:
-                    return
 
 
 def _kind_of(incoming: Incoming) -> str:

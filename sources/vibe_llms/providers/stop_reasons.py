@@ -85,7 +85,7 @@ _SPELLED = re.compile(r"(?<=[a-z])(?=[A-Z])|[\s.-]+")
 
 
 def normalize_stop(word: str) -> str:
-    """A word as the tables have it; empty where it says nothing.
+    """Return the finish reason in the form of the tables, or ''.
 
     >>> [normalize_stop(word) for word in ("MAX_TOKENS", "endTurn", "content-filter", "null")]
     ['max_tokens', 'end_turn', 'content_filter', '']
@@ -103,10 +103,10 @@ def close_reply(
     called: bool = False,
     refused: bool = False,
 ) -> ReplyClosed:
-    """The end of a reply, out of the word of its server; raises the error that a fault is.
+    """Return the end of a reply. Raises the error that the finish reason stands for.
 
-    `native` is a second word, of the server behind a gateway, which counts where the first says
-    nothing bad. `called` and `refused` say what is in the reply.
+    `native` is the finish reason of the server behind a gateway; it counts if the first one is good
+    or missing. `called` and `refused` are True if the reply has a call or a refusal.
     """
     told = normalize_stop(word)
     behind = normalize_stop(native)

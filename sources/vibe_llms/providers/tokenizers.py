@@ -16,6 +16,7 @@ from vibe_llms.providers.pieces import Slot, load_texts
 from vibe_llms.providers.requests import Request
 from vibe_llms.providers.token_estimates import measure_text
 from vibe_llms.providers.usages import MOST_TOKENS
+from vibe_llms.redaction import quote
 
 BYTES_A_TOKEN = 4
 #: About what a picture of common size costs, or a page.
@@ -32,7 +33,7 @@ def read_count(body: bytes, provider: str) -> TokenCount:
         count = msgspec.json.decode(body, type=_Count)
     except ValueError as error:
         raise ReplyMalformed(
-            f"the count of tokens is not in {body[:80]!r}", provider=provider
+            f"the count of tokens is not in {quote(body)}", provider=provider
         ) from error
     return TokenCount(count.input_tokens, estimated=False)
 

@@ -68,6 +68,11 @@ _OPENAPI = frozenset({
     "properties", "required", "minProperties", "maxProperties", "minLength", "maxLength", "pattern",
     "anyOf", "minimum", "maximum", "default",
 })  # fmt: skip
+#: Keywords that a description states where a server does not know them.
+_TOLD = (
+    "enum", "prefixItems", "additionalProperties", "patternProperties", "propertyNames", "not",
+    "contains", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "dependentRequired",
+)  # fmt: skip
 
 
 class SchemaRules(Struct, frozen=True):
@@ -119,16 +124,13 @@ class _Fitting:
         self._root = root
         self._rules = rules
         self._count = 0
+        self._flattened = 0
 
     def fit(self) -> Schema:
         root = self._flatten(self._root, ())
         hints = root.pop(_HINTS, ())
         fitted = self._fit({**root, "type": "object"}, ())
-        if hints:
-            words = "; ".join(dict.fromkeys(hints))[:_LONGEST_HINT]
-            before = f"{fitted['description']}\n" if fitted.get("description") else ""
-            fitted = {**fitted, "description": f"{before}{words}"}
-        return self._check_names(fitted)
+        return self._check_names(_describe(fitted, hints))
 
     def _check_names(self, fitted: Schema) -> Schema:
         """Leave out arguments whose names the wire refuses, unless they are needed."""
@@ -143,15 +145,17 @@ class _Fitting:
 
     # The root has to be one object.
 
-    def _flatten(self, schema: object, within: tuple[str, ...]) -> Schema:
+    def _flatten(self, schema: object, within: tuple[str, ...], depth: int = 0) -> Schema:
         """A schema of the arguments as one object, without alternatives at its root."""
-        if schema is True or schema is None:
+        self._flattened += 1
+        if schema is True or schema is None or depth > _DEEPEST or self._flattened > _MOST:
             return {}
         if not isinstance(schema, Mapping):
             raise SchemaUnfit("its schema accepts no arguments")
         kind = schema.get("type")
         kinds = kind if isinstance(kind, list) else [kind]
-        if kind and not any(_ALIASES.get(one, one) == "object" for one in kinds if _is_text(one)):
+        names = [one.lower() for one in kinds if _is_text(one)]
+        if kind and not any(_ALIASES.get(one, one) == "object" for one in names):
             raise SchemaUnfit(
                 f"its arguments are not an object, but {' or '.join(map(str, kinds))}"
             )
@@ -165,11 +169,12 @@ class _Fitting:
                 raise SchemaUnfit(f"its schema refers to itself ({reference})")
             target = self._resolve(reference)
             if target is not None:
-                plain = _join([plain, self._flatten(target, (*within, reference))])
+                plain = _join([plain, self._flatten(target, (*within, reference), depth + 1)])
         for name, merge in (("allOf", _join), ("anyOf", self._unite), ("oneOf", self._unite)):
             branches = schema.get(name)
             if isinstance(branches, list) and branches:
-                plain = merge([plain, *self._flatten_all(branches, within, all_=name == "allOf")])
+                flat = self._flatten_all(branches, within, depth + 1, all_=name == "allOf")
+                plain = merge([plain, *flat])
         for name in ("enum", "const"):
             if name in schema:
                 values = schema[name] if name == "enum" else [schema[name]]
@@ -183,14 +188,14 @@ class _Fitting:
         return plain
 
     def _flatten_all(
-        self, branches: Iterable[object], within: tuple[str, ...], *, all_: bool
+        self, branches: Iterable[object], within: tuple[str, ...], depth: int, *, all_: bool
     ) -> list[Schema]:
         """The branches that can be an object; for `allOf` each of them must be."""
         flat: list[Schema] = []
         refusal: SchemaUnfit | None = None
         for branch in branches:
             try:
-                flat.append(self._flatten(branch, within))
+                flat.append(self._flatten(branch, within, depth))
             except SchemaUnfit as error:
                 refusal = error
                 if all_:
@@ -254,7 +259,7 @@ class _Fitting:
             if replaced is not None:
                 return self._fit(replaced, (*within, reference), depth + 1)
         fitted: Schema = {}
-        for key, value in schema.items():
+        for key, value in _split_dependencies(schema).items():
             kept = self._fit_keyword(key, value, schema, within, depth)
             if kept is not _DROP:
                 fitted[key] = kept
@@ -277,9 +282,7 @@ class _Fitting:
             return [below(one) for one in value] if isinstance(value, list) and value else _DROP
         if key == "items" and isinstance(value, list):
             # The form of tuples before 2020-12.
-            kinds = [below(one) for one in value]
-            different = [one for at, one in enumerate(kinds) if one not in kinds[:at]]
-            return different[0] if len(different) == 1 else {"anyOf": different} if kinds else {}
+            return _any_of([below(one) for one in value])
         if key in _SINGLE:
             if isinstance(value, bool):
                 return value if key in _BOOLEAN else below(value)
@@ -292,6 +295,8 @@ class _Fitting:
             # A flag before draft 6.
             bound = schema.get(key.replace("exclusiveM", "m"))
             return bound if _is_number(bound) else _DROP
+        if key == "required" and isinstance(value, list) and all(map(_is_text, value)):
+            return list(dict.fromkeys(value))
         fits = _CHECKS.get(key)
         return value if fits is None or fits(value) else _DROP
 
@@ -322,7 +327,7 @@ class _Fitting:
 
     def _resolve(self, reference: str) -> Any:
         """Return the target of a reference within the schema, or None."""
-        if not reference.startswith("#"):
+        if reference != "#" and not reference.startswith("#/"):
             return None
         found: Any = self._root
         for part in reference.removeprefix("#").split("/")[1:]:
@@ -353,6 +358,9 @@ class _Fitting:
             fitted.setdefault("enum", [fitted["const"]])
         for branch in fitted.get("allOf", ()):
             fitted = _join([fitted, branch])
+        if kinds := fitted.get("prefixItems"):
+            rest = fitted.get("items")
+            fitted["items"] = _any_of([*kinds, rest] if rest else kinds)
         kind = fitted.get("type")
         if isinstance(kind, list):
             kinds = [one for one in kind if one != "null"]
@@ -381,7 +389,14 @@ class _Fitting:
         if "required" in narrow:
             known = narrow.get("properties", {})
             narrow["required"] = [name for name in narrow["required"] if name in known]
-        return narrow
+        lost = [
+            f"{key}: {_brief(fitted[key])}"
+            for key in _TOLD
+            if key not in narrow and fitted.get(key) not in (None, True, False, {})
+        ]
+        if fitted.get("uniqueItems") is True:
+            lost.append("uniqueItems")
+        return _describe(narrow, lost)
 
 
 _DROP: Any = object()
@@ -416,6 +431,23 @@ _CHECKS: Mapping[str, Callable[[Any], bool]] = {
     ),
     "dependencies": lambda _: False,
 }
+
+
+def _any_of(schemas: Sequence[Schema]) -> Schema:
+    """A schema of values that are of one of these."""
+    different = [one for at, one in enumerate(schemas) if one not in schemas[:at]]
+    return {"anyOf": different} if len(different) > 1 else different[0] if different else {}
+
+
+def _split_dependencies(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The schema with names of `dependencies`, of draft 7, in the keyword that replaced it."""
+    found = schema.get("dependencies")
+    named = {
+        name: needed
+        for name, needed in (found.items() if isinstance(found, Mapping) else ())
+        if isinstance(needed, list)
+    }
+    return {"dependentRequired": named, **schema} if named else schema
 
 
 def _fit_type(value: object) -> Any:
@@ -478,6 +510,15 @@ def _join(schemas: Sequence[Schema]) -> Schema:
     if hints:
         joined[_HINTS] = tuple(hints)
     return joined
+
+
+def _describe(schema: Schema, hints: Iterable[str]) -> Schema:
+    """The schema with hints in its description."""
+    words = "; ".join(dict.fromkeys(hints))[:_LONGEST_HINT]
+    if not words:
+        return schema
+    before = f"{schema['description']}\n" if schema.get("description") else ""
+    return {**schema, "description": f"{before}{words}"}
 
 
 def _describe_value(value: Mapping[str, Any]) -> Schema:

@@ -3,8 +3,9 @@
 A piece ends where the format says, wherever the network cut it. Time and memory grow with the bytes
 that came, not with how they were cut.
 
-Servers and gateways also send what the format does not know. `EventSplitter` takes it as what it
-evidently is, and `unify` gives every dialect errors of one form.
+`EventSplitter` accepts these deviations: JSON in lines without `data:`, several events in one
+block, `error: …` as a field, and a last event without an empty line after it. `unify` gives every
+dialect errors of one form.
 """
 
 from __future__ import annotations
@@ -159,7 +160,8 @@ class EventSplitter:
             text = b"\n".join(data)
         else:
             loose = []
-        if len(data) > 1 and not _is_whole(text) and any(map(_is_whole, data)):
+        json = all(line.lstrip()[:1] in (b"", b"{", b"[") for line in data)
+        if len(data) > 1 and json and not _is_whole(text) and any(map(_is_whole, data)):
             # A second event was begun within the first, to report an error as a rule.
             yield from (one for one in data if _is_whole(one))
             data = [one for one in data if not _is_whole(one)]

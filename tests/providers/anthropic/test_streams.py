@@ -257,6 +257,7 @@ def test_an_event_without_end_is_malformed() -> None:
 
 def test_unknown_events_and_deltas_of_odd_types_are_passed_over() -> None:
     odd: list[dict[str, Any]] = [{"type": ["a"]}, {"type": "brand_new"}, {"no": "type"}]
+    odd.append({"type": "container_update", "message": "ready"})
     events = [*odd, *reply(block(0, {"type": "text", "text": "a"}, {"type": {"odd": 1}}))]
     (canister,), _ = hear(events)
     assert isinstance(canister, AssistantCanister)
@@ -356,6 +357,12 @@ def test_blocks_without_ends_or_indices_give_the_same_reply(stop_reason: Any) ->
         assert ending is not None
         assert ending.reason == StopReason.INVOCATIONS
         check_events(reported, turn=False)
+
+
+def test_only_the_last_call_of_a_reply_that_was_cut_is_half() -> None:
+    events = left_out(reply(TOOL, TEXT, stop_reason="max_tokens"), "content_block_stop")
+    canisters, _ = hear(events)
+    assert texts_of(*canisters) == [SAID[2], SAID[1]]
 
 
 def test_blocks_that_are_open_at_once_are_passed_on_in_their_order() -> None:

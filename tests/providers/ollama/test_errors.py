@@ -87,6 +87,7 @@ def test_the_sizes_of_an_overflow_are_reported_where_they_are_known() -> None:
         (404, {}, b'{"error":"model \'x\' not found"}', ModelUnavailable, "not found"),
         (404, {}, b"404 page not found", ReplyMalformed, "is base-url right?"),
         (405, {}, b"", ReplyMalformed, "is base-url right?"),
+        (404, {}, b'{"detail":"Not Found"}', ReplyMalformed, "is base-url right?"),
         (500, {}, b'{"error":{"message":"odd"}}', ProviderOverloaded, "odd"),
         (500, {}, b'{"error":"\\ud83d"}', ProviderOverloaded, "\ufffd"),
         (413, {}, b'{"error":"large"}', RequestTooLarge, "it has 7 bytes"),

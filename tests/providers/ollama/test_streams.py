@@ -169,6 +169,12 @@ def test_what_the_interface_does_not_promise_is_malformed(raw: bytes) -> None:
         OLLAMA.assimilate([raw], whole=True)
 
 
+@pytest.mark.parametrize("nothing", ["", {}, [], False, None])
+def test_an_error_that_says_nothing_is_none(nothing: Any) -> None:
+    (canister,) = read({**line("Hi"), "error": nothing}, end())
+    assert canister.text == "Hi"
+
+
 def test_a_whole_reply_that_is_not_done_is_malformed() -> None:
     with pytest.raises(ReplyMalformed):
         OLLAMA.assimilate([encode_line(line("Hi"))], whole=True)

@@ -7,13 +7,16 @@ from typing import Any
 
 import pytest
 
-from tests.fakes.openai import FakeOpenAI
+from tests.fakes.openai import FakeOpenAI, stream
 from tests.fakes.openai_clients import produce_openai_model
 from vibe_llms import open_session
 from vibe_llms.configuration import StreamSettings
+from vibe_llms.controls import Controls
 from vibe_llms.credentials import Credential
 from vibe_llms.exceptions import CredentialRefused, ProviderUnreachable
 from vibe_llms.messages.canisters import UserCanister
+from vibe_llms.providers.interfaces import TurnContext
+from vibe_llms.testing.wires.chat_completions_replies import chunk
 
 INTERFACES = ["chat", "responses"]
 HI = [UserCanister.from_text("Hi")]
@@ -62,4 +65,17 @@ async def test_headers_hold_the_key_the_organization_and_the_project(
     model = await produce_openai_model(interface, fake_openai.url)
     with pytest.raises(CredentialRefused):
         await model.converse(HI)
+    await model.client.close()
+
+
+@pytest.mark.parametrize("place", ["controls", "default_controls"])
+async def test_a_reply_that_begins_with_a_stop_sequence_is_not_asked_for_again(
+    place: str, fake_openai: FakeOpenAI
+) -> None:
+    fake_openai.replies = [stream([chunk({}, "stop")])]
+    model = await produce_openai_model("chat", fake_openai.url, name="local")
+    given = {"controls": Controls(), "default_controls": Controls(), place: Controls(stop=("H",))}
+    context = TurnContext(default_controls=given["default_controls"])
+    (reply,) = await model.converse(HI, controls=given["controls"], context=context)
+    assert (getattr(reply, "text", ""), len(fake_openai.requests)) == ("", 1)
     await model.client.close()

@@ -21,7 +21,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from vibe_llms.exceptions import ReplyCut
-from vibe_llms.messages.canisters import InvocationCanister, Usage
+from vibe_llms.messages.canisters import Usage
 from vibe_llms.messages.contents import Citation, NativeContent, ReasoningContent, repair_text
 from vibe_llms.providers.anthropic.errors import ERRORS
 from vibe_llms.providers.anthropic.events import (
@@ -66,12 +66,13 @@ from vibe_llms.providers.deltas import (
     TextDelta,
     UsageDelta,
 )
-from vibe_llms.providers.http_errors import find_error
+from vibe_llms.providers.http_errors import find_event_error
 from vibe_llms.providers.pieces import compact, encode_json
-from vibe_llms.providers.repairs import TextJoiner, convert_members, parse_object, repair
+from vibe_llms.providers.repairs import TextJoiner, convert_members, is_object, parse_object, repair
 from vibe_llms.providers.stop_reasons import close_reply
 from vibe_llms.providers.usages import subtract
 from vibe_llms.providers.wire import DONE
+from vibe_llms.redaction import quote
 
 T = TypeVar("T")
 
@@ -193,7 +194,7 @@ class AnthropicAssimilator(StreamAssimilator):
             case ThinkingStep(text) if text and (index is not None or not unfinished):
                 return self._imply("thinking", index)
             case JsonStep(text) if (text or "").strip() and not unfinished:
-                raise self.malformed(f"arguments that belong to no call: {(text or '')[:80]!r}")
+                raise self.malformed(f"arguments that belong to no call: {quote(text or '')}")
         # A piece that names no block continues the last one that is open.
         return unfinished[0] if unfinished else None
 
@@ -214,7 +215,8 @@ class AnthropicAssimilator(StreamAssimilator):
             waiting, block.waiting = block.waiting, []
             for step in waiting:
                 yield from self._grow(block, step)
-            if not block.ended or (cut and block.kind == "tool_use" and not block.stopped):
+            last = len(self._queue) == 1
+            if not block.ended or (cut and last and block.kind == "tool_use" and not block.stopped):
                 return
             self._queue.popleft()
             yield from self._close(block)
@@ -289,7 +291,7 @@ class AnthropicAssimilator(StreamAssimilator):
             yield ArgumentsDelta(text)
             arrived = block.stopped or text != "{}"
         else:
-            arrived = block.stopped or _is_object(text)
+            arrived = block.stopped or is_object(text)
         if not arrived or not text:
             name = repair_text(block.head.name or "")
             raise ReplyCut(
@@ -316,7 +318,7 @@ class AnthropicAssimilator(StreamAssimilator):
         try:
             read = read_citation(kept)
         except ValueError as error:
-            raise self.malformed(f"{kept[:80]!r} is no citation ({error})") from error
+            raise self.malformed(f"{quote(kept)} is no citation ({error})") from error
         block.citations.append(Raw(kept))
         yield CitationDelta(read)
 
@@ -379,7 +381,7 @@ class AnthropicAssimilator(StreamAssimilator):
         kind = event.get("type")
         known = BY_KIND.get(kind) if isinstance(kind, str) else None
         if known is None:
-            if find_error(event) is not None:
+            if find_event_error(event) is not None:
                 raise self.read_error(data)
             return None
         if known is BlockDelta:
@@ -415,7 +417,7 @@ class AnthropicAssimilator(StreamAssimilator):
                 raise self.malformed(f"block {index} is not what it says: {error}") from error
         kind = repair_text(head.type or "") or _kind_of(head)
         if not kind:
-            raise self.malformed(f"block {index} does not say what it is: {bytes(kept)[:80]!r}")
+            raise self.malformed(f"block {index} does not say what it is: {quote(bytes(kept))}")
         if index is None:
             index = self._last + 1
         return _Block(index, kind, kept, head)
@@ -504,10 +506,6 @@ def _read_head(kept: Raw) -> BlockHead:
     if not all(isinstance(members.get(name), str | None) for name in _WORDS):
         raise ValueError("its text is no text")
     return convert_members(members, BlockHead)
-
-
-def _is_object(text: str) -> bool:
-    return InvocationCanister(name="", arguments=text).parsed is not None
 
 
 def _step_of(delta: dict[str, Any]) -> type[Struct] | None:

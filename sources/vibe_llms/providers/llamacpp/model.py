@@ -122,6 +122,7 @@ class LlamacppModel(RowModel[LlamacppConnection]):
             task = await self._produce_task(canisters, invokers, controls, context)
 
         async def play(watch: Watch, accumulator: Accumulator) -> None:
+            accumulator.may_stop_at_once = bool(controls.stop or context.default_controls.stop)
             # What others have asked for first may take as long as it takes.
             watch.expect("reply-seconds")
             engine = await self.access_engine()

@@ -32,8 +32,8 @@ class OllamaErrors(ErrorMap, frozen=True):
 
     def is_misplaced(self, status: int, error: ErrorObject, body: bytes) -> bool:
         """Whether no Ollama answers at the address."""
-        del body
-        return status in (404, 405) and not error.message
+        absent = status == 405 and not error.message
+        return absent or super().is_misplaced(status, error, body)
 
     def refine(
         self, kind: type[ProviderError], message: str, provider: str, model: str

@@ -28,10 +28,17 @@ from vibe_llms.providers.deltas import (
 )
 from vibe_llms.providers.ollama.errors import ERRORS
 from vibe_llms.providers.pieces import compact, encode_json
-from vibe_llms.providers.repairs import TextJoiner, convert_members, escape, parse_object
+from vibe_llms.providers.repairs import (
+    TextJoiner,
+    convert_members,
+    escape,
+    parse_object,
+    says_something,
+)
 from vibe_llms.providers.stop_reasons import close_reply
 from vibe_llms.providers.usages import subtract
 from vibe_llms.providers.wire import DONE, LineSplitter
+from vibe_llms.redaction import quote
 
 
 class _Message(Struct):
@@ -135,7 +142,7 @@ class OllamaAssimilator(StreamAssimilator):
             yield from self.feed(body)
             yield from self.conclude()
             return
-        if not line.done and not line.error:
+        if not line.done and not says_something(line.error):
             raise self.malformed("a whole reply that is not done")
         yield from self._advance(line)
 
@@ -144,11 +151,11 @@ class OllamaAssimilator(StreamAssimilator):
             line = _LINE.decode(data)
         except (ValueError, RecursionError):
             return
-        if line.done or line.error:
+        if line.done or says_something(line.error):
             yield from self._advance(line)
 
     def _advance(self, line: _Line) -> Iterator[Delta]:
-        if line.error and bytes(line.error) != b"null":
+        if says_something(line.error):
             error = self.errors.parse(b'{"error":' + bytes(line.error) + b"}")
             raise self.errors.produce(self.provider, error, model=self._model)
         message = line.message or _Message()
@@ -223,13 +230,13 @@ class OllamaAssimilator(StreamAssimilator):
         try:
             value = parse_object(data)
         except ValueError:
-            raise self.malformed(f"{data[:80]!r} is no line of a reply ({error})") from error
+            raise self.malformed(f"{quote(data)} is no line of a reply ({error})") from error
         message = value.get("message")
         if isinstance(message, dict):
             calls = message.get("tool_calls")
             message["tool_calls"] = [calls] if isinstance(calls, dict) and calls else calls
         if not _says_what_it_may(message):
-            raise self.malformed(f"{data[:80]!r} is no line of a reply ({error})")
+            raise self.malformed(f"{quote(data)} is no line of a reply ({error})")
         if isinstance(message, dict):
             message["tool_calls"] = [
                 {name: escape(part) for name, part in call.items()}

@@ -20,6 +20,7 @@ from vibe_llms.exceptions import ReplyMalformed
 from vibe_llms.messages.canisters import Usage
 from vibe_llms.providers.embeddings import check_vectors
 from vibe_llms.providers.interfaces import Embeddings
+from vibe_llms.redaction import quote
 
 
 class _Item(Struct, frozen=True):
@@ -48,7 +49,7 @@ def read_embeddings(
         vectors = [_read_numbers(item.embedding) for item in answer.data]
     except (ValueError, RecursionError) as error:
         raise ReplyMalformed(
-            f"the vectors cannot be read from {body[:80]!r}", provider=provider
+            f"the vectors cannot be read from {quote(body)}", provider=provider
         ) from error
     check_vectors(vectors, count, provider=provider, dimensions=dimensions)
     used = (answer.usage or _Usage()).prompt_tokens or 0

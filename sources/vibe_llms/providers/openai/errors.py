@@ -7,7 +7,6 @@ openai 3.54.0; https://developers.openai.com/api/docs/guides/error-codes (2026-1
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 from vibe_llms.exceptions import (
@@ -21,7 +20,7 @@ from vibe_llms.exceptions import (
     RequestRefused,
     RequestTooLarge,
 )
-from vibe_llms.providers.http_errors import ErrorMap, ErrorObject, read_reset
+from vibe_llms.providers.http_errors import ErrorMap, read_reset
 
 BY_TYPE: dict[str, type[ProviderError]] = {
     "invalid_request_error": RequestRefused,
@@ -88,17 +87,9 @@ BY_CODE: dict[str, type[ProviderError]] = {
     ),
 }
 
-_NOWHERE = re.compile(rb'\s*\{\s*"detail"\s*:\s*"Not Found"\s*\}\s*')
-
 
 class OpenAIErrors(ErrorMap, frozen=True):
     """The errors of both interfaces, in the forms of all the servers that speak them."""
-
-    def is_misplaced(self, status: int, error: ErrorObject, body: bytes) -> bool:
-        """Whether nothing of this interface is there, as FastAPI and llama.cpp say it too."""
-        silent = not (error.message or error.type or error.code)
-        nowhere = _NOWHERE.fullmatch(body) or error.message == "File Not Found"
-        return status == 404 and bool(silent or nowhere)
 
     def read_wait(self, kind: type[ProviderError], headers: Mapping[str, str]) -> float | None:
         """The seconds to wait, also until the limits that are used up are so no more."""

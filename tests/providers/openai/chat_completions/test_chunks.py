@@ -13,8 +13,12 @@ from tests.fakes.strict import encode_event
 from vibe_llms.exceptions import ProviderError, ReplyMalformed
 from vibe_llms.messages.canisters import AssistantCanister, InvocationCanister, StopReason, Usage
 from vibe_llms.messages.contents import TextualContent
+from vibe_llms.providers import calls
+from vibe_llms.providers.deltas import Delta, InvocationClosed, InvocationOpened, TextDelta
 from vibe_llms.providers.openai.chat_completions import streams
 from vibe_llms.providers.openai.chat_completions.chunks import NativeUsage, read_usage
+from vibe_llms.providers.openai.chat_completions.reasoning_tags import TagSplitter
+from vibe_llms.providers.repairs import is_object
 from vibe_llms.testing.wires.chat_completions_replies import chunk, text_chunks
 
 
@@ -185,3 +189,79 @@ def hear_outcome(*events: dict[str, Any]) -> object:
         return hear(*events)
     except ProviderError as error:
         return str(error)
+
+
+def test_what_goes_back_with_a_call_that_a_limit_cut_does_not_end_it() -> None:
+    call = {"index": 0, "id": "x", "function": {"name": "write", "arguments": '{"a":'}}
+    detail = {"index": 0, "type": "reasoning.text", "text": "Hm."}
+    for more in ({"reasoning_details": [detail]}, {"extra_content": {"google": {"s": "1"}}}):
+        events = [chunk({"tool_calls": [call], **more}), chunk({}, "length")]
+        canisters, _ = CHAT.assimilate([*map(encode_event, events)])
+        ending = canisters[-1].ending
+        assert ending is not None
+        assert (ending.reason, ending.severed) == (StopReason.LENGTH, ("write",))
+
+
+@pytest.mark.parametrize("held", ["\n", "<"])
+def test_what_may_begin_a_tag_comes_before_a_call(held: str) -> None:
+    made = CHAT.produce_assimilator()
+    assert isinstance(made, streams.ChatCompletionsAssimilator)
+    made.tags = TagSplitter()
+    call = {"index": 0, "id": "x", "function": {"name": "f", "arguments": '{"a":1'}}
+    deltas: list[Delta] = []
+    for event in (chunk({"content": held}), chunk({"tool_calls": [call]}), chunk({}, "length")):
+        deltas += made.feed(encode_event(event))
+    deltas += made.conclude()
+    texts = [at for at, one in enumerate(deltas) if isinstance(one, TextDelta)]
+    opened = [at for at, one in enumerate(deltas) if isinstance(one, InvocationOpened)]
+    assert texts
+    assert texts < opened
+    assert not any(isinstance(one, InvocationClosed) for one in deltas)
+
+
+def test_a_call_that_is_named_in_each_piece_is_one_call() -> None:
+    pieces = [
+        {"index": 0, "id": "x", "function": {"name": "f", "arguments": text}}
+        for text in ('{"a":', "1}", "")
+    ]
+    events = [chunk({"tool_calls": [piece]}) for piece in pieces]
+    assert hear(*events, finish="tool_calls")[2] == [("x", "f", '{"a":1}')]
+
+
+@pytest.mark.parametrize("place", [{"index": 0}, {}])
+def test_equal_calls_in_one_delta_are_two_calls(place: dict[str, Any]) -> None:
+    call = {**place, "id": "", "function": {"name": "roll", "arguments": "{}"}}
+    assert hear(chunk({"tool_calls": [call, call]}))[2] == [("", "roll", "{}")] * 2
+    head = {**call, "id": "x", "function": {"name": "f", "arguments": '{"a":'}}
+    for name in ({}, {"name": "f"}):
+        tail = {**place, "function": {**name, "arguments": "1}"}}
+        assert hear(chunk({"tool_calls": [head, tail]}))[2] == [("x", "f", '{"a":1}')]
+
+
+def test_arguments_that_are_a_list_are_kept() -> None:
+    call = {"index": 0, "id": "x", "function": {"name": "f", "arguments": [1, 2]}}
+    events = [chunk({"tool_calls": [call]}), chunk({}, "tool_calls")]
+    canisters, _ = CHAT.assimilate([*map(encode_event, events)])
+    assert [getattr(one, "arguments", "") for one in canisters] == ["[1,2]"]
+
+
+def test_a_chunk_that_only_tells_of_its_progress_is_passed_over() -> None:
+    for news in ({"message": "processing"}, {"detail": "queue 3"}):
+        assert hear({"choices": [], **news}, *text_chunks("Hi"))[1] == "Hi"
+
+
+def test_arguments_in_many_named_pieces_are_not_read_again_with_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read: list[str] = []
+
+    def note(text: str) -> bool:
+        read.append(text)
+        return is_object(text)
+
+    monkeypatch.setattr(calls, "is_object", note)
+    texts = ['{"a":"', *"b" * 500, '"}']
+    pieces = [{"index": 0, "id": "x", "function": {"name": "f", "arguments": t}} for t in texts]
+    heard = hear(*(chunk({"tool_calls": [piece]}) for piece in pieces), finish="tool_calls")
+    assert heard[2] == [("x", "f", "".join(texts))]
+    assert len(read) < 5

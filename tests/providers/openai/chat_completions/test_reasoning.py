@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
+from vibe_llms.providers.openai.chat_completions import reasoning_details
 from vibe_llms.providers.openai.chat_completions.reasoning_details import merge_details, read_text
 from vibe_llms.providers.openai.chat_completions.reasoning_tags import TAGS, TagSplitter
 
@@ -73,3 +75,19 @@ def test_pieces_of_one_index_are_one_part_and_others_stay_as_they_are() -> None:
         {"type": "reasoning.summary", "summary": "w"},
     ]
     assert read_text(pieces) == "abzw"
+
+
+def test_each_piece_is_compared_with_parts_of_its_own_index_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compared: list[object] = []
+    takes = reasoning_details._Part.takes
+
+    def note(part: reasoning_details._Part, piece: dict[str, Any]) -> bool:
+        compared.append(piece)
+        return takes(part, piece)
+
+    monkeypatch.setattr(reasoning_details._Part, "takes", note)
+    pieces = [{"index": n, "text": "a"} for n in range(100)]
+    assert merge_details([*pieces, *pieces]) == [{**one, "text": "aa"} for one in pieces]
+    assert len(compared) == 100

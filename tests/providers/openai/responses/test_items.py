@@ -215,6 +215,12 @@ def test_an_item_that_a_limit_cut_keeps_what_came(limited: str) -> None:
     }[limited]  # fmt: skip
 
 
+def test_only_the_last_call_of_a_reply_that_was_cut_is_half() -> None:
+    first = [event for event in item_events(0, CALL) if not event["type"].endswith("done")]
+    canisters = hear([*first, *item_events(1, message("Hi"))], status="incomplete")
+    assert said(canisters) == ["add", "Hi"]
+
+
 def without(events: Sequence[Mapping[str, Any]], *names: str) -> list[dict[str, Any]]:
     """The events without some of their members."""
     return [{k: v for k, v in one.items() if k not in names} for one in events]

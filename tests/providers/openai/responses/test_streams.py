@@ -58,6 +58,10 @@ def test_a_whole_body_that_is_no_reply_is_malformed(body: Any, words: str) -> No
         hear_whole(body)
 
 
+def test_an_output_that_is_no_list_is_missing() -> None:
+    assert hear_whole({"id": "r", "status": "completed", "output": 5}).contents == ()
+
+
 def test_an_error_in_place_of_a_whole_reply_is_raised() -> None:
     with pytest.raises(ProviderOverloaded, match="boom"):
         hear_whole({"error": {"message": "boom", "type": "server_error"}})
@@ -68,7 +72,8 @@ def test_an_error_in_place_of_a_whole_reply_is_raised() -> None:
 def test_events_of_a_newer_kind_are_passed_over_and_known_ones_must_be_whole() -> None:
     events = response_reply(message("Hi"))
     newer = {"type": "response.brand_new", "lone": "\ud800"}
-    (reply,), _ = RESPONSES.assimilate([*map(encode_event, [newer, *events])])
+    news = {"type": "response.notice", "message": "slow"}
+    (reply,), _ = RESPONSES.assimilate([*map(encode_event, [newer, news, *events])])
     assert getattr(reply, "text", "") == "Hi"
     odd = {"type": "response.output_text.delta", "output_index": "first", "delta": 7}
     with pytest.raises(ReplyMalformed, match="promised form"):

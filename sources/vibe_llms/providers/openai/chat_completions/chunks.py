@@ -204,9 +204,9 @@ PLAIN = msgspec.json.Decoder(PlainChunk)
 
 
 def adapt(reported: dict[str, Any]) -> dict[str, Any]:
-    """A chunk with what other servers write otherwise in the form of OpenAI's.
+    """Convert a chunk of another server to OpenAI's form.
 
-    What has a wrong type and says nothing is left out, as long as the reply stays whole.
+    Members of a wrong type are left out if the reply loses nothing.
     """
     choices = reported.get("choices")
     if isinstance(choices, dict):
@@ -284,7 +284,7 @@ def _adapt_call(call: dict[str, Any]) -> dict[str, Any]:
 
 def _adapt_function(function: dict[str, Any]) -> dict[str, Any]:
     arguments = function.get("arguments")
-    if isinstance(arguments, dict):
+    if isinstance(arguments, dict | list):
         arguments = encode_json(repair(arguments)).decode()
     return {
         "name": _word(function.get("name")),

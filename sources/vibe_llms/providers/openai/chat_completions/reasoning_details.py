@@ -19,25 +19,21 @@ def merge_details(pieces: Iterable[Any]) -> list[dict[str, Any]]:
     >>> merge_details([{"index": 0, "text": "a"}, {"index": 0, "text": "b", "signature": "s"}])
     [{'index': 0, 'text': 'ab', 'signature': 's'}]
     """
-    parts: list[dict[str, Any]] = []
+    parts: list[_Part] = []
+    by_index: dict[str, list[_Part]] = {}
     for piece in pieces:
         if not isinstance(piece, dict):
             continue
         index = piece.get("index")
-        if index is None:
-            known = None
+        known = [] if index is None else by_index.setdefault(repr(index), [])
+        part = next((one for one in known if one.takes(piece)), None)
+        if part is None:
+            part = _Part(piece)
+            parts.append(part)
+            known.append(part)
         else:
-            known = next((part for part in parts if _continues(part, piece)), None)
-        if known is None:
-            parts.append(dict(piece))
-            continue
-        for name, value in piece.items():
-            before = known.get(name)
-            if name in _JOINED and isinstance(before, str) and isinstance(value, str):
-                known[name] = before + value
-            elif value is not None or name not in known:
-                known[name] = value
-    return parts
+            part.grow(piece)
+    return [part.produce() for part in parts]
 
 
 def read_text(details: Iterable[Any]) -> str:
@@ -48,9 +44,24 @@ def read_text(details: Iterable[Any]) -> str:
     return "".join(word for word in words if isinstance(word, str))
 
 
-def _continues(part: dict[str, Any], piece: dict[str, Any]) -> bool:
-    return bool(
-        part.get("index") == piece["index"]
-        and piece.get("type") in (None, part.get("type"))
-        and piece.get("id") in (None, part.get("id"))
-    )
+class _Part:
+    def __init__(self, piece: dict[str, Any]) -> None:
+        self._members = dict(piece)
+        self._texts: dict[str, list[str]] = {}
+
+    def takes(self, piece: dict[str, Any]) -> bool:
+        """Return True if a piece with the same index continues this part."""
+        members = self._members
+        return all(piece.get(name) in (None, members.get(name)) for name in ("type", "id"))
+
+    def grow(self, piece: dict[str, Any]) -> None:
+        for name, value in piece.items():
+            before = self._members.get(name)
+            if name in _JOINED and isinstance(before, str) and isinstance(value, str):
+                self._texts.setdefault(name, [before]).append(value)
+            elif value is not None or name not in self._members:
+                self._members[name] = value
+                self._texts.pop(name, None)
+
+    def produce(self) -> dict[str, Any]:
+        return {**self._members, **{name: "".join(one) for name, one in self._texts.items()}}

@@ -13,7 +13,7 @@ members of other types.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeGuard
+from typing import Any
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -52,15 +52,15 @@ from vibe_llms.providers.openai.chat_completions.reasoning_details import (
 from vibe_llms.providers.openai.chat_completions.reasoning_tags import TagSplitter
 from vibe_llms.providers.openai.errors import ERRORS
 from vibe_llms.providers.pieces import encode_json
-from vibe_llms.providers.repairs import TextJoiner, parse_object
+from vibe_llms.providers.repairs import TextJoiner, is_object, parse_object, says_something
 from vibe_llms.providers.stop_reasons import close_reply
 from vibe_llms.providers.wire import DONE
+from vibe_llms.redaction import quote
 
 #: The members in which servers send reasoning.
 REASONING = ("reasoning_content", "reasoning", "reasoning_text", "thinking")
 _NO_FUNCTION = ReceivedFunction()
 _MEMBERS = msgspec.json.Decoder(dict[str, Raw])
-_NOTHING = (b"null", b"false", b"{}", b'""', b"[]")
 #: After so many chunks that are not plain, a server is taken to send no others.
 _MISSES = 16
 
@@ -145,13 +145,13 @@ class ChatCompletionsAssimilator(StreamAssimilator):
             whole = self._decode_leniently(body, error)
         yield from self._advance(whole, body)
         if whole.choices is None:
-            raise self.malformed(f"a reply without choices: {body[:80]!r}")
+            raise self.malformed(f"a reply without choices: {quote(body)}")
         if self._finish is None and not self._native_finish:
             raise self.malformed("a reply without a finish reason")
         yield from self._end()
 
     def _advance(self, chunk: ReceivedChunk, data: bytes) -> Iterator[Delta]:
-        if _is_set(chunk.error) or not chunk.choices:
+        if says_something(chunk.error) or not chunk.choices:
             self._raise_error(data)
         if not self._opened and chunk.choices:
             self._opened = True
@@ -163,7 +163,7 @@ class ChatCompletionsAssimilator(StreamAssimilator):
                 continue
             delta = choice.delta or choice.message
             for error in (choice.error, delta.error if delta is not None else UNSET):
-                if _is_set(error):
+                if says_something(error):
                     self._raise_error(b'{"error":' + bytes(error) + b"}")
             if delta is not None:
                 yield from self._grow(delta)
@@ -186,7 +186,7 @@ class ChatCompletionsAssimilator(StreamAssimilator):
             if thought := read_text(details):
                 yield from self._say("reasoning_details", thought)
         self._details += details
-        if _is_set(delta.extra_content):
+        if says_something(delta.extra_content):
             self._extra = self.keep(delta.extra_content)
         if text := delta.content or delta.text:
             yield from self._say_tagged(text)
@@ -196,16 +196,19 @@ class ChatCompletionsAssimilator(StreamAssimilator):
         if delta.refusal:
             self._refused = True
             yield from self._say("text", delta.refusal)
-        calls = delta.tool_calls or ()
+        calls: Sequence[ReceivedCall] = delta.tool_calls or ()
         if not calls and delta.function_call is not None:
             # The index is one that no other call has.
             yield from self._call("function_call", ReceivedCall(function=delta.function_call))
+        if len(calls) > 1:
+            calls = _tell_apart(calls)
         for call in calls:
             function = call.function or _NO_FUNCTION
             yield from self._call(function.index if call.index is None else call.index, call)
 
     def _call(self, index: int | str | None, call: ReceivedCall) -> Iterator[Delta]:
         function = call.function or _NO_FUNCTION
+        yield from self._flush_tags()
         yield from self._close_content()
         self._called = True
         yield from self._seal(
@@ -224,6 +227,16 @@ class ChatCompletionsAssimilator(StreamAssimilator):
             thought, text = self.tags.feed(text)
             if thought:
                 yield from self._say(f"<{self.tags.tag}>", thought)
+        if text:
+            yield from self._say("text", text)
+
+    def _flush_tags(self) -> Iterator[Delta]:
+        """Pass on what the tags held back: nothing more of it comes, or only after a call."""
+        if self.tags is None:
+            return
+        thought, text = self.tags.conclude()
+        if thought:
+            yield from self._say(f"<{self.tags.tag}>", thought)
         if text:
             yield from self._say("text", text)
 
@@ -266,12 +279,7 @@ class ChatCompletionsAssimilator(StreamAssimilator):
 
     def _end(self) -> Iterator[Delta]:
         """The reply is complete, unless a call of it is not."""
-        if self.tags is not None:
-            thought, text = self.tags.conclude()
-            if thought:
-                yield from self._say(f"<{self.tags.tag}>", thought)
-            if text:
-                yield from self._say("text", text)
+        yield from self._flush_tags()
         yield from self._close_content()
         closed = close_reply(
             self.provider,
@@ -285,7 +293,7 @@ class ChatCompletionsAssimilator(StreamAssimilator):
                 "the stream ended within the arguments of a call", provider=self.provider
             )
         yield from self._seal(self._calls.conclude(cut=closed.cut))
-        if (native := self._pack({})) is not None:
+        if not self._calls.waiting and (native := self._pack({})) is not None:
             yield ContentOpened("reasoning")
             yield ContentClosed(native)
         self.closed = True
@@ -304,7 +312,7 @@ class ChatCompletionsAssimilator(StreamAssimilator):
         try:
             reported = parse_object(data)
         except ValueError:
-            raise self.malformed(f"{data[:80]!r} is not JSON of a chunk ({error})") from error
+            raise self.malformed(f"{quote(data)} is not JSON of a chunk ({error})") from error
         self._raise_error(data)
         try:
             return msgspec.convert(adapt(reported), ReceivedChunk, strict=False)
@@ -312,11 +320,23 @@ class ChatCompletionsAssimilator(StreamAssimilator):
             raise self.malformed(f"a chunk has not its promised form: {other}") from other
 
     def _keep(self, raw: Raw | UnsetType) -> Raw | None:
-        if not _is_set(raw):
+        if not says_something(raw):
             return None
         return Raw(b'{"extra_content":' + bytes(self.keep(raw)) + b"}")
 
 
-def _is_set(raw: Raw | UnsetType) -> TypeGuard[Raw]:
-    """True unless a member is missing, or says nothing."""
-    return raw is not UNSET and bytes(raw).strip() not in _NOTHING
+def _tell_apart(calls: Sequence[ReceivedCall]) -> Sequence[ReceivedCall]:
+    """Number the whole calls of one delta that share an index and have no identities.
+
+    Otherwise two equal calls would be taken for one that is sent twice.
+    """
+    indices = set()
+    for call in calls:
+        function = call.function or _NO_FUNCTION
+        indices.add(function.index if call.index is None else call.index)
+        named = (function.name or call.name) and not call.id
+        if not named or not is_object(function.arguments or call.arguments or "{}"):
+            return calls
+    if len(indices) > 1:
+        return calls
+    return [msgspec.structs.replace(call, index=place) for place, call in enumerate(calls)]

@@ -10,15 +10,15 @@ from typing import Any, TypeAlias, TypeVar
 import msgspec
 from msgspec import Raw, Struct
 
-from vibe_llms.exceptions import ReplyMalformed
+from vibe_llms.providers.assimilators import WireReader
 from vibe_llms.providers.pieces import encode_json
 from vibe_llms.providers.repairs import (
     convert_members,
     escape,
-    keep_json,
     parse_object,
     repair,
 )
+from vibe_llms.redaction import quote
 
 T = TypeVar("T")
 
@@ -311,11 +311,8 @@ def _read_members(value: dict[str, Any], kind: Any) -> Any:
     return convert_members(adapt(value), kind)
 
 
-class Reader:
-    """Reads what a server sent; what is not as promised is a `ReplyMalformed` of its row."""
-
-    def __init__(self, provider: str) -> None:
-        self.provider = provider
+class Reader(WireReader):
+    """Reads the items and parts of a response."""
 
     def read(self, decoder: msgspec.json.Decoder[T], raw: Raw) -> T:
         """A part of what was sent, by its type, leniently where it is not quite of that type."""
@@ -329,29 +326,9 @@ class Reader:
                 return decoder.decode(escape(value))
             read: T = _read_members(value, decoder.type)
         except (ValueError, TypeError, RecursionError) as error:
-            raise self.malformed(f"{bytes(raw)[:80]!r} is not what it says: {error}") from error
+            raise self.malformed(f"{quote(bytes(raw))} is not what it says: {error}") from error
         return read
 
     def members(self, raw: Raw) -> dict[str, Raw]:
         """The members of an object, as they were sent."""
         return self.read(MEMBERS, self.keep(raw))
-
-    def keep(self, raw: Raw) -> Raw:
-        """JSON that can be kept and sent back."""
-        try:
-            return keep_json(bytes(raw))
-        except ValueError as error:
-            raise self.malformed(f"{bytes(raw)[:80]!r} is not JSON ({error})") from error
-
-    def parse(self, data: bytes, error: Exception) -> dict[str, Any]:
-        """An object as Python reads it; `error` is why it could not be read by its type."""
-        try:
-            return parse_object(data)
-        except ValueError:
-            raise self.malformed(f"{data[:80]!r} is not JSON of an event ({error})") from error
-
-    def malformed(self, what: str) -> ReplyMalformed:
-        """The error of what the interface does not promise."""
-        return ReplyMalformed(
-            f"the server sent what the interface does not promise: {what}", provider=self.provider
-        )

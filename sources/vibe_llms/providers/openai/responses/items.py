@@ -17,7 +17,6 @@ from typing import Any
 from msgspec import Raw
 
 from vibe_llms.exceptions import ReplyCut
-from vibe_llms.messages.canisters import InvocationCanister
 from vibe_llms.messages.contents import ImageContent, NativeContent, repair_text
 from vibe_llms.providers.deltas import (
     ArgumentsDelta,
@@ -58,7 +57,7 @@ from vibe_llms.providers.openai.responses.events import (
 )
 from vibe_llms.providers.openai.responses.places import Places, ReplyItem, SaidPart, text_of
 from vibe_llms.providers.pieces import encode_json
-from vibe_llms.providers.repairs import repair
+from vibe_llms.providers.repairs import is_object, repair
 
 _BETWEEN_SUMMARIES = "\n\n"
 
@@ -119,7 +118,7 @@ class ItemQueue:
         """
         while self._queue:
             item = self._queue[0]
-            if item.kind == "function_call" and cut:
+            if item.kind == "function_call" and cut and len(self._queue) == 1:
                 return
             item.over = True
             yield from self._advance()
@@ -294,7 +293,7 @@ class ItemQueue:
     def _state_call(
         self, item: ReplyItem, name: str | None, call: str | None, arguments: str | None
     ) -> Iterator[Delta]:
-        """A server states a call as a whole: what was not streamed of it is passed on."""
+        """Pass on the part of a complete call that was not streamed."""
         yield from self._open_call(item, name, call)
         item.stated = item.stated or arguments is not None
         reported, whole = "".join(item.arguments), repair_text(arguments or "")
@@ -389,7 +388,7 @@ class ItemQueue:
             if item.opened:
                 yield ArgumentsDelta(rest)
         text = "".join(item.arguments)
-        whole = bool(text) if item.kept is not None else _is_object(text)
+        whole = bool(text) if item.kept is not None else is_object(text)
         if not whole and not (last and item.stated and not text):
             if last:
                 raise ReplyCut(
@@ -481,7 +480,3 @@ class ItemQueue:
         members.pop("result", None)
         mimetype = f"image/{repair_text(head.output_format or 'png')}"
         return ContentReceived(ImageContent(data, mimetype), Raw(encode_json(members)))
-
-
-def _is_object(text: str) -> bool:
-    return bool(text.strip()) and InvocationCanister(name="", arguments=text).parsed is not None

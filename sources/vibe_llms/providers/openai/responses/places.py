@@ -327,7 +327,7 @@ class Places:
 
 
 def _take_place(items: Sequence[ReplyItem]) -> None:
-    """Another item has the place of these: no event will say that they end."""
+    """Mark items as over because another item took their index."""
     for one in items:
         if not one.done and one.kind != "function_call":
             one.over = True

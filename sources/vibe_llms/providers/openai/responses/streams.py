@@ -17,7 +17,7 @@ from vibe_llms.messages.canisters import Usage
 from vibe_llms.messages.contents import repair_text
 from vibe_llms.providers.assimilators import StreamAssimilator
 from vibe_llms.providers.deltas import Delta, ReplyOpened, TextDelta, UsageDelta
-from vibe_llms.providers.http_errors import ErrorObject, find_error
+from vibe_llms.providers.http_errors import ErrorObject, find_error, find_event_error
 from vibe_llms.providers.openai.errors import ERRORS
 from vibe_llms.providers.openai.responses.events import (
     BY_KIND,
@@ -44,6 +44,7 @@ from vibe_llms.providers.repairs import convert_members, escape
 from vibe_llms.providers.stop_reasons import close_reply
 from vibe_llms.providers.usages import subtract
 from vibe_llms.providers.wire import DONE
+from vibe_llms.redaction import quote
 
 _NULL = b"null"
 _ENDS = ("completed", "incomplete", "failed", "cancelled")
@@ -100,7 +101,8 @@ class ResponsesAssimilator(StreamAssimilator):
             raw = Raw(body)
         except (ValueError, RecursionError) as error:
             members = self.parse(body, error)
-            for index, item in enumerate(members.get("output") or ()):
+            output = members.get("output")
+            for index, item in enumerate(output if isinstance(output, list) else ()):
                 self._items.note_repair(index, item)
             raw = escape(members)
             status = self._reader.read(RESPONSE, raw).status
@@ -112,7 +114,7 @@ class ResponsesAssimilator(StreamAssimilator):
             status = "completed" if members.get("output") else None
         if status not in _ENDS:
             words = "without a status" if status is None else f"whose status is {status!r}"
-            raise self.malformed(f"a reply {words}: {body[:80]!r}")
+            raise self.malformed(f"a reply {words}: {quote(body)}")
         yield from self._advance(ResponseDone(raw), body)
 
     def _advance(self, event: ResponseEvent, data: bytes) -> Iterator[Delta]:
@@ -184,7 +186,7 @@ class ResponsesAssimilator(StreamAssimilator):
         if kind is None and event.get("object") == "response" and event.get("status") in _ENDS:
             return ResponseDone(escape(event))
         if known is None:
-            if (reported := find_error(event)) is not None:
+            if (reported := find_event_error(event)) is not None:
                 raise ERRORS.produce(self.provider, reported)
             return None
         if kind == "response.output_item.done":
