@@ -173,6 +173,13 @@ def test_items_that_the_continued_response_has_are_passed_over() -> None:
     call = {"type": "function_call", "call_id": "call_1", "name": "look", "arguments": "{}"}
     said = read(
         [
+            {**call, "id": "item_run_0", "call_id": "call_0"},
+            {
+                "type": "function_call_output",
+                "id": "item_run_1",
+                "call_id": "call_0",
+                "output": "red",
+            },
             {"type": "message", "id": "msg_run_1", "role": "assistant", "content": "I look."},
             call,
             {"type": "function_call_output", "call_id": "call_1", "output": "blue"},

@@ -101,19 +101,18 @@ class ItemReader:
         self._repeated: set[int] = set()
         for place, item in enumerate(items):
             kind, call = _type_of(item), _text_of(item, "call_id")
-            if kind.endswith(OUTPUT):
-                continue
-            identity = _text_of(item, "id")
-            repeated = call in continued.open_calls
-            if repeated or (continued.run and find_run(identity) == continued.run):
+            identity, output = _text_of(item, "id"), kind.endswith(OUTPUT)
+            repeated = continued.run != "" and find_run(identity) == continued.run
+            # An output without a call_id has the identity of the call that it answers.
+            if (repeated and (call or not output)) or (call in continued.open_calls and not output):
                 self._repeated.add(place)
-            elif call:
-                known = read_call(item) is not None and item.get("execution") != "server"
-                repeated = known or (kind, call) in answered
-                if repeated:
-                    self._paired.add(place)
-                    self._calls[call] = call
-            if repeated and identity:
+            if output or not call:
+                continue
+            known = read_call(item) is not None and item.get("execution") != "server"
+            if place not in self._repeated and (known or (kind, call) in answered):
+                self._paired.add(place)
+                self._calls[call] = call
+            if call in self._calls and identity:
                 self._calls.setdefault(identity, call)
         #: What follows the last item of the assistant is new.
         self._past = max(
