@@ -278,10 +278,13 @@ parts = [{ text = "Done." }]
 """
 
 
+@pytest.mark.parametrize("member", ["input", "patch"])
 @pytest.mark.parametrize("streaming", [True, False])
-async def test_a_tool_whose_input_is_text_is_called_with_text(home: Path, streaming: bool) -> None:
+async def test_a_tool_whose_input_is_text_is_called_with_text(
+    home: Path, streaming: bool, member: str
+) -> None:
     home.mkdir(exist_ok=True)
-    (home / "custom.toml").write_text(CUSTOM)
+    (home / "custom.toml").write_text(CUSTOM.replace("input =", f"{member} ="))
     rows = {"scripted": {"scripts": {"custom": "custom.toml"}}}
     tools = [{"type": "custom", "custom": {"name": "patch", "description": "Patch."}}, *TOOLS]
     said: Messages = [{"role": "user", "content": "Patch it."}]
@@ -300,7 +303,10 @@ async def test_a_tool_whose_input_is_text_is_called_with_text(home: Path, stream
             ]
             calls: Any = [one for one in pieces if "id" in one]
             assert [one["index"] for one in calls] == [0, 1]
-            calls.sort(key=lambda one: one["type"])
+            for piece in pieces:
+                if "id" not in piece:
+                    function = calls[piece["index"]]["function"]
+                    function["arguments"] += piece["function"]["arguments"]
         else:
             reply = await client.chat.completions.create(**options)
             calls = [call.to_dict() for call in reply.choices[0].message.tool_calls or ()]
@@ -308,12 +314,12 @@ async def test_a_tool_whose_input_is_text_is_called_with_text(home: Path, stream
         assert calls[0]["custom"] == {"name": "patch", "input": "*** Begin"}
         said.append({"role": "assistant", "content": "I patch.", "tool_calls": calls})
         said += [{"role": "tool", "tool_call_id": one["id"], "content": "ok"} for one in calls]
-        if not streaming:
-            await client.chat.completions.create(**options)
-            async with served.session() as session:
-                (summary,) = await session.survey_conversations()
-            # It is the same conversation.
-            assert summary.messages == 7
+        await client.chat.completions.create(**options)
+        async with served.session() as session:
+            lengths = [one.messages for one in await session.survey_conversations()]
+    if member == "input":
+        # It is the same conversation.
+        assert lengths == [7]
 
 
 async def test_allowed_tools_are_the_only_ones_that_are_offered(home: Path) -> None:

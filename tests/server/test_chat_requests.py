@@ -234,3 +234,10 @@ def test_what_is_wrong_in_a_message_is_named_with_its_place(
 def test_usage_is_in_a_stream_if_it_is_asked_for(options: Any, included: bool) -> None:
     body = {"model": "one", "messages": [{"role": "user"}], "stream_options": options}
     assert read_request(msgspec.json.encode(body)).includes_usage is included
+
+
+def test_the_model_is_told_the_grammar_of_a_custom_tool() -> None:
+    grammar = {"syntax": "lark", "definition": "start: LINE"}
+    custom = {"name": "patch", "format": {"type": "grammar", "grammar": grammar}}
+    (tool,) = read(tools=[{"type": "custom", "custom": custom}]).tools
+    assert "must match this lark grammar:\nstart: LINE" in tool.description

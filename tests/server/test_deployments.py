@@ -281,3 +281,44 @@ async def test_images_that_tools_make_are_attachments(home: Path) -> None:
     (attachment,) = message["custom_content"]["attachments"]
     assert attachment["type"] == "image/png"
     assert base64.b64decode(attachment["data"]).startswith(b"\x89PNG")
+
+
+LOOK = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
+CALL = {"id": "a", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+CALLED: dict[str, Any] = {"role": "assistant", "content": "I look.", "tool_calls": [CALL]}
+RESULT = {"role": "tool", "tool_call_id": "a", "content": "blue"}
+HURRY = {"role": "user", "content": "Hurry."}
+
+
+@pytest.mark.parametrize(
+    "said", [[CALLED, HURRY, RESULT], [RESULT, CALLED, HURRY]], ids=["between", "before"]
+)
+async def test_results_belong_to_their_calls_wherever_they_are(
+    clerk: Served, said: list[Any]
+) -> None:
+    async with clerk.http() as client:
+        body = {"messages": [HURRY, *said], "tools": [LOOK]}
+        first = await client.post(PATH, json=body)
+        assert first.status_code == 200, first.text
+        reply = first.json()["choices"][0]["message"]
+        # The state was signed with the results in their places.
+        again = {**body, "messages": [*body["messages"], reply, HURRY]}
+        assert (await client.post(PATH, json=again)).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"content": [{"type": "image_url", "image_url": {"url": "files/a.png"}}]},
+        {"content": [{"type": "file", "file": {"file_id": "f"}}]},
+        {"custom_content": {"attachments": [{"type": "image/png", "url": "files/a.png"}]}},
+    ],
+)
+async def test_a_file_that_cannot_be_read_is_refused_only_in_new_input(
+    clerk: Served, more: dict[str, Any]
+) -> None:
+    said = {**HURRY, **more}
+    async with clerk.http() as client:
+        earlier = [said, {"role": "assistant", "content": "Well."}, HURRY]
+        assert (await client.post(PATH, json={"messages": earlier})).status_code == 200
+        assert (await client.post(PATH, json={"messages": [said]})).status_code == 400

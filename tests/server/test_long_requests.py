@@ -92,10 +92,13 @@ async def test_a_request_with_too_many_messages_parts_or_tools_is_refused_by_nam
         for key, body in cases.items():
             answered = await client.post(path, json=body)
             assert answered.status_code == 413, answered.text
-            message = answered.json()["error"]["message"]
+            error = answered.json()["error"]
+            message = error["message"]
             assert key in message
             assert f"{LIMITS[key]:,}" in message
-            assert message.partition(":")[0] in ("messages", "input", "tools")
+            member = error["param"] if "param" in error else message.partition(":")[0]
+            assert member in ("messages", "input", "tools")
+            assert f"{member}: {member}" not in message
         allowed = make([*said * 19, {"role": "user", "content": [part_of(path)] * 30}])
         assert (await client.post(path, json=allowed)).status_code == 200
 
@@ -280,3 +283,30 @@ async def test_a_provider_encodes_a_long_history_in_slices() -> None:
     await ticking
     assert sum(steps) == 2000
     assert max(steps) <= LOOP_MESSAGES
+
+
+async def test_lists_in_the_arguments_of_a_call_are_no_parts(home: Path) -> None:
+    used = {"type": "tool_use", "id": "a", "name": "add", "input": {"rows": [[0] * 10] * 10}}
+    result = {"type": "tool_result", "tool_use_id": "a", "content": "45"}
+    said = [
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": [used]},
+        {"role": "user", "content": [result]},
+    ]
+    async with serving(home, **scripted(home), server=LIMITS) as served, served.http() as client:
+        reply = await client.post("/v1/messages", json=messages(said))
+    assert reply.status_code == 200, reply.text
+
+
+async def test_tools_in_namespaces_and_items_count(home: Path) -> None:
+    path = "/v1/responses"
+    tools = [tool_of(path, number) for number in range(11)]
+    said = [{"role": "user", "content": "Hi"}]
+    async with serving(home, **scripted(home), server=LIMITS) as served, served.http() as client:
+        for body in (
+            responses(said, tools=[{"type": "namespace", "name": "n", "tools": tools}]),
+            responses([*said, {"type": "additional_tools", "tools": tools}]),
+        ):
+            reply = await client.post(path, json=body)
+            assert reply.status_code == 413
+            assert "request-tools" in reply.json()["error"]["message"]

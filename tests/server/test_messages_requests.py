@@ -162,3 +162,13 @@ def test_a_choice_of_a_tool_needs_its_name() -> None:
     with pytest.raises(Rejected) as caught:
         read(**choose(type="tool"))
     assert caught.value.failure.param == "tool_choice"
+
+
+def test_a_change_of_tools_keeps_those_without_a_name() -> None:
+    functions = [{"type": "function", "function": {"name": name}} for name in ("a", "b", "c")]
+    toolset = {"type": "mcp_toolset", "mcp_server_name": "m"}
+    changes = [{"type": "tool_removal", "tool": {"type": "tool_reference", "name": "c"}}]
+    said = [{"role": "user", "content": "Hi"}, {"role": "system", "content": changes}]
+    order = read(messages=said, tools=[*functions, toolset, {**toolset, "mcp_server_name": "n"}])
+    assert [tool.name for tool in order.tools] == ["a", "b"]
+    assert str(order.omissions) == "tool mcp_toolset"

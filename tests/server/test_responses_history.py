@@ -197,3 +197,81 @@ async def test_what_is_left_out_is_named_in_the_header_and_the_log(scripted: Ser
     assert "x-left-out" not in plain.headers
     named = [line for line in scripted.log if "; left out: member text.verbosity, tool" in line]
     assert len(named) == 2
+
+
+async def test_items_that_are_referred_to_are_no_larger_together_than_a_body(home: Path) -> None:
+    home.mkdir()
+    (home / "think.toml").write_text(SCRIPTS["think"])
+    rows = {"scripted": {"scripts": {"think": str(home / "think.toml")}}}
+    body = {"model": "scripted/think", "input": [{"role": "user", "content": "x" * 4_000}]}
+    async with (
+        serving(home, providers=rows, server={"body-bytes": 10_000}) as served,
+        served.http() as http,
+    ):
+        first = (await http.post(URL, json=body)).json()
+        (item,) = (await http.get(f"{URL}/{first['id']}/input_items")).json()["data"]
+        reference = {"type": "item_reference", "id": item["id"]}
+        taken = await http.post(URL, json={**body, "input": [reference] * 2})
+        refused = await http.post(URL, json={**body, "input": [reference] * 3})
+    assert taken.status_code == 200
+    assert refused.status_code == 413
+    error = refused.json()["error"]
+    assert (error["param"], error["code"]) == ("input[2].id", "request_too_large")
+
+
+@pytest.mark.parametrize("store", [True, False])
+async def test_a_client_may_send_again_what_the_response_has(scripted: Served, store: bool) -> None:
+    tools: dict[str, Any] = {"model": "scripted/work", "tools": TOOLS}
+    async with scripted.http() as http:
+        first = (await http.post(URL, json={**tools, "input": "Go."})).json()
+        follow = {**tools, "previous_response_id": first["id"], "store": store}
+        # What the user says stands before the results.
+        items = [*first["output"], SECOND, *answer_calls(first["output"])]
+        second = await http.post(URL, json={**follow, "input": items})
+    assert second.status_code == 200, second.text
+    (said,) = await conversations(scripted)
+    more = ["ok", "ok", "And?", "Done."] if store else []
+    assert said == ["Go.", "I work.", "invocation", "invocation", *more]
+
+
+@pytest.mark.parametrize("store", [True, False])
+async def test_calls_of_the_client_itself_follow_a_response(scripted: Served, store: bool) -> None:
+    call = {"type": "function_call", "call_id": "c", "name": "look", "arguments": "{}"}
+    result = {"type": "function_call_output", "call_id": "c", "output": "blue"}
+    async with scripted.http() as http:
+        body = {"model": "scripted/think", "input": [FIRST]}
+        first = (await http.post(URL, json=body)).json()
+        follow = {**body, "previous_response_id": first["id"], "store": store}
+        taken = await http.post(URL, json={**follow, "input": [call, result, SECOND]})
+        refused = await http.post(URL, json={**follow, "input": [call, SECOND]})
+    assert taken.status_code == 200, taken.text
+    assert refused.status_code == 400
+
+
+@pytest.mark.parametrize("store", [True, False])
+async def test_an_input_may_be_a_message_of_the_assistant_alone(
+    scripted: Served, store: bool
+) -> None:
+    said = {"role": "assistant", "content": "Well,"}
+    async with scripted.http() as http:
+        body = {"model": "scripted/think", "input": [said], "store": store}
+        reply = await http.post(URL, json=body)
+    assert reply.status_code == 200, reply.text
+
+
+@pytest.mark.parametrize("store", [True, False])
+async def test_a_response_whose_messages_are_gone_is_not_found(
+    scripted: Served, store: bool
+) -> None:
+    async with scripted.http() as http:
+        body = {"model": "scripted/think", "input": [FIRST]}
+        first = (await http.post(URL, json=body)).json()
+        async with scripted.session() as session:
+            (summary,) = await session.survey_conversations()
+            user, reply = (await session.archive.restore(summary.identity)).canisters
+            await session.archive.retract(
+                summary.identity, after=user.identity, last=reply.identity
+            )
+        follow = {**body, "previous_response_id": first["id"], "store": store}
+        gone = await http.post(URL, json=follow)
+    assert gone.status_code == 404

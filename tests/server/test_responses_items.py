@@ -16,11 +16,13 @@ from vibe_llms.messages.canisters import (
     UserCanister,
     role_of,
 )
-from vibe_llms.messages.contents import ImageContent, text_of
+from vibe_llms.messages.contents import FileContent, ImageContent, Location, text_of
 from vibe_llms.server.chat_requests import read_messages
 from vibe_llms.server.failures import Rejected
 from vibe_llms.server.omissions import Omissions
-from vibe_llms.server.responses_items import ItemReader, find_reference, survey_tools
+from vibe_llms.server.responses_items import Continued, ItemReader, find_reference, survey_tools
+from vibe_llms.server.responses_requests import ResponseRequest, read_order
+from vibe_llms.server.turns import TurnOrder
 
 PIXEL = (
     "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGA"
@@ -29,11 +31,13 @@ PIXEL = (
 
 
 def read(
-    items: Sequence[Mapping[str, Any]], omissions: Omissions | None = None
+    items: Sequence[Mapping[str, Any]],
+    omissions: Omissions | None = None,
+    continued: Continued = Continued(),
 ) -> Sequence[Canister]:
     """Return the messages of items."""
-    reader = ItemReader(items, {}, Omissions() if omissions is None else omissions)
-    return read_messages([*reader.read()])
+    reader = ItemReader(items, continued, Omissions() if omissions is None else omissions)
+    return read_messages([one for _, one in reader.read()], continued.open_calls)
 
 
 def name_types() -> list[str]:
@@ -163,3 +167,80 @@ def test_items_add_tools_to_a_request() -> None:
     tool = {"type": "function", "name": "new"}
     items = [{"type": kind, "tools": [tool]} for kind in ("additional_tools", "tool_search_output")]
     assert [*survey_tools(items)] == [[tool], [tool]]
+
+
+def test_items_that_the_continued_response_has_are_passed_over() -> None:
+    call = {"type": "function_call", "call_id": "call_1", "name": "look", "arguments": "{}"}
+    said = read(
+        [
+            {**call, "id": "item_run_0", "call_id": "call_0"},
+            {
+                "type": "function_call_output",
+                "id": "item_run_1",
+                "call_id": "call_0",
+                "output": "red",
+            },
+            {"type": "message", "id": "msg_run_1", "role": "assistant", "content": "I look."},
+            call,
+            {"type": "function_call_output", "call_id": "call_1", "output": "blue"},
+            {"role": "user", "content": "And?"},
+        ],
+        continued=Continued("run", {"call_1": "1"}),
+    )
+    result, user = said
+    assert isinstance(result, ResultCanister)
+    assert result.invocation == "1"
+    assert isinstance(user, UserCanister)
+
+
+def test_the_address_of_a_file_is_given_to_the_provider() -> None:
+    part = {"type": "input_file", "file_url": "https://example.org/a.pdf", "filename": "a.pdf"}
+    (said,) = read([{"role": "user", "content": [part]}])
+    location = Location("https://example.org/a.pdf")
+    assert said.contents == (FileContent(location, "application/pdf", "a.pdf"),)
+
+
+def test_a_text_of_the_history_may_be_null() -> None:
+    part = {"type": "output_text", "text": None}
+    said = read([{"role": "assistant", "content": [part]}, {"role": "user", "content": "?"}])
+    assert text_of(said[0].contents) == ""
+
+
+@pytest.mark.parametrize("kind", [[], {}])
+def test_a_type_that_is_not_a_text_is_that_of_a_message(kind: Any) -> None:
+    (said,) = read([{"type": kind, "call_id": "c", "role": "user", "content": "Hi"}])
+    assert isinstance(said, UserCanister)
+
+
+def order(**members: Any) -> TurnOrder:
+    """Return what a request asks for."""
+    return read_order(ResponseRequest(**members), "m", Omissions())
+
+
+def test_an_input_that_is_nested_too_deeply_is_refused() -> None:
+    value: Any = "sheep"
+    for _ in range(2_000):
+        value = [value]
+    with pytest.raises(Rejected) as refused:
+        order(input=[{"type": "dream", "about": value}])
+    assert refused.value.failure.param == "input"
+
+
+def test_an_image_that_cannot_be_read_is_refused_with_the_place_of_its_item() -> None:
+    part = {"type": "input_image", "image_url": "data:image/png;base64,%"}
+    with pytest.raises(Rejected) as refused:
+        order(input=[{"type": "reasoning"}, {"role": "user", "content": [part]}])
+    assert refused.value.failure.param == "input[1].content"
+
+
+@pytest.mark.parametrize(
+    ("members", "named"),
+    [
+        ({"truncation": "auto"}, "member truncation"),
+        ({"include": ["message.output_text.logprobs"]}, "member include"),
+        ({"context_management": [{"type": "compaction"}]}, "member context_management"),
+        ({"truncation": "disabled", "include": ["reasoning.encrypted_content"]}, ""),
+    ],
+)
+def test_members_without_effect_are_named(members: dict[str, Any], named: str) -> None:
+    assert str(order(input="Hi", **members).omissions) == named

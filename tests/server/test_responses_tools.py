@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -116,6 +117,9 @@ def test_a_tool_choice_is_read(
         {"type": "function", "name": "unknown"},
         {"type": "allowed_tools"},
         {"type": "allowed_tools", "mode": "auto", "tools": ["look"]},
+        {"type": ["function"]},
+        {"type": "function", "name": ["look"]},
+        {"type": "function", "name": "look", "namespace": ["files"]},
     ],
 )
 def test_a_tool_choice_that_is_wrong_is_refused(choice: Any) -> None:
@@ -131,6 +135,11 @@ def test_a_tool_choice_that_is_wrong_is_refused(choice: Any) -> None:
         ({"type": "namespace", "tools": []}, "tools[0]"),
         ({"type": "namespace", "name": "n", "tools": [{"type": "custom"}]}, "tools[0].tools[0]"),
         ({"type": "function", "name": 3}, "tools[0]"),
+        ({"type": "function", "function": {"name": 3}}, "tools[0].function"),
+        (
+            {**CUSTOM, "format": {"type": "grammar", "syntax": "lark", "grammar": "start: x"}},
+            "tools[0].format",
+        ),
     ],
 )
 def test_a_declaration_that_is_wrong_is_refused_with_its_place(
@@ -139,3 +148,28 @@ def test_a_declaration_that_is_wrong_is_refused_with_its_place(
     with pytest.raises(Rejected) as refused:
         ClientTools.read([tool])
     assert str(refused.value.failure.param).startswith(param)
+
+
+def test_thousands_of_allowed_tools_are_found_at_once() -> None:
+    declared = [{**FUNCTION, "name": f"look{number}"} for number in range(3_000)]
+    tools = ClientTools.read(declared)
+    choice = {"type": "allowed_tools", "mode": "auto", "tools": declared}
+    begun = time.process_time()
+    allowed = tools.read_choice(choice, Omissions()).allowed
+    assert time.process_time() - begun < 0.5
+    assert allowed is not None
+    assert len(allowed) == 3_000
+
+
+@pytest.mark.parametrize(
+    ("declared", "found"),
+    [
+        ([{"type": "namespace", "name": "files", "tools": [FUNCTION, CUSTOM]}], []),
+        ([FUNCTION], [[CUSTOM]]),
+    ],
+)
+def test_tools_in_namespaces_and_found_ones_count(declared: Any, found: Any) -> None:
+    assert len(ClientTools.read(declared, [*found, *found], most=2).declared) == 2
+    with pytest.raises(Rejected) as refused:
+        ClientTools.read(declared, found, most=1)
+    assert refused.value.failure.status == 413

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, closing
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import pytest
 from tests.cli.command import invoke
 from tests.fakes.postgres import TestDatabase, temporary_database
 from vibe_llms.configuration import LOCAL, Configuration, Places, load_configuration
-from vibe_llms.exceptions import RequestError
+from vibe_llms.exceptions import RequestError, StorageUnavailable
 from vibe_llms.files import LARGEST_SETTINGS
 from vibe_llms.messages.canisters import UserCanister
 from vibe_llms.server import users as server_users
@@ -82,6 +83,10 @@ async def test_users_of_an_earlier_version_are_moved_once_however_many_they_are(
         assert len(await users.survey()) == 9_000
         await users.remove("user8999")
         assert await users.find("key8999") is None
+        # Such as from a backup.
+        (folder / "users.toml").write_text(text)
+        assert await users.find("key8999") is None
+        (folder / "users.toml").unlink()
     assert sorted(one.name for one in folder.iterdir()) == ["users.sqlite", "users.toml.moved"]
     assert (folder / "users.toml.moved").read_text() == text
 
@@ -102,6 +107,24 @@ async def test_a_key_is_looked_up_in_the_file_only_after_a_change(
         assert await users.rotate("ada") != ada
         assert await users.find(ada) is None
         assert await users.find(bob) == "bob"
+
+
+async def test_a_file_that_another_process_locks_holds_up_nobody_who_is_known(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_users, "_LOCK_SECONDS", 0.5)
+    async with opened_backend(configure(home, None)) as backend:
+        users = produce_users(backend)
+        ada = await users.add("ada")
+        assert await users.find(ada) == "ada"
+        with closing(sqlite3.connect(home / "server" / "users.sqlite")) as other:
+            other.execute("begin exclusive")
+            stranger = asyncio.create_task(users.find("vl-unknown"))
+            await asyncio.sleep(0)
+            assert await users.find(ada) == "ada"
+            assert not stranger.done()
+            with pytest.raises(StorageUnavailable, match="another process"):
+                await stranger
 
 
 async def test_what_one_server_changes_holds_for_the_next_request_at_another(

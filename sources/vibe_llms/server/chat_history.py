@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from vibe_llms.server.descriptions import describe_json
+from vibe_llms.server.reading import find_last_reply, get_member
 
 _KNOWN = frozenset({"file", "image_url", "input_audio", "refusal", "text"})
 _TEXTS = frozenset({"input_text", "output_text", "summary_text"})
@@ -24,8 +25,7 @@ def rewrite_request(given: Any) -> Any:
     """Return the JSON of a request with known forms only, where possible."""
     if not isinstance(given, dict) or not isinstance(messages := given.get("messages"), list):
         return given
-    places = [place for place, one in enumerate(messages) if _get(one, "role") == "assistant"]
-    last = places[-1] if places else -1
+    last = find_last_reply(get_member(one, "role") for one in messages)
     rewritten = [
         _rewrite_message(one, place, new=place > last) for place, one in enumerate(messages)
     ]
@@ -33,10 +33,6 @@ def rewrite_request(given: Any) -> Any:
     limits = {"max_tokens", "max_completion_tokens"}
     kept = {key: value for key, value in given.items() if key not in limits or value != -1}
     return {**kept, "messages": rewritten}
-
-
-def _get(value: Any, name: str) -> Any:
-    return value.get(name) if isinstance(value, dict) else None
 
 
 def _rewrite_message(message: Any, place: int, *, new: bool) -> Any:
@@ -69,16 +65,16 @@ def _rewrite_part(part: Any, *, new: bool) -> Any:
     """Return a part in a known form, or nothing if it says nothing."""
     if isinstance(part, str):
         return _text(part)
-    kind = _get(part, "type")
+    kind = get_member(part, "type")
     match kind:
         case "image_url" if isinstance(url := part.get("image_url"), str):
             return {"type": kind, "image_url": {"url": url}}
         case "input_image" if isinstance(url := part.get("image_url"), str):
             return {"type": "image_url", "image_url": {"url": url}}
-        case "image" if _get(source := part.get("source"), "type") == "base64":
+        case "image" if get_member(source := part.get("source"), "type") == "base64":
             url = f"data:{source.get('media_type')};base64,{source.get('data')}"
             return {"type": "image_url", "image_url": {"url": url}}
-        case "image" if _get(source := part.get("source"), "type") == "url":
+        case "image" if get_member(source := part.get("source"), "type") == "url":
             return {"type": "image_url", "image_url": {"url": source.get("url")}}
         case "input_file":
             return {"type": "file", "file": part}
@@ -90,7 +86,7 @@ def _rewrite_part(part: Any, *, new: bool) -> Any:
             return None
         case str() if kind in _KNOWN or new:
             return part
-        case None if isinstance(text := _get(part, "text"), str):
+        case None if isinstance(text := get_member(part, "text"), str):
             return _text(text)
         case _ if new:
             return part

@@ -34,6 +34,7 @@ from vibe_llms.providers.openai.chat_completions.chunks import (
     PromptDetails,
 )
 from vibe_llms.server.chat_requests import ToolForms
+from vibe_llms.server.custom_tools import read_text
 from vibe_llms.server.failures import Failure
 from vibe_llms.server.stages import Stage, StageWriter, describe_stages
 from vibe_llms.server.states import ReplyState, StateSigner
@@ -128,16 +129,10 @@ def _describe_call(
 ) -> SentCall:
     identity = name_call(call.identity)
     if call.name in forms.custom:
-        custom = SentInput(call.name, _read_input(call))
+        custom = SentInput(call.name, read_text(call.arguments))
         return SentCall(index=index, id=identity, type="custom", custom=custom)
     function = Function(call.name, call.arguments or "{}")
     return SentCall(index=index, id=identity, type="function", function=function)
-
-
-def _read_input(call: InvocationCanister) -> str:
-    """Return the text that a model gives to a tool, or what it has written instead."""
-    text = (call.parsed or {}).get("input")
-    return text if isinstance(text, str) else call.arguments
 
 
 def name_call(identity: str) -> str:
@@ -185,6 +180,9 @@ class ChunkWriter:
         #: What stands before the next text: the space between two messages.
         self._space = ""
         self._calls: dict[str, int] = {}
+        #: The custom call that is arriving, and its arguments so far.
+        self._custom: MessageStartedEvent | None = None
+        self._arguments: list[str] = []
 
     def encode(self, outcome: Outcome) -> bytes:
         """The whole reply, which is not streamed."""
@@ -205,6 +203,8 @@ class ChunkWriter:
             case MessageProgressEvent(chunk=ReasoningChunk(text)):
                 return self._begin() + self._write_delta(MessageDelta(reasoning_content=text))
             case MessageProgressEvent(chunk=InvocationChunk(text), message=message):
+                if self._custom is not None and self._custom.message == message:
+                    self._arguments.append(text)
                 if message not in self._calls:
                     return b""
                 more = Function(arguments=text)
@@ -213,7 +213,7 @@ class ChunkWriter:
                 piece = CallPiece(index=self._calls[message], function=more)
                 return self._write_delta(MessageDelta(tool_calls=[piece]))
             case MessageStartedEvent():
-                return self._start(event)
+                return self._end_custom() + self._start(event)
         if self._stages is not None and (stages := self._stages.write(event)):
             return self._begin() + self._write_custom(CustomContent(stages=stages))
         return b""
@@ -226,15 +226,9 @@ class ChunkWriter:
         """The chunks after the last event."""
         turn = outcome.turn
         finish = _ENCODER.encode(_finish(turn.stop_reason, self._forms))
-        custom = b""
+        custom = self._end_custom()
         if (content := self._conclude(outcome)) is not None:
-            custom = self._write_custom(content)
-        # Their input is known when the arguments are whole.
-        first = len(self._calls)
-        inputs = [one for one in outcome.calls if one.name in self._forms.custom]
-        for index, call in enumerate(inputs, first):
-            piece = _describe_call(call, self._forms, index)
-            custom += self._write_delta(MessageDelta(tool_calls=[piece]))
+            custom += self._write_custom(content)
         end = self._choice + b'{},"finish_reason":' + finish + b"}]" + self._tail
         usage = b""
         if self._usage:
@@ -267,7 +261,7 @@ class ChunkWriter:
             # Nothing is sent before its first text: until then a failure has a status of its own.
             self._space = BETWEEN if self._said else ""
         elif event.name in self._forms.custom:
-            return b""
+            self._custom = event
         elif event.name in self._tools:
             if self._forms.legacy and self._calls:
                 return b""
@@ -280,6 +274,16 @@ class ChunkWriter:
             )
             return self._begin() + self._write_delta(MessageDelta(tool_calls=[piece]))
         return b""
+
+    def _end_custom(self) -> bytes:
+        """Write the custom call that has arrived; its text is known once it is whole."""
+        if (event := self._custom) is None:
+            return b""
+        arguments, self._custom, self._arguments = "".join(self._arguments), None, []
+        call = InvocationCanister(name=event.name, arguments=arguments, identity=event.message)
+        self._calls[event.message] = index = len(self._calls)
+        piece = _describe_call(call, self._forms, index)
+        return self._begin() + self._write_delta(MessageDelta(tool_calls=[piece]))
 
     def _begin(self) -> bytes:
         if self._begun:

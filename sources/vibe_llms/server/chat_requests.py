@@ -37,20 +37,25 @@ from vibe_llms.messages.contents import (
 )
 from vibe_llms.providers.openai.chat_completions.chunks import CallPiece, Function
 from vibe_llms.server.chat_history import rewrite_request
+from vibe_llms.server.custom_tools import INPUT, SCHEMA, describe_format
 from vibe_llms.server.failures import Rejected
 from vibe_llms.server.omissions import Omissions
 from vibe_llms.server.pairing import OpenCalls, order_results
-from vibe_llms.server.reading import declare_tools, is_web_address, read_base64, read_body
+from vibe_llms.server.reading import (
+    declare_tools,
+    find_last_reply,
+    is_web_address,
+    read_base64,
+    read_body,
+)
 from vibe_llms.server.schemas import check_size
 from vibe_llms.server.turns import TurnOrder
 
 _DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+)?(?:;[^,;]*)*;base64,", re.ASCII)
 JSON_ONLY = "Answer with a single JSON object and nothing else: no other text, no Markdown."
-#: The words of OpenAI for our choices of a tool.
-CHOICES = {"auto": "auto", "none": "none", "required": "any"}
-#: The same, and the words of others.
-_CHOICES = {**CHOICES, "any": "any"}
-#: Stands for the identity of a call, which the form of old does not have.
+#: Our choices of a tool by the words of OpenAI and of others.
+_CHOICES = {"auto": "auto", "none": "none", "required": "any", "any": "any"}
+#: Stands for the identity of a call, which the deprecated `function_call` form does not have.
 _LEGACY = "function_call"
 #: The members of a request that are controls of another name.
 CONTROLS = {
@@ -132,7 +137,7 @@ class Call(CallPiece):
 
 
 class Message(Struct):
-    """A message of any role; `function` and `function_call` are the names of old for tools."""
+    """A message of any role; `function` and `function_call` are the deprecated form of tools."""
 
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
     content: str | list[Part] | None = None
@@ -156,6 +161,7 @@ class CustomDeclaration(Struct):
 
     name: str
     description: str | None = None
+    format: dict[str, Any] | None = None
 
 
 class DeclaredTool(Struct):
@@ -275,18 +281,11 @@ class ChatRequest(Struct):
             self.functions = self.function_call = None
 
 
-#: Members that ask for what is not done here; without a value they ask for nothing.
+#: Unsupported members; named in X-Left-Out if they have a value.
 _LEFT_OUT = (
     *("audio", "frequency_penalty", "logit_bias", "logprobs", "presence_penalty", "top_logprobs"),
     *("verbosity", "web_search_options"),
 )
-#: The schema of the arguments of a tool whose input is text.
-_TEXT_INPUT: Mapping[str, Any] = {
-    "type": "object",
-    "properties": {"input": {"type": "string"}},
-    "required": ["input"],
-    "additionalProperties": False,
-}
 _DECODER = msgspec.json.Decoder(ChatRequest)
 
 
@@ -298,7 +297,7 @@ def read_request(body: bytes) -> ChatRequest:
 
 
 def check_request(request: ChatRequest) -> None:
-    """Raise for what no model here can do."""
+    """Raise `Rejected` if n is not 1."""
     if request.n is not None and request.n != 1:
         raise Rejected(
             "n can only be 1: a turn has one reply; send the request again for another",
@@ -382,7 +381,7 @@ def name_tool(tool: DeclaredTool) -> str | None:
 def _read_tools(request: ChatRequest, omissions: Omissions) -> tuple[Sequence[Invoker], str | None]:
     """The client's own tools that may be called, and the choice of one as a control has it."""
     declared: list[tuple[str, str | None, Mapping[str, Any] | None]] = []
-    for tool in request.tools or ():
+    for place, tool in enumerate(request.tools or ()):
         name = name_tool(tool)
         match tool:
             case _ if name is None:
@@ -390,7 +389,8 @@ def _read_tools(request: ChatRequest, omissions: Omissions) -> tuple[Sequence[In
             case DeclaredTool(function=Declaration() as one):
                 declared.append((name, one.description, one.parameters))
             case DeclaredTool(custom=CustomDeclaration() as one):
-                declared.append((name, one.description, _TEXT_INPUT))
+                grammar = describe_format(one.format, f"tools[{place}].custom")
+                declared.append((name, (one.description or "") + grammar, SCHEMA))
             case _:
                 declared.append((name, tool.description, tool.parameters or tool.input_schema))
     declared += [(one.name, one.description, one.parameters) for one in request.functions or ()]
@@ -446,34 +446,47 @@ def _name_allowed(tool: Mapping[str, Any]) -> str:
 
 
 def read_messages(
-    messages: Sequence[Message], open_calls: Mapping[str, str] = {}
+    messages: Sequence[Message],
+    open_calls: Mapping[str, str] = {},
+    params: Sequence[str] | None = None,
 ) -> Sequence[Canister]:
     """Messages as canisters; a result names its call by the identity that the call has here.
 
     `open_calls` are the identities of calls before these messages, by the client's names for them.
+    `params` are the names of the messages in errors.
+    """
+    read = read_each(messages, open_calls, params)
+    return order_results(canister for canisters in read for canister in canisters)
+
+
+def read_each(
+    messages: Sequence[Message],
+    open_calls: Mapping[str, str] = {},
+    params: Sequence[str] | None = None,
+) -> Sequence[Sequence[Canister]]:
+    """Return the canisters of each message, in the order of the messages; see `read_messages`.
+
     Results are paired with calls over all messages. Images and files that cannot be read are
     refused after the last reply; before it, they become text.
     """
     calls = OpenCalls(open_calls)
-    last = max((i for i, one in enumerate(messages) if one.role == "assistant"), default=-1)
+    params = params or [f"messages[{index}]" for index in range(len(messages))]
+    last = find_last_reply(one.role for one in messages)
     replies = {
-        index: read_message(message, calls, f"messages[{index}]", new=False)
+        index: read_message(message, calls, params[index], new=False)
         for index, message in enumerate(messages)
         if message.role == "assistant"
     }
-    return order_results(
-        canister
+    return [
+        replies[index]
+        if index in replies
+        else read_message(message, calls, params[index], new=index > last)
         for index, message in enumerate(messages)
-        for canister in (
-            replies[index]
-            if index in replies
-            else read_message(message, calls, f"messages[{index}]", new=index > last)
-        )
-    )
+    ]
 
 
 def read_message(
-    message: Message, calls: OpenCalls, param: str, *, new: bool = True
+    message: Message, calls: OpenCalls, param: str, *, new: bool
 ) -> Sequence[Canister]:
     """A message as canisters; `calls` are those without a result so far, and grow by its own.
 
@@ -532,6 +545,9 @@ def _read_part(part: Part, param: str) -> Content:
             return ImageContent(data, mimetype)
         case AudioPart(input_audio=InputAudio(data=encoded, format=kind)):
             return AudioContent(read_base64(encoded, param), f"audio/{kind}")
+        case FilePart(file=FileData(file_data=str(url), filename=name)) if is_web_address(url):
+            location = Location(repair_text(url))
+            return FileContent(location, "application/pdf", repair_text(name or ""))
         case FilePart(file=FileData(file_data=str(encoded), filename=name)):
             data, mimetype = read_data_url(encoded, param)
             return FileContent(data, mimetype, repair_text(name or ""))
@@ -557,7 +573,7 @@ def write_data_url(data: bytes, mimetype: str) -> str:
 def _read_call(piece: Call, param: str) -> InvocationCanister:
     function = piece.function
     if piece.custom is not None:
-        arguments = msgspec.json.encode({"input": piece.custom.input}).decode()
+        arguments = msgspec.json.encode({INPUT: piece.custom.input}).decode()
         function = Function(piece.custom.name, arguments)
     if function is None or not function.name or not piece.id:
         raise Rejected("a call needs an id and a function", param=f"{param}.tool_calls")
@@ -580,7 +596,7 @@ def _read_controls(request: ChatRequest, choice: str | None) -> Controls:
         seed=request.seed,
         effort=request.reasoning_effort,
         tool_choice=choice,
-        # The form of old has one call.
+        # The deprecated `function_call` form has one call.
         parallel_invocations=(
             False if request.functions else request.parallel_tool_calls if offered else None
         ),

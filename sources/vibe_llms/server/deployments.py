@@ -22,6 +22,7 @@ from vibe_llms.messages.contents import (
     FileContent,
     ImageContent,
     Location,
+    TextualContent,
     repair_text,
 )
 from vibe_llms.server.answers import answer
@@ -32,16 +33,16 @@ from vibe_llms.server.chat_requests import (
     Message,
     check_request,
     read_data_url,
+    read_each,
     read_forms,
-    read_message,
     read_order,
 )
 from vibe_llms.server.continuations import Chain
 from vibe_llms.server.core import ServerCore
 from vibe_llms.server.exchanges import Exchange
 from vibe_llms.server.failures import Rejected
-from vibe_llms.server.pairing import OpenCalls
-from vibe_llms.server.reading import is_web_address, read_base64, read_body
+from vibe_llms.server.pairing import order_results
+from vibe_llms.server.reading import find_last_reply, is_web_address, read_base64, read_body
 from vibe_llms.server.spaces import UserSpace
 from vibe_llms.server.states import ReplyState, StateSigner
 from vibe_llms.server.turns import TurnOrder
@@ -124,41 +125,58 @@ def _read_messages(
 ) -> tuple[Sequence[Canister], Mapping[str, Sequence[Canister]]]:
     """What was said, and what the agent is known to have done before its messages."""
     said: list[Canister] = []
-    states: dict[str, Sequence[Canister]] = {}
-    calls = OpenCalls()
-    visible = Chain(agent)
+    #: First messages and states of replies, with their places, by the last messages.
+    given: dict[str, tuple[str, ReplyState, str]] = {}
+    last = find_last_reply(one.role for one in request.messages)
+    read = read_each(request.messages)
     for index, message in enumerate(request.messages):
+        canisters = read[index]
         param = f"messages[{index}]"
-        canisters = read_message(message, calls, param)
         custom = [message.custom_content] if message.custom_content else []
         if index + 1 == len(request.messages) and request.custom_content:
             custom.append(request.custom_content)
         for one in custom:
             if one.attachments:
                 place = f"{param}.custom_content.attachments"
-                canisters = _attach(canisters, one.attachments, place)
-        visible.extend(canisters)
+                canisters = _attach(canisters, one.attachments, place, new=index > last)
         said += canisters
         state = custom[0].state if custom else None
         if state is not None and canisters and message.role == "assistant":
             place = f"{param}.custom_content.state"
-            states[canisters[0].identity] = signer.read(state, visible.value, place)
-    return said, states
+            given[canisters[-1].identity] = canisters[0].identity, state, place
+    ordered, states = order_results(said), dict[str, Sequence[Canister]]()
+    visible = Chain(agent)
+    for canister in ordered:
+        # A state is signed with the history in this order.
+        visible.extend([canister])
+        if (found := given.get(canister.identity)) is not None:
+            first, state, place = found
+            states[first] = signer.read(state, visible.value, place)
+    return ordered, states
 
 
 def _attach(
-    canisters: Sequence[Canister], attachments: Sequence[Attachment], param: str
+    canisters: Sequence[Canister], attachments: Sequence[Attachment], param: str, *, new: bool
 ) -> Sequence[Canister]:
     """A message of the user with attachments; those of other messages are for people only."""
     return [
-        replace(one, contents=(*one.contents, *(_read(each, param) for each in attachments)))
+        replace(one, contents=(*one.contents, *(_read(each, param, new) for each in attachments)))
         if isinstance(one, UserCanister)
         else one
         for one in canisters
     ]
 
 
-def _read(attachment: Attachment, param: str) -> Content:
+def _read(attachment: Attachment, param: str, new: bool) -> Content:
+    try:
+        return _read_attachment(attachment, param)
+    except Rejected as refused:
+        if new:
+            raise
+        return TextualContent(f"[attachment that cannot be read: {refused}]")
+
+
+def _read_attachment(attachment: Attachment, param: str) -> Content:
     mimetype, name = attachment.type, repair_text(attachment.title or "")
     data: bytes | Location
     match attachment:

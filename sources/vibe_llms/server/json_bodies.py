@@ -1,8 +1,8 @@
 """Decodes large JSON bodies in steps, between which other threads run.
 
 The decoder of msgspec holds Python's lock for the whole body. So the strings of a large body are
-found first, window by window: there may be so many values, and long strings are decoded apart, in
-pieces, and put back into what the rest has become.
+found first, window by window. This limits the number of values, and long strings are decoded
+separately in pieces.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _QUOTE = ord('"')
 #: A string that no client can guess stands in for each long one.
 _MARK = f"long string {token_hex(16)} "
 _MARK_BYTES = _MARK.encode()
-#: A gap between strings that is shorter has at most one value that is no string.
+#: Gaps shorter than this are not counted.
 _SHORT_GAP = 8
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from vibe_llms.server.descriptions import describe_json
+from vibe_llms.server.reading import find_last_reply, get_member
 
 _KNOWN = frozenset(
     {
@@ -34,8 +35,7 @@ def rewrite_request(given: Any) -> Any:
     """Return the JSON of a request with known kinds of blocks only, where possible."""
     if not isinstance(given, dict) or not isinstance(messages := given.get("messages"), list):
         return given
-    places = [place for place, one in enumerate(messages) if _get(one, "role") == "assistant"]
-    last = places[-1] if places else -1
+    last = find_last_reply(get_member(one, "role") for one in messages)
     rewritten = [_rewrite_message(one, new=place > last) for place, one in enumerate(messages)]
     changed = {**given, "messages": rewritten}
     system = given.get("system")
@@ -44,10 +44,6 @@ def rewrite_request(given: Any) -> Any:
     if changes := [*_survey_changes(messages)]:
         changed["tools"] = _change_tools(given.get("tools") or [], changes)
     return changed
-
-
-def _get(value: Any, name: str) -> Any:
-    return value.get(name) if isinstance(value, dict) else None
 
 
 def _rewrite_message(message: Any, *, new: bool) -> Any:
@@ -66,7 +62,7 @@ def _rewrite_block(block: Any, *, new: bool) -> Iterator[Any]:
     if isinstance(block, str):
         yield _text(block)
         return
-    kind = _get(block, "type")
+    kind = get_member(block, "type")
     if not isinstance(kind, str):
         yield block
         return
@@ -86,14 +82,14 @@ def _rewrite_block(block: Any, *, new: bool) -> Iterator[Any]:
             yield block
         case _ if kind in _SILENT:
             pass
-        case _ if (described := _describe(kind, block)) is not None:
+        case _:
+            described = _describe(kind, block)
+            if described is None and new:
+                yield block
+            elif described is None and (text := describe_json(block)):
+                described = f"[{kind}]\n{text}"
             if described:
                 yield _text(described)
-        case _ if new:
-            yield block
-        case _:
-            if text := describe_json(block):
-                yield _text(f"[{kind}]\n{text}")
 
 
 def _describe(kind: str, block: Mapping[str, Any]) -> str | None:
@@ -124,7 +120,7 @@ def _rewrite_result(content: Any) -> Any:
     blocks = content if isinstance(content, list) else [content]
     kept: list[Any] = []
     for one in blocks:
-        kind = _get(one, "type")
+        kind = get_member(one, "type")
         if isinstance(kind, str) and kind in ("thinking", "tool_use", "tool_result"):
             kept.append(_text(describe_json(one)))
         elif isinstance(one, dict) and not isinstance(kind, str):
@@ -146,11 +142,11 @@ def _read_input(given: Any) -> Any:
 
 def _is_away(block: Mapping[str, Any]) -> bool:
     """Return True if a file is at Anthropic, who alone can read it."""
-    return bool(_get(block.get("source"), "type") == "file")
+    return bool(get_member(block.get("source"), "type") == "file")
 
 
 def _name_file(block: Mapping[str, Any]) -> str:
-    return str(block.get("title") or _get(block.get("source"), "file_id"))
+    return str(block.get("title") or get_member(block.get("source"), "file_id"))
 
 
 def _text(text: str) -> Mapping[str, str]:
@@ -160,9 +156,9 @@ def _text(text: str) -> Mapping[str, str]:
 def _survey_changes(messages: Iterable[Any]) -> Iterator[Mapping[str, Any]]:
     """Yield the blocks that add tools or remove them."""
     for message in messages:
-        content = _get(message, "content")
+        content = get_member(message, "content")
         for block in content if isinstance(content, list) else ():
-            if _get(block, "type") in ("tool_addition", "tool_removal"):
+            if get_member(block, "type") in ("tool_addition", "tool_removal"):
                 yield block
 
 
@@ -170,14 +166,19 @@ def _change_tools(tools: Any, changes: Iterable[Mapping[str, Any]]) -> Any:
     """Return the tools of a request after all changes that its messages make to them."""
     if not isinstance(tools, list):
         return tools
-    offered = {str(_get(one, "name")): one for one in tools}
+    offered: dict[object, Any] = {_name_tool(one) or place: one for place, one in enumerate(tools)}
     removed: dict[str, Any] = {}
     for block in changes:
         tool = block.get("tool")
-        definition = _get(tool, "definition")
-        name = str(_get(tool, "name") or _get(definition, "name"))
+        definition = get_member(tool, "definition")
+        name = _name_tool(tool) or _name_tool(definition)
         if block["type"] == "tool_removal":
             removed[name] = offered.pop(name, None)
         elif found := definition or removed.pop(name, None):
             offered[name] = found
     return [*offered.values()]
+
+
+def _name_tool(tool: Any) -> str:
+    """Return the name of a tool, also in the form of OpenAI; some tools have none."""
+    return str(get_member(tool, "name") or get_member(get_member(tool, "function"), "name") or "")

@@ -35,7 +35,13 @@ from vibe_llms.server.failures import Rejected
 from vibe_llms.server.messages_history import rewrite_request
 from vibe_llms.server.omissions import Omissions
 from vibe_llms.server.pairing import OpenCalls, order_results
-from vibe_llms.server.reading import declare_tools, is_web_address, read_base64, read_body
+from vibe_llms.server.reading import (
+    declare_tools,
+    find_last_reply,
+    is_web_address,
+    read_base64,
+    read_body,
+)
 from vibe_llms.server.schemas import check_size
 from vibe_llms.server.turns import TurnOrder
 
@@ -326,7 +332,7 @@ def read_messages(messages: Sequence[Message]) -> Sequence[Canister]:
     }
     for call in made.values():
         calls.add(call)
-    last = max((i for i, one in enumerate(messages) if one.role == "assistant"), default=-1)
+    last = find_last_reply(one.role for one in messages)
     for index, message in enumerate(messages):
         param = f"messages[{index}].content"
         blocks = message.content

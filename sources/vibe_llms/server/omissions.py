@@ -20,7 +20,7 @@ _UNSAFE = re.compile(r"[^\w.:/-]", re.ASCII)
 
 
 class Omissions:
-    """The names of what one request contains and does not get, each once."""
+    """Unique names of the parts of one request that were left out."""
 
     def __init__(self) -> None:
         self._names: dict[str, None] = {}

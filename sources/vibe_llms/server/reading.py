@@ -83,6 +83,20 @@ def is_web_address(url: str) -> bool:
     return url[:8].lower().startswith(("http://", "https://"))
 
 
+def get_member(value: Any, name: str) -> Any:
+    """Return a member of a JSON object, or None, also for a value that is not an object."""
+    return value.get(name) if isinstance(value, dict) else None
+
+
+def find_last_reply(roles: Iterable[object]) -> int:
+    """Return the index of the last message of the assistant, by the roles of all, or -1.
+
+    >>> find_last_reply(["user", "assistant", "user"]), find_last_reply(["user"])
+    (1, -1)
+    """
+    return max((index for index, role in enumerate(roles) if role == "assistant"), default=-1)
+
+
 def declare_tools(
     tools: Iterable[tuple[str, str | None, Mapping[str, Any] | None]],
 ) -> tuple[Invoker, ...]:

@@ -42,7 +42,7 @@ async def answer_once(
         raise Rejected("a turn that is not stored cannot be repeated: leave Idempotency-Key out")
     run = await space.session.access_runs().find(request)
     if run is None:
-        run = await (await ServedTurn.begin(space, order)).start([], b"", request)
+        run = await (await ServedTurn.begin(space, order, recorded=True)).start([], b"", request)
     exchange.conversation = run.record.conversation
     turn = RecordedTurn(space, order, run)
     writer = produce_writer(turn)

@@ -9,6 +9,14 @@ from msgspec import Struct
 from vibe_llms.server.failures import Rejected
 from vibe_llms.server.settings import ServerSettings
 
+#: Members of messages and parts that hold parts; arguments and schemas may have any lists.
+_HOLDERS = frozenset(
+    {
+        *("attachments", "content", "custom_content", "output", "source", "summary"),
+        *("tool_calls", "tools"),
+    }
+)
+
 
 def check_counts(request: object, settings: ServerSettings) -> None:
     """Raise `Rejected` for a request with too many messages, parts of messages, or tools.
@@ -21,17 +29,17 @@ def check_counts(request: object, settings: ServerSettings) -> None:
             _check(member, "messages", messages, settings.request_messages, "request-messages")
             parts = count_items(messages, settings.request_parts + len(messages) + 1)
             if parts - len(messages) > settings.request_parts:
-                raise _too_many(member, "parts", settings.request_parts, "request-parts")
+                raise refuse_many(member, "parts", settings.request_parts, "request-parts")
     tools = getattr(request, "tools", None)
     if isinstance(tools, list):
         _check("tools", "tools", tools, settings.request_tools, "request-tools")
 
 
 def count_items(value: object, most: int) -> int:
-    """Return how many items the lists in a value have together; it stops counting at `most`.
+    """Return how many messages and parts a value has; it stops counting at `most`.
 
-    >>> count_items([["a", "b"], {"c": ["d"]}], 100), count_items([[0] * 100], 10) >= 10
-    (5, True)
+    >>> count_items([{"content": ["a", "b"], "input": [1, 2, 3]}], 100)
+    3
     """
     count, waiting = 0, [value]
     while waiting and count < most:
@@ -40,20 +48,22 @@ def count_items(value: object, most: int) -> int:
                 count += len(items)
                 waiting.extend(items)
             case dict() as table:
-                waiting.extend(table.values())
+                waiting.extend(table[name] for name in _HOLDERS.intersection(table))
             case Struct() as struct:
-                waiting.extend(getattr(struct, name) for name in struct.__struct_fields__)
+                names = _HOLDERS.intersection(struct.__struct_fields__)
+                waiting.extend(getattr(struct, name) for name in names)
     return count
 
 
 def _check(member: str, what: str, found: Sized, most: int, key: str) -> None:
     if len(found) > most:
-        raise _too_many(member, what, most, key, f"{len(found):,}")
+        raise refuse_many(member, what, most, key, f"{len(found):,}")
 
 
-def _too_many(member: str, what: str, most: int, key: str, found: str = "more") -> Rejected:
+def refuse_many(member: str, what: str, most: int, key: str, found: str = "more") -> Rejected:
+    """Return the refusal of a request with too many of something; `key` is the setting."""
     return Rejected(
-        f"{member}: {found} {what}, and {most:,} are allowed ({key})",
+        f"{found} {what}, and {most:,} are allowed ({key})",
         status=413,
         code="request_too_large",
         param=member,

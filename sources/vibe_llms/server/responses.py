@@ -50,7 +50,7 @@ from vibe_llms.server.failures import Failure, Rejected
 from vibe_llms.server.reading import read_query
 from vibe_llms.server.recorded import find_run_failure
 from vibe_llms.server.responses_identities import find_run
-from vibe_llms.server.responses_items import find_reference
+from vibe_llms.server.responses_items import Continued, find_reference
 from vibe_llms.server.responses_replies import (
     PREFIX,
     Item,
@@ -67,7 +67,7 @@ from vibe_llms.server.responses_requests import (
 )
 from vibe_llms.server.responses_tools import ClientTools
 from vibe_llms.server.spaces import UserSpace
-from vibe_llms.server.turns import Outcome, ServedTurn, TurnOrder, count_tokens
+from vibe_llms.server.turns import Outcome, ServedTurn, TurnOrder, check_calls, count_tokens
 
 #: How long the answer to a cancellation waits for the end of the turn.
 _CANCEL_SECONDS = 5.0
@@ -155,11 +155,13 @@ async def _read_unstored(
     before: Sequence[Canister] = ()
     if request.previous_response_id is None:
         model = request.model or space.session.choose_model()[0]
-        order = await exchange.offload(lambda: read_order(request, model, exchange.omissions))
+        order = await _read_order(exchange, space, request, model)
     else:
         conversation, last, order = await _read_continuation(exchange, space, request)
         stored = (await space.archive.restore(conversation)).canisters
         places = [place for place, one in enumerate(stored, 1) if one.identity == last]
+        if not places:
+            raise _refuse_missing(request.previous_response_id, "previous_response_id")
         before = stored[: places[0]]
     if request.instructions:
         supervisor = SupervisorCanister.from_text(request.instructions)
@@ -167,15 +169,30 @@ async def _read_unstored(
     return order, before
 
 
+async def _read_order(
+    exchange: Exchange,
+    space: UserSpace,
+    request: ResponseRequest,
+    model: str,
+    continued: Continued = Continued(),
+) -> TurnOrder:
+    most = space.settings.request_tools
+    return await exchange.offload(
+        lambda: read_order(request, model, exchange.omissions, continued, most)
+    )
+
+
 async def _resolve_references(space: UserSpace, request: ResponseRequest) -> ResponseRequest:
     """Return a request with the items themselves in place of references to them.
 
-    A client that counts on the server's storage refers to the items of earlier responses.
+    A client that counts on the server's storage refers to the items of earlier responses. Together
+    they may have as many bytes as a body.
     """
     if isinstance(request.input, str) or not any(map(find_reference, request.items)):
         return request
     known: dict[str, Mapping[str, Item]] = {}
     items: list[dict[str, Any]] = []
+    size, most = 0, space.settings.body_bytes
     for place, item in enumerate(request.items):
         wanted = find_reference(item)
         if wanted is None:
@@ -192,6 +209,14 @@ async def _resolve_references(space: UserSpace, request: ResponseRequest) -> Res
                 status=404,
                 param=f"input[{place}].id",
                 code="item_not_found",
+            )
+        size += len(msgspec.json.encode(found))
+        if size > most:
+            raise Rejected(
+                f"the items that are referred to have more than {most:,} bytes (body-bytes)",
+                status=413,
+                param=f"input[{place}].id",
+                code="request_too_large",
             )
         items.append(dict(found))
     return replace(request, input=items)
@@ -308,8 +333,8 @@ async def _start(
         return msgspec.json.encode(_Origin(asked, request))
 
     if request.previous_response_id is None:
-        order = await exchange.offload(lambda: read_order(request, model, exchange.omissions))
-        served = await ServedTurn.begin(space, order)
+        order = await _read_order(exchange, space, request, model)
+        served = await ServedTurn.begin(space, order, recorded=True)
         origin = await exchange.offload(lambda: write(model))
         return served, await served.start(instructions, origin, key)
     conversation, last, order = await _read_continuation(exchange, space, request)
@@ -356,17 +381,25 @@ async def _read_continuation(
         name_call(one.identity): one.identity for one in unanswered if one.name in declared
     }
     model = request.model or _read_origin(earlier).model
-    order = await exchange.offload(
-        lambda: read_order(request, model, exchange.omissions, open_calls)
-    )
-    results = [one.invocation for one in order.said if isinstance(one, ResultCanister)]
-    if sorted(results) != sorted(open_calls.values()):
+    continued = Continued(earlier.identity, open_calls)
+    order = await _read_order(exchange, space, request, model, continued)
+    identities = {*open_calls.values()}
+    answers: list[ResultCanister] = []
+    said: list[Canister] = []
+    for one in order.said:
+        if isinstance(one, ResultCanister) and one.invocation in identities:
+            answers.append(one)
+        else:
+            said.append(one)
+    if sorted(one.invocation for one in answers) != sorted(identities):
         raise Rejected(
             "each open call must be answered once; open are: " + (", ".join(open_calls) or "none"),
             param="input",
         )
+    check_calls(said)
     cut_off = [one for one in unanswered if one.name not in declared]
-    order = replace(order, said=[*await _close_calls(earlier, cut_off), *order.said])
+    # Results come before what else the client says.
+    order = replace(order, said=[*await _close_calls(earlier, cut_off), *answers, *said])
     return record.conversation, turn.canisters[-1].identity, order
 
 
@@ -392,9 +425,7 @@ async def _close_calls(run: Run, calls: Sequence[InvocationCanister]) -> Sequenc
 
 
 async def _access(space: UserSpace, identity: str, param: str | None = None) -> Run:
-    missing = Rejected(
-        f"there is no response {identity!r}", status=404, code="response_not_found", param=param
-    )
+    missing = _refuse_missing(identity, param)
     if not identity.startswith(PREFIX):
         raise missing
     try:
@@ -405,6 +436,12 @@ async def _access(space: UserSpace, identity: str, param: str | None = None) -> 
     if run.identity != identity.removeprefix(PREFIX) or not run.record.origin:
         raise missing
     return run
+
+
+def _refuse_missing(identity: str, param: str | None) -> Rejected:
+    return Rejected(
+        f"there is no response {identity!r}", status=404, code="response_not_found", param=param
+    )
 
 
 def _read_origin(run: Run) -> _Origin:
@@ -418,7 +455,7 @@ async def _wait(run: Run) -> None:
             return
 
 
-async def _describe(run: Run) -> Item:
+async def _describe(run: Run, tools: ClientTools | None = None) -> Item:
     turn = await run.read()
     record, origin = run.record, _read_origin(run)
     waiting = record.status is RunStatus.WAITING
@@ -435,7 +472,8 @@ async def _describe(run: Run) -> Item:
         kind=record.kind,
         failure=await find_run_failure(run),
     )
-    return describe_response(origin.request, state)
+    tools = origin.request.read_tools() if tools is None else tools
+    return describe_response(origin.request, tools, state)
 
 
 async def _reply(exchange: Exchange, body: Item) -> None:
@@ -451,14 +489,13 @@ async def _stream(exchange: Exchange, space: UserSpace, run: Run, *, after: int 
 
 async def _write_events(run: Run, after: int) -> AsyncGenerator[bytes, None]:
     origin = _read_origin(run)
-    writer = StreamWriter(
-        origin.request.read_tools(), after, run=run.identity, hidden=run.record.recipe.unshown
-    )
+    tools = origin.request.read_tools()
+    writer = StreamWriter(tools, after, run=run.identity, hidden=run.record.recipe.unshown)
     begun = ResponseState(identity=run.identity, model=origin.model, created=run.record.created)
-    yield writer.begin(describe_response(origin.request, begun))
+    yield writer.begin(describe_response(origin.request, tools, begun))
     async for cursor, event in run.events():
         if isinstance(event, RunEnded | RunExpired):
-            yield writer.end(cursor, await _describe(run)) + DONE
+            yield writer.end(cursor, await _describe(run, tools)) + DONE
         elif written := writer.write(cursor, event):
             yield written
 
@@ -471,7 +508,8 @@ class _UnstoredWriter:
         self._state = ResponseState(
             identity=produce_identity(), model=model, created=datetime.now(UTC), hidden=hidden
         )
-        self._writer = StreamWriter(request.read_tools(), hidden=hidden)
+        self._tools = request.read_tools()
+        self._writer = StreamWriter(self._tools, hidden=hidden)
         self._cursor = first_cursor(1)
         self._begun = False
 
@@ -500,7 +538,7 @@ class _UnstoredWriter:
             ended=datetime.now(UTC),
             failure=failure,
         )
-        end = self._writer.end(self._cursor + 1, describe_response(self._request, state))
+        end = self._writer.end(self._cursor + 1, self._describe(state))
         return self._begin(end) + DONE
 
     def _begin(self, written: bytes) -> bytes:
@@ -508,11 +546,11 @@ class _UnstoredWriter:
             return written
         self._begun = True
         # Numbered before all others, although it is written only once something follows.
-        return (
-            StreamWriter(ClientTools()).begin(describe_response(self._request, self._state))
-            + written
-        )
+        return StreamWriter(ClientTools()).begin(self._describe(self._state)) + written
 
     def _conclude(self, turn: Turn[None]) -> Item:
         state = replace(self._state, turn=turn, status=RunStatus.COMPLETED, ended=datetime.now(UTC))
-        return describe_response(self._request, state)
+        return self._describe(state)
+
+    def _describe(self, state: ResponseState) -> Item:
+        return describe_response(self._request, self._tools, state)

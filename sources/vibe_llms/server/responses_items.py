@@ -32,6 +32,7 @@ from vibe_llms.server.chat_requests import (
 from vibe_llms.server.descriptions import describe_json
 from vibe_llms.server.failures import Rejected
 from vibe_llms.server.omissions import Omissions
+from vibe_llms.server.responses_identities import find_run
 from vibe_llms.server.responses_tools import offer_name, read_call
 
 Json: TypeAlias = Mapping[str, Any]
@@ -43,7 +44,7 @@ _MESSAGE = "message"
 _THOUGHTS = "reasoning"
 #: They say which tools there are, which the request says too.
 _LISTS = frozenset({"additional_tools", "configuration_update", "mcp_list_tools"})
-#: Types that openai 3.57.0 knows and that become text; others are named.
+#: Known types that become text without an entry in X-Left-Out.
 _TOLD = frozenset(
     {
         *("code_interpreter_call", "computer_call", "file_search_call", "image_generation_call"),
@@ -69,52 +70,69 @@ class _Part(Struct):
     image_url: str | dict[str, Any] | None = None
     file_data: str | None = None
     file_url: str | None = None
-    file_id: str | None = None
     filename: str | None = None
     input_audio: dict[str, Any] | None = None
+
+
+class Continued(Struct, frozen=True):
+    """The response that a request continues: its run, and identities of its open calls by name."""
+
+    run: str = ""
+    open_calls: Mapping[str, str] = {}
 
 
 class ItemReader:
     """Reads the items of one request."""
 
-    def __init__(
-        self, items: Sequence[Json], open_calls: Mapping[str, str], omissions: Omissions
-    ) -> None:
-        """A reader of items that follow the open calls of an earlier response."""
+    def __init__(self, items: Sequence[Json], continued: Continued, omissions: Omissions) -> None:
+        """A reader of items that follow an earlier response."""
         self._items = items
         self._omissions = omissions
         #: The calls that outputs may name, by each name that they have.
-        self._calls = {name: name for name in open_calls}
+        self._calls = {name: name for name in continued.open_calls}
         answered = {
             (_type_of(item).removesuffix(OUTPUT), _name_of(item))
             for item in items
             if _type_of(item).endswith(OUTPUT)
         }
-        #: The places of calls of types that nothing is known of, but that have an output.
+        #: Indexes of items that are read as calls.
         self._paired: set[int] = set()
+        #: Indexes of items that the response has, and that the client sends again.
+        self._repeated: set[int] = set()
         for place, item in enumerate(items):
             kind, call = _type_of(item), _text_of(item, "call_id")
-            if not call or kind.endswith(OUTPUT):
+            identity, output = _text_of(item, "id"), kind.endswith(OUTPUT)
+            repeated = continued.run != "" and find_run(identity) == continued.run
+            # An output without a call_id has the identity of the call that it answers.
+            if (repeated and (call or not output)) or (call in continued.open_calls and not output):
+                self._repeated.add(place)
+            if output or not call:
                 continue
             known = read_call(item) is not None and item.get("execution") != "server"
-            if known or (kind, call) in answered:
+            if place not in self._repeated and (known or (kind, call) in answered):
                 self._paired.add(place)
                 self._calls[call] = call
-                if identity := _text_of(item, "id"):
-                    self._calls.setdefault(identity, call)
+            if call in self._calls and identity:
+                self._calls.setdefault(identity, call)
         #: What follows the last item of the assistant is new.
         self._past = max(
             (place + 1 for place, one in enumerate(items) if _is_of_assistant(one)), default=0
         )
 
-    def read(self) -> Iterator[Message]:
-        """Yield the messages; `Rejected` names the item that is wrong."""
-        for place, item in enumerate(self._items):
-            if (message := self._read_item(place, item)) is not None:
-                yield message
+    def read(self) -> Iterator[tuple[str, Message]]:
+        """Yield the messages, each after the name of its item, such as `input[0]`.
 
-    def _read_item(self, place: int, item: Json) -> Message | None:
-        kind, param = _type_of(item), f"input[{place}]"
+        `Rejected` names the item that is wrong.
+        """
+        for place, item in enumerate(self._items):
+            param = f"input[{place}]"
+            if place in self._repeated:
+                continue
+            if (message := self._read_item(place, item, param)) is not None:
+                yield param, message
+
+    def _read_item(self, place: int, item: Json, param: str) -> Message | None:
+        kind = _type_of(item)
         if kind == _MESSAGE:
             return self._read_message(item, param, new=place >= self._past)
         if place in self._paired:
@@ -142,7 +160,7 @@ class ItemReader:
         return self._tell(kind, item)
 
     def _tell(self, kind: str, item: Json) -> Message | None:
-        """Return what becomes of an item that the model cannot take as what it is."""
+        """Return the item as text, or None to leave it out."""
         if kind == _THOUGHTS or kind.startswith(_OWN):
             return None
         if kind in _LISTS:
@@ -186,9 +204,9 @@ class ItemReader:
         except ValidationError as error:
             raise Rejected(str(error), param=param) from error
         if part.type in _TEXTS:
-            if part.text is None:
+            if part.text is None and new:
                 raise Rejected("a text needs the member text", param=param)
-            return TextPart(part.text)
+            return TextPart(part.text or "")
         if part.type == "refusal" and part.refusal is not None:
             return RefusalPart(part.refusal)
         made = _make_media(part)
@@ -250,8 +268,8 @@ def _make_media(part: _Part) -> Part | None:
         url = url.get("url")
     if part.type in ("input_image", "image_url", "computer_screenshot") and isinstance(url, str):
         return ImagePart(ImageUrl(url))
-    if part.type in ("input_file", "file") and part.file_data is not None:
-        return FilePart(FileData(part.file_data, part.filename))
+    if part.type in ("input_file", "file") and (file := part.file_data or part.file_url):
+        return FilePart(FileData(file, part.filename))
     audio = part.input_audio or {}
     if part.type == "input_audio" and isinstance(audio.get("data"), str):
         return AudioPart(InputAudio(audio["data"], str(audio.get("format", "wav"))))

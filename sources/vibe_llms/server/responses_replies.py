@@ -35,10 +35,11 @@ from vibe_llms.runs.events import (
     RunEvent,
 )
 from vibe_llms.runs.interfaces import CallApproval, RunQuestion, RunStatus
+from vibe_llms.server.custom_tools import INPUT
 from vibe_llms.server.failures import Failure
 from vibe_llms.server.responses_identities import produce_item_identity
 from vibe_llms.server.responses_requests import ResponseRequest
-from vibe_llms.server.responses_tools import INPUT, ClientTool, ClientTools
+from vibe_llms.server.responses_tools import ClientTool, ClientTools
 
 Item: TypeAlias = Mapping[str, Any]
 
@@ -81,14 +82,15 @@ class ResponseState(Struct, frozen=True, kw_only=True):
     failure: Failure | None = None
 
 
-def describe_response(request: ResponseRequest, state: ResponseState) -> dict[str, Any]:
+def describe_response(
+    request: ResponseRequest, tools: ClientTools, state: ResponseState
+) -> dict[str, Any]:
     """The response object."""
     turn, status = state.turn, _STATUSES[state.status]
     reason = None
     if turn is not None and state.status is RunStatus.COMPLETED:
         reason = _INCOMPLETE.get(turn.stop_reason)
         status = status if reason is None else "incomplete"
-    tools = request.read_tools()
     done = turn is not None and state.status.ended
     failure = state.failure
     error = failure and {
@@ -517,7 +519,7 @@ class StreamWriter:
         )
 
     def _finish_item(self, item: _OpenItem, described: Item, place: Item, text: str) -> bytes:
-        """Yield the events that come before the end of an item."""
+        """Return the events before `output_item.done`."""
         write = self._write
         match item.kind:
             case "text":

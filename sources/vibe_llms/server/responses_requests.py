@@ -17,7 +17,7 @@ from vibe_llms.server.chat_requests import JSON_ONLY, read_messages
 from vibe_llms.server.failures import Rejected
 from vibe_llms.server.omissions import Omissions
 from vibe_llms.server.reading import declare_tools, read_body
-from vibe_llms.server.responses_items import ItemReader, survey_tools
+from vibe_llms.server.responses_items import Continued, ItemReader, survey_tools
 from vibe_llms.server.responses_tools import ClientTools
 from vibe_llms.server.schemas import check_size
 from vibe_llms.server.turns import TurnOrder
@@ -79,6 +79,9 @@ class ResponseRequest(Struct):
     top_p: float | None = None
     metadata: dict[str, str] | None = None
     service_tier: str | None = None
+    truncation: str | None = None
+    include: list[str] | None = None
+    context_management: Any = None
 
     @property
     def stored(self) -> bool:
@@ -92,9 +95,11 @@ class ResponseRequest(Struct):
             return [{"type": "message", "role": "user", "content": self.input}]
         return self.input or ()
 
-    def read_tools(self, omissions: Omissions | None = None) -> ClientTools:
-        """Read the tools that the client runs; `omissions` names those that do not run here."""
-        return ClientTools.read(self.tools, survey_tools(self.items), omissions)
+    def read_tools(
+        self, omissions: Omissions | None = None, most: int | None = None
+    ) -> ClientTools:
+        """Read the tools that the client runs; see `ClientTools.read`."""
+        return ClientTools.read(self.tools, survey_tools(self.items), omissions, most)
 
 
 _DECODER = msgspec.json.Decoder(ResponseRequest)
@@ -128,11 +133,12 @@ def read_order(
     request: ResponseRequest,
     model: str,
     omissions: Omissions,
-    open_calls: Mapping[str, str] = {},
+    continued: Continued = Continued(),
+    most_tools: int | None = None,
 ) -> TurnOrder:
     """Read what a request asks of a model; `omissions` names what it does not get.
 
-    `open_calls` are those of the response that it continues.
+    `Rejected` if it has more than `most_tools`.
     """
     form = request.text.format if request.text is not None else None
     schema = None
@@ -143,7 +149,7 @@ def read_order(
         schema = {"title": form.name, **form.schema}
     for member in _survey_unsupported(request):
         omissions.add("member", member)
-    tools = request.read_tools(omissions)
+    tools = request.read_tools(omissions, most_tools)
     choice = tools.read_choice(request.tool_choice, omissions)
     offered = [
         tool.declaration
@@ -156,10 +162,15 @@ def read_order(
         if control == "any":
             omissions.add("tool_choice", "required")
         control = None
-    reader = ItemReader(request.items, open_calls, omissions)
+    try:
+        read = [*ItemReader(request.items, continued, omissions).read()]
+    except RecursionError:
+        raise Rejected("the input is nested too deeply", param="input") from None
     return TurnOrder(
         model=model,
-        said=read_messages([*reader.read()], open_calls),
+        said=read_messages(
+            [message for _, message in read], continued.open_calls, [param for param, _ in read]
+        ),
         tools=declare_tools(offered),
         controls=_read_controls(request, control, offers=bool(offered)),
         schema=schema,
@@ -177,6 +188,12 @@ def _survey_unsupported(request: ResponseRequest) -> Iterator[str]:
         yield "max_tool_calls"
     if request.top_logprobs:
         yield "top_logprobs"
+    if request.truncation not in (None, "disabled"):
+        yield "truncation"
+    if "message.output_text.logprobs" in (request.include or ()):
+        yield "include"
+    if request.context_management:
+        yield "context_management"
 
 
 def _read_controls(request: ResponseRequest, tool_choice: str | None, *, offers: bool) -> Controls:

@@ -18,19 +18,13 @@ import msgspec
 from msgspec import Struct, ValidationError
 
 from vibe_llms.server.chat_replies import name_call
+from vibe_llms.server.custom_tools import INPUT, SCHEMA, describe_format, read_text
 from vibe_llms.server.failures import Rejected
 from vibe_llms.server.omissions import Omissions
+from vibe_llms.server.request_limits import refuse_many
 
 Json: TypeAlias = Mapping[str, Any]
 
-#: The parameter of a custom tool, whose input is text.
-INPUT = "input"
-_TEXT: Json = {
-    "type": "object",
-    "properties": {INPUT: {"type": "string"}},
-    "required": [INPUT],
-    "additionalProperties": False,
-}
 _STRINGS: Json = {"type": "array", "items": {"type": "string"}}
 _SHELL: Json = {
     "type": "object",
@@ -125,7 +119,6 @@ class ClientTool(Struct, frozen=True, kw_only=True):
     namespace: str = ""
     description: str = ""
     parameters: Json | None = None
-    raw: Json = {}
 
     @property
     def declaration(self) -> tuple[str, str, Json | None]:
@@ -156,13 +149,9 @@ class ClientTool(Struct, frozen=True, kw_only=True):
         kind = KINDS[self.kind]
         if self.kind == "function":
             return arguments
-        parsed = _parse_object(arguments)
         if kind.text:
-            # Some models write the text itself, or give it a name that they know, such as `patch`.
-            members = parsed or {}
-            texts = [members[INPUT]] if INPUT in members else [*members.values()]
-            return texts[0] if len(texts) == 1 and isinstance(texts[0], str) else arguments
-        return {**kind.defaults, **(parsed or {})}
+            return read_text(arguments)
+        return {**kind.defaults, **(_parse_object(arguments) or {})}
 
 
 class ToolChoice(Struct, frozen=True):
@@ -178,6 +167,12 @@ class ClientTools:
     def __init__(self, tools: Iterable[ClientTool] = ()) -> None:
         self.declared: Sequence[ClientTool] = [*tools]
         self._by_name = {one.offered: one for one in self.declared}
+        #: Offered names by what a choice may say: kind, namespace if any, and name.
+        self._choices: dict[tuple[str, str | None, str], str] = {}
+        for one in self.declared:
+            for namespace in (None, one.namespace):
+                for name in (one.name, one.offered):
+                    self._choices.setdefault((one.kind, namespace, name), one.offered)
 
     @classmethod
     def read(
@@ -185,19 +180,22 @@ class ClientTools:
         declared: Sequence[Json] | None,
         found: Iterable[Sequence[Json]] = (),
         omissions: Omissions | None = None,
+        most: int | None = None,
     ) -> ClientTools:
         """Read the tools that a request declares, and those that its items say were found.
 
-        `omissions` names those that do not run here.
+        `omissions` names those that do not run here. `Rejected` if there are more than `most`.
         """
         omissions = Omissions() if omissions is None else omissions
-        tools = [*_read_all(declared or (), "tools", omissions)]
-        names = {one.offered for one in tools}
-        for more in found:
-            for tool in _read_all(more, "input", omissions):
-                if tool.offered not in names:
+        tools: list[ClientTool] = []
+        names: set[str] = set()
+        for param, listed in (("tools", declared or ()), *(("input", more) for more in found)):
+            for tool in _read_all(listed, param, omissions):
+                if param == "tools" or tool.offered not in names:
                     names.add(tool.offered)
                     tools.append(tool)
+                if most is not None and len(tools) > most:
+                    raise refuse_many(param, "tools", most, "request-tools")
         return cls(tools)
 
     def __contains__(self, name: str) -> bool:
@@ -217,9 +215,9 @@ class ClientTools:
             return ToolChoice({"required": "any"}.get(choice or "", choice))
         if choice.get("type") == "allowed_tools":
             return self._read_allowed(choice)
-        kind = choice.get("type") or "function"
+        kind = _read_kind(choice)
         if kind not in KINDS or (kind in _BUILT_IN and kind not in self):
-            omissions.add("tool_choice", str(kind))
+            omissions.add("tool_choice", kind)
             return ToolChoice()
         return ToolChoice(self._find(choice))
 
@@ -236,7 +234,7 @@ class ClientTools:
     def _find_allowed(self, one: Any) -> str | None:
         if not isinstance(one, Mapping):
             raise _reject_choice("a tool is an object with a type")
-        kind = one.get("type") or "function"
+        kind = _read_kind(one)
         if kind in KINDS and not (kind in _BUILT_IN and kind not in self):
             return self._find(one)
         # It is left out already.
@@ -244,13 +242,14 @@ class ClientTools:
 
     def _find(self, choice: Json) -> str:
         """Return the name that the model is offered for a tool that a choice names."""
-        kind = choice.get("type") or "function"
+        kind, namespace = _read_kind(choice), choice.get("namespace")
         function = choice.get("function")
         name = choice.get("name") or (function.get("name") if isinstance(function, dict) else None)
-        for tool in self.declared:
-            same = tool.kind == kind and choice.get("namespace", tool.namespace) == tool.namespace
-            if same and (kind in _BUILT_IN or name in (tool.name, tool.offered)):
-                return tool.offered
+        if not isinstance(name, str | None) or not isinstance(namespace, str | None):
+            raise _reject_choice("the name of a tool is a text")
+        known = (kind, namespace, kind if kind in _BUILT_IN else name or "")
+        if (offered := self._choices.get(known)) is not None:
+            return offered
         what = f"the tool {name!r}" if name else f"a tool of the type {kind!r}"
         raise _reject_choice(f"{what} is not among those that run here")
 
@@ -261,7 +260,7 @@ def read_call(item: Json) -> tuple[str, str] | None:
     `None` for an item that is no call of a client's tool.
     """
     kind = item.get("type")
-    if kind not in _KINDS_OF_ITEMS:
+    if not isinstance(kind, str) or kind not in _KINDS_OF_ITEMS:
         return None
     tool, form = _KINDS_OF_ITEMS[kind]
     value = item.get(form.member)
@@ -300,26 +299,31 @@ def _read_all(
 ) -> Iterator[ClientTool]:
     for place, raw in enumerate(declared):
         where = f"{param}[{place}]"
-        try:
-            one = msgspec.convert(raw, _Declaration)
-        except ValidationError as error:
-            raise Rejected(str(error), param=where) from error
+        one = _read_declaration(raw, where)
         if one.type == "namespace":
             if not one.name:
                 raise Rejected("a namespace needs a name", param=where)
             tools = one.tools or ()
             yield from _read_all(tools, f"{where}.tools", omissions, one.name)
-        elif (tool := _read_one(one, raw, where, namespace)) is not None:
+        elif (tool := _read_one(one, where, namespace)) is not None:
             yield tool
         else:
             omissions.add("tool", one.type or one.name or "without a type")
 
 
-def _read_one(one: _Declaration, raw: Json, where: str, namespace: str) -> ClientTool | None:
+def _read_declaration(given: Json, where: str) -> _Declaration:
+    try:
+        return msgspec.convert(given, _Declaration)
+    except ValidationError as error:
+        raise Rejected(str(error), param=where) from error
+
+
+def _read_one(one: _Declaration, where: str, namespace: str) -> ClientTool | None:
     kind = one.type or "function"
     if kind == "function" and one.function is not None:
         # As in Chat Completions.
-        return _read_one(msgspec.convert(one.function, _Declaration), raw, where, namespace)
+        where = f"{where}.function"
+        one = _read_declaration(one.function, where)
     if kind in ("function", "custom"):
         if not one.name:
             raise Rejected("a tool needs a name", param=f"{where}.name")
@@ -330,9 +334,8 @@ def _read_one(one: _Declaration, raw: Json, where: str, namespace: str) -> Clien
             kind=kind,
             name=one.name,
             namespace=namespace,
-            description=description + _describe_format(one.format) if custom else description,
-            parameters=_TEXT if custom else one.parameters,
-            raw=raw,
+            description=description + (describe_format(one.format, where) if custom else ""),
+            parameters=SCHEMA if custom else one.parameters,
         )
     here = {
         "tool_search": one.execution == "client",
@@ -347,18 +350,6 @@ def _read_one(one: _Declaration, raw: Json, where: str, namespace: str) -> Clien
         name=kind,
         description=one.description or description,
         parameters=one.parameters or parameters,
-        raw=raw,
-    )
-
-
-def _describe_format(form: Json | None) -> str:
-    """Return what the model is told of the grammar of a custom tool."""
-    if not form or form.get("type") != "grammar":
-        return ""
-    grammar = form.get("grammar", form)
-    return (
-        f"\n\nThe text must match this {grammar.get('syntax', '')} grammar:\n"
-        f"{grammar.get('definition', '')}"
     )
 
 
@@ -368,6 +359,13 @@ def _parse_object(text: str) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return parsed if isinstance(parsed, dict) else None
+
+
+def _read_kind(choice: Json) -> str:
+    kind = choice.get("type") or "function"
+    if not isinstance(kind, str):
+        raise _reject_choice("the type of a tool is a text")
+    return kind
 
 
 def _reject_choice(reason: str) -> Rejected:

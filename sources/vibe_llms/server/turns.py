@@ -158,11 +158,16 @@ class ServedTurn:
         self._before = conversation.canisters[-1].identity if conversation.canisters else ""
 
     @classmethod
-    async def begin(cls, space: UserSpace, order: TurnOrder) -> ServedTurn:
-        """The turn that an order asks for; raises for an order that is not valid."""
+    async def begin(
+        cls, space: UserSpace, order: TurnOrder, *, recorded: bool = False
+    ) -> ServedTurn:
+        """The turn that an order asks for, as a run if `recorded`; raises for an invalid order."""
         large = is_large(order)
         await offload(large, check_calls, order.said)
         split = _count_past(order.said)
+        if recorded and split == len(order.said):
+            # A run needs a prompt: without one, it is the last reply.
+            split -= 1
         past, prompt = order.said[:split], order.said[split:]
         await check_addresses(prompt, space.settings.media_hosts)
         agent, model = await _resolve(space, order.model)

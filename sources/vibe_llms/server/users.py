@@ -6,6 +6,7 @@ are in a SQLite file.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 import re
@@ -97,9 +98,8 @@ class UserFile:
 
     def __init__(self, file: Path) -> None:
         self.file = file
-        self._stamp: tuple[int, bytes] | None = None
-        #: Names by the hashes of keys that were found since the file changed.
-        self._names: dict[str, str] = {}
+        #: The stamp of the file, and the names that were found since, by the hashes of keys.
+        self._found: tuple[tuple[int, bytes] | None, dict[str, str]] = None, {}
 
     def survey(self) -> Mapping[str, User]:
         """Return the users by their names."""
@@ -109,19 +109,26 @@ class UserFile:
             for name, key_hash, created in rows
         }
 
-    def find(self, key: str) -> str | None:
-        """Return the name of the user who has a key."""
-        digest, stamp = hash_key(key), self._read_stamp()
-        if stamp != self._stamp:
-            self._stamp, self._names = stamp, {}
+    def recall(self, key: str) -> str | None:
+        """Return the name of the user who has a key, if it was found since the file changed."""
         # What is looked up is a hash, so the time of a look-up says nothing about keys.
-        name = self._names.get(digest)
-        if name is None:
+        return self._recall().get(hash_key(key))
+
+    def find(self, key: str) -> str | None:
+        """Return the name of the user who has a key. Waits while another process locks the file."""
+        digest, names = hash_key(key), self._recall()
+        if digest not in names:
             rows = self._ask("select name from users where key_hash = ?", digest)
             if not rows:
                 return None
-            name = self._names[digest] = rows[0][0]
-        return name
+            names[digest] = rows[0][0]
+        return names[digest]
+
+    def _recall(self) -> dict[str, str]:
+        stamp = self._read_stamp()
+        if stamp != self._found[0]:
+            self._found = stamp, {}
+        return self._found[1]
 
     def require(self, name: str) -> None:
         """Raise a `RequestError` if there is no such user."""
@@ -186,7 +193,7 @@ class UserFile:
             return None
 
     def _ask(self, statement: str, *values: str) -> list[tuple[str, ...]]:
-        if not (self.file.exists() or self._old.exists()):
+        if not (self.file.exists() or self._is_unmoved):
             return []
         with self._opened() as database:
             return database.execute(statement, values).fetchall()
@@ -208,7 +215,7 @@ class UserFile:
                 with suppress(FileNotFoundError):
                     require_trusted(os.stat(path), path)
             with storage_errors(self.file), closing(self._open()) as database:
-                if self._old.exists():
+                if self._is_unmoved:
                     self._move(database)
                 yield database
         except UntrustedFile as error:
@@ -234,16 +241,25 @@ class UserFile:
     def _old(self) -> Path:
         return self.file.with_name("users.toml")
 
+    @property
+    def _moved(self) -> Path:
+        return self._old.with_suffix(".toml.moved")
+
+    @property
+    def _is_unmoved(self) -> bool:
+        """True if `users.toml` has not been moved yet; one that is restored later is ignored."""
+        return self._old.exists() and not self._moved.exists()
+
     def _move(self, database: sqlite3.Connection) -> None:
         """Take over the users of `users.toml`, and rename it."""
         with locked(self.file.parent, seconds=_LOCK_SECONDS):
-            if not self._old.exists():
+            if not self._is_unmoved:
                 return
             rows = [_row(name, user) for name, user in _read(self._old).items()]
             with database:
                 database.execute("begin immediate")
                 database.executemany("insert or ignore into users values (?, ?, ?)", rows)
-            os.rename(self._old, self._old.with_suffix(".toml.moved"))
+            os.rename(self._old, self._moved)
 
 
 class HomeUserStore:
@@ -251,6 +267,7 @@ class HomeUserStore:
 
     def __init__(self, file: UserFile) -> None:
         self._file = file
+        self._finding = asyncio.Lock()
 
     async def survey(self) -> Mapping[str, User]:
         """The users by their names."""
@@ -258,7 +275,11 @@ class HomeUserStore:
 
     async def find(self, key: str) -> str | None:
         """The name of the user who has a key."""
-        return self._file.find(key)
+        if (name := self._file.recall(key)) is not None:
+            return name
+        # Only one thread waits for a file that another process locks.
+        async with self._finding:
+            return await asyncio.to_thread(self._file.find, key)
 
     async def require(self, name: str) -> None:
         """`RequestError` if there is no such user."""
@@ -338,7 +359,7 @@ def produce_key() -> str:
 
 
 def hash_key(key: str) -> str:
-    """What is kept of a key."""
+    """Return the hash of a key."""
     return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
 
 

@@ -72,8 +72,12 @@ def explain_failure(error: sqlite3.Error, what: str, path: Path) -> StorageError
     """Return the `StorageError` of a failed statement; `what` names the contents of the file."""
     import sqlite3
 
-    if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL:
-        return StorageUnavailable(f"{what}: {advise(errno.ENOSPC)}", path=str(path), full=True)
+    # The lowest 8 bits are the kind of an error, the others say more of it.
+    match getattr(error, "sqlite_errorcode", 0) & 0xFF:
+        case sqlite3.SQLITE_FULL:
+            return StorageUnavailable(f"{what}: {advise(errno.ENOSPC)}", path=str(path), full=True)
+        case sqlite3.SQLITE_BUSY:
+            return StorageUnavailable(f"{what}: another process uses the file", path=str(path))
     return StorageError(f"{what}: {error}", path=str(path))
 
 
