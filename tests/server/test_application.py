@@ -213,6 +213,7 @@ async def test_too_many_turns_of_a_user_are_refused_for_now(home: Path) -> None:
         refused = await client.post(CHAT, json=HELLO)
         request.cancel()
     assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
+    assert refused.json()["error"]["type"] == "rate_limit_error"
 
 
 async def test_the_log_has_no_content_and_no_key(served: Served) -> None:

@@ -145,6 +145,37 @@ async def test_a_name_that_several_providers_have_means_none_of_them(home: Path)
     await spaces.close()
 
 
+async def test_an_alias_is_known_before_any_provider_is_asked(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home.mkdir(exist_ok=True)
+    (home / "config.toml").write_text('[aliases]\nfast = "scripted/demo"\n')
+    spaces = produce_spaces(home)
+
+    async def survey_models(name: str) -> object:
+        raise AssertionError(f"{name} was asked")
+
+    with spaces.enter("ada") as space:
+        with monkeypatch.context() as patch:
+            patch.setattr(space.session, "survey_models", survey_models)
+            assert await space.resolve_model("fast") == (None, "fast")
+        assert "scripted/demo" in await space.survey_models()
+    await spaces.close()
+
+
+async def test_nothing_is_remembered_with_the_key_of_a_caller(home: Path) -> None:
+    home.mkdir(exist_ok=True)
+    (home / "config.toml").write_text(
+        '[memory]\nenabled = true\n[providers.theirs]\ncredential = "caller"\n'
+        'module = "vibe_llms.providers.openai.chat_completions"\n'
+    )
+    spaces = produce_spaces(home)
+    with spaces.enter("ada") as space:
+        assert space.uses_memory(None, "theirs/gpt") is False
+        assert space.uses_memory(None, "scripted/demo") is True
+    await spaces.close()
+
+
 async def test_a_space_is_closed_once_nobody_has_been_in_it_for_a_while(home: Path) -> None:
     spaces = produce_spaces(home, **{"idle-seconds": 0.001})
     loop, closed = asyncio.get_running_loop(), list[UserSpace]()

@@ -21,7 +21,7 @@ from vibe_llms.messages.canisters import UserCanister
 from vibe_llms.server import users as server_users
 from vibe_llms.server.continuations import Place, produce_continuations
 from vibe_llms.server.secrets import produce_secrets
-from vibe_llms.server.users import hash_key, produce_users
+from vibe_llms.server.users import User, UserFile, hash_key, produce_users
 from vibe_llms.storage.backends import Backend, opened_backend
 from vibe_llms.storage.interfaces import Details
 
@@ -201,6 +201,14 @@ def test_the_commands_manage_them(configuration: Configuration) -> None:
     assert invoke("users", "rm", "ada", "-y", "--json").json["cancelled_runs"] == 0
     assert invoke("users", "list", "--json").json == []
     assert configuration.budgets.users == {}
+
+
+def test_a_user_of_another_store_is_kept_once(home: Path) -> None:
+    file = UserFile(home / "users.sqlite")
+    ada = User(hash_key("one"), datetime.now(UTC))
+    assert [file.keep("ada", ada), file.keep("ada", ada)] == [True, False]
+    assert file.keep("ada", User(hash_key("two"), ada.created))
+    assert (file.find("one"), file.find("two")) == (None, "ada")
 
 
 def test_the_database_shows_no_key_of_another_user_and_no_secret() -> None:
