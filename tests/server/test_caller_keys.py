@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import logging
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -68,6 +69,9 @@ async def test_the_key_of_the_request_is_used_and_nothing_keeps_it(
         body = speech.write("theirs/gpt", [HELLO], stream=stream, store=store)
         good = await client.post(speech.path, json=body, headers={"x-provider-key": CANARY})
         assert good.status_code == 200, good.text
+        # What is not streamed here is not streamed there either.
+        asked = json.loads(upstream.received[0].request.body)
+        assert asked.get("stream", False) is stream
         assert "well." in good.text
         wrong = await client.post(speech.path, json=body, headers={"x-provider-key": OTHER})
         assert wrong.status_code in (401, 502), wrong.text
