@@ -19,6 +19,10 @@ SCRIPTS = {
         'parts = [{ reasoning = "Let me see, slowly." }, { text = "Two." }]\n'
         '[[replies]]\nwhen = ".*"\nparts = [{ text = "Four." }]\n'
     ),
+    "fail": (
+        '[[replies]]\nwhen = "^One"\nparts = [{ text = "Two." }]\n'
+        '[[replies]]\nwhen = ".*"\nparts = [{ error = "unreachable" }]\n'
+    ),
     "work": (
         '[[replies]]\nwhen = "^Go"\nparts = [{ reasoning = "Hm." }, { text = "I work." }, '
         '{ invocation = "patch", arguments = { input = "*** Begin Patch\\n*** End Patch" } }, '
@@ -46,7 +50,7 @@ async def scripted(home: Path) -> AsyncIterator[Served]:
     for name, script in SCRIPTS.items():
         (home / f"{name}.toml").write_text(script)
     scripts = {name: str(home / f"{name}.toml") for name in SCRIPTS}
-    rows = {"scripted": {"scripts": scripts}}
+    rows = {"scripted": {"scripts": scripts, "retries": 0}}
     async with serving(home, storage={"durability": "fast"}, providers=rows) as server:
         yield server
 
@@ -71,6 +75,20 @@ async def test_the_output_of_a_response_can_be_sent_back(scripted: Served, store
     assert second["output"][0]["content"][0]["text"] == "Four."
     stored = [["One?", "Two."], ["One?", "Two.", "And?", "Four."]] if store else []
     assert sorted(await conversations(scripted)) == stored
+
+
+async def test_what_was_said_to_a_model_that_fails_is_withdrawn_and_the_rest_stays(
+    scripted: Served,
+) -> None:
+    async with scripted.http() as http:
+        first = (await http.post(URL, json={"model": "scripted/fail", "input": [FIRST]})).json()
+        more = {"previous_response_id": first["id"], "input": [SECOND]}
+        failed = await http.post(URL, json={"model": "scripted/fail", **more})
+        assert failed.status_code == 502
+        assert await conversations(scripted) == [["One?", "Two."]]
+        again = await http.post(URL, json={"model": "scripted/think", **more})
+    assert again.status_code == 200, again.text
+    assert await conversations(scripted) == [["One?", "Two.", "And?", "Four."]]
 
 
 async def test_references_stand_for_items_of_stored_responses(scripted: Served) -> None:
