@@ -129,6 +129,19 @@ async def test_a_failure_before_the_first_text_can_be_repeated(home: Path, speec
         assert await stored(served) == []
 
 
+async def test_a_failure_takes_only_what_was_new_out_of_a_conversation(home: Path) -> None:
+    speech = SPEECHES["chat"]
+    async with serving(home, **configure(home)) as served, served.http() as client:
+        said: list[tuple[str, Any]] = [("user", "Hi")]
+        first = await client.post(speech.path, json=speech.write("scripted/call", said))
+        said += [("assistant", speech.read_text(first.json())), ("user", "And?")]
+        for _ in range(2):
+            body = speech.write("scripted/down", said)
+            failed = await client.post(speech.path, json=body, headers=KEY)
+            assert failed.status_code == 502
+            assert await stored(served) == [["user", "assistant"]]
+
+
 async def test_a_key_that_is_none_and_a_turn_that_is_not_stored_are_refused(
     home: Path, speech: Speech
 ) -> None:
