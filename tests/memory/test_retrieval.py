@@ -226,6 +226,9 @@ async def test_the_least_alike_comes_next_where_results_shall_differ(memory: Mem
     assert {*same[:2]} == {"a red lantern lantern", "a red lantern lamp"}
     other = await search(memory, "red lantern", mmr_lambda=0.3, newer_first=False)
     assert (other[0], other[1]) == (same[0], "a lantern in the boathouse")
+    # Where they shall differ a little only, relevance decides.
+    nearly = await search(memory, "red lantern", mmr_lambda=0.95, newer_first=False)
+    assert nearly == same
 
 
 async def test_importance_alone_can_be_the_score(memory: Memory) -> None:
