@@ -92,7 +92,10 @@ async def test_the_input_is_listed_page_by_page(
         )
         rest = (await http.get(f"{url}/input_items?{query}&after={page['first_id']}")).json()
         assert [read(item) for item in rest["data"]][: len(expected) - 1] == expected[1:]
-        assert (await http.get(f"{url}/input_items?after=none")).status_code == 400
+        unknown = await http.get(f"{url}/input_items?after=none")
+        assert (unknown.status_code, unknown.json()["error"]["param"]) == (400, "after")
+        kept = (await http.get(url)).json()
+        assert kept["completed_at"] >= kept["created_at"]
 
 
 def read(item: dict[str, Any]) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Struct
 
 from vibe_llms.controls import Controls
 from vibe_llms.server.chat_requests import JSON_ONLY, read_messages
@@ -62,8 +62,8 @@ class ResponseRequest(Struct):
     input: str | list[dict[str, Any]] | None = None
     instructions: str | None = None
     previous_response_id: str | None = None
-    conversation: Raw | None = None
-    prompt: Raw | None = None
+    conversation: Any = None
+    prompt: Any = None
     stream: bool | None = None
     store: bool | None = None
     background: bool | None = None
@@ -119,8 +119,7 @@ def read_count(body: bytes) -> ResponseRequest:
     """The request whose tokens are counted; it may be without an input."""
     request = read_body(_DECODER, body)
     for name in ("conversation", "prompt"):
-        value = getattr(request, name)
-        if value is not None and bytes(value) != b"null":
+        if getattr(request, name) is not None:
             raise Rejected(
                 f"{name} is not known here; continue a response with previous_response_id",
                 param=name,
