@@ -39,12 +39,14 @@ async def test_a_client_gets_what_it_asked_for(case: ClientCase, home: Path) -> 
             if case.post == "/v1/messages":
                 headers = {"anthropic-version": "2023-06-01", **headers}
             identity = ""
-            for payload in [*case.before, case.payload]:
-                sent = len(bodies_of(upstream))
+            for payload in case.before:
                 body = payload.replace("{id}", identity)
-                reply = await client.post(case.post, content=body, headers=headers)
-                if reply.headers["content-type"].startswith("application/json"):
-                    identity = str(reply.json().get("id"))
+                before = await client.post(case.post, content=body, headers=headers)
+                if before.headers["content-type"].startswith("application/json"):
+                    identity = str(before.json().get("id"))
+            sent = len(bodies_of(upstream))
+            body = case.payload.replace("{id}", identity)
+            reply = await client.post(case.post, content=body, headers=headers)
         asked = json.dumps(bodies_of(upstream)[sent:], ensure_ascii=False)
     if reply.status_code != expect.status:
         differences.append(f"status {reply.status_code}, expected {expect.status}: {reply.text}")

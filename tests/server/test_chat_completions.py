@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import openai
 import pytest
@@ -306,7 +306,7 @@ async def test_a_tool_whose_input_is_text_is_called_with_text(
             for piece in pieces:
                 if "id" not in piece:
                     function = calls[piece["index"]]["function"]
-                    function["arguments"] += piece["function"]["arguments"]
+                    function["arguments"] += cast("Any", piece["function"])["arguments"]
         else:
             reply = await client.chat.completions.create(**options)
             calls = [call.to_dict() for call in reply.choices[0].message.tool_calls or ()]

@@ -8,8 +8,7 @@ separately in pieces.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from secrets import token_hex
 from typing import Any, TypeVar
@@ -143,26 +142,32 @@ def _fill(decoded: T, strings: Mapping[str, _LongString]) -> T:
     waiting: list[Any] = [whole]
     while waiting:
         one = waiting.pop()
+        members: Iterable[tuple[Any, Any]]
         match one:
             case list():
-                members: Iterable[tuple[Any, Any]] = enumerate(one)
-                change: Callable[[Any, Any], object] = one.__setitem__
+                members = enumerate(one)
             case dict():
                 for key in [key for key in one if key in strings]:
                     one[strings[key].text] = one.pop(key)
-                members, change = [*one.items()], one.__setitem__
+                members = [*one.items()]
             case _:
                 members = [(name, getattr(one, name)) for name in one.__struct_fields__]
-                change = partial(force_setattr, one)
         for key, member in members:
             match member:
                 case str() if member in strings:
-                    change(key, strings[member].text)
+                    _put(one, key, strings[member].text)
                 case Raw() if _MARK_BYTES in bytes(member):
-                    change(key, _fill_raw(member, strings))
+                    _put(one, key, _fill_raw(member, strings))
                 case list() | dict() | Struct():
                     waiting.append(member)
     return whole[0]  # type: ignore[no-any-return]
+
+
+def _put(holder: Any, key: Any, value: object) -> None:
+    if isinstance(holder, Struct):
+        force_setattr(holder, key, value)
+    else:
+        holder[key] = value
 
 
 def _fill_raw(raw: Raw, strings: Mapping[str, _LongString]) -> Raw:

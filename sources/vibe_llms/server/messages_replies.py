@@ -47,7 +47,7 @@ class SentMessage(Message, kw_only=True, omit_defaults=True):
     role: str
     model: str
     # Clients expect these members whatever their values are.
-    content: list[Raw]  # pyright: ignore[reportGeneralTypeIssues]
+    content: list[Raw]  # pyright: ignore[reportGeneralTypeIssues, reportIncompatibleVariableOverride]
     stop_reason: str | None  # pyright: ignore[reportGeneralTypeIssues]
     stop_sequence: str | None  # pyright: ignore[reportGeneralTypeIssues]
 

@@ -319,7 +319,8 @@ def texts_of(*canisters: ReplyCanister) -> list[Any]:
         if isinstance(one, InvocationCanister):
             said.append((one.name, one.parsed))
         else:
-            said += [content.text for content in one.contents if hasattr(content, "text")]
+            texts = [getattr(content, "text", None) for content in one.contents]
+            said += [text for text in texts if text is not None]
     return said
 
 

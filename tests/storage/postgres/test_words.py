@@ -57,6 +57,7 @@ def test_words_that_follow_each_other_are_sought_so() -> None:
     assert query == Query(
         "'@ada' & 'stone' & 'river' & 'a'", "'stone' & 'river' & 'a'", [" stone river "]
     )
+    assert query is not None
     assert has_phrases("A stone. River!", query)
     assert not has_phrases("river stone a", query)
     assert not has_phrases("stone rivers a", query)
