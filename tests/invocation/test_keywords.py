@@ -88,7 +88,7 @@ ENDLESS: Mapping[str, tuple[dict[str, Any], Any]] = {
     "errors that quote much": (listed(items={"const": "x" * 1_000_000}), [1] * 50),
     "errors in branches": (listed(anyOf=[{"allOf": [{"not": {}}] * 600}]), ["x" * 100_000]),
 }  # fmt: skip
-#: Schemas that are valid, or pass for it, and values for which they are of no use.
+#: Schemas that cannot be applied to these values.
 INAPPLICABLE: Sequence[tuple[dict[str, Any], Any]] = [
     ({"multipleOf": 0}, 3),
     ({"multipleOf": 0.5}, 10**400),

@@ -1,4 +1,4 @@
-"""What a request of Responses asks of a model."""
+"""Reads requests of the Responses API."""
 
 from __future__ import annotations
 

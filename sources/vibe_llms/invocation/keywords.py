@@ -60,7 +60,7 @@ class _Meter:
             raise CheckTooLong("the arguments take too long to check; make them smaller")
 
 
-#: Whether a text contains a match of a pattern; none where that is not known.
+#: Returns a true value if a text contains a match of a pattern.
 _Matcher: TypeAlias = Callable[[str], object]
 _Compiler: TypeAlias = Callable[[str], "_Matcher | None"]
 _METER: ContextVar[_Meter] = ContextVar("meter")
@@ -135,7 +135,7 @@ def _produce_kind(expressions: Expressions) -> Any:
 
 
 def _evolve(validator: Any, **changes: Any) -> Any:
-    """Return a validator for a part of the schema, by these rules whatever `$schema` it names."""
+    """Return a validator for a part of the schema. A `$schema` in that part changes nothing."""
     import attrs
 
     kind = type(validator)

@@ -23,12 +23,12 @@ class _Call:
 
     @property
     def whole(self) -> bool:
-        """Whether its arguments are complete, or none have come."""
+        """Return True if the arguments are complete, or none have arrived."""
         return self.stated or not any(map(str.strip, self.pieces))
 
     @property
     def stated(self) -> bool:
-        """Whether its arguments have come, and are complete."""
+        """Return True if the arguments have arrived and are complete."""
         last = next((piece for piece in reversed(self.pieces) if piece.strip()), "")
         # Most pieces need no look at those before them.
         return last.rstrip()[-1:] in ("}", '"') and is_object("".join(self.pieces))

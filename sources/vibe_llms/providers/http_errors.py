@@ -133,7 +133,7 @@ _NUMBER = re.compile(r"\d{1,12}(?:\.\d{1,12})?")
 _LONGEST_WORDS = 4_000
 
 
-#: No server means a longer wait, in whatever unit.
+#: Longer waits are ignored, in any unit.
 _MOST_WAIT = 1e12
 #: More of an object is not searched for the time to wait.
 _MOST_MEMBERS = 50

@@ -103,7 +103,7 @@ def close_reply(
     called: bool = False,
     refused: bool = False,
 ) -> ReplyClosed:
-    """Return the end of a reply. Raises the error that the finish reason stands for.
+    """Return the end of a reply. If the finish reason is a fault, raise its error.
 
     `native` is the finish reason of the server behind a gateway; it counts if the first one is good
     or missing. `called` and `refused` are True if the reply has a call or a refusal.

@@ -440,7 +440,10 @@ async def _access(space: UserSpace, identity: str, param: str | None = None) -> 
 
 def _refuse_missing(identity: str, param: str | None) -> Rejected:
     return Rejected(
-        f"there is no response {identity!r}", status=404, code="response_not_found", param=param
+        f"the response {identity!r} was not found",
+        status=404,
+        code="response_not_found",
+        param=param,
     )
 
 

@@ -318,7 +318,7 @@ class AnthropicAssimilator(StreamAssimilator):
         try:
             read = read_citation(kept)
         except ValueError as error:
-            raise self.malformed(f"{quote(kept)} is no citation ({error})") from error
+            raise self.malformed(f"{quote(kept)} is not a citation ({error})") from error
         block.citations.append(Raw(kept))
         yield CitationDelta(read)
 
@@ -459,7 +459,7 @@ class _Block:
         return self.stopped or self.over
 
     def takes(self, step: BlockStep) -> bool:
-        """True if a step is of the kind of this block, or of a kind that nobody knows here."""
+        """Return True if a step belongs to this kind of block, or the kind is unknown."""
         match step:
             case _ if self.kind not in _KNOWN_KINDS:
                 return True

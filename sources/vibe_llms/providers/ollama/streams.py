@@ -230,13 +230,13 @@ class OllamaAssimilator(StreamAssimilator):
         try:
             value = parse_object(data)
         except ValueError:
-            raise self.malformed(f"{quote(data)} is no line of a reply ({error})") from error
+            raise self.malformed(f"{quote(data)} is not a line of a reply ({error})") from error
         message = value.get("message")
         if isinstance(message, dict):
             calls = message.get("tool_calls")
             message["tool_calls"] = [calls] if isinstance(calls, dict) and calls else calls
         if not _says_what_it_may(message):
-            raise self.malformed(f"{quote(data)} is no line of a reply ({error})")
+            raise self.malformed(f"{quote(data)} is not a line of a reply ({error})")
         if isinstance(message, dict):
             message["tool_calls"] = [
                 {name: escape(part) for name, part in call.items()}
