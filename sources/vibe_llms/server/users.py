@@ -203,7 +203,6 @@ class UserFile:
         with storage_errors(self.file):
             make_folder(self.file.parent)
         with self._opened() as database, database:
-            database.execute("begin immediate")
             yield database
 
     @contextmanager
@@ -257,7 +256,6 @@ class UserFile:
                 return
             rows = [_row(name, user) for name, user in _read(self._old).items()]
             with database:
-                database.execute("begin immediate")
                 database.executemany("insert or ignore into users values (?, ?, ?)", rows)
             os.rename(self._old, self._moved)
 

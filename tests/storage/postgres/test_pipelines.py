@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
+import psycopg
 import pytest
 
 from tests.fakes.postgres import TestDatabase, access_cluster, temporary_database
@@ -125,3 +126,33 @@ async def test_a_lost_lease_is_named(database: Database) -> None:
     await database.fetch("ada", require, (True, "it is gone"))
     with pytest.raises(LeaseLost, match=r"^it is gone$"):
         await database.fetch("ada", require, (False, "it is gone"))
+
+
+async def test_a_connection_that_the_server_has_ended_is_not_used_again(
+    place: TestDatabase, database: Database
+) -> None:
+    ((process,),) = await database.fetch("ada", "select pg_backend_pid()")
+    with psycopg.connect(place.admin_dsn) as admin:
+        ended = admin.execute("select pg_terminate_backend(%s, 10000)", (process,)).fetchone()
+    assert ended == (True,)
+    assert await database.fetch("ada", "select 1") == [(1,)]
+
+
+async def test_a_statement_that_nobody_waits_for_any_more_is_cancelled(
+    place: TestDatabase, database: Database
+) -> None:
+    query = "select 'slow', pg_sleep(100)"
+    running = "select count(*) from pg_stat_activity where state = 'active' and query = %s"
+
+    async def wait_until(number: int) -> None:
+        with psycopg.connect(place.admin_dsn, autocommit=True) as admin:
+            while admin.execute(running, (query,)).fetchone() != (number,):
+                await asyncio.sleep(0.02)
+
+    waiting = asyncio.create_task(database.fetch("ada", query))
+    async with asyncio.timeout(20):
+        await wait_until(1)
+        waiting.cancel()
+        await wait_until(0)
+    with pytest.raises(asyncio.CancelledError):
+        await waiting

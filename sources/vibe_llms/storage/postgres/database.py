@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
 from math import inf
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -264,7 +264,12 @@ def survey_fences() -> Sequence[Statement]:
 
 @asynccontextmanager
 async def _committed(connection: Connection) -> AsyncIterator[None]:
-    """Commit after the block; if it fails, roll back, and close what cannot be rolled back."""
+    """Commit after the block; if it fails, roll back.
+
+    A connection that cannot roll back is not idle, and is closed by who uses it.
+    """
+    from psycopg import Error
+
     done = False
     try:
         yield
@@ -272,16 +277,8 @@ async def _committed(connection: Connection) -> AsyncIterator[None]:
         done = True
     finally:
         if not done:
-            await _undo(connection)
-
-
-async def _undo(connection: Connection) -> None:
-    from psycopg import Error
-
-    try:
-        await connection.rollback()
-    except Error:
-        await connection.close()
+            with suppress(Error):
+                await connection.rollback()
 
 
 @contextmanager
