@@ -37,9 +37,9 @@ from upstream import MODELS
 BAR_SECONDS = 0.05
 _BEAT_SECONDS = 0.001
 _FIGURES = "figures of holds"
-_TEXT_BYTES = 60_000_000
+_CHARACTERS = 10 * 1024 * 1024
 _FILE_BYTES = 30_000_000
-_REPEATS = 2
+_REPEATS = 5
 #: Sends a body to a path and expects a status; returns the longest delay and CPU of a step.
 _Ask: TypeAlias = Callable[[str, bytes, int], tuple[float, float]]
 #: Their model takes no file: that is found out after it was read.
@@ -101,7 +101,8 @@ def _survey_requests() -> Iterator[tuple[str, str, bytes]]:
     for name, (path, write) in dialects.items():
         kind = "input_text" if name == "Responses" else "text"
         parts = [{"type": kind, "text": "Part."}] * 10_000
-        text = "All of a long text. é\n" * (_TEXT_BYTES // 24)
+        line = "All of a long text. é\n"
+        text = line * (_CHARACTERS // len(line))
         for what, messages in (
             ("9,999 messages", said),
             ("10,000 parts", [{"role": "user", "content": parts}]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import hashlib
 import json
 import threading
 from asyncio import events
@@ -17,8 +18,10 @@ from msgspec import Raw, Struct
 
 from tests.server.conftest import serving
 from vibe_llms.events import Notice
+from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages import codecs, identities
 from vibe_llms.messages.canisters import Canister, UserCanister
+from vibe_llms.messages.contents import TextualContent
 from vibe_llms.offloading import LOOP_MESSAGES
 from vibe_llms.providers.interfaces import TurnContext
 from vibe_llms.providers.requests import HistoryCache
@@ -101,6 +104,63 @@ async def test_a_request_with_too_many_messages_parts_or_tools_is_refused_by_nam
             assert f"{member}: {member}" not in message
         allowed = make([*said * 19, {"role": "user", "content": [part_of(path)] * 30}])
         assert (await client.post(path, json=allowed)).status_code == 200
+
+
+@pytest.mark.parametrize("path", DIALECTS)
+async def test_more_text_than_allowed_is_refused_wherever_it_stands(home: Path, path: str) -> None:
+    make, name = DIALECTS[path], "text" if path != "/v1/responses" else "input_text"
+    half, limits = "x" * 500, {"request-characters": 999}
+    parts = [{"type": name, "text": half}, {"type": name, "text": half}]
+    async with serving(home, **scripted(home), server=limits) as served, served.http() as client:
+        for said in (
+            [{"role": "user", "content": half * 2}],
+            [{"role": "user", "content": parts}],
+            [{"role": "user", "content": half}] * 2,
+        ):
+            answered = await client.post(path, json=make(said))
+            assert answered.status_code == 413, answered.text
+            message = answered.json()["error"]["message"]
+            assert "1,000 characters of text, and 999 are allowed (request-characters)" in message
+        allowed = make([{"role": "user", "content": half}])
+        assert (await client.post(path, json=allowed)).status_code == 200
+
+
+async def test_a_run_with_more_text_than_allowed_is_refused(home: Path) -> None:
+    limits = {"request-characters": 9}
+    async with serving(home, **scripted(home), server=limits) as served, served.http() as client:
+        answered = await client.post("/api/runs", json={"prompt": "ten letter", "model": "said"})
+    assert answered.status_code == 413, answered.text
+    assert "request-characters" in answered.text
+
+
+async def test_a_long_body_and_a_long_file_are_not_hashed_on_the_loop(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    main, hashed = threading.get_ident(), list[str]()
+    sha256 = hashlib.sha256
+
+    class Hash:
+        def __init__(self, data: bytes = b"") -> None:
+            self.hash = sha256()
+            self.update(data)
+
+        def update(self, data: bytes) -> None:
+            assert len(data) < 100_000 or threading.get_ident() != main
+            hashed.extend(["long"] if len(data) > 2_000_000 else [])
+            self.hash.update(data)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.hash, name)
+
+    monkeypatch.setattr(hashlib, "sha256", Hash)
+    data = base64.b64encode(b"%PDF-1.7 " + bytes(3_000_000)).decode()
+    file = {"filename": "a.pdf", "file_data": f"data:application/pdf;base64,{data}"}
+    body = chat([{"role": "user", "content": [{"type": "file", "file": file}]}])
+    async with serving(home, **scripted(home)) as served, served.http() as client:
+        headers = {"Idempotency-Key": "one"}
+        await client.post("/v1/chat/completions", json=body, headers=headers)
+    # The body for its key, and the file for its text.
+    assert len(hashed) >= 2
 
 
 @pytest.fixture
@@ -283,6 +343,46 @@ async def test_a_provider_encodes_a_long_history_in_slices() -> None:
     await ticking
     assert sum(steps) == 2000
     assert max(steps) <= LOOP_MESSAGES
+
+
+async def test_the_schemas_of_many_tools_are_made_to_fit_in_slices() -> None:
+    made, between = list[int](), list[int]()
+
+    def fit(some: Sequence[Invoker]) -> Sequence[Invoker]:
+        made.append(len(some))
+        return some
+
+    async def tick() -> None:
+        while sum(made) < 1000:
+            between.append(sum(made))
+            await asyncio.sleep(0)
+
+    tools = [Invoker.from_declaration(f"tool_{number}", {}) for number in range(1000)]
+    ticking = asyncio.create_task(tick())
+    await asyncio.sleep(0)
+    cache: HistoryCache[Any] = HistoryCache()
+    assert await cache.fit_tools(tools, fit) == tuple(tools)
+    await ticking
+    assert max(made) <= 200
+    assert len({*between}) >= 5
+    # They are the same the next time.
+    await cache.fit_tools(tools, fit)
+    assert sum(made) == 1000
+
+
+async def test_a_message_of_many_parts_is_encoded_in_a_thread() -> None:
+    threads: list[int] = []
+
+    class History:
+        def add(self, canister: Canister, texts: object) -> Sequence[Notice]:
+            threads.append(threading.get_ident())
+            return ()
+
+    few = UserCanister((TextualContent("a"),) * LOOP_MESSAGES)
+    many = UserCanister((TextualContent("a"),) * (LOOP_MESSAGES + 1))
+    cache: HistoryCache[Any] = HistoryCache()
+    await cache.extend([few, many], TurnContext(), History, lambda _: None)
+    assert [one == threading.get_ident() for one in threads] == [True, False]
 
 
 async def test_lists_in_the_arguments_of_a_call_are_no_parts(home: Path) -> None:

@@ -86,6 +86,6 @@ def _says_something(canister: UserCanister) -> bool:
     return any(
         not isinstance(content, TextualContent)
         or not isinstance(content.data, str)
-        or bool(content.data.strip())
+        or not (content.data == "" or content.data.isspace())
         for content in canister.contents
     )

@@ -34,6 +34,7 @@ from vibe_llms.exceptions import (
     SessionClosed,
 )
 from vibe_llms.files import describe_size
+from vibe_llms.offloading import LOOP_BYTES
 from vibe_llms.registries import Row
 
 #: How many processes read at once, and how long an idle one is kept for the next document.
@@ -76,7 +77,7 @@ class DocumentReader:
     async def snapshot(self, source: Path | bytes, name: str = "") -> Snapshot:
         """The bytes of a document as they are now, with their hash; callers close it."""
         limit = self._settings.limits.file_bytes
-        if isinstance(source, bytes):
+        if isinstance(source, bytes) and len(source) <= LOOP_BYTES:
             return take_snapshot(source, name, limit=limit)
         work = asyncio.ensure_future(
             asyncio.to_thread(take_snapshot, source, name, limit=limit),

@@ -18,12 +18,14 @@ from vibe_llms.messages.canisters import (
     Canister,
     UnknownCanister,
 )
-from vibe_llms.messages.contents import UnknownContent, repair_text
+from vibe_llms.messages.contents import Content, UnknownContent, repair_text
 
 _ENCODER = msgspec.json.Encoder()
 _DECODER: msgspec.json.Decoder[Canister] = msgspec.json.Decoder(Canister)
 _OBJECT = msgspec.json.Decoder(dict[str, Raw])
 _ARRAY = msgspec.json.Decoder(list[Raw])
+#: Longer texts are looked at one by one for lone surrogates, in characters.
+_LONG = 64 * 1024
 # An escaped backslash, a pair, or a lone surrogate.
 _SURROGATE_ESCAPES = re.compile(
     rb"\\\\|\\u[dD][89abAB]..\\u[dD][c-fC-F]..|(\\u[dD][89a-fA-F]..)", re.DOTALL
@@ -114,9 +116,9 @@ def repair_canister(canister: C) -> C:
 
     Returns the same object if there is nothing to replace.
     """
-    if not any(type(getattr(one, "data", None)) is bytes for one in canister.contents):
+    if not any(map(_is_long, canister.contents)):
         try:
-            # Ten times as fast as looking at each text, and nearly every message passes.
+            # Ten times as fast as looking at each short text, and nearly every message passes.
             _ENCODER.encode(canister)
         except UnicodeEncodeError:
             pass
@@ -124,6 +126,11 @@ def repair_canister(canister: C) -> C:
             return canister
     repaired = _repair(canister)
     return repaired if isinstance(repaired, type(canister)) else canister
+
+
+def _is_long(content: Content) -> bool:
+    data = getattr(content, "data", None)
+    return type(data) is bytes or (type(data) is str and len(data) > _LONG)
 
 
 def _repair(value: object) -> object:

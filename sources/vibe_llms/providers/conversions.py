@@ -238,7 +238,7 @@ class Writer(Conversion, ABC, Generic[P, B]):
             block: B | None = None
             match content:
                 case TextualContent(data=data):
-                    if (text := self.text(data)).strip():
+                    if (text := self.text(data)) and not text.isspace():
                         block = self.encode_text(text)
                 case ReasoningContent() | NativeContent() if not plain:
                     self.leave_out("a part that only a model's own reply can hold")

@@ -15,7 +15,7 @@ from vibe_llms.events import Notice
 from vibe_llms.exceptions import ConfigurationError, ControlInvalid, ProviderError, RequestTooLarge
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import Canister
-from vibe_llms.offloading import LOOP_MESSAGES
+from vibe_llms.offloading import LOOP_MESSAGES, offload
 from vibe_llms.providers.attributes import settle_controls
 from vibe_llms.providers.interfaces import Loader, Model, TurnContext
 from vibe_llms.providers.pieces import (
@@ -40,6 +40,8 @@ class GrowingHistory(Protocol):
 
 
 H = TypeVar("H", bound=GrowingHistory)
+#: Tools whose schemas are made to fit in one step of the event loop.
+_TOOLS = 200
 
 
 class HistoryCache(Generic[H]):
@@ -81,7 +83,8 @@ class HistoryCache(Generic[H]):
         texts = await read(new, context.load)
         notices: list[Notice] = []
         for number, canister in enumerate(new, 1):
-            notices += self.history.add(canister, texts)
+            many = len(canister.contents) > LOOP_MESSAGES
+            notices += await offload(many, self.history.add, canister, texts)
             self._added += 1
             self._last = canister
             if number % LOOP_MESSAGES == 0:
@@ -91,7 +94,7 @@ class HistoryCache(Generic[H]):
             context.notify(notice)
         return self.history
 
-    def fit_tools(
+    async def fit_tools(
         self,
         invokers: Sequence[Invoker],
         fit: Callable[[Sequence[Invoker]], Sequence[Invoker]],
@@ -99,7 +102,12 @@ class HistoryCache(Generic[H]):
         """The tools as `fit` makes them fit for the wire, once as long as they are the same."""
         known, fitted = self._fitted
         if len(known) != len(invokers) or not all(map(is_, known, invokers)):
-            fitted = fit(invokers)
+            some: list[Invoker] = []
+            for start in range(0, len(invokers), _TOOLS):
+                if start:
+                    await asyncio.sleep(0)
+                some += fit(invokers[start : start + _TOOLS])
+            fitted = tuple(some)
             self._fitted = (tuple(invokers), fitted)
         return fitted
 

@@ -40,7 +40,7 @@ from vibe_llms.messages.canisters import (
     usage_of,
 )
 from vibe_llms.messages.contents import text_of
-from vibe_llms.offloading import LOOP_MESSAGES, offload
+from vibe_llms.offloading import LOOP_BYTES, is_large, offload
 from vibe_llms.providers.interfaces import Loader
 from vibe_llms.providers.pieces import with_texts
 from vibe_llms.runs.events import RunEnded, encode_event
@@ -185,7 +185,7 @@ class Runs:
     ) -> Run:
         history, now = conversation.history, datetime.now(UTC)
         opening = () if history.stored else history.canisters
-        large = len(prompt) + len(opening) > LOOP_MESSAGES
+        large = is_large([*prompt, *opening])
         lines = await offload(large, lambda: [*map(write_lines, (prompt, opening))])
         record = RunRecord(
             # As short as those of conversations, because people type it.
@@ -316,7 +316,8 @@ class Runs:
             with suppress(ConversationNotFound):
                 canisters = await self._host.restore(record.conversation)
         elsewhere = {one.name for one in record.recipe.declared}
-        own = find_own(canisters, [*read_lines(record.prompt)], elsewhere)
+        prompt = await offload(len(record.prompt) > LOOP_BYTES, read_lines, record.prompt)
+        own = find_own(canisters, prompt, elsewhere)
         added = tuple(await with_texts(own, self._host.load))
         replies = [one for one in added if isinstance(one, AssistantCanister | InvocationCanister)]
         text = "".join(
@@ -414,7 +415,7 @@ async def produce_history(archive: Archive, record: RunRecord) -> History:
     except ConversationNotFound:
         if record.details is None:
             raise
-    opening = [*read_lines(record.opening)]
+    opening = read_lines(record.opening)
     return History(archive, record.details, identity=record.conversation, canisters=opening)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from enum import StrEnum
@@ -428,6 +428,6 @@ def _outline(canister: Canister) -> Canister:
     return UserCanister(identity=identity, created=created, contents=contents)
 
 
-def read_lines(lines: bytes) -> Iterator[Canister]:
+def read_lines(lines: bytes) -> list[Canister]:
     """The canisters of the lines of a record."""
-    return map(decode_canister, filter(None, lines.split(b"\n")))
+    return [decode_canister(line) for line in lines.split(b"\n") if line]

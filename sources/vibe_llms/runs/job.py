@@ -32,6 +32,7 @@ from vibe_llms.messages.canisters import (
     SupervisorCanister,
 )
 from vibe_llms.messages.identities import produce_identity
+from vibe_llms.offloading import LOOP_BYTES, offload
 from vibe_llms.providers.pieces import with_texts
 from vibe_llms.redaction import redact
 from vibe_llms.runs.events import (
@@ -291,7 +292,7 @@ class RunJob:
 
     async def _hold_turn(self) -> str:
         run = self._run
-        prompt = [*read_lines(run.prompt)]
+        prompt = await offload(len(run.prompt) > LOOP_BYTES, read_lines, run.prompt)
         conversation = await self._open(run)
         if last := find_end(conversation.canisters, prompt):
             conversation = await conversation.fork(last)

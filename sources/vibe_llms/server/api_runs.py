@@ -27,6 +27,7 @@ from vibe_llms.server.exchanges import Exchange
 from vibe_llms.server.failures import describe_kind
 from vibe_llms.server.pages import PageQuery, refuse_after
 from vibe_llms.server.reading import SMALL_BODY_BYTES, read_body, read_query
+from vibe_llms.server.request_limits import check_characters
 from vibe_llms.server.schemas import read_schema
 from vibe_llms.server.spaces import UserSpace
 
@@ -110,6 +111,7 @@ async def list_runs(_: ServerCore, exchange: Exchange, space: UserSpace) -> None
 async def start_run(core: ServerCore, exchange: Exchange, space: UserSpace) -> None:
     """Begin a turn, and answer at once; it does not end with the connection."""
     order = await exchange.decode(partial(read_body, _ORDER), core.settings)
+    check_characters(len(order.prompt), core.settings)
     if exchange.request_key is not None:
         found = await space.session.access_runs().find(exchange.request_key)
         if found is not None:

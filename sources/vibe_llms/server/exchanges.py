@@ -29,6 +29,8 @@ _SILENT_SECONDS = 15.0
 _COMMENT = b": waiting\n\n"
 #: How long a client may take to read the last event of a stream that has failed.
 _END_SECONDS = 1.0
+#: Longer bodies are put together and hashed in a thread.
+_LONG_BYTES = 1024 * 1024
 EVENTS = b"text/event-stream; charset=utf-8"
 Headers: TypeAlias = Iterable[tuple[bytes, bytes]]
 #: The three parts of ASGI.
@@ -155,8 +157,9 @@ class Exchange:
                     parts.append(part)
                     if not message.get("more_body", False):
                         self.unread = False
-                        body = b"".join(parts)
-                        self.request_key = self._read_key(body)
+                        large = self._size > _LONG_BYTES
+                        body = await offload(large, b"".join, parts)
+                        self.request_key = await offload(large, self._read_key, body)
                         return body
         except TimeoutError as error:
             raise Rejected(

@@ -11,7 +11,7 @@ from vibe_llms.server.exchanges import Exchange
 from vibe_llms.server.messages_replies import EventWriter
 from vibe_llms.server.messages_requests import read_count, read_order, read_request
 from vibe_llms.server.spaces import UserSpace
-from vibe_llms.server.turns import count_tokens
+from vibe_llms.server.turns import count_tokens, estimate_tokens
 
 
 class TokensCounted(Struct):
@@ -24,12 +24,13 @@ async def create_message(core: ServerCore, exchange: Exchange, space: UserSpace)
     """Answer a request with a turn, streamed or whole; a disconnect cancels the turn."""
     request = await exchange.decode(read_request, core.settings)
     order = await exchange.offload(lambda: read_order(request, exchange.omissions))
+    estimate = await exchange.offload(lambda: estimate_tokens(order.said, order.tools))
     await answer(
         *(core, exchange, space, order),
-        lambda served: EventWriter(
+        lambda _: EventWriter(
             request.model,
             {tool.name for tool in order.tools},
-            input_tokens=served.estimated_tokens,
+            input_tokens=estimate,
             thinking=request.thinking is None or request.thinking.display != "omitted",
         ),
         stream=bool(request.stream),

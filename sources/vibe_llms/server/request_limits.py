@@ -35,6 +35,13 @@ def check_counts(request: object, settings: ServerSettings) -> None:
         _check("tools", "tools", tools, settings.request_tools, "request-tools")
 
 
+def check_characters(count: int, settings: ServerSettings) -> None:
+    """Raise `Rejected` for messages with too many characters together."""
+    if count > settings.request_characters:
+        most, key = settings.request_characters, "request-characters"
+        raise refuse_many(None, "characters of text", most, key, f"{count:,}")
+
+
 def count_items(value: object, most: int) -> int:
     """Return how many messages and parts a value has; it stops counting at `most`.
 
@@ -60,7 +67,9 @@ def _check(member: str, what: str, found: Sized, most: int, key: str) -> None:
         raise refuse_many(member, what, most, key, f"{len(found):,}")
 
 
-def refuse_many(member: str, what: str, most: int, key: str, found: str = "more") -> Rejected:
+def refuse_many(
+    member: str | None, what: str, most: int, key: str, found: str = "more"
+) -> Rejected:
     """Return the refusal of a request with too many of something; `key` is the setting."""
     return Rejected(
         f"{found} {what}, and {most:,} are allowed ({key})",

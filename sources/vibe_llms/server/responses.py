@@ -31,6 +31,7 @@ from vibe_llms.messages.canisters import (
 )
 from vibe_llms.messages.contents import TextualContent
 from vibe_llms.messages.identities import produce_identity
+from vibe_llms.offloading import LOOP_BYTES, offload
 from vibe_llms.runs.events import (
     AnswerRequested,
     ApprovalRequested,
@@ -460,7 +461,8 @@ async def _wait(run: Run) -> None:
 
 async def _describe(run: Run, tools: ClientTools | None = None) -> Item:
     turn = await run.read()
-    record, origin = run.record, _read_origin(run)
+    record = run.record
+    origin = await offload(len(record.origin) > LOOP_BYTES, _read_origin, run)
     waiting = record.status is RunStatus.WAITING
     state = ResponseState(
         identity=run.identity,

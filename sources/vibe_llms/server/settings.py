@@ -21,8 +21,9 @@ class ServerSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=
     It ends within `shutdown_seconds`. `allowed_hosts` are names besides `localhost` that clients
     may call it by; addresses always work. `allowed_origins` are web sites whose pages may call it
     from a browser. `media_hosts` are hosts whose web addresses clients may send in place of images
-    and files; `*` is any public one. `request_messages`, `request_parts` and `request_tools` bound
-    the messages of a request, the parts of all its messages together, and its tools.
+    and files; `*` is any public one. `request_messages`, `request_parts`, `request_characters` and
+    `request_tools` bound the messages of a request, the parts and the characters of all its
+    messages together, and its tools.
     """
 
     host: str = "127.0.0.1"
@@ -33,6 +34,8 @@ class ServerSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=
     body_bytes: Positive = 64 * 1024 * 1024
     request_messages: Positive = 10_000
     request_parts: Positive = 10_000
+    # What OpenAI takes as the longest string; files do not count.
+    request_characters: Positive = 10 * 1024 * 1024
     request_tools: Positive = 1000
     receive_seconds: Seconds = 60.0
     turn_seconds: Seconds = 900.0

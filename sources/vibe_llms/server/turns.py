@@ -47,7 +47,7 @@ from vibe_llms.messages.contents import (
     TextualContent,
     text_of,
 )
-from vibe_llms.offloading import LOOP_BYTES, LOOP_MESSAGES, offload
+from vibe_llms.offloading import is_large, offload
 from vibe_llms.providers.caller_keys import find_caller_key
 from vibe_llms.providers.conversions import name_content
 from vibe_llms.providers.interfaces import TokenCount
@@ -59,6 +59,7 @@ from vibe_llms.server.continuations import Chain, Place, hash_system
 from vibe_llms.server.failures import Failure, Rejected
 from vibe_llms.server.fitting import fit_controls
 from vibe_llms.server.omissions import Omissions
+from vibe_llms.server.request_limits import check_characters
 from vibe_llms.server.spaces import UserSpace
 from vibe_llms.storage.interfaces import Archive
 
@@ -126,13 +127,16 @@ class ReplyWriter(Protocol):
         ...
 
 
-def is_large(order: TurnOrder) -> bool:
-    """Return True if work on all messages of an order takes too long for the event loop."""
-    if len(order.said) > LOOP_MESSAGES:
-        return True
-    contents = [getattr(one, "data", None) for said in order.said for one in said.contents]
-    sizes = (len(data) for data in contents if isinstance(data, str | bytes))
-    return len(contents) > LOOP_MESSAGES or sum(sizes) > LOOP_BYTES
+def count_characters(said: Iterable[Canister]) -> int:
+    """Return how many characters the texts and the calls of messages have."""
+    count = 0
+    for canister in said:
+        if isinstance(canister, InvocationCanister):
+            count += len(canister.arguments)
+        for content in canister.contents:
+            if isinstance(content, TextualContent) and isinstance(content.data, str):
+                count += len(content.data)
+    return count
 
 
 class ServedTurn:
@@ -162,7 +166,8 @@ class ServedTurn:
         cls, space: UserSpace, order: TurnOrder, *, recorded: bool = False
     ) -> ServedTurn:
         """The turn that an order asks for, as a run if `recorded`; raises for an invalid order."""
-        large = is_large(order)
+        check_characters(count_characters(order.said), space.settings)
+        large = is_large(order.said)
         await offload(large, check_calls, order.said)
         split = _count_past(order.said)
         if recorded and split == len(order.said):
@@ -269,12 +274,6 @@ class ServedTurn:
                 await self._space.archive.remove(self._conversation.identity)
 
     @property
-    def estimated_tokens(self) -> int:
-        """About how many tokens the model reads first; nothing is asked for that."""
-        said = (*self._conversation.canisters, *self._prompt)
-        return estimate_tokens(said, self._conversation.invokers.values())
-
-    @property
     def hidden(self) -> Collection[str]:
         """The names of tools whose arguments and results are not shown."""
         return {one.name for one in self._conversation.invokers.values() if not one.show_in_stage}
@@ -361,11 +360,6 @@ class RecordedTurn:
         self.run = run
 
     @property
-    def estimated_tokens(self) -> int:
-        """About how many tokens the model reads first; nothing is asked for that."""
-        return estimate_tokens(self._order.said, self._order.tools)
-
-    @property
     def hidden(self) -> Collection[str]:
         """The names of tools whose arguments and results are not shown."""
         return self.run.record.recipe.unshown
@@ -375,7 +369,7 @@ class RecordedTurn:
         space, order = self._space, self._order
         agent, _ = await space.resolve_model(order.model)
         chain = Chain(agent or "")
-        await offload(is_large(order), chain.extend, order.said)
+        await offload(is_large(order.said), chain.extend, order.said)
         turn = await self.run.read()
         conversation = self.run.record.conversation
         last = turn.canisters[-1].identity if turn.canisters else ""
@@ -422,6 +416,7 @@ async def count_tokens(
 
     What was said `before` may be in the archive.
     """
+    check_characters(count_characters(order.said), space.settings)
     if not before:
         check_calls(order.said)
     split = _count_past(order.said)

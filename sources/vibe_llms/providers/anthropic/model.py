@@ -133,7 +133,9 @@ class AnthropicModel(HttpModel[Settings]):
     ) -> Request:
         """The request of a round trip, its history taken from the cache as far as that goes."""
         cache = context.cache if isinstance(context.cache, Cache) else Cache()
-        invokers = cache.fit_tools(invokers, lambda new: fit_tools(self, new, ANTHROPIC, context))
+        invokers = await cache.fit_tools(
+            invokers, lambda new: fit_tools(self, new, ANTHROPIC, context)
+        )
         (members, extras), _ = apply_controls(
             self, controls, context, lambda settled: self._nativize(settled, invokers, context)
         )

@@ -207,7 +207,7 @@ class LlamacppModel(RowModel[LlamacppConnection]):
             self._check_canister,
             load_words,
         )
-        offered = cache.fit_tools(
+        offered = await cache.fit_tools(
             offer_tools(self, invokers, generation.tool_choice, context),
             lambda new: fit_tools(self, new, LLAMACPP, context),
         )

@@ -219,7 +219,7 @@ class OllamaModel(HttpModel[Settings]):
     ) -> ExaminedRequest:
         settled, native, extras = self._nativize_controls(controls, context)
         history = await self._extend(cache, canisters, context)
-        offered = cache.fit_tools(
+        offered = await cache.fit_tools(
             offer_tools(self, invokers, settled.tool_choice, context),
             lambda new: fit_tools(self, new, OLLAMA, context),
         )

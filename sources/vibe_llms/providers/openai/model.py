@@ -138,7 +138,7 @@ class OpenAIModel(HttpModel[S]):
             context.cache if isinstance(context.cache, HistoryCache) else HistoryCache()
         )
         rules = BY_NAME[self.native.tool_schemas]
-        invokers = cache.fit_tools(invokers, lambda new: fit_tools(self, new, rules, context))
+        invokers = await cache.fit_tools(invokers, lambda new: fit_tools(self, new, rules, context))
         members, tools = self.frame_controls(controls, invokers, context)
         history = await cache.extend(
             canisters,

@@ -335,7 +335,9 @@ def join_texts(texts: Sequence[bytes]) -> bytes:
     >>> join_texts([b'"a"', b'"b"'])
     b'"a\\n\\nb"'
     """
-    return b'"' + b"\\n\\n".join(text[1:-1] for text in texts) + b'"' if texts else b""
+    if len(texts) < 2:
+        return b"".join(texts)
+    return b'"' + b"\\n\\n".join(text[1:-1] for text in texts) + b'"'
 
 
 def _block_of(piece: Piece) -> Block:
