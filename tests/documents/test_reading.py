@@ -9,6 +9,7 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import aclosing
 from pathlib import Path
@@ -21,6 +22,7 @@ from vibe_llms.configuration import Configuration
 from vibe_llms.documents import reading
 from vibe_llms.documents.readers.interfaces import Remark
 from vibe_llms.documents.reading import DocumentReader
+from vibe_llms.documents.snapshots import Snapshot, take_snapshot
 from vibe_llms.documents.texts import Part, Place
 from vibe_llms.exceptions import (
     ConfigurationError,
@@ -49,6 +51,22 @@ async def test_bytes_and_files_give_their_text(reader: DocumentReader, tmp_path:
     text = await reader.read(path)
     assert (text.title, text.text, text.format) == ("notes.txt", "Grüße\n\nEnde", "text")
     assert (await reader.read(path.read_bytes(), "notes.txt")) == text
+
+
+async def test_long_bytes_are_hashed_in_a_thread(
+    reader: DocumentReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[int] = []
+
+    def take(source: Path | bytes, name: str = "", *, limit: int) -> Snapshot:
+        threads.append(threading.get_ident())
+        return take_snapshot(source, name, limit=limit)
+
+    monkeypatch.setattr(reading, "take_snapshot", take)
+    for data in (b"short", b"x" * 1_000_000):
+        with await reader.snapshot(data, "a.txt") as snapshot:
+            assert snapshot.digest == hashlib.sha256(data).hexdigest()
+    assert [one == threading.get_ident() for one in threads] == [True, False]
 
 
 async def test_a_page_has_its_headings(reader: DocumentReader) -> None:
