@@ -37,7 +37,7 @@ from upstream import MODELS
 BAR_SECONDS = 0.05
 _BEAT_SECONDS = 0.001
 _FIGURES = "figures of holds"
-_CHARACTERS = 10 * 1024 * 1024
+_CHARACTERS = 8 * 1024 * 1024
 _FILE_BYTES = 30_000_000
 _REPEATS = 5
 #: Sends a body to a path and expects a status; returns the longest delay and CPU of a step.

@@ -34,8 +34,8 @@ class ServerSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=
     body_bytes: Positive = 64 * 1024 * 1024
     request_messages: Positive = 10_000
     request_parts: Positive = 10_000
-    # What OpenAI takes as the longest string; files do not count.
-    request_characters: Positive = 10 * 1024 * 1024
+    # About the two million tokens of the longest contexts; files do not count.
+    request_characters: Positive = 8 * 1024 * 1024
     request_tools: Positive = 1000
     receive_seconds: Seconds = 60.0
     turn_seconds: Seconds = 900.0
