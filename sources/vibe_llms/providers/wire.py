@@ -28,8 +28,10 @@ _KEEP_ALIVE = frozenset({"ping", "pong", "keepalive", "keep-alive", "keep_alive"
 _FIELDS = (b"data:", b"event:", b"id:", b"retry:")
 _FIELD = re.compile(rb"[A-Za-z_][A-Za-z0-9_-]*")
 _ERROR = re.compile(r"\A(?:\[error\]\s*:?|error\s*:)\s*", re.IGNORECASE)
-#: Heads of events that are remembered; servers use about twenty.
-_MOST_HEADS = 64
+#: The lines before the data of events that need no second look, of all streams; servers use about
+#: twenty.
+_HEADS: set[bytes] = set()
+_MOST_HEADS, _LONGEST_HEAD = 64, 64
 #: More of a text that is no event does not help.
 _MOST_WORDS = 4_000
 _RAW = msgspec.json.Decoder(msgspec.Raw)
@@ -68,8 +70,7 @@ class EventSplitter:
         self._size = 0
         self._begun = False
         self._returned = False
-        # The line before the data of an event that needs no second look.
-        self._heads: set[bytes] = set()
+        self._heads = set[bytes]() if self.keeps_names else _HEADS
 
     def feed(self, chunk: bytes) -> Sequence[bytes]:
         """The data of the events that this chunk completes."""
@@ -170,8 +171,8 @@ class EventSplitter:
             if name.lower() == "error" or (name and self.keeps_names):
                 yield _name(text, name.lower() if name.lower() == "error" else name)
             else:
-                if head and not self.keeps_names and len(self._heads) < _MOST_HEADS:
-                    self._heads.add(head)
+                if len(_HEADS) < _MOST_HEADS and 0 < len(head) <= _LONGEST_HEAD:
+                    _HEADS.add(head)
                 yield text
         for run in loose:
             yield from self._read_loose(run)
