@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import stat
+from array import array
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vibe_llms.documents.index import DocumentIndex, hash_document
@@ -82,6 +83,45 @@ def test_results_do_not_depend_on_other_documents() -> None:
     assert mixed.search(request, ["fig", "garden"], characters=1_000) == found
     mixed.drop(["x"])
     assert mixed.search(request, ["garden", "fig"], characters=1_000) == found
+
+
+#: A document is lines of words, some of which fill a chunk by themselves; it may be empty.
+LINES = st.lists(
+    st.sampled_from(["apple.", "quince and apple.", "pear.", FILLER * 4, FILLER * 9]), max_size=9
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.tuples(LINES, st.booleans()), min_size=2, max_size=6), st.data())
+def test_some_documents_give_what_a_store_of_only_these_gives(
+    drawn: list[tuple[list[str], bool]], data: st.DataObject
+) -> None:
+    mixed, alone = DocumentIndex(), DocumentIndex()
+    wanted = []
+    for place, (lines, is_wanted) in enumerate(drawn):
+        name, document = str(place), DocumentText("a", "\n".join(lines))
+        mixed.add(name, document)
+        vectors = {
+            number: array("f", [1.0, data.draw(st.sampled_from([-3.0, 0.0, 0.5, 2.0]))])
+            for number, _ in enumerate(mixed.split(name))
+        }
+        mixed.put_vectors(name, "model", vectors)
+        if is_wanted:
+            wanted.append(name)
+            alone.add(name, document)
+            alone.put_vectors(name, "model", vectors)
+    for question in (None, array("f", [0.6, 0.8])):
+        for characters in (60, 1_200):
+            found, expected = (
+                index.search(
+                    *("apple or quince", wanted),
+                    characters=characters,
+                    question=question,
+                    model="model",
+                )
+                for index in (mixed, alone)
+            )
+            assert found == expected
 
 
 @given(

@@ -289,7 +289,8 @@ def _find(database: sqlite3.Connection, hashes: Sequence[str]) -> list[IndexedDo
             f"where hash in ({marks})"
         )
         found += [IndexedDocument(*row) for row in database.execute(statement, some)]
-    return sorted(found, key=lambda one: one.first)
+    # One without chunks has the first number of the next.
+    return sorted(found, key=lambda one: (one.first, one.last))
 
 
 def _read_head(database: sqlite3.Connection, key: int) -> DocumentText:

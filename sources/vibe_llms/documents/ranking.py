@@ -82,15 +82,14 @@ def rank(
         for number in wanted.match(word):
             held[number] = held.get(number, 0.0) + rarity
     pool = _POOL * (characters // SIZE + 1)
-    best = nlargest(_FIRST * pool, held, key=held.__getitem__)
     around = {
-        number: held[number] + (held.get(number - 1, 0.0) + held.get(number + 1, 0.0)) / 2
-        for number in best
+        number: (held[number] + sum(held.get(one, 0.0) for one in wanted.near(number, 1))) / 2
+        for number in _choose_best(held, _FIRST * pool)
     }
-    chosen = nlargest(pool, around, key=around.__getitem__)
+    chosen = _choose_best(around, pool)
     if meaning is not None:
         chosen += meaning.choose(documents, pool)
-    near = {number + step for number in chosen for step in range(-_NEAR, _NEAR + 1)}
+    near = {one for number in chosen for one in wanted.near(number, _NEAR)}
     pieces = [*wanted.pieces(sorted(near))]
     scores = _rate(rarities, pieces)
     if meaning is not None:
@@ -118,7 +117,7 @@ class Meaning(NamedTuple):
         for one, vectors in self._pairs(documents):
             nearest = vectors.search(self.question, count)
             cosines.update((one.first + place, cosine) for place, cosine in nearest.items())
-        return nlargest(count, cosines, key=cosines.__getitem__)
+        return _choose_best(cosines, count)
 
     def compare(
         self, documents: Sequence[IndexedDocument], numbers: Collection[int]
@@ -172,8 +171,13 @@ class _Numbers:
         numbers = chain.from_iterable(rows)
         return [*numbers] if self._own is None else self._own.intersection(numbers)
 
+    def near(self, number: int, steps: int) -> range:
+        """The chunks of the same document up to so many before and after one, and itself."""
+        owner = self._find_owner(number)
+        return range(max(number - steps, owner.first), min(number + steps, owner.last) + 1)
+
     def pieces(self, numbers: Sequence[int]) -> Iterator[_Piece]:
-        """The pieces of those of some chunks that are there, in their order."""
+        """The pieces of some chunks of these documents, in their order."""
         for some in divide(numbers):
             marks = ", ".join("?" * len(some))
             statement = (
@@ -181,12 +185,19 @@ class _Numbers:
                 f"where number in ({marks}) order by number"
             )
             for number, breaks, words in self._database.execute(statement, some):
-                owner = self._documents[bisect_right(self._firsts, number) - 1]
-                if number <= owner.last:
-                    for (start, end), line in zip(
-                        pairwise(array("Q", breaks)), words.split("\n"), strict=True
-                    ):
-                        yield _Piece(owner.key, number, start, end, line.split())
+                key = self._find_owner(number).key
+                for (start, end), line in zip(
+                    pairwise(array("Q", breaks)), words.split("\n"), strict=True
+                ):
+                    yield _Piece(key, number, start, end, line.split())
+
+    def _find_owner(self, number: int) -> IndexedDocument:
+        return self._documents[bisect_right(self._firsts, number) - 1]
+
+
+def _choose_best(scores: Mapping[int, float], count: int) -> list[int]:
+    """The numbers with the best scores, the first of those that are equal before the others."""
+    return nlargest(count, scores, key=lambda number: (scores[number], -number))
 
 
 def _rate(rarities: Mapping[str, float], pieces: Sequence[_Piece]) -> list[float]:
