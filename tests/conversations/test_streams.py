@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from collections.abc import AsyncIterator
 
 import pytest
 
 from tests.fakes.models import endless, last_of, model_of, progressed, says
 from vibe_llms.conversations import streams
+from vibe_llms.conversations.conversation import Conversation
 from vibe_llms.conversations.streams import EventStream
 from vibe_llms.events import (
     Event,
@@ -16,10 +18,12 @@ from vibe_llms.events import (
     TurnEndedEvent,
 )
 from vibe_llms.exceptions import (
+    ConversationBusy,
     ProviderOverloaded,
 )
 from vibe_llms.messages.canisters import (
     StopReason,
+    UserCanister,
 )
 from vibe_llms.session import Session
 from vibe_llms.testing import (
@@ -105,6 +109,82 @@ async def test_leaving_the_loop_without_a_context_ends_the_turn_as_well(session:
         while conversation.busy:
             await asyncio.sleep(0)
     assert last_of(conversation).text.startswith("It ")
+
+
+def said(conversation: Conversation) -> list[str]:
+    """What the user has said in a conversation."""
+    return [one.text for one in conversation.canisters if isinstance(one, UserCanister)]
+
+
+async def leave(stream: AsyncIterator[object]) -> None:
+    """Take the first item of a loop, and leave it."""
+    async for _ in stream:
+        break
+
+
+@pytest.mark.parametrize("kind", ["events", "text"])
+@pytest.mark.parametrize("then", ["converse", "stream", "text", "undo", "switch", "add", "fork"])
+async def test_what_follows_a_loop_that_was_left_waits_for_the_end_of_its_turn(
+    session: Session, kind: str, then: str
+) -> None:
+    conversation = await session.begin(endless())
+    await leave(
+        conversation.stream("wait") if kind == "events" else conversation.stream("wait").text()
+    )
+    assert conversation.busy
+    match then:
+        case "converse":
+            assert (await conversation.converse("b")).text == "Works."
+        case "stream":
+            stream = conversation.stream("b")
+            events = [event async for event in stream]
+            check_events(events)
+            assert stream.turn is not None
+            assert stream.turn.text == "Works."
+        case "text":
+            assert "".join([text async for text in conversation.stream("b").text()]) == "Works."
+        case "undo":
+            assert (await conversation.undo()).canisters == ()
+        case "switch":
+            await conversation.switch(model_of(says("Other."), says("Other.")))
+            assert (await conversation.converse("b")).text == "Other."
+        case "add":
+            await conversation.add("b")
+            assert said(conversation)[-1] == "b"
+        case _:
+            assert len((await conversation.fork()).canisters) == len(conversation.canisters)
+    assert not conversation.busy
+    assert said(conversation)[0] == "wait"
+
+
+async def test_a_stream_that_is_still_held_keeps_its_turn(session: Session) -> None:
+    conversation = await session.begin(endless())
+    stream = conversation.stream("wait")
+    async for _ in stream:
+        break
+    with pytest.raises(ConversationBusy):
+        await conversation.converse("b")
+    with pytest.raises(ConversationBusy):
+        conversation.stream("b")
+    await conversation.cancel()
+
+
+async def test_a_loop_over_text_that_is_cancelled_has_ended_its_turn(session: Session) -> None:
+    conversation = await session.begin(endless())
+    texts = conversation.stream("wait").text()
+    await anext(texts)
+
+    async def exhaust() -> None:
+        async for _ in texts:
+            pass
+
+    task = asyncio.create_task(exhaust())
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not conversation.busy
+    await texts.aclose()
 
 
 async def test_what_happens_in_the_block_is_raised_after_the_turn_has_ended(

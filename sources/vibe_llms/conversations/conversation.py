@@ -127,7 +127,7 @@ class Conversation:
 
     async def offer(self, name: str) -> None:
         """Offer a tool or an ensemble that was withheld, or open a row of `[ensembles]` for it."""
-        self._require_free()
+        await self._become_free()
 
         async def open_row(row: str) -> Sequence[Ensemble]:
             settings = self._settings
@@ -212,6 +212,7 @@ class Conversation:
         When this returns, everything is durable. If it raises, or is cancelled, what had arrived is
         kept, marked as interrupted, and the next turn works.
         """
+        await self._become_free()
         running = self._start(
             self._produce_request(
                 prompt,
@@ -281,18 +282,29 @@ class Conversation:
         `events.partial` is what has arrived of it so far.
         """
         stream: EventStream[Any] = EventStream()
-        running = self._start(
-            self._produce_request(
-                prompt,
-                controls,
-                output,
-                invokers=invokers,
-                event_handler=stream.channel.put,
-                streaming=streaming,
-                throttle=stream.throttle,
+        put, throttle = stream.channel.put, stream.throttle
+
+        def start() -> RunningTurn:
+            return self._start(
+                self._produce_request(
+                    prompt,
+                    controls,
+                    output,
+                    invokers=invokers,
+                    event_handler=put,
+                    streaming=streaming,
+                    throttle=throttle,
+                )
             )
-        )
-        stream.begin(running)
+
+        async def start_later() -> RunningTurn:
+            await self._become_free()
+            return start()
+
+        if self.busy and self._is_left:
+            stream.begin_later(start_later)
+        else:
+            stream.begin(start())
         return stream
 
     def begin_recorded(
@@ -328,7 +340,7 @@ class Conversation:
 
     async def add(self, said: Prompt) -> None:
         """Keep messages without asking the model: instructions, documents, an example."""
-        self._require_free()
+        await self._become_free()
         await self._history.append(read_prompt(said), self._notify)
 
     async def cancel(self) -> None:
@@ -351,7 +363,7 @@ class Conversation:
         content is copied. `ForkPointInvalid` names the nearest points where a history can be cut.
         With `open_calls`, it may end with calls of tools that run elsewhere, to answer them anew.
         """
-        self._require_free()
+        await self._become_free()
         end = locate(self._history.canisters, at, open_calls=open_calls)
         history = await finish(self._history.fork(end, name=name))
         return self._twin(history)
@@ -373,7 +385,7 @@ class Conversation:
 
         If the last prompt has no reply yet, for example after an error, it is this conversation.
         """
-        self._require_free()
+        await self._become_free()
         start = start_of_turn(self._history.canisters)
         if start is not None and not has_reply(self._history.canisters[start:]):
             return self
@@ -381,7 +393,7 @@ class Conversation:
 
     async def switch(self, model: str | Model) -> None:
         """Continue with another model, of any provider; the history does not change."""
-        self._require_free()
+        await self._become_free()
         if isinstance(model, str):
             model = await self._settings.services.access_model(model)
         self._settings = replace(self._settings, model=model)
@@ -477,6 +489,17 @@ class Conversation:
     def _notify(self, notice: Notice) -> None:
         self._settings.event_handler(NoticeEvent(notice=notice, conversation=self.identity))
 
+    @property
+    def _is_left(self) -> bool:
+        """Whether the loop over the last turn was left, so that the turn ends."""
+        return self._running is not None and self._running.left
+
+    async def _become_free(self) -> None:
+        """Wait for the end of a turn whose loop was left; raises if another one runs."""
+        if self._running is not None and self._is_left:
+            await asyncio.wait([self._running.task])
+        self._require_free()
+
     def _require_free(self) -> None:
         if self._closed:
             raise SessionClosed("the session of this conversation is closed; open another one")
@@ -486,7 +509,7 @@ class Conversation:
             )
 
     async def _rewind(self, turns: int, *, keep_prompt: bool) -> Conversation:
-        self._require_free()
+        await self._become_free()
         return self._twin(await self._history.rewind(turns, keep_prompt=keep_prompt))
 
     def _twin(self, history: History) -> Conversation:

@@ -31,6 +31,8 @@ class RunningTurn:
         self._begun = False
         self._doomed = False
         self._quiet = False
+        #: Whether the loop over its events was left: it ends, and what comes next waits for that.
+        self.left = False
         self.task = asyncio.create_task(self._hold(), name=name)
 
     def interrupt(self, *, quietly: bool = False) -> None:
@@ -115,6 +117,7 @@ class EventStream(Generic[T]):
         self.channel = _Channel()
         self.turn: Turn[T] | None = None
         self._running: RunningTurn | None = None
+        self._start: Callable[[], Awaitable[RunningTurn]] | None = None
         self._pending: deque[Event] = deque()
         self._texts: list[str] = []
 
@@ -124,19 +127,22 @@ class EventStream(Generic[T]):
         news = self.channel.news
         running.task.add_done_callback(lambda _: news.set())
 
-    async def text(self) -> AsyncIterator[str]:
+    def begin_later(self, start: Callable[[], Awaitable[RunningTurn]]) -> None:
+        """Follow a turn that starts when its first event is waited for."""
+        self._start = start
+
+    def text(self) -> TextStream:
         """The pieces of text as they arrive; leaving the loop early cancels the turn."""
-        async with self:
-            async for event in self:
-                match event:
-                    case MessageProgressEvent(chunk=TextChunk(text)):
-                        yield text
+        return TextStream(self)
 
     async def take(self) -> Sequence[Event]:
         """The events that have arrived and that no loop has seen; waits for one.
 
         Empty once the turn has ended. `partial` is about events of loops alone.
         """
+        if self._start is not None:
+            start, self._start = self._start, None
+            self.begin(await start())
         if self._running is None:
             return ()
         while not (events := [*self._pending, *self.channel.take()]):
@@ -187,7 +193,33 @@ class EventStream(Generic[T]):
         return event
 
     def __del__(self) -> None:
-        # Left by `break` without a context manager: nothing waits for the end, but it comes.
+        # Left by `break` without a context manager: what the conversation does next waits.
         running = self._running
         if running is not None and not running.task.done():
+            running.left = True
             running.task.get_loop().call_soon_threadsafe(running.interrupt)
+
+
+class TextStream:
+    """The pieces of text of a turn, for `async for`; leaving the loop early cancels the turn."""
+
+    def __init__(self, events: EventStream[Any]) -> None:
+        self._events = events
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> str:
+        try:
+            async for event in self._events:
+                match event:
+                    case MessageProgressEvent(chunk=TextChunk(text)):
+                        return text
+        except asyncio.CancelledError:
+            await self.aclose()
+            raise
+        raise StopAsyncIteration
+
+    async def aclose(self) -> None:
+        """Cancel the turn if it runs, and wait for its end."""
+        await self._events.__aexit__(None, None, None)
