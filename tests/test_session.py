@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.fakes.anthropic import KEY, FakeAnthropic
 from vibe_llms.configuration import Places, load_configuration
@@ -506,3 +510,78 @@ def test_a_session_can_be_made_by_hand(home: Path) -> None:
     statuses = {status.name: status for status in session.survey_providers()}
     assert (statuses["anthropic"].present, statuses["scripted"].present) == (False, True)
     assert statuses["anthropic"].default_model == "claude-sonnet-5-5"
+
+
+def run_python(code: str, home: Path) -> str:
+    """What a program prints."""
+    environment = {**os.environ, "VIBE_LLMS_HOME": str(home), "PYTHONWARNINGS": "error"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.stderr == ""
+    return done.stdout
+
+
+ENDING = """
+import asyncio
+from vibe_llms import Invoker, open_session
+from vibe_llms.session import Session
+close = Session.close
+async def report(session):
+    if not session._closed:
+        print("closed")
+    await close(session)
+Session.close = report
+"""
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        # A script, whose loop is closed.
+        "asyncio.run(main())",
+        # A notebook, whose loop is stopped.
+        "loop = asyncio.new_event_loop(); loop.run_until_complete(main())",
+    ],
+)
+def test_a_session_without_a_block_is_closed_at_the_end(home: Path, code: str) -> None:
+    program = f"""{ENDING}
+async def main():
+    global session
+    session = open_session()
+    assert await session is session
+    assert await session is session
+    conversation = await session.begin("scripted/demo")
+    print((await conversation.converse("Hello!")).text[:6])
+{code}
+print("end")
+"""
+    printed = run_python(program, home).split()
+    assert sorted(printed) == ["Hello!", "closed", "end"]
+
+
+async def test_a_session_that_was_closed_is_not_closed_again_at_the_end(home: Path) -> None:
+    session = await open_session(home=home)
+    await session.close()
+    await session.close()
+    with pytest.raises(SessionClosed):
+        await session.begin("scripted/demo")
+
+
+async def test_a_turn_and_a_conversation_are_shown_in_one_short_line(home: Path) -> None:
+    async with open_session(home=home) as session:
+        conversation = await session.begin("scripted/demo")
+        turn = await conversation.converse("What can you do?")
+        shown = repr(conversation)
+    assert shown == f"<Conversation {conversation.identity}: scripted/demo, 2 messages>"
+    assert repr(turn).startswith("<Turn 'I am **scripted/demo**: ")
+    assert repr(turn).endswith(f": {turn.usage.total_tokens} tokens, finished>")
+    assert len(repr(turn)) < 120
+
+
+async def test_a_turn_has_its_cost(home: Path) -> None:
+    async with open_session(home=home) as session:
+        turn = await (await session.begin("scripted/demo")).converse("Hello!")
+        assert turn.cost is not None
+        assert turn.cost == session.estimate_cost(turn.canisters)
+    assert replace(turn, price=None).cost is None

@@ -105,7 +105,6 @@ def test_every_public_method_has_its_twin() -> None:
                     "access_budgets",
                     "access_documents",
                     "access_spending",
-                    "close",
                     "choose_model",
                     "is_of_callers",
                     "locate_model",
@@ -507,3 +506,34 @@ def test_a_run_is_followed_and_cancelled_without_awaiting(session: synchronous.S
     assert [one.identity for one in session.survey_runs()] == [run.identity]
     assert session.access_run(run.identity).cancel() is RunStatus.COMPLETED
     assert (run.survey_approvals(), run.survey_questions()) == ([], [])
+
+
+def test_a_session_without_a_block_is_closed_at_the_end(home: Path) -> None:
+    program = """
+from vibe_llms.synchronous import Session, open_session
+close = Session.close
+def report(session):
+    print("closed")
+    close(session)
+Session.close = report
+session = open_session()
+print(session.begin("scripted/demo").converse("Hello!").text[:6])
+"""
+    environment = {**os.environ, "VIBE_LLMS_HOME": str(home), "PYTHONWARNINGS": "error"}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (done.stdout.split(), done.stderr) == (["Hello!", "closed"], "")
+
+
+def test_a_closed_session_says_so(home: Path) -> None:
+    session = open_session(home=home)
+    session.close()
+    session.close()
+    with pytest.raises(SessionClosed):
+        session.begin("scripted/demo")

@@ -6,27 +6,14 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from decimal import Decimal
 
-from msgspec import Struct
-
 from vibe_llms.exceptions import PackageMissing
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
+    Cost,
     InvocationCanister,
     Usage,
 )
-
-
-class Cost(Struct, frozen=True):
-    """An estimate in US dollars.
-
-    `unpriced` is the number of replies that it leaves out because no list has their model. `source`
-    is the name and version of the package with the lists.
-    """
-
-    dollars: Decimal
-    unpriced: int
-    source: str
 
 
 def estimate_cost(canisters: Iterable[Canister], access_list: Callable[[str], str]) -> Cost:

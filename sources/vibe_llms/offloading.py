@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
-
-if TYPE_CHECKING:
-    from vibe_llms.messages.canisters import Canister
+from typing import ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -26,15 +23,6 @@ LOOP_MESSAGES = 250
 _THREADS = 2
 
 _EXECUTOR = ThreadPoolExecutor(_THREADS, thread_name_prefix="vibe-llms requests")
-
-
-def is_large(canisters: Sequence[Canister]) -> bool:
-    """Return True if work on all of some messages takes too long for the event loop."""
-    if len(canisters) > LOOP_MESSAGES:
-        return True
-    contents = [getattr(one, "data", None) for said in canisters for one in said.contents]
-    sizes = (len(data) for data in contents if isinstance(data, str | bytes))
-    return len(contents) > LOOP_MESSAGES or sum(sizes) > LOOP_BYTES
 
 
 async def offload(large: bool, work: Callable[P, T], *values: P.args, **named: P.kwargs) -> T:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 from weakref import WeakSet
 
 from msgspec.structs import replace
@@ -38,7 +39,8 @@ from vibe_llms.conversations.outputs import OutputType
 from vibe_llms.conversations.prompts import Prompt, is_instructed, read_prompt
 from vibe_llms.conversations.settings import ConversationSettings, Services
 from vibe_llms.conversations.tools import Tool, Toolbox
-from vibe_llms.costs import Cost, estimate_cost
+from vibe_llms.costs import estimate_cost
+from vibe_llms.endings import close_at_end, forget
 from vibe_llms.ensembles.agents import AgentsEnsemble, OfferedAgent
 from vibe_llms.ensembles.core import Ensembles
 from vibe_llms.ensembles.interfaces import AgentRequest, Ensemble, EnsembleHost
@@ -49,7 +51,7 @@ from vibe_llms.invocation.approval import Approver, Gatekeeper
 from vibe_llms.invocation.invokers import Invoker, gather_invokers
 from vibe_llms.invocation.questions import Elicitor
 from vibe_llms.keys import KeyVault
-from vibe_llms.messages.canisters import Canister, SupervisorCanister, Turn
+from vibe_llms.messages.canisters import Canister, Cost, SupervisorCanister, Turn
 from vibe_llms.messages.contents import Reference
 from vibe_llms.offloading import LOOP_MESSAGES, offload
 from vibe_llms.providers.interfaces import Model
@@ -73,7 +75,11 @@ T = TypeVar("T")
 
 
 class Session:
-    """Opened by `open_session`; makes conversations and closes what they need."""
+    """Opened by `open_session`; makes conversations and closes what they need.
+
+    `async with` closes it with the block. After `await session` it stays open until its event loop
+    or the program ends, as in a notebook.
+    """
 
     def __init__(
         self,
@@ -97,11 +103,14 @@ class Session:
         revive: bool = True,
         own_rows: bool = True,
         limiters: Limiters | None = None,
+        owns_backend: bool = False,
     ) -> None:
         """`backend` keeps its runs and budgets; without one, it is that of the configuration.
 
         With `claims`, others may have made up the replies in the histories that are given. Without
         `revive`, a turn fails if its conversation has been deleted.
+
+        With `owns_backend`, `close` closes the backend too.
 
         Without `own_rows`, `*` among an agent's optional ensembles stands for none. `limiters` are
         those that other sessions share.
@@ -114,6 +123,7 @@ class Session:
         self._tracer = None if tracer is None else guard(tracer)
         self._owns_tracer = tracer is None
         self._backend = backend or open_backend(configuration)
+        self._owns_backend = owns_backend
         self._limiters = limiters or Limiters(produce_part(self._backend, "limits", required=False))
         self._providers = Providers(
             configuration,
@@ -150,6 +160,7 @@ class Session:
             hook_runner=self._hook_runner,
             access_documents=self.access_documents,
             elicitor=elicitor,
+            estimate_cost=self.estimate_cost,
         )
         self._documents: Documents | None = None
         self._registered = gather_invokers(invokers)
@@ -163,6 +174,38 @@ class Session:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
         self._closed = False
+        #: Closes this session when it is closed itself.
+        self._kept: AsyncGenerator[None, None] | None = None
+        self._end: Callable[[], None] | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        return self._keep_open().__await__()
+
+    async def _keep_open(self) -> Self:
+        if self._kept is None:
+            self._kept = self._keep()
+            await anext(self._kept)
+            # Event loops close such generators at their end; that of a notebook is only stopped.
+            self._end = partial(_end, self, asyncio.get_running_loop())
+            close_at_end(self._end)
+        return self
+
+    async def _keep(self) -> AsyncGenerator[None, None]:
+        try:
+            yield
+        finally:
+            await self.close()
 
     async def begin(
         self,
@@ -355,6 +398,7 @@ class Session:
                 rebuild=self._rebuild,
                 restore=self._restore_anew,
                 load=self.archive.load_all,
+                estimate_cost=self.estimate_cost,
             )
             produce = self._produce_runs or partial(core.produce_runs, self._backend)
             self._runs = produce(host)
@@ -457,8 +501,12 @@ class Session:
         Waits for the work of hooks, each for at most its `close_seconds`.
         """
         self._closed = True
+        if self._end is not None:
+            forget(self._end)
         async with AsyncExitStack() as stack:
             # If closing one fails or is cancelled, the others are still closed.
+            if self._owns_backend:
+                stack.push_async_callback(self._backend.close)
             if self._tracer is not None and self._owns_tracer:
                 stack.push_async_callback(self._tracer.close)
             stack.push_async_callback(self.archive.close)
@@ -777,8 +825,12 @@ def _produce_notifier(handler: EventHandler, conversation: str) -> Callable[[str
     return notify
 
 
-@asynccontextmanager
-async def open_session(
+def _end(session: Session, loop: asyncio.AbstractEventLoop) -> None:
+    if not (loop.is_closed() or loop.is_running()):
+        loop.run_until_complete(session.close())
+
+
+def open_session(
     *,
     event_handler: EventHandler = ignore_events,
     home: str | Path | None = None,
@@ -791,11 +843,13 @@ async def open_session(
     elicitor: Elicitor | None = None,
     tracer: Tracer | None = None,
     invokers: Iterable[Tool] = (),
-) -> AsyncIterator[Session]:
+) -> Session:
     """A session, closed with the block::
 
         async with open_session() as session:
             conversation = await session.begin("scripted/demo")
+
+    In a notebook, `session = await open_session()` keeps it open until the kernel ends.
 
     `home` puts configuration and archive under one folder, as `VIBE_LLMS_HOME` does.
     `configuration` is laid over the user's own, or replaces it if it is a `Configuration`. `keys`
@@ -813,7 +867,7 @@ async def open_session(
         places = None if home is None else Places.under(Path(home))
         configuration = load_configuration(places, overrides=configuration)
     backend = open_backend(configuration)
-    session = Session(
+    return Session(
         configuration,
         archive or backend.open_archive(LOCAL, configuration.places),
         event_handler=event_handler,
@@ -825,11 +879,5 @@ async def open_session(
         tracer=tracer,
         invokers=invokers,
         backend=backend,
+        owns_backend=True,
     )
-    try:
-        yield session
-    finally:
-        try:
-            await session.close()
-        finally:
-            await backend.close()

@@ -19,21 +19,22 @@ import queue
 import threading
 from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
-from contextlib import AbstractContextManager, contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from vibe_llms import hooks
 from vibe_llms import session as sessions
 from vibe_llms.agents import Agent
 from vibe_llms.conversations import conversation as asynchronous
 from vibe_llms.conversations import streams
-from vibe_llms.costs import Cost
+from vibe_llms.endings import close_at_end, forget
 from vibe_llms.ensembles.interfaces import Ensemble
 from vibe_llms.events import Event, MessageProgressEvent, TextChunk
 from vibe_llms.exceptions import RequestError, SessionClosed, StorageError
 from vibe_llms.hooks import TurnHook
 from vibe_llms.invocation.invokers import Invoker
-from vibe_llms.messages.canisters import Canister, T, Turn
+from vibe_llms.messages.canisters import Canister, Cost, T, Turn
 from vibe_llms.providers.interfaces import Model
 
 if TYPE_CHECKING:
@@ -78,6 +79,11 @@ class Portal:
             target=self._loop.run_forever, daemon=True, name="vibe-llms session"
         )
         self._thread.start()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the thread has not been ended."""
+        return not self._loop.is_closed()
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of work on the loop; Ctrl-C cancels it and waits for its end."""
@@ -460,7 +466,37 @@ async def _call(function: Callable[[], T]) -> T:
 
 
 class Session(_Face[sessions.Session]):
-    """A session, as `vibe_llms.Session`, for callers that do not `await`."""
+    """A session, as `vibe_llms.Session`, for callers that do not `await`.
+
+    It is closed with the block of `with`, by `close`, or at the end of the program.
+    """
+
+    def __init__(self, portal: Portal, inner: sessions.Session) -> None:
+        super().__init__(portal, inner)
+        close_at_end(self.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Cancel running turns and close all connections; safe to call twice.
+
+        Waits for the work of hooks, each for at most its `close_seconds`.
+        """
+        forget(self.close)
+        if self._portal.is_open:
+            try:
+                self._portal.call(self._inner.close())
+            finally:
+                self._portal.close()
 
     begin = _produces(sessions.Session.begin)
     resume = _produces(sessions.Session.resume)
@@ -563,25 +599,15 @@ class Session(_Face[sessions.Session]):
         return self._inner.estimate_cost(canisters)
 
 
-def _opens(
-    opener: Callable[P, Any],
-) -> Callable[P, AbstractContextManager[Session]]:
+def _opens(opener: Callable[P, sessions.Session]) -> Callable[P, Session]:
     @functools.wraps(opener)
-    @contextmanager
-    def call(*args: P.args, **kwargs: P.kwargs) -> Iterator[Session]:
+    def call(*args: P.args, **kwargs: P.kwargs) -> Session:
         opened = opener(*args, **kwargs)
-        portal = Portal()
-        try:
-            session = portal.call(opened.__aenter__())
-            try:
-                yield Session(portal, session)
-            finally:
-                portal.call(opened.__aexit__(None, None, None))
-        finally:
-            portal.close()
+        return Session(Portal(), opened)
 
     return call
 
 
-#: A session, closed with the block; the options are those of `vibe_llms.open_session`.
+#: A session, closed with the block or at the end of the program; the options are those of
+#: `vibe_llms.open_session`.
 open_session = _opens(sessions.open_session)

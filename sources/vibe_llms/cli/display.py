@@ -27,7 +27,6 @@ from vibe_llms.cli.terminal import (
     write,
     write_json,
 )
-from vibe_llms.costs import Cost
 from vibe_llms.events import (
     Event,
     EventHandler,
@@ -43,7 +42,7 @@ from vibe_llms.events import (
     TextChunk,
     TurnEndedEvent,
 )
-from vibe_llms.messages.canisters import Usage
+from vibe_llms.messages.canisters import Cost, Usage
 
 _FENCE = re.compile(r"(\s*)(`{3,}|~{3,})(.*)")
 

@@ -17,11 +17,11 @@ from vibe_llms.cli.display import describe_usage
 from vibe_llms.cli.options import Options
 from vibe_llms.cli.terminal import is_terminal, note, write_json
 from vibe_llms.conversations.conversation import Conversation
-from vibe_llms.costs import Cost
 from vibe_llms.exceptions import PackageMissing, RequestError
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
+    Cost,
     ResultCanister,
     StopReason,
     Turn,

@@ -53,6 +53,10 @@ class Conversation:
         self._closed = False
         enter(self)
 
+    def __repr__(self) -> str:
+        model, count = self.model, len(self._history.canisters)
+        return f"<Conversation {self.identity}: {model.provider}/{model.name}, {count} messages>"
+
     @property
     def settings(self) -> ConversationSettings:
         """What its turns use; a change makes a new value."""

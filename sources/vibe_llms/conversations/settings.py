@@ -20,7 +20,7 @@ from vibe_llms.hooks import HookRunner, TurnHook
 from vibe_llms.invocation.approval import ApprovalRequest, Decision, Gatekeeper
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.invocation.questions import ElicitationAnswer, ElicitationRequest, Elicitor
-from vibe_llms.messages.canisters import Canister, InvocationCanister, SupervisorCanister
+from vibe_llms.messages.canisters import Canister, Cost, InvocationCanister, SupervisorCanister
 from vibe_llms.providers.contract.selection import settle_tools
 from vibe_llms.providers.interfaces import Model
 from vibe_llms.providers.limits import Limiter
@@ -38,7 +38,7 @@ class Services(Struct, frozen=True, kw_only=True):
     `access_controls` returns the configured controls of a model, and `open_ensembles` opens rows by
     their names and sends notices to a handler. Without `access_documents`, files that a model
     cannot take are refused. `access_spending` is given the budgets of agents. `elicitor` answers
-    what tools ask the user.
+    what tools ask the user. `estimate_cost` knows the price lists of the rows.
     """
 
     event_handler: EventHandler
@@ -54,6 +54,7 @@ class Services(Struct, frozen=True, kw_only=True):
     hook_runner: HookRunner = msgspec.field(default_factory=HookRunner)
     access_documents: Callable[[], DocumentService] | None = None
     elicitor: Elicitor | None = None
+    estimate_cost: Callable[[Iterable[Canister]], Cost] | None = None
 
 
 class ConversationSettings(Struct, frozen=True, kw_only=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeAlias, TypeVar
@@ -21,9 +21,12 @@ from vibe_llms.messages.contents import (
     text_of,
 )
 from vibe_llms.messages.identities import produce_identity
+from vibe_llms.offloading import LOOP_BYTES, LOOP_MESSAGES
 
 if TYPE_CHECKING:
     # The default makes a plain `Turn` a `Turn[Any]`; Python supports defaults from 3.13 on.
+    from decimal import Decimal
+
     import typing_extensions
 
     T = typing_extensions.TypeVar("T", default=Any)
@@ -69,6 +72,18 @@ class Usage(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fi
         return Usage(
             *(getattr(self, name) + getattr(other, name) for name in self.__struct_fields__)
         )
+
+
+class Cost(Struct, frozen=True):
+    """An estimate in US dollars.
+
+    `unpriced` is the number of replies that it leaves out because no list has their model. `source`
+    is the name and version of the package with the lists.
+    """
+
+    dollars: Decimal
+    unpriced: int
+    source: str
 
 
 class Provenance(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
@@ -278,7 +293,7 @@ class Turn(Struct, Generic[T], frozen=True):
 
     `canisters` are all that were added, including the prompt. `text` is what the model said in its
     last reply. `usage` is the sum over all replies of the turn. `output` is the typed result, if
-    one was requested.
+    one was requested. `price` estimates the cost of the replies among some canisters.
     """
 
     canisters: tuple[Canister, ...]
@@ -286,6 +301,30 @@ class Turn(Struct, Generic[T], frozen=True):
     output: T
     usage: Usage
     stop_reason: str
+    price: Callable[[Sequence[Canister]], Cost] | None = None
+
+    @property
+    def cost(self) -> Cost | None:
+        """An estimate of what the turn cost, by the price lists of its providers' rows.
+
+        None if the turn is of no session. `PackageMissing` if `genai-prices` is not installed.
+        """
+        return None if self.price is None else self.price(self.canisters)
+
+    def __repr__(self) -> str:
+        from textwrap import shorten
+
+        text = shorten(self.text, 60, placeholder="…")
+        return f"<Turn {text!r}: {self.usage.total_tokens} tokens, {self.stop_reason}>"
+
+
+def is_large(canisters: Sequence[Canister]) -> bool:
+    """Return True if work on all of some messages takes too long for the event loop."""
+    if len(canisters) > LOOP_MESSAGES:
+        return True
+    contents = [getattr(one, "data", None) for said in canisters for one in said.contents]
+    sizes = (len(data) for data in contents if isinstance(data, str | bytes))
+    return len(contents) > LOOP_MESSAGES or sum(sizes) > LOOP_BYTES
 
 
 def usage_of(canisters: Sequence[Canister]) -> Usage:

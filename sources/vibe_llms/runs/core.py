@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -34,13 +34,15 @@ from vibe_llms.exceptions import (
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
+    Cost,
     InvocationCanister,
     StopReason,
     Turn,
+    is_large,
     usage_of,
 )
 from vibe_llms.messages.contents import text_of
-from vibe_llms.offloading import LOOP_BYTES, is_large, offload
+from vibe_llms.offloading import LOOP_BYTES, offload
 from vibe_llms.providers.interfaces import Loader
 from vibe_llms.providers.pieces import with_texts
 from vibe_llms.runs.events import RunEnded, encode_event
@@ -81,7 +83,7 @@ class RunHost(Struct, frozen=True, kw_only=True):
     `is_of_callers` says whether the keys of a provider come with requests to a server.
     `is_row` says whether an ensemble is the one of its row, `rebuild` gives the conversation of a
     run from its recipe, `restore` the messages of a conversation that another process may have
-    continued, and `load` their texts.
+    continued, and `load` their texts. `estimate_cost` knows the price lists of the rows.
     """
 
     registered: Collection[str]
@@ -91,6 +93,7 @@ class RunHost(Struct, frozen=True, kw_only=True):
     rebuild: Callable[[RunRecord], Awaitable[Conversation]]
     restore: Callable[[str], Awaitable[Sequence[Canister]]]
     load: Loader
+    estimate_cost: Callable[[Iterable[Canister]], Cost]
 
 
 class Runs:
@@ -329,7 +332,7 @@ class Runs:
         output = None
         if record.recipe.output is not None and record.status is RunStatus.COMPLETED:
             output = await _read_output(form or produce_form(record.recipe.output), text, record)
-        return Turn(added, text, output, usage_of(added), reason)
+        return Turn(added, text, output, usage_of(added), reason, self._host.estimate_cost)
 
     def _write_recipe(
         self,

@@ -37,6 +37,7 @@ from vibe_llms.messages.canisters import (
     SupervisorCanister,
     Turn,
     UserCanister,
+    is_large,
 )
 from vibe_llms.messages.contents import (
     Content,
@@ -47,7 +48,7 @@ from vibe_llms.messages.contents import (
     TextualContent,
     text_of,
 )
-from vibe_llms.offloading import is_large, offload
+from vibe_llms.offloading import offload
 from vibe_llms.providers.caller_keys import find_caller_key
 from vibe_llms.providers.conversions import name_content
 from vibe_llms.providers.interfaces import TokenCount
