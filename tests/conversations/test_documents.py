@@ -210,6 +210,16 @@ async def test_a_file_that_the_model_takes_leaves_those_behind_it_to_be_read() -
     assert data_of(given.contents[1]) == "File letter.doc:\n\nthe letter"
 
 
+async def test_a_pdf_that_a_model_of_unknown_size_takes_leaves_those_behind_it_to_be_read() -> None:
+    rig = Rig()
+    rig.model.attributes = ModelAttributes(accepts=(PDF,))
+    taken = FileContent(b"the pages", PDF, "a.pdf")
+    word = FileContent(b"the letter", "application/msword", "letter.doc")
+    (given,) = await rig.read((), [UserCanister((taken, word))])
+    assert given.contents[0] == taken
+    assert data_of(given.contents[1]) == "File letter.doc:\n\nthe letter"
+
+
 @pytest.mark.parametrize(("length", "whole"), [(500, True), (501, False)])
 async def test_a_short_document_is_given_whole_though_no_room_is_left(
     length: int, whole: bool
