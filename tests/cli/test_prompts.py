@@ -83,7 +83,7 @@ def test_ctrl_c_cancels_and_ctrl_d_declines(keyboard: PipeInput) -> None:
     ("ahead", "then", "lines"),
     [
         ("hello\r", "", ["hello"]),
-        ("one\rtwo\r", "", ["one\ntwo"]),
+        ("one\rtwo\r", "", ["one", "two"]),
         ("\r", "three\r", ["", "three"]),
         ("be", "gun\r", ["begun"]),
     ],

@@ -46,6 +46,10 @@ class Lines:
             return line
         raise line
 
+    def type_ahead(self, text: str) -> None:
+        """Give lines before the others."""
+        self._lines[:0] = text.splitlines()
+
 
 def hold(
     *lines: str | type[BaseException], said: Said = Said(), terminals: str = "", **options: Any
@@ -736,3 +740,49 @@ def test_the_rounds_of_a_turn_can_be_bounded_and_calls_shown_whole(
     assert ran.startswith("←")
     assert "The call was not run: the turn has had 1 rounds of tool calls" in refused
     assert "--cl" in invoke("-m", model, "--cl", "-1", "Go.").errors
+
+
+SLOW = """
+[[replies]]
+when = "Count"
+parts = [{ text = "one " }, { text = "two " }, { text = "three." }]
+[[replies]]
+when = ".*"
+parts = [{ text = "You said it." }]
+"""
+
+
+def test_each_line_that_is_typed_during_an_answer_is_sent_by_its_enter(
+    home: Path, tmp_path: Path
+) -> None:
+    script = tmp_path / "slow.toml"
+    script.write_text(SLOW)
+    home.mkdir(exist_ok=True)
+    (home / "config.toml").write_text(
+        f'[providers.scripted]\npace-seconds = 0.3\nscripts.slow = "{script}"\n'
+    )
+    with Terminal("chat", "-m", "scripted/slow", emulated=True) as terminal:
+        assert terminal.emulator is not None
+        terminal.expect(PROMPT)
+        terminal.enter("Count.")
+        terminal.expect("one")
+        terminal.send("first line\nsecond line\nnot yet")
+        terminal.expect("three")
+        for _ in range(2):
+            terminal.expect("You said it")
+        terminal.expect("not yet")
+        screen = "\n".join(terminal.emulator.rows)
+        terminal.press("enter")
+        terminal.expect("You said it")
+        terminal.expect(PROMPT)
+        terminal.press("c-d")
+        assert terminal.wait() == 0
+    # The answer stands as if nothing had been typed.
+    assert "one two three." in screen
+    messages = invoke("show", listed()[0]["id"], "--json").json["messages"]
+    assert [one["contents"][0]["data"] for one in messages if one["role"] == "user"] == [
+        "Count.",
+        "first line",
+        "second line",
+        "not yet",
+    ]

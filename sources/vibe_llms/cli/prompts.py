@@ -51,6 +51,10 @@ class Prompts(Protocol):
         """
         ...
 
+    def type_ahead(self, text: str) -> None:
+        """Read what was typed before, as if it were typed at the prompt; LF is Enter."""
+        ...
+
 
 class TerminalPrompts:
     """Lines that are typed at a terminal."""
@@ -64,6 +68,7 @@ class TerminalPrompts:
         from prompt_toolkit import PromptSession
         from prompt_toolkit.output import create_output
 
+        self._typed = ""
         self._session: PromptSession[str] = PromptSession(
             history=produce_history(history_file),
             key_bindings=_produce_bindings(),
@@ -87,6 +92,10 @@ class TerminalPrompts:
                 return _produce_block(first.rstrip().removesuffix(_QUOTES))
             return await self._read_block([first], lambda typed: typed.rstrip().endswith(_QUOTES))
         return line
+
+    def type_ahead(self, text: str) -> None:
+        """Read what was typed before, as if it were typed at the prompt; LF is Enter."""
+        self._typed += text
 
     async def _read_line(self, draft: str, *, edit: bool) -> str:
         def open_editor() -> None:
@@ -113,7 +122,7 @@ class TerminalPrompts:
             return await self._session.prompt_async(prompt, **options)
 
     def _take_typed_ahead(self) -> None:
-        """Take lines that were typed before the prompt, and let their last Enter send them.
+        """Take lines that were typed before the prompt, and let each Enter send its line.
 
         The terminal has made Enter a line feed, which would begin a new line at the prompt.
         """
@@ -122,16 +131,15 @@ class TerminalPrompts:
         from prompt_toolkit.key_binding import KeyPress
 
         given = self._session.app.input
-        if not os.isatty(file := given.fileno()):
-            return
         typed = b""
-        while select.select([file], [], [], 0)[0] and (part := os.read(file, _TYPED_BYTES)):
-            typed += part
-        if not typed:
+        if os.isatty(file := given.fileno()):
+            while select.select([file], [], [], 0)[0] and (part := os.read(file, _TYPED_BYTES)):
+                typed += part
+        text, self._typed = self._typed + typed.decode("utf-8", "replace"), ""
+        if not text:
             return
         keys: list[KeyPress] = []
-        text = typed.decode("utf-8", "replace")
-        Vt100Parser(keys.append).feed(f"{text[:-1]}\r" if text.endswith("\n") else text)
+        Vt100Parser(keys.append).feed(text.replace("\n", "\r"))
         store_typeahead(given, keys)
 
 

@@ -103,6 +103,8 @@ class Repl:
         self._display: Display | None = None
         self._left = False
         self._draft, self._edits = "", False
+        #: What was typed during the last answer.
+        self._ahead = ""
         #: The last message if it has no answer: its id, and what was sent with it.
         self._unanswered: tuple[str, tuple[Canister, ...], tuple[Content, ...]] = ("", (), ())
         self._interrupted = -math.inf
@@ -126,6 +128,7 @@ class Repl:
         self._print(f"{self._describe()} /help lists the commands, Ctrl-D exits.")
         while not self._left:
             try:
+                self._type_ahead()
                 draft, edits, self._draft, self._edits = self._draft, self._edits, "", False
                 line = await self._prompts.read(draft, edit=edits)
             except KeyboardInterrupt:
@@ -149,6 +152,14 @@ class Repl:
             if status:
                 return status
         return 0
+
+    def _type_ahead(self) -> None:
+        """Send what was typed during the answer, line by line; after a failure, only show it."""
+        ahead, self._ahead = self._ahead, ""
+        if ahead and (self._draft or self._edits):
+            self._draft += f"\n{ahead}"
+        elif ahead:
+            self._prompts.type_ahead(ahead)
 
     async def _answer(self, line: str) -> int:
         if isinstance(line, Block):
@@ -210,6 +221,7 @@ class Repl:
                 turn, leave = await hold_turn(self.conversation, running)
             display.finish()
         finally:
+            self._ahead += self._typed.begun
             self._typed = None
             display.close()
         if turn.stop_reason == StopReason.SUSPENDED:
@@ -226,7 +238,7 @@ class Repl:
     def _take(self, line: str) -> None:
         """Take a line that was typed while an answer is written."""
         if line.strip() != "/detach":
-            self._draft = f"{self._draft}\n{line}" if self._draft else line
+            self._ahead += f"{line}\n"
         elif self._detaching is None:
             runs = self._session.access_runs()
             # A process in the background works on it, also when this one has ended.
