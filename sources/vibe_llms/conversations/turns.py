@@ -214,8 +214,8 @@ class TurnRun:
             for canister in replies
             if isinstance(canister, AssistantCanister) and canister.reply == replies[-1].reply
         )
-        price = self._settings.services.estimate_cost
-        return Turn(tuple(self._added), text, self._output, usage_of(self._added), reason, price)
+        turn = Turn(tuple(self._added), text, self._output, usage_of(self._added), reason)
+        return turn.price(self._settings.services.estimate_cost)
 
     def _check(self) -> None:
         """Raise an error for an impossible request before the turn begins."""

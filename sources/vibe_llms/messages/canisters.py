@@ -288,12 +288,12 @@ def _is_document(content: Content) -> bool:
             return False
 
 
-class Turn(Struct, Generic[T], frozen=True):
+class Turn(Struct, Generic[T], frozen=True, dict=True):
     """The result of one call of `converse`.
 
     `canisters` are all that were added, including the prompt. `text` is what the model said in its
     last reply. `usage` is the sum over all replies of the turn. `output` is the typed result, if
-    one was requested. `price` estimates the cost of the replies among some canisters.
+    one was requested.
     """
 
     canisters: tuple[Canister, ...]
@@ -301,7 +301,6 @@ class Turn(Struct, Generic[T], frozen=True):
     output: T
     usage: Usage
     stop_reason: str
-    price: Callable[[Sequence[Canister]], Cost] | None = None
 
     @property
     def cost(self) -> Cost | None:
@@ -309,7 +308,14 @@ class Turn(Struct, Generic[T], frozen=True):
 
         None if the turn is of no session. `PackageMissing` if `genai-prices` is not installed.
         """
-        return None if self.price is None else self.price(self.canisters)
+        estimate = self.__dict__.get("estimate")
+        return None if estimate is None else estimate(self.canisters)
+
+    def price(self, estimate: Callable[[Sequence[Canister]], Cost] | None) -> Self:
+        """Let this turn know how to estimate its cost; returns the turn."""
+        # Not a member: it is not part of the turn's value, and cannot be encoded.
+        self.__dict__["estimate"] = estimate
+        return self
 
     def __repr__(self) -> str:
         from textwrap import shorten

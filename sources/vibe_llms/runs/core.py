@@ -332,7 +332,8 @@ class Runs:
         output = None
         if record.recipe.output is not None and record.status is RunStatus.COMPLETED:
             output = await _read_output(form or produce_form(record.recipe.output), text, record)
-        return Turn(added, text, output, usage_of(added), reason, self._host.estimate_cost)
+        turn = Turn(added, text, output, usage_of(added), reason)
+        return turn.price(self._host.estimate_cost)
 
     def _write_recipe(
         self,
