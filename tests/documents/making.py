@@ -13,8 +13,14 @@ def make_pdf(
     *,
     title: str = "",
     outline: Sequence[tuple[str, int]] = (),
+    annotations: Sequence[str] = (),
+    catalog: str = "",
 ) -> bytes:
-    """A PDF with lines of text on each page; `outline` has titles with the index of a page."""
+    """A PDF with lines of text on each page; `outline` has titles with the index of a page.
+
+    `annotations` are entries of dictionaries on the first page; those with `/FT` are form fields.
+    `catalog` are other entries of the root.
+    """
     objects: list[bytes] = []
 
     def add(body: bytes | str) -> int:
@@ -23,18 +29,24 @@ def make_pdf(
 
     font = add("<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>")
     tree = add("")
-    numbers = []
+    numbers: list[int] = []
+    added = [add(f"<< /Type /Annot {one} >>") for one in annotations]
     for text in pages:
         lines = " ".join(f"({_escape(line)}) Tj T*" for line in text.split("\n")) if text else ""
         content = f"BT /F1 12 Tf 14 TL 50 750 Td {lines} ET".encode("latin-1")
         stream = add(b"<< /Length %d >>\nstream\n%s\nendstream" % (len(content), content))
         resources = f"<< /Font << /F1 {font} 0 R >> >>"
+        notes = f"/Annots [{' '.join(f'{one} 0 R' for one in added)}]" if not numbers else ""
         numbers.append(
             add(
                 f"<< /Type /Page /Parent {tree} 0 R /MediaBox [0 0 612 792] "
-                f"/Resources {resources} /Contents {stream} 0 R >>"
+                f"/Resources {resources} /Contents {stream} 0 R {notes} >>"
             )
         )
+    fields = [one for one, text in zip(added, annotations, strict=True) if "/FT" in text]
+    if fields:
+        listed = " ".join(f"{one} 0 R" for one in fields)
+        catalog += f"/AcroForm << /Fields [{listed}] /DR {resources} >>"
     kids = " ".join(f"{number} 0 R" for number in numbers)
     objects[tree - 1] = f"<< /Type /Pages /Kids [{kids}] /Count {len(numbers)} >>".encode()
     marks = ""
@@ -47,9 +59,9 @@ def make_pdf(
             add(f"<< /Title ({_escape(name)}) /Parent {root} 0 R {target} {after} >>")
         add(f"<< /First {first} 0 R /Last {root - 1} 0 R /Count {len(outline)} >>")
         marks = f"/Outlines {root} 0 R"
-    catalog = add(f"<< /Type /Catalog /Pages {tree} 0 R {marks} >>")
+    root = add(f"<< /Type /Catalog /Pages {tree} 0 R {marks} {catalog} >>")
     about = add(f"<< /Title ({_escape(title)}) >>")
-    return assemble_pdf(objects, f"/Root {catalog} 0 R /Info {about} 0 R")
+    return assemble_pdf(objects, f"/Root {root} 0 R /Info {about} 0 R")
 
 
 def assemble_pdf(objects: Sequence[bytes], trailer: str) -> bytes:

@@ -124,7 +124,7 @@ def draw_chart(root: Element, *, most_points: int = _MOST_POINTS) -> str:
     return "\n\n".join(filter(None, blocks))
 
 
-def describe_comment(text: str, author: str = "", time: str = "") -> str:
+def describe_comment(text: str, author: str = "", time: str = "", label: str = "Comment") -> str:
     """Return a comment as a line of text.
 
     >>> describe_comment("Why?", "Ada", "2026-01-31T10:00:00")
@@ -132,8 +132,9 @@ def describe_comment(text: str, author: str = "", time: str = "") -> str:
     """
     about = [f"author: {author}"] if author else []
     about += [f"time: {time}"] if time else []
-    head = f"Comment ({', '.join(about)})" if about else "Comment"
-    return f"{head}: {' '.join(text.split())}"
+    head = f"{label} ({', '.join(about)})" if about else label
+    words = " ".join(text.split())
+    return f"{head}: {words}" if words else head
 
 
 def _read_title(root: Element) -> str:
