@@ -79,7 +79,7 @@ class PageAnnotations:
         if fields and empty:
             fields.append(f"- ({empty} empty)")
         lines = [
-            f"- {' '.join(filter(None, words))}: {address}".replace("- : ", "- ")
+            "- " + ": ".join(filter(None, [" ".join(filter(None, words)).rstrip(": "), address]))
             for address, words in links.items()
         ]
         return "\n\n".join(

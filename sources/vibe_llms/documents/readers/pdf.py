@@ -19,6 +19,7 @@ _HYPHENS = re.compile("[\ufffe\x02]\r?\n?(?=(\\w?))")
 _MOST_BOOKMARKS = 10_000
 _MOST_ATTACHMENTS = 20
 _PASSWORD_ERROR = 4
+_REPAIR = "copy or export it again"
 
 
 def read_pdf(source: Source) -> Iterator[Part | Remark]:
@@ -36,7 +37,7 @@ def read_pdf(source: Source) -> Iterator[Part | Remark]:
                 password=True,
             ) from error
         raise DocumentUnreadable(
-            "it is not a valid PDF file, or it is damaged", damaged=True
+            f"it is not a valid PDF file, or it is damaged; {_REPAIR}", damaged=True
         ) from error
     with closing(document):
         yield from _read_document(document, package)
@@ -48,7 +49,7 @@ def _read_document(document: Any, package: Any) -> Iterator[Part | Remark]:
         document.init_forms()
     yield Remark(title=title, pages=len(document))
     if not len(document):
-        raise DocumentUnreadable("it has no pages, so it is damaged", damaged=True)
+        raise DocumentUnreadable(f"it has no pages, so it is damaged; {_REPAIR}", damaged=True)
     reader = PageAnnotations(document, package.raw)
     outline = _read_outline(document)
     headings = Headings()
@@ -73,7 +74,9 @@ def _read_document(document: Any, package: Any) -> Iterator[Part | Remark]:
             text = f"{text}\n\n{added}" if text else added
         yield Part(text[start:], Place(index + 1, "", heading))
     if len(broken) == len(document):
-        raise DocumentUnreadable("none of its pages can be read: it is damaged", damaged=True)
+        raise DocumentUnreadable(
+            f"none of its pages can be read, so it is damaged; {_REPAIR}", damaged=True
+        )
     if broken:
         yield Remark(problem=f"{len(broken):,} pages are damaged, first page {broken[0]}")
     yield from _describe(document, package)

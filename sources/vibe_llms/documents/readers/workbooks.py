@@ -98,9 +98,10 @@ def _read_excel(archive: zipfile.ZipFile, name: str) -> Iterator[Part | Remark]:
     if hidden:
         yield Remark(problem=f"hidden, but read too: {_enumerate(hidden)}")
     if uncalculated:
+        count = "1 formula has" if uncalculated == 1 else f"{uncalculated:,} formulas have"
         yield Remark(
-            problem=f"{uncalculated:,} formulas have no value, because no spreadsheet program has "
-            "calculated them: open the file in one, and save it"
+            problem=f"{count} no value, because no spreadsheet program has calculated it: open the "
+            "file in one, and save it"
         )
 
 
