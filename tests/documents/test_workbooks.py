@@ -116,6 +116,11 @@ async def test_merged_cells_are_repeated_and_a_merged_title_is_text(
     )
 
 
+async def test_rows_of_equal_cells_are_rows(reader: DocumentReader) -> None:
+    data = make_xlsx({"S": [[1, 1], [2, 2]]})
+    assert (await reader.read(data, "a.xlsx")).text == "## S\n\n| 1 | 1 |\n| --- | --- |\n| 2 | 2 |"
+
+
 async def test_comments_and_charts_of_a_sheet_follow_its_cells(reader: DocumentReader) -> None:
     threads = "http://schemas.microsoft.com/office/spreadsheetml/2018/threadedcomments"
     main = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"

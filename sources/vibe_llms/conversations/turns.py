@@ -67,6 +67,7 @@ from vibe_llms.messages.canisters import (
 )
 from vibe_llms.messages.contents import ImageContent, TextualContent, text_of
 from vibe_llms.messages.images import REPAIR, find_damage
+from vibe_llms.offloading import LOOP_BYTES, offload
 from vibe_llms.providers.interfaces import InquiringModel, Model, TurnContext
 from vibe_llms.providers.limits import limited
 from vibe_llms.providers.spending import spend
@@ -74,8 +75,6 @@ from vibe_llms.tracing import Requested, Span
 
 #: How often a typed output is asked for.
 OUTPUT_ATTEMPTS = 3
-#: A larger image is checked in a thread.
-_LARGE_BYTES = 256 * 1024
 
 
 class TurnRun:
@@ -252,10 +251,7 @@ class TurnRun:
             if isinstance(content, ImageContent) and isinstance(content.data, bytes)
         ]
         for number, data in enumerate(images, 1):
-            if len(data) > _LARGE_BYTES:
-                damage = await asyncio.to_thread(find_damage, data)
-            else:
-                damage = find_damage(data)
+            damage = await offload(len(data) > LOOP_BYTES, find_damage, data)
             if damage:
                 which = f"image {number} of {len(images)}: " if len(images) > 1 else ""
                 raise AttachmentUnreadable(f"{which}{damage}; {REPAIR}")

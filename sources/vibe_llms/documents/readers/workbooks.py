@@ -98,9 +98,9 @@ def _read_excel(archive: zipfile.ZipFile, name: str) -> Iterator[Part | Remark]:
     if hidden:
         yield Remark(problem=f"hidden, but read too: {_enumerate(hidden)}")
     if uncalculated:
-        count = "1 formula has" if uncalculated == 1 else f"{uncalculated:,} formulas have"
+        many = "1 formula has" if uncalculated == 1 else f"{uncalculated:,} formulas have"
         yield Remark(
-            problem=f"{count} no value, because no spreadsheet program has calculated it: open the "
+            problem=f"{many} no value, because no spreadsheet program has calculated it: open the "
             "file in one, and save it"
         )
 
@@ -121,7 +121,13 @@ def draw_sheet(rows: Iterable[list[str]]) -> Iterator[str]:
 
 
 def _is_title(row: Sequence[str]) -> bool:
-    return len({*row} - {""}) == 1 and row.count("") < len(row) - 1
+    return len(row) > 1 and isinstance(row[-1], _Title) and isinstance(row[-2], _Title)
+
+
+class _Title(str):
+    """The text of the only cell of a row that is merged with its neighbors."""
+
+    __slots__ = ()
 
 
 def _find(row: Sequence[str]) -> int:
@@ -202,11 +208,15 @@ class Cells:
                 spans.append(found._replace(text=text))
         if not texts:
             return texts
+        alone = len(spans) == 1 and len(texts) - texts.count("") == 1
         for span in spans:
             last = min(span.last_column, span.column + _MOST_SPAN - 1)
             texts += [""] * (last + 1 - len(texts))
+            text = _Title(span.text) if alone and span.row == number else span.text
             for column in range(span.column, last + 1):
-                texts[column] = texts[column] or span.text
+                texts[column] = texts[column] or text
+            if span.row == number:
+                texts[span.column] = text
         if self._hidden or row.get("hidden"):
             self._mark_hidden(row, texts)
         return texts
