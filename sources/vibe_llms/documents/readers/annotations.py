@@ -54,6 +54,8 @@ class PageAnnotations:
 
     def read(self, page: Any, text_page: Any, text: str) -> str:
         """Return what was added to a page, as paragraphs; `text` is the text of the page."""
+        if self._raw.FPDFPage_GetAnnotCount(page) <= 0:
+            return ""
         fields: list[str] = []
         remarks: list[str] = []
         links: dict[str, list[str]] = {}
