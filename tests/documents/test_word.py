@@ -27,7 +27,7 @@ async def read(reader: DocumentReader, body: str, **parts: tuple[str, str]) -> s
 
 
 async def test_tracked_changes_are_marked_and_told(reader: DocumentReader) -> None:
-    changed = delete("ten") + delete("ty") + insert("twelve")
+    changed = delete("ten") + "<w:proofErr/>" + delete("ty") + insert("twelve")
     body = f"<w:p>{write('Pay ')}{changed}{write(' euros')}</w:p>"
     text = await reader.read(make_docx(body), "a.docx")
     assert text.text == "Pay <del>tenty</del><ins>twelve</ins> euros"

@@ -69,7 +69,9 @@ def read_word(source: Source) -> Iterator[Part | Remark]:
     ).value
     root = parse_html(page).body
     if root is not None:
-        text = draw_markdown(root).replace("</hidden><hidden>", "")
+        text = draw_markdown(root)
+        for mark in ("hidden", "ins", "del"):
+            text = text.replace(f"</{mark}><{mark}>", "")
         yield from split_headings(_GRAPHIC.sub(plain.draw, text))
     for problem in plain.describe():
         yield Remark(problem=problem)
