@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.pictures import make_png
 from vibe_llms import attachments
 from vibe_llms.attachments import (
     detect_type,
@@ -28,7 +29,7 @@ from vibe_llms.messages.contents import (
     VideoContent,
 )
 
-PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\1\0\0\0\1\x08\2\0\0\0\x90wS\xde"
+PNG = make_png()
 PDF = b"%PDF-1.7\n1 0 obj\n"
 SVG = b"  <svg xmlns='http://www.w3.org/2000/svg'/>"
 

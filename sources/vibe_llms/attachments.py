@@ -25,6 +25,7 @@ from vibe_llms.messages.contents import (
     TextualContent,
     VideoContent,
 )
+from vibe_llms.messages.images import REPAIR, find_damage
 
 LONGEST_BYTES = 64 * 1024 * 1024
 #: A folder of more files is a collection rather than an attachment.
@@ -233,6 +234,8 @@ def _produce_content(data: bytes | Location, mimetype: str, name: str) -> Conten
         )
     match mimetype.partition("/")[0]:
         case "image":
+            if isinstance(data, bytes) and (damage := find_damage(data)):
+                raise AttachmentUnreadable(f"{name}: {damage}; {REPAIR}")
             return ImageContent(data, mimetype)
         case "audio":
             return AudioContent(data, mimetype)

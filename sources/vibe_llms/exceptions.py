@@ -189,11 +189,15 @@ class AttachmentUnreadable(RequestError):
 
 
 class DocumentUnreadable(AttachmentUnreadable):
-    """A document's text cannot be read; `password` is true if it needs one, or another one."""
+    """A document's text cannot be read.
 
-    def __init__(self, message: str, *, password: bool = False) -> None:
+    `password` is true if it needs one, or another one; `damaged` if no program can read it.
+    """
+
+    def __init__(self, message: str, *, password: bool = False, damaged: bool = False) -> None:
         super().__init__(message)
         self.password = password
+        self.damaged = damaged
 
 
 class PageUnreadable(AttachmentUnreadable):

@@ -13,6 +13,7 @@ import tomli_w
 from tests.cli.command import invoke
 from tests.fakes.objects import access_bucket_server
 from tests.fakes.postgres import TestDatabase, access_cluster, temporary_database
+from tests.pictures import make_png
 
 
 @pytest.fixture
@@ -41,7 +42,7 @@ def test_a_sound_database_is_called_so(place: TestDatabase, home: Path) -> None:
     assert invoke("fork", "--", "-1").status == 0
     assert invoke("-c", "and more").status == 0
     assert invoke("memory", "add", "Ada keeps bees.").status == 0
-    (home / "picture.png").write_bytes(b"\x89PNG\r\n\x1a\n" + b"\0" * 2_000)
+    (home / "picture.png").write_bytes(make_png(2_000))
     assert invoke("-a", str(home / "picture.png"), "what is this").status == 0
     assert invoke("doctor") == (0, "", "no problems found\n")
     assert invoke("doctor", "--repair") == (0, "", "no problems found\n")

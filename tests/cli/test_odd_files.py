@@ -16,6 +16,7 @@ from tests.cli.command import Outcome, invoke, run
 from tests.faults.archives import hand_over
 from tests.faults.odd_files import ODD_FILES, put_in_place
 from tests.faults.waits import at_most
+from tests.pictures import make_png
 from vibe_llms.storage.archive import DirectoryArchive
 
 Rounds = Callable[[int, int], int]
@@ -53,7 +54,7 @@ def start(home: Path, *, words: str = "lantern") -> Sequence[str]:
 def _picture(home: Path) -> Path:
     home.mkdir(exist_ok=True)
     path = home / "picture.png"
-    path.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(100))
+    path.write_bytes(make_png())
     return path
 
 

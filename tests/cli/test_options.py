@@ -14,10 +14,11 @@ from tests.cli.command import Outcome, invoke, run, script_of, write_script
 from tests.fakes.anthropic import KEY, FakeAnthropic, failure
 from tests.fakes.llamacpp import FakePackage, write_model
 from tests.fakes.ollama import FakeOllama
+from tests.pictures import make_png
 from vibe_llms.testing.wires.anthropic_replies import text_reply
 from vibe_llms.testing.wires.ollama_replies import MODEL as OLLAMA_MODEL
 
-PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\1\0\0\0\1\x08\2\0\0\0\x90wS\xde"
+PNG = make_png()
 PDF = b"%PDF-1.7\n\xff\xfe\n"
 _MODEL = "anthropic/claude-sonnet-4-5"
 

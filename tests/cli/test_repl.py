@@ -20,6 +20,7 @@ from tests.cli.hostile import check_harmless
 from tests.cli.terminal import NEXT_PROMPT, PROMPT, Terminal
 from tests.fakes import mcp_described
 from tests.fakes.anthropic import FakeAnthropic, failure
+from tests.pictures import make_png
 from vibe_llms.cli.inputs import Said
 from vibe_llms.cli.options import Options, open_conversation
 from vibe_llms.cli.prompts import Block, TerminalPrompts
@@ -28,7 +29,7 @@ from vibe_llms.cli.repl_commands import COMMANDS, draw_help
 from vibe_llms.messages.contents import ImageContent
 from vibe_llms.session import open_session
 
-_PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\1\0\0\0\1\x08\2\0\0\0\x90wS\xde"
+_PNG = make_png()
 
 
 class Lines:
@@ -245,7 +246,7 @@ def test_what_a_message_without_an_answer_carried_goes_with_the_next(
 ) -> None:
     claude.replies = [failure(400, "invalid_request_error", "no")]
     path = tmp_path / "a.png"
-    path.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(50))
+    path.write_bytes(_PNG)
     _, _, _, repl = hold(f"/file {path}", "one", "two", model="anthropic/claude-sonnet-4-5")
     said, reply = repl.conversation.canisters
     assert len(said.contents) == 2

@@ -57,6 +57,8 @@ class Service:
         text = data.decode()
         if "broken" in text:
             raise DocumentUnreadable(f"{document.name}: it is broken")
+        if "torn" in text:
+            raise DocumentUnreadable(f"{document.name}: it is torn", damaged=True)
         notices = ("page 2 has no text",) if "scan" in text else ()
         pages = max(2, text.count("\f"))
         marks = ((0, Place(1)), (3, Place(2)))
@@ -174,9 +176,32 @@ async def test_a_model_that_takes_files_gets_the_file() -> None:
     rig = Rig(scripted_model(["ok"]))
     prompt = attach("the text")
     assert await rig.read((), [prompt]) == [prompt]
-    assert rig.service.read_names == []
+    # It is read, to see whether it is damaged.
+    assert rig.service.read_names == ["report.pdf"]
     # Its tools may read it all the same.
     assert [file.name for file in rig.documents.attached] == ["report.pdf"]
+
+
+@pytest.mark.parametrize("context_tokens", [None, 100_000])
+async def test_a_damaged_file_is_not_sent_to_a_model_that_takes_files(
+    context_tokens: int | None,
+) -> None:
+    rig = Rig(produce_model(context_tokens))
+    rig.model.attributes = ModelAttributes(accepts=("file",), context_tokens=context_tokens)
+    with pytest.raises(DocumentUnreadable, match="it is torn"):
+        await rig.read((), [attach("torn")])
+    # Of several, the others are sent. A file that only we cannot read is left to its provider.
+    prompts = [attach("torn", "a.pdf"), attach("broken", "b.pdf")]
+    given = await Rig(rig.model).read((), prompts)
+    assert data_of(given[0].contents[0]) == "[a.pdf cannot be read.]"
+    assert given[1] is prompts[1]
+
+
+async def test_a_file_of_the_history_that_cannot_be_read_does_not_stop_a_new_one() -> None:
+    rig = Rig()
+    old, new = attach("broken", "old.pdf"), attach("the text", "new.pdf")
+    given = await rig.read([old], [new])
+    assert data_of(given[1].contents[0]).endswith("the text")
 
 
 async def test_a_file_with_too_many_pages_for_a_model_that_takes_it_is_given_as_text() -> None:

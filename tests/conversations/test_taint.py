@@ -10,6 +10,7 @@ import pytest
 
 from tests.fakes.hooks import Companion
 from tests.fakes.models import says
+from tests.pictures import make_png
 from vibe_llms import FileContent, ImageContent, open_session, read_document
 from vibe_llms.conversations.conversation import Conversation
 from vibe_llms.invocation.approval import ApprovalRequest, Decision
@@ -103,7 +104,7 @@ def desk() -> Desk:
         ([NOTES, "Hi."], False),
         (["add"], False),
         (["Hi."], False),
-        ([ImageContent(b"\x89PNG\r\n\x1a\n", "image/png"), "Hi."], False),
+        ([ImageContent(make_png(), "image/png"), "Hi."], False),
     ],
 )
 async def test_text_from_others_taints_every_later_turn(

@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from tests.documents.making import make_pdf
 from tests.fakes.anthropic import KEY, FakeAnthropic
 from tests.fakes.interfaces import VENDORS, RecordedInterface, asked
 from tests.faults import turning
+from tests.pictures import make_png
 from vibe_llms.configuration import StorageSettings, StreamSettings, ToolMode
 from vibe_llms.controls import Controls
 from vibe_llms.conversations.calls import CallLimits
@@ -30,6 +32,7 @@ from vibe_llms.events import (
     TurnEndedEvent,
 )
 from vibe_llms.exceptions import (
+    AttachmentUnreadable,
     ContextOverflow,
     ProviderError,
     ReplyCut,
@@ -50,7 +53,13 @@ from vibe_llms.messages.canisters import (
     UserCanister,
     role_of,
 )
-from vibe_llms.messages.contents import ImageContent, Reference, TextualContent
+from vibe_llms.messages.contents import (
+    Content,
+    FileContent,
+    ImageContent,
+    Reference,
+    TextualContent,
+)
 from vibe_llms.providers.attributes import ModelAttributes
 from vibe_llms.providers.interfaces import TokenCount, TurnContext
 from vibe_llms.session import open_session
@@ -629,7 +638,7 @@ async def test_a_request_with_too_many_bytes_is_refused_before_it_is_kept(
         conversation = await session.begin("anthropic/claude-sonnet-4-5", name="talk")
         await conversation.converse("Hello")
         before, said = conversation.identity, conversation.canisters
-        picture = ImageContent(b"\x89PNG\r\n\x1a\n" + bytes(30_000_000), "image/png")
+        picture = ImageContent(make_png(30_000_000), "image/png")
         with pytest.raises(RequestTooLarge, match="the request would have"):
             await conversation.converse(UserCanister((picture,)))
         assert (conversation.identity, conversation.name) == (before, "talk")
@@ -637,6 +646,46 @@ async def test_a_request_with_too_many_bytes_is_refused_before_it_is_kept(
         listed = await session.survey_conversations(superseded=True)
         assert [(one.identity, one.name, one.messages) for one in listed] == [(before, "talk", 2)]
         assert len(fake_anthropic.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("damaged", "words"),
+    [
+        (ImageContent(make_png(400_000)[:-20], "image/png"), "the image is damaged: it ends early"),
+        (
+            FileContent(make_pdf(["words"])[:200], "application/pdf", "plan.pdf"),
+            "plan.pdf: it is not a valid PDF file, or it is damaged; copy or export it again",
+        ),
+    ],
+    ids=["image", "pdf"],
+)
+async def test_a_damaged_image_or_pdf_is_refused_before_it_is_sent_or_kept(
+    home: Path, fake_anthropic: FakeAnthropic, damaged: Content, words: str
+) -> None:
+    rows = {"providers": {"anthropic": {"base-url": fake_anthropic.url}}}
+    async with open_session(home=home, configuration=rows, keys={"anthropic": KEY}) as session:
+        conversation = await session.begin("anthropic/claude-sonnet-4-5")
+        await conversation.converse("Hello")
+        said = conversation.canisters
+        with pytest.raises(AttachmentUnreadable, match=words):
+            await conversation.converse([damaged, "What is this?"])
+        assert conversation.canisters == said
+        assert len(fake_anthropic.requests) == 1
+        whole = ImageContent(make_png(), "image/png")
+        await conversation.converse([whole, "And this?"])
+        assert len(fake_anthropic.requests) == 2
+
+
+async def test_of_several_images_the_damaged_one_is_named(
+    home: Path, fake_anthropic: FakeAnthropic
+) -> None:
+    images = [ImageContent(data, "image/png") for data in (make_png(), make_png()[:-1])]
+    rows = {"providers": {"anthropic": {"base-url": fake_anthropic.url}}}
+    async with open_session(home=home, configuration=rows, keys={"anthropic": KEY}) as session:
+        conversation = await session.begin("anthropic/claude-sonnet-4-5")
+        with pytest.raises(AttachmentUnreadable, match="image 2 of 2: the image is damaged"):
+            await conversation.converse([*images, "What are these?"])
+        assert fake_anthropic.requests == []
 
 
 async def test_a_history_that_the_provider_finds_too_long_is_withdrawn_into_a_fork(

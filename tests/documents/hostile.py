@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from msgspec import Struct
 
 from tests.documents.making import (
+    WORD_NAMES,
     assemble_pdf,
     make_docx,
     make_epub,
@@ -90,14 +91,22 @@ def make_tables() -> Iterator[Case]:
     corner = make_xlsx({"S": [["a"]]}).replace(b"", b"")
     yield Case("xlsx-corner", "a.xlsx", _patch(corner, "sheet1", b'r="A1"', b'r="XFD1048576"'))
     far = _patch(make_xlsx({"S": [["a", "b"]]}), "sheet1", b'r="B1"', b'r="XFD1048576"')
-    yield Case("xlsx-far", "a.xlsx", far, "its reader crashed|memory|spreadsheet")
+    yield Case("xlsx-far", "a.xlsx", far, text="b", complete=True)
+    merged = '<sheetData><row r="1"><c r="A1"><v>1</v></c></row></sheetData>'
+    merged += '<mergeCell ref="A1:XFD1048576"/>' * 200_000
+    yield Case("xlsx-merged", "a.xlsx", make_xlsx({"S": []}, xml={"S": merged}), text="1")
+    digits = (
+        '<sheetData><row r="9999999999999"><c r="A1"><v>9e999</v></c><c r="ZZZZZZ9"><v>7</v></c>'
+    )
+    digits += f'<c r="B1"><v>{"9" * 100_000}</v></c></row></sheetData>'
+    yield Case("xlsx-digits", "a.xlsx", make_xlsx({"S": []}, xml={"S": digits}), text="9999")
     lost = _patch(make_xlsx({"S": [["a"]]}), "workbook.xml.rels", b"sheet1.xml", b"sheet7.xml")
     yield Case("xlsx-lost", "a.xlsx", lost, "cannot be read|not a valid spreadsheet")
     yield Case("xlsx-cut", "a.xlsx", make_xlsx({"S": [["a"]]})[:-300], "damaged")
     shared = make_zip(
         {**_unzip(make_xlsx({"S": [["a"]]})), "xl/sharedStrings.xml": b"<sst><si><t>"}
     )
-    yield Case("xlsx-strings", "a.xlsx", shared, "damaged")
+    yield Case("xlsx-strings", "a.xlsx", shared, "its XML is not valid")
     repeated = (
         '<office:spreadsheet><table:table table:name="S"><table:table-row '
         'table:number-rows-repeated="1048576"><table:table-cell office:value-type="string" '
@@ -154,7 +163,7 @@ def make_pdfs() -> Iterator[Case]:
     yield Case("pdf-as-text", "a.txt", plain, text="words", complete=True)
     yield Case("pdf-as-docx", "a.docx", plain, text="words")
     cyclic = assemble_pdf([catalog, tree % (b"2 0 R 2 0 R", 2)], root)
-    yield Case("pdf-cyclic-pages", "a.pdf", cyclic, "not a valid PDF|no text|nested")
+    yield Case("pdf-cyclic-pages", "a.pdf", cyclic, "none of its pages can be read")
     lie = assemble_pdf([catalog, tree % (b"3 0 R", 100_000), page % b""], root)
     yield Case("pdf-count", "a.pdf", lie, "no text|not a valid PDF")
     kids = b"3 0 R " * 100_000
@@ -289,6 +298,24 @@ def make_archives() -> Iterator[Case]:
         + "</draw:text-box></text:p>" * 500
     )
     yield Case("odt-frames", "a.odt", make_odt(frames), text="core")
+    above = '<table:table><table:table-row><table:table-cell table:number-columns-spanned="{0}" '
+    above += 'table:number-rows-spanned="{0}"><text:p>x</text:p></table:table-cell>'
+    above += "</table:table-row><table:table-row><table:covered-table-cell/></table:table-row>"
+    spans = make_odt(above.format(10**9) + "</table:table>")
+    yield Case("odt-spans", "a.odt", spans, text="| x | x |")
+    itself = '<text:p><draw:frame><draw:object xlink:href="."/></draw:frame>core</text:p>' * 5000
+    yield Case("odt-objects", "a.odt", make_odt(itself), text="core")
+    changed = "<w:p>" + "<w:ins><w:del>" * 400 + "<w:r><w:delText>core</w:delText></w:r>"
+    nested = make_docx(changed + "</w:del></w:ins>" * 400 + "</w:p>")
+    yield Case("docx-changes", "a.docx", nested, "nested|crashed|core")
+    based = "".join(
+        f'<w:style w:type="paragraph" w:styleId="s{n}"><w:basedOn w:val="s{(n + 1) % 5000}"/>'
+        "</w:style>"
+        for n in range(5000)
+    )
+    styles = {"styles.xml": ("styles", f"<w:styles {WORD_NAMES}>{based}</w:styles>")}
+    cyclic = make_docx(make_paragraph("words", "s1"), parts=styles)
+    yield Case("docx-cyclic-styles", "a.docx", cyclic, text="words")
     book = _patch(
         make_epub(["words"]),
         "package.opf",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import zipfile
 from collections.abc import Mapping, Sequence
+from html import escape
 
 
 def make_pdf(
@@ -12,8 +13,14 @@ def make_pdf(
     *,
     title: str = "",
     outline: Sequence[tuple[str, int]] = (),
+    annotations: Sequence[str] = (),
+    catalog: str = "",
 ) -> bytes:
-    """A PDF with lines of text on each page; `outline` has titles with the index of a page."""
+    """A PDF with lines of text on each page; `outline` has titles with the index of a page.
+
+    `annotations` are entries of dictionaries on the first page; those with `/FT` are form fields.
+    `catalog` are other entries of the root.
+    """
     objects: list[bytes] = []
 
     def add(body: bytes | str) -> int:
@@ -22,18 +29,24 @@ def make_pdf(
 
     font = add("<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>")
     tree = add("")
-    numbers = []
+    numbers: list[int] = []
+    added = [add(f"<< /Type /Annot {one} >>") for one in annotations]
     for text in pages:
         lines = " ".join(f"({_escape(line)}) Tj T*" for line in text.split("\n")) if text else ""
         content = f"BT /F1 12 Tf 14 TL 50 750 Td {lines} ET".encode("latin-1")
         stream = add(b"<< /Length %d >>\nstream\n%s\nendstream" % (len(content), content))
         resources = f"<< /Font << /F1 {font} 0 R >> >>"
+        notes = f"/Annots [{' '.join(f'{one} 0 R' for one in added)}]" if not numbers else ""
         numbers.append(
             add(
                 f"<< /Type /Page /Parent {tree} 0 R /MediaBox [0 0 612 792] "
-                f"/Resources {resources} /Contents {stream} 0 R >>"
+                f"/Resources {resources} /Contents {stream} 0 R {notes} >>"
             )
         )
+    fields = [one for one, text in zip(added, annotations, strict=True) if "/FT" in text]
+    if fields:
+        listed = " ".join(f"{one} 0 R" for one in fields)
+        catalog += f"/AcroForm << /Fields [{listed}] /DR {resources} >>"
     kids = " ".join(f"{number} 0 R" for number in numbers)
     objects[tree - 1] = f"<< /Type /Pages /Kids [{kids}] /Count {len(numbers)} >>".encode()
     marks = ""
@@ -46,9 +59,9 @@ def make_pdf(
             add(f"<< /Title ({_escape(name)}) /Parent {root} 0 R {target} {after} >>")
         add(f"<< /First {first} 0 R /Last {root - 1} 0 R /Count {len(outline)} >>")
         marks = f"/Outlines {root} 0 R"
-    catalog = add(f"<< /Type /Catalog /Pages {tree} 0 R {marks} >>")
+    root = add(f"<< /Type /Catalog /Pages {tree} 0 R {marks} {catalog} >>")
     about = add(f"<< /Title ({_escape(title)}) >>")
-    return assemble_pdf(objects, f"/Root {catalog} 0 R /Info {about} 0 R")
+    return assemble_pdf(objects, f"/Root {root} 0 R /Info {about} 0 R")
 
 
 def assemble_pdf(objects: Sequence[bytes], trailer: str) -> bytes:
@@ -87,10 +100,22 @@ _RELATIONS = "http://schemas.openxmlformats.org/package/2006/relationships"
 _OFFICE = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
 
 
-def make_docx(body: str, title: str = "") -> bytes:
-    """A DOCX file; the body is XML below `w:body`."""
+_R = f'xmlns:r="{_OFFICE}"'
+#: The names that parts of a DOCX file are written with.
+WORD_NAMES = f"{_W} {_R}"
+
+
+def make_docx(body: str, title: str = "", *, parts: Mapping[str, tuple[str, str]] = {}) -> bytes:
+    """A DOCX file; the body is XML below `w:body`.
+
+    `parts` are other files in `word/`: the kind of each, and its XML. The body refers to them as
+    `x1`, `x2` and so on.
+    """
+    relations = make_relations(*((kind, path) for path, (kind, _) in parts.items()))
     return make_zip(
         {
+            "word/_rels/document.xml.rels": relations,
+            **{f"word/{path}": xml for path, (_, xml) in parts.items()},
             "[Content_Types].xml": (
                 f'<Types xmlns="{_KINDS}"><Default Extension="xml" ContentType="application/xml"/>'
                 '<Default Extension="rels" ContentType="application/vnd.openxmlformats-package.'
@@ -100,7 +125,7 @@ def make_docx(body: str, title: str = "") -> bytes:
                 f'<Relationships xmlns="{_RELATIONS}"><Relationship Id="r1" '
                 f'Type="{_OFFICE}/officeDocument" Target="word/document.xml"/></Relationships>'
             ),
-            "word/document.xml": f"<w:document {_W} {_M}><w:body>{body}</w:body></w:document>",
+            "word/document.xml": f"<w:document {_W} {_M} {_R}><w:body>{body}</w:body></w:document>",
             "docProps/core.xml": (
                 f'<p xmlns:dc="http://purl.org/dc/elements/1.1/"><dc:title>{title}</dc:title></p>'
             ),
@@ -114,12 +139,26 @@ def make_paragraph(text: str, style: str = "") -> str:
     return f"<w:p>{properties}<w:r><w:t>{text}</w:t></w:r></w:p>"
 
 
-def make_xlsx(sheets: Mapping[str, Sequence[Sequence[str | float]]]) -> bytes:
-    """An XLSX file with these cells."""
+def make_xlsx(
+    sheets: Mapping[str, Sequence[Sequence[str | float]]],
+    *,
+    formats: Sequence[str] = (),
+    states: Mapping[str, str] = {},
+    xml: Mapping[str, str] = {},
+    files: Mapping[str, str] = {},
+) -> bytes:
+    """An XLSX file with these cells.
+
+    `formats` are the number formats that cells refer to by their style, from 1 on. `states` says
+    which sheets are hidden. `xml` replaces what is in the `worksheet` of a sheet. `files` are added
+    or replace others.
+    """
     main = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
-    entries, relations, files = "", "", {}
+    entries, made = "", {}
+    relations = f'<Relationship Id="s" Type="{_OFFICE}/styles" Target="styles.xml"/>'
     for number, (name, rows) in enumerate(sheets.items(), 1):
-        entries += f'<sheet name="{name}" sheetId="{number}" r:id="r{number}"/>'
+        state = f'state="{states[name]}"' if name in states else ""
+        entries += f'<sheet name="{name}" sheetId="{number}" {state} r:id="r{number}"/>'
         relations += (
             f'<Relationship Id="r{number}" Type="{_OFFICE}/worksheet" '
             f'Target="worksheets/sheet{number}.xml"/>'
@@ -135,9 +174,15 @@ def make_xlsx(sheets: Mapping[str, Sequence[Sequence[str | float]]]) -> bytes:
                 else:
                     drawn += f'<c r="{place}"><v>{cell}</v></c>'
             lines += f'<row r="{row}">{drawn}</row>'
-        files[f"xl/worksheets/sheet{number}.xml"] = (
-            f'<worksheet xmlns="{main}"><sheetData>{lines}</sheetData></worksheet>'
+        inside = xml.get(name, f"<sheetData>{lines}</sheetData>")
+        made[f"xl/worksheets/sheet{number}.xml"] = (
+            f'<worksheet xmlns="{main}" xmlns:r="{_OFFICE}">{inside}</worksheet>'
         )
+    codes = "".join(
+        f'<numFmt numFmtId="{number}" formatCode="{escape(code, quote=True)}"/>'
+        for number, code in enumerate(formats, 164)
+    )
+    styles = "".join(f'<xf numFmtId="{164 + number}"/>' for number in range(len(formats)))
     return make_zip(
         {
             "[Content_Types].xml": f'<Types xmlns="{_KINDS}"></Types>',
@@ -152,59 +197,132 @@ def make_xlsx(sheets: Mapping[str, Sequence[Sequence[str | float]]]) -> bytes:
             "xl/_rels/workbook.xml.rels": (
                 f'<Relationships xmlns="{_RELATIONS}">{relations}</Relationships>'
             ),
+            "xl/styles.xml": (
+                f'<styleSheet xmlns="{main}"><numFmts>{codes}</numFmts>'
+                f'<cellXfs><xf numFmtId="0"/>{styles}</cellXfs></styleSheet>'
+            ),
+            **made,
             **files,
         }
     )
 
 
-def make_pptx(slides: Sequence[tuple[str, Sequence[str]]], notes: str = "") -> bytes:
-    """A PPTX file: the title and the paragraphs of each slide; the notes belong to the first."""
+def make_relations(*targets: tuple[str, str]) -> str:
+    """The relations of a file of Office: for each other file its kind and its path."""
+    lines = "".join(
+        f'<Relationship Id="x{number}" Type="{_OFFICE}/{kind}" Target="{path}"/>'
+        for number, (kind, path) in enumerate(targets, 1)
+    )
+    return f'<Relationships xmlns="{_RELATIONS}">{lines}</Relationships>'
+
+
+def make_chart(kind: str, title: str, series: Mapping[str, Mapping[str, str]]) -> str:
+    """A chart of Office; each series has the values of its labels."""
+    drawn = ""
+    for name, points in series.items():
+        texts = {"tx": [name], "cat": [*points], "val": [*points.values()]}
+        drawn += "<c:ser>"
+        for tag, values in texts.items():
+            cached = "".join(
+                f'<c:pt idx="{index}"><c:v>{value}</c:v></c:pt>'
+                for index, value in enumerate(values)
+            )
+            drawn += f"<c:{tag}><c:strRef><c:strCache>{cached}</c:strCache></c:strRef></c:{tag}>"
+        drawn += "</c:ser>"
+    names = (
+        'xmlns:c="http://schemas.openxmlformats.org/drawingml/2006/chart" '
+        'xmlns:a="http://schemas.openxmlformats.org/drawingml/2006/main"'
+    )
+    head = f"<c:title><c:tx><c:rich><a:p><a:r><a:t>{title}</a:t></a:r></a:p></c:rich></c:tx>"
+    return (
+        f"<c:chartSpace {names}><c:chart>{head}</c:title><c:plotArea><c:{kind}>{drawn}</c:{kind}>"
+        "</c:plotArea></c:chart></c:chartSpace>"
+    )
+
+
+def make_pptx(
+    slides: Sequence[tuple[str, Sequence[str]]],
+    notes: str = "",
+    *,
+    shapes: str = "",
+    files: Mapping[str, str] = {},
+) -> bytes:
+    """A PPTX file: the title and the paragraphs of each slide.
+
+    The notes, and the XML of other `shapes`, belong to the first. `files` are added or replace
+    others.
+    """
     drawing = "http://schemas.openxmlformats.org/drawingml/2006/main"
     names = (
         f'xmlns:p="http://schemas.openxmlformats.org/presentationml/2006/main" xmlns:a="{drawing}"'
     )
-    files = {"[Content_Types].xml": f'<Types xmlns="{_KINDS}"></Types>'}
+    made = {"[Content_Types].xml": f'<Types xmlns="{_KINDS}"></Types>'}
     entries, relations = "", ""
     for number, (title, lines) in enumerate(slides, 1):
         entries += f'<p:sldId id="{number}" r:id="r{number}"/>'
         relations += f'<Relationship Id="r{number}" Target="slides/slide{number}.xml"/>'
-        shapes = [f'<p:nvSpPr><p:nvPr><p:ph type="title"/></p:nvPr></p:nvSpPr>{_draw([title])}']
-        shapes.append(_draw(lines))
-        drawn = "".join(f"<p:sp>{shape}</p:sp>" for shape in shapes)
-        files[f"ppt/slides/slide{number}.xml"] = f"<p:sld {names}>{drawn}</p:sld>"
-    files["ppt/presentation.xml"] = (
+        boxes = [f'<p:nvSpPr><p:nvPr><p:ph type="title"/></p:nvPr></p:nvSpPr>{_draw([title])}']
+        boxes.append(_draw(lines))
+        drawn = "".join(f"<p:sp>{box}</p:sp>" for box in boxes)
+        drawn += shapes if number == 1 else ""
+        made[f"ppt/slides/slide{number}.xml"] = (
+            f'<p:sld {names} xmlns:r="{_OFFICE}">{drawn}</p:sld>'
+        )
+    made["ppt/presentation.xml"] = (
         f'<p:presentation {names} xmlns:r="{_OFFICE}">{entries}</p:presentation>'
     )
-    files["ppt/_rels/presentation.xml.rels"] = (
+    made["ppt/_rels/presentation.xml.rels"] = (
         f'<Relationships xmlns="{_RELATIONS}">{relations}</Relationships>'
     )
     if notes:
-        files["ppt/slides/_rels/slide1.xml.rels"] = (
+        made["ppt/slides/_rels/slide1.xml.rels"] = (
             f'<Relationships xmlns="{_RELATIONS}"><Relationship Id="n" '
             'Target="../notesSlides/notes1.xml"/></Relationships>'
         )
-        files["ppt/notesSlides/notes1.xml"] = (
+        made["ppt/notesSlides/notes1.xml"] = (
             f"<p:notes {names}><p:sp>{_draw([notes])}</p:sp></p:notes>"
         )
-    return make_zip(files)
+    return make_zip({**made, **files})
 
 
 def _draw(lines: Sequence[str]) -> str:
     return "".join(f"<a:p><a:r><a:t>{line}</a:t></a:r></a:p>" for line in lines)
 
 
-def make_odt(body: str, *, kind: str = "text") -> bytes:
-    """An ODT or ODP file; the body is XML with the prefixes `text`, `table` and `draw`."""
-    space = "urn:oasis:names:tc:opendocument:xmlns:"
-    names = " ".join(f'xmlns:{one}="{space}{one}:1.0"' for one in ("text", "table", "office"))
-    drawing = f'xmlns:draw="{space}drawing:1.0"'
+_OPEN = "urn:oasis:names:tc:opendocument:xmlns:"
+#: The names that parts of OpenDocument files are written with.
+OPEN_NAMES = " ".join(
+    [
+        *(
+            f'xmlns:{one}="{_OPEN}{one}:1.0"'
+            for one in ("text", "table", "office", "style", "chart", "presentation")
+        ),
+        f'xmlns:draw="{_OPEN}drawing:1.0"',
+        'xmlns:dc="http://purl.org/dc/elements/1.1/"',
+        'xmlns:xlink="http://www.w3.org/1999/xlink"',
+    ]
+)
+
+
+def make_odt(
+    body: str, *, kind: str = "text", styles: str = "", files: Mapping[str, str] = {}
+) -> bytes:
+    """An ODT or ODP file; the body is XML with the prefixes of the format.
+
+    `styles` are those of the content, and `files` are added or replace others.
+    """
     return make_zip(
         {
             "mimetype": f"application/vnd.oasis.opendocument.{kind}",
-            "content.xml": f"<office:body {names} {drawing}>{body}</office:body>",
+            "content.xml": (
+                f"<office:document-content {OPEN_NAMES}><office:automatic-styles>{styles}"
+                f"</office:automatic-styles><office:body>{body}</office:body>"
+                "</office:document-content>"
+            ),
             "meta.xml": (
                 '<meta xmlns:dc="http://purl.org/dc/elements/1.1/"><dc:title>Open</dc:title></meta>'
             ),
+            **files,
         }
     )
 

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.pictures import make_png
 from tests.server.conftest import Served, serving
 
-DATA = b"\x89PNG\r\n\x1a\n" + bytes(100)
+DATA = make_png()
 DIGEST = hashlib.sha256(DATA).hexdigest()
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import openai
 import pytest
 
+from tests.pictures import make_png
 from tests.server.conftest import Served, serving
 from vibe_llms.messages.canisters import ResultCanister, role_of
 from vibe_llms.messages.contents import (
@@ -201,7 +202,7 @@ async def test_a_state_of_another_user_or_agent_is_refused(home: Path) -> None:
 
 
 async def test_attachments_reach_the_model(clerk: Served) -> None:
-    picture = {"type": "image/png", "data": base64.b64encode(b"\x89PNG\r\n\x1a\n").decode()}
+    picture = {"type": "image/png", "data": base64.b64encode(make_png()).decode()}
     note = {"type": "text/markdown", "title": "note.md", "data": "# Note"}
     message = {**HELLO, "custom_content": {"attachments": [picture]}}
     body = {"messages": [message], "custom_content": {"attachments": [note]}}

@@ -20,6 +20,7 @@ import tomli_w
 from tests.fakes.objects import BucketServer, access_bucket_server
 from tests.fakes.postgres import TestDatabase, temporary_database
 from tests.faults.outages import Outage, full, full_for_messages, read_only
+from tests.pictures import make_png
 from tests.server.conftest import Served, serving
 from vibe_llms.configuration import Places, load_configuration
 from vibe_llms.server.users import produce_users
@@ -34,7 +35,7 @@ SCRIPT = {
         {"when": ".", "parts": [{"text": "Done."}]},
     ]
 }
-PICTURE = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(3_000)).decode()
+PICTURE = base64.b64encode(make_png(3_000)).decode()
 CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
 ONCE = {"idempotency-key": "once-1"}
 #: What cannot be used yet, and what makes it right.

@@ -128,8 +128,9 @@ class ConversationDocuments:
             count = 0
         canisters, cut = dict(known.canisters), known.cut
         failures: list[tuple[Canister, VibeLlmsError]] = []
-        #: How many new documents there are, and the tokens of files sent since the last reply.
-        fresh = sent = 0
+        #: How many new documents there are, how many of them cannot be read, and the tokens of
+        #: files sent since the last reply.
+        fresh = failed = sent = 0
         for index, canister in enumerate([*history[count:], *said], count):
             if isinstance(canister, ReplyCanister):
                 sent = 0
@@ -149,9 +150,10 @@ class ConversationDocuments:
                 canisters[canister.identity] = shown.canister
                 cut = cut or shown.cut
                 failures += [(canister, error) for error in shown.failures]
+                failed += len(shown.failures) if index >= len(history) else 0
                 self._texts.update(shown.whole)
-        if fresh and fresh == len(failures):
-            raise failures[0][1]
+        if fresh and fresh == failed:
+            raise failures[-failed][1]
         for canister, error in failures:
             reading.note(canister, str(error))
         last = history[-1] if history else None
@@ -210,16 +212,16 @@ class Reading(Struct, frozen=True, kw_only=True):
             if taken and textual and size <= max(room, _SHORT):
                 room -= size
                 continue
-            if taken and not textual and self.model.attributes.context_tokens is None:
-                continue
             try:
                 document = await self.access_service().read(file, self.load)
             except (DocumentUnreadable, PackageMissing) as error:
-                if taken:
+                if taken and not _is_useless(error):
                     # Its provider may read what we cannot, such as a scan.
                     continue
                 failures.append(error)
                 contents[place] = TextualContent(f"[{file.name} cannot be read.]")
+                continue
+            if taken and not textual and self.model.attributes.context_tokens is None:
                 continue
             if taken and not textual and (length := _measure_file(document)) <= room:
                 room -= length
@@ -290,6 +292,11 @@ def without_documents(canisters: Iterable[Canister]) -> Sequence[Canister]:
         else:
             left.append(canister)
     return left
+
+
+def _is_useless(error: VibeLlmsError) -> bool:
+    """Return True if no program can read the file: it is damaged, or it needs a password."""
+    return isinstance(error, DocumentUnreadable) and (error.damaged or error.password)
 
 
 def _measure_file(document: DocumentText) -> int:

@@ -42,6 +42,7 @@ from vibe_llms.events import (
     TurnEndedEvent,
 )
 from vibe_llms.exceptions import (
+    AttachmentUnreadable,
     ContextOverflow,
     ControlInvalid,
     OutputCut,
@@ -64,7 +65,9 @@ from vibe_llms.messages.canisters import (
     UserCanister,
     usage_of,
 )
-from vibe_llms.messages.contents import TextualContent, text_of
+from vibe_llms.messages.contents import ImageContent, TextualContent, text_of
+from vibe_llms.messages.images import REPAIR, find_damage
+from vibe_llms.offloading import LOOP_BYTES, offload
 from vibe_llms.providers.interfaces import InquiringModel, Model, TurnContext
 from vibe_llms.providers.limits import limited
 from vibe_llms.providers.spending import spend
@@ -232,10 +235,26 @@ class TurnRun:
 
     async def _prepare(self) -> None:
         """Find out what the model is given, and whether it can take it; nothing is kept or sent."""
+        await self._check_images()
         await self._read_documents()
         await self._settle()
         await self._check_length(self._prompt)
         self._report_blocked()
+
+    async def _check_images(self) -> None:
+        """Refuse a damaged image: kept in the history, it would make every later request fail."""
+        images = [
+            content.data
+            for canister in (() if self._added else self._prompt)
+            if isinstance(canister, UserCanister | DocumentCanister)
+            for content in canister.contents
+            if isinstance(content, ImageContent) and isinstance(content.data, bytes)
+        ]
+        for number, data in enumerate(images, 1):
+            damage = await offload(len(data) > LOOP_BYTES, find_damage, data)
+            if damage:
+                which = f"image {number} of {len(images)}: " if len(images) > 1 else ""
+                raise AttachmentUnreadable(f"{which}{damage}; {REPAIR}")
 
     async def _read_documents(self) -> None:
         """Read the files that the model cannot take, and offer tools where they are needed."""

@@ -49,7 +49,7 @@ class Failure(Struct, frozen=True, array_like=True):
     a registration.
     """
 
-    kind: Literal["unreadable", "password", "package", "registration"]
+    kind: Literal["unreadable", "password", "damaged", "package", "registration"]
     message: str
     package: str = ""
     command: str = ""

@@ -197,7 +197,7 @@ class DocumentReader:
                 raise SessionClosed("this document reader was closed") from error
             if not any_text:
                 raise DocumentUnreadable(
-                    f"{request.name}: {error}", password=error.password
+                    f"{request.name}: {error}", password=error.password, damaged=error.damaged
                 ) from error
             any_text, problem = True, str(error)
             yield Remark(problem=f"the rest could not be read: {problem}", complete=False)
@@ -356,7 +356,11 @@ def _restore(failure: Failure) -> Exception:
             file, table, key = failure.place
             return RegistrationError(failure.message, file=file, table=table, key=key)
         case _:
-            return DocumentUnreadable(failure.message, password=failure.kind == "password")
+            return DocumentUnreadable(
+                failure.message,
+                password=failure.kind == "password",
+                damaged=failure.kind == "damaged",
+            )
 
 
 def _is_passed(name: str) -> bool:

@@ -121,8 +121,10 @@ def _peak_memory() -> int:
 
 def _describe(error: Exception) -> Failure:
     match error:
-        case DocumentUnreadable(password=password):
-            return Failure("password" if password else "unreadable", str(error))
+        case DocumentUnreadable(password=True):
+            return Failure("password", str(error))
+        case DocumentUnreadable(damaged=damaged):
+            return Failure("damaged" if damaged else "unreadable", str(error))
         case PackageMissing(purpose=purpose, package=package, command=command):
             return Failure("package", purpose, package, command)
         case RegistrationError(message=message, file=place, table=table, key=key):

@@ -16,6 +16,7 @@ from vibe_llms.conversations.conversation import Conversation
 from vibe_llms.exceptions import RunNotFound
 from vibe_llms.invocation.approval import Decision
 from vibe_llms.invocation.questions import ElicitationAnswer
+from vibe_llms.offloading import LOOP_BYTES, offload
 from vibe_llms.runs.descriptions import AskedQuestion, RunDescription, view_run
 from vibe_llms.runs.events import MessageFailed, RunEnded, RunExpired, encode_event
 from vibe_llms.runs.interfaces import RunRecord, RunStatus
@@ -121,7 +122,10 @@ async def start_run(core: ServerCore, exchange: Exchange, space: UserSpace) -> N
     output = None if order.output is None else read_schema(order.output, "output")
     files = [await access_file(space, one, "files") for one in order.files]
     conversation = await _open_conversation(space, order)
-    attached = [produce_attachment(data, file.name, file.mimetype) for file, data in files]
+    attached = [
+        await offload(len(data) > LOOP_BYTES, produce_attachment, data, file.name, file.mimetype)
+        for file, data in files
+    ]
     prompt = conversation.read_prompt([order.prompt, *attached])
     runs = space.session.access_runs()
     run = await runs.start(conversation, prompt, output=output, request=exchange.request_key)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import posixpath
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, BinaryIO
+from functools import lru_cache
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from vibe_llms.exceptions import DocumentUnreadable
 from vibe_llms.files import describe_size
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
 #: What the files of an archive may take in all when they are unpacked.
 _LARGEST = 1024**3
 _MOST_FILES = 20_000
+#: Attributes of these names in any namespace refer to another file of the same document.
+_IDENTITIES = ("id", "embed", "link", "dm")
 _DAMAGE = (zipfile.BadZipFile, zipfile.LargeZipFile, NotImplementedError, EOFError, KeyError)
 
 
@@ -55,6 +59,44 @@ def parse_xml(data: bytes) -> Element:
         raise DocumentUnreadable(f"its XML is not valid ({error})") from error
 
 
+class Relation(NamedTuple):
+    """A file of a Microsoft document that another one refers to, and the last word of its type."""
+
+    kind: str
+    path: str
+
+
+def read_relations(archive: zipfile.ZipFile, name: str) -> dict[str, Relation]:
+    """Return the files that a file refers to, by the identities that it uses for them."""
+    folder, file = posixpath.split(name)
+    place = posixpath.join(folder, "_rels", f"{file}.rels")
+    names = archive.NameToInfo
+    if place not in names:
+        return {}
+    found = {}
+    for element in read_xml(archive, place):
+        target = element.get("Target", "")
+        path = posixpath.normpath(posixpath.join("/", folder, target)).lstrip("/")
+        if element.get("TargetMode") != "External" and path in names:
+            kind = element.get("Type", "").rpartition("/")[2]
+            found[element.get("Id", "")] = Relation(kind, path)
+    return found
+
+
+def find_relations(relations: Mapping[str, Relation], *kinds: str) -> Sequence[str]:
+    """Return the files whose relation is of one of these kinds."""
+    return [relation.path for relation in relations.values() if relation.kind in kinds]
+
+
+def read_identity(element: Element) -> str:
+    """Return the identity by which an element refers to another file; empty without one."""
+    for name, value in element.attrib.items():
+        if name.startswith("{") and "/relationships}" in name and local_name(name) in _IDENTITIES:
+            return value
+    return ""
+
+
+@lru_cache(maxsize=1000)
 def local_name(tag: str) -> str:
     """The name of an element without its namespace."""
     return tag.rpartition("}")[2]

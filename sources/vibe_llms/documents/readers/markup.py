@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from vibe_llms.documents.readers.packages import import_package
 
@@ -32,6 +32,13 @@ _BLOCKS = frozenset(
         *("table", "tbody", "td", "tfoot", "th", "thead", "tr", "ul"),
     }
 )
+#: The marks of text that is struck, deleted or inserted, by element.
+_MARKED = {
+    "s": ("~~", "~~"),
+    "strike": ("~~", "~~"),
+    "del": ("<del>", "</del>"),
+    "ins": ("<ins>", "</ins>"),
+}
 _LISTS = frozenset({"ul", "ol", "menu"})
 _SPACES = re.compile(r"[ \t\n\r\f]+")
 #: Text at the beginning of a line that Markdown would take for a heading or a fence.
@@ -97,6 +104,45 @@ def draw_table(rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(lines)
 
 
+class Cell(NamedTuple):
+    """A cell of a table, and how many columns and rows it covers."""
+
+    text: str
+    across: int = 1
+    down: int = 1
+
+
+def fill_spans(rows: Iterable[Iterable[Cell]]) -> Iterator[list[str]]:
+    """Yield the rows of a table; a cell that covers several is repeated in each of them.
+
+    The cells that are covered are left out of `rows`.
+    """
+    spans: dict[int, tuple[int, str]] = {}
+    for row in rows:
+        cells: list[str] = []
+        for cell in row:
+            for _ in range(cell.across):
+                _repeat(cells, spans)
+                if cell.down > 1:
+                    spans[len(cells)] = (cell.down, cell.text)
+                if len(cells) < _MOST_COLUMNS:
+                    cells.append(cell.text)
+        _repeat(cells, spans)
+        spans = {place: (down - 1, text) for place, (down, text) in spans.items() if down > 1}
+        yield cells
+
+
+def read_span(value: str | None) -> int:
+    """Return how many columns or rows an attribute says that a cell covers, within limits."""
+    return max(1, min(int(value), _MOST_SPAN)) if value and value.isdecimal() else 1
+
+
+def _repeat(cells: list[str], spans: Mapping[int, tuple[int, str]]) -> None:
+    """Add the cells of rows above that reach down into this one."""
+    while (span := spans.get(len(cells))) is not None and len(cells) < _MOST_COLUMNS:
+        cells.append(span[1])
+
+
 def _draw_cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
@@ -110,6 +156,8 @@ class _Writer:
         self._lists: list[int] = []
         self._marker = ""
         self._links: list[tuple[str, int]] = []
+        #: The marks that are open: how often, and where in the line they begin.
+        self._marks: dict[tuple[str, str], list[int]] = {}
 
     def write(self, text: str) -> None:
         """Add text to the paragraph."""
@@ -124,8 +172,13 @@ class _Writer:
         if tag == "img":
             self._line.append(f" {node.attributes.get('alt') or ''} ")
             return False
+        if tag == "input":
+            self._write_box(node)
+            return False
         if tag == "a":
             self._links.append((node.attributes.get("href") or "", len(self._line)))
+        elif marks := _MARKED.get(tag):
+            self._marks.setdefault(marks, []).append(len(self._line))
         if tag not in _BLOCKS:
             return True
         self._end_paragraph()
@@ -146,6 +199,8 @@ class _Writer:
         tag = node.tag
         if tag == "a" and self._links:
             self._end_link(*self._links.pop())
+        elif marks := _MARKED.get(tag):
+            self._end_mark(marks)
         if tag not in _BLOCKS:
             return
         level = int(tag[1]) if len(tag) == 2 and tag[0] == "h" and tag[1].isdigit() else 0
@@ -171,7 +226,30 @@ class _Writer:
         if text.strip() and _ADDRESS.fullmatch(address) and address not in text:
             self._line[start:] = [f"[{text.strip()}]({address})"]
 
+    def _end_mark(self, marks: tuple[str, str]) -> None:
+        starts = self._marks[marks]
+        start = starts.pop()
+        # Of marks within marks of the same kind, the outermost count.
+        if not starts:
+            del self._marks[marks]
+            self._mark(marks, start)
+
+    def _mark(self, marks: tuple[str, str], start: int) -> None:
+        text = "".join(self._line[start:])
+        if bare := text.strip():
+            # What is around it is kept: words may be joined by spaces only there.
+            before, _, after = text.partition(bare)
+            self._line[start:] = [f"{before}{marks[0]}{bare}{marks[1]}{after}"]
+
+    def _write_box(self, node: Any) -> None:
+        """Write a box that can be checked; what other fields hold is not part of a page."""
+        if node.attributes.get("type") in ("checkbox", "radio"):
+            self._line.append("[x] " if "checked" in node.attributes else "[ ] ")
+
     def _end_paragraph(self, level: int = 0) -> None:
+        for marks, (start, *_) in reversed(self._marks.items()):
+            self._mark(marks, start)
+        self._marks = {marks: [0] * len(starts) for marks, starts in self._marks.items()}
         text = _SPACES.sub(" ", "".join(self._line))
         text = "\n".join(line.strip() for line in text.split("\0")).strip()
         self._line.clear()
@@ -212,34 +290,16 @@ def _escape(line: str) -> str:
     return f"\\{line}" if _MARK.match(line) else line
 
 
-def _survey_rows(table: Any) -> list[list[str]]:
-    """The cells of a table; one that spans several is repeated in each of them."""
-    rows: list[list[str]] = []
-    spans: dict[int, tuple[int, str]] = {}
-    for row in table.css("tr"):
-        cells: list[str] = []
-        for cell in row.iter():
-            if cell.tag not in ("td", "th"):
-                continue
-            text = " ".join(draw_markdown(cell).split())
-            for _ in range(_read_span(cell, "colspan")):
-                _repeat(cells, spans)
-                if (down := _read_span(cell, "rowspan")) > 1:
-                    spans[len(cells)] = (down, text)
-                if len(cells) < _MOST_COLUMNS:
-                    cells.append(text)
-        _repeat(cells, spans)
-        spans = {place: (down - 1, text) for place, (down, text) in spans.items() if down > 1}
-        rows.append(cells)
-    return rows
-
-
-def _repeat(cells: list[str], spans: dict[int, tuple[int, str]]) -> None:
-    """Add the cells of rows above that reach down into this one."""
-    while (span := spans.get(len(cells))) is not None and len(cells) < _MOST_COLUMNS:
-        cells.append(span[1])
-
-
-def _read_span(cell: Any, name: str) -> int:
-    value = cell.attributes.get(name) or "1"
-    return max(1, min(int(value), _MOST_SPAN)) if value.isdecimal() else 1
+def _survey_rows(table: Any) -> Iterator[list[str]]:
+    return fill_spans(
+        [
+            Cell(
+                " ".join(draw_markdown(cell).split()),
+                read_span(cell.attributes.get("colspan")),
+                read_span(cell.attributes.get("rowspan")),
+            )
+            for cell in row.iter()
+            if cell.tag in ("td", "th")
+        ]
+        for row in table.css("tr")
+    )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import closing, suppress
 from typing import Any
 
+from vibe_llms.documents.readers.annotations import PageAnnotations
 from vibe_llms.documents.readers.headings import Headings
 from vibe_llms.documents.readers.interfaces import Remark, Source, register
 from vibe_llms.documents.readers.packages import import_package
@@ -15,11 +17,16 @@ from vibe_llms.exceptions import DocumentUnreadable
 #: PDFium's marks of a hyphen at the end of a line.
 _HYPHENS = re.compile("[\ufffe\x02]\r?\n?(?=(\\w?))")
 _MOST_BOOKMARKS = 10_000
+_MOST_ATTACHMENTS = 20
 _PASSWORD_ERROR = 4
+_REPAIR = "copy or export it again"
 
 
 def read_pdf(source: Source) -> Iterator[Part | Remark]:
-    """The text of each page, with the headings of the outline; no text for a scanned page."""
+    """The text of each page, with the headings of the outline; no text for a scanned page.
+
+    What people added to a page follows its text.
+    """
     package = import_package("pypdfium2", "pypdfium2", "reading PDF files")
     try:
         document = package.PdfDocument(source.file.read(), password=source.password or None)
@@ -29,14 +36,32 @@ def read_pdf(source: Source) -> Iterator[Part | Remark]:
                 "the password is wrong" if source.password else "it needs a password",
                 password=True,
             ) from error
-        raise DocumentUnreadable("it is not a valid PDF file, or it is damaged") from error
+        raise DocumentUnreadable(
+            f"it is not a valid PDF file, or it is damaged; {_REPAIR}", damaged=True
+        ) from error
+    with closing(document):
+        yield from _read_document(document, package)
+
+
+def _read_document(document: Any, package: Any) -> Iterator[Part | Remark]:
     title = str(document.get_metadata_value("Title")).strip()
+    with suppress(package.PdfiumError):
+        document.init_forms()
     yield Remark(title=title, pages=len(document))
+    if not len(document):
+        raise DocumentUnreadable(f"it has no pages, so it is damaged; {_REPAIR}", damaged=True)
+    reader = PageAnnotations(document, package.raw)
     outline = _read_outline(document)
     headings = Headings()
     heading = ""
+    broken: list[int] = []
     for index in range(len(document)):
-        text = _read_page(document, index, package)
+        try:
+            text, added = _read_page(document, index, reader)
+        except package.PdfiumError:
+            broken.append(index + 1)
+            yield Part("", Place(index + 1, "", heading))
+            continue
         entries = outline.get(index, ())
         start = 0
         for level, name in entries:
@@ -45,23 +70,46 @@ def read_pdf(source: Source) -> Iterator[Part | Remark]:
                 yield Part(text[start:found], Place(index + 1, "", heading))
                 start = found
             heading = headings.enter(level, name)
+        if added:
+            text = f"{text}\n\n{added}" if text else added
         yield Part(text[start:], Place(index + 1, "", heading))
+    if len(broken) == len(document):
+        raise DocumentUnreadable(
+            f"none of its pages can be read, so it is damaged; {_REPAIR}", damaged=True
+        )
+    if broken:
+        yield Remark(problem=f"{len(broken):,} pages are damaged, first page {broken[0]}")
+    yield from _describe(document, package)
 
 
-def _read_page(document: Any, index: int, package: Any) -> str:
-    try:
-        page = document[index]
-    except package.PdfiumError:
-        return ""
+def _describe(document: Any, package: Any) -> Iterator[Remark]:
+    """Say what of a document is not read."""
+    if document.get_formtype() == package.raw.FORMTYPE_XFA_FULL:
+        yield Remark(
+            problem="its form is of a kind that only Adobe's programs show (XFA); print it to a "
+            "new PDF in one of them"
+        )
+    names = [
+        document.get_attachment(index).get_name()
+        for index in range(min(document.count_attachments(), _MOST_ATTACHMENTS))
+    ]
+    if names:
+        yield Remark(problem=f"files in it are not read: {', '.join(names)}")
+
+
+def _read_page(document: Any, index: int, reader: PageAnnotations) -> tuple[str, str]:
+    """The text of a page, and what people added to it."""
+    page = document[index]
     try:
         text_page = page.get_textpage()
         try:
             text: str = text_page.get_text_range()
+            text = _HYPHENS.sub(_join_word, text).replace("\r\n", "\n").replace("\0", "").strip()
+            return text, reader.read(page, text_page, text)
         finally:
             text_page.close()
     finally:
         page.close()
-    return _HYPHENS.sub(_join_word, text).replace("\r\n", "\n").replace("\0", "").strip()
 
 
 def _join_word(found: re.Match[str]) -> str:

@@ -1,16 +1,14 @@
-"""The readers of tables: CSV and TSV files, and spreadsheets with python-calamine."""
+"""The reader of CSV and TSV files, and tables as parts of a document."""
 
 from __future__ import annotations
 
 import csv
-import datetime as dt
 import io
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 from vibe_llms.documents.readers.interfaces import Remark, Source, register
 from vibe_llms.documents.readers.markup import draw_table
-from vibe_llms.documents.readers.packages import import_package
 from vibe_llms.documents.readers.texts import decode
 from vibe_llms.documents.texts import Part, Place
 from vibe_llms.exceptions import DocumentUnreadable
@@ -48,35 +46,7 @@ def _find_delimiter(text: str, name: str) -> str:
     return found
 
 
-def read_workbook(source: Source) -> Iterator[Part | Remark]:
-    """The sheets, each as Markdown tables between its empty rows."""
-    package = import_package("python_calamine", "python-calamine", "reading spreadsheets")
-    try:
-        workbook = package.CalamineWorkbook.from_filelike(source.file)
-    except package.PasswordError as error:
-        raise DocumentUnreadable(
-            "it is encrypted; open it with its password, and save it without one"
-        ) from error
-    except (package.CalamineError, OSError) as error:
-        raise DocumentUnreadable(f"it is not a valid spreadsheet, or damaged ({error})") from error
-    for index, sheet in enumerate(workbook.sheets_metadata):
-        if sheet.typ != package.SheetTypeEnum.WorkSheet:
-            continue
-        try:
-            cells = workbook.get_sheet_by_index(index).iter_rows()
-        except package.CalamineError as error:
-            yield Remark(problem=f"the sheet {sheet.name!r} cannot be read ({error})")
-            continue
-        place = Place(sheet=sheet.name)
-        named = False
-        for block in _split_blocks([_describe(cell) for cell in row] for row in cells):
-            for part in draw_parts(block, place):
-                text = part.text if named else f"## {sheet.name}\n\n{part.text}"
-                named = True
-                yield Part(text, place)
-
-
-def _split_blocks(rows: Iterable[list[str]]) -> Iterator[Iterator[list[str]]]:
+def split_blocks(rows: Iterable[list[str]]) -> Iterator[Iterator[list[str]]]:
     """The runs of rows that are not empty, one after the other."""
     rows = iter(rows)
     for row in rows:
@@ -117,19 +87,4 @@ def _draw(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return draw_table(row[first:] for row in every)
 
 
-def _describe(value: object) -> str:
-    match value:
-        case bool():
-            return str(value).upper()
-        case float() if value.is_integer() and abs(value) < 1e15:
-            return str(int(value))
-        case dt.datetime() if value.time() == dt.time():
-            return value.date().isoformat()
-        case dt.datetime():
-            return value.isoformat(" ", "seconds")
-        case _:
-            return str(value)
-
-
 register("csv", read_csv)
-register("workbook", read_workbook)
