@@ -178,6 +178,8 @@ async def open_minilm(places: Places) -> AsyncIterator[Producer]:
         load_configuration(places, overrides=rows),
         f"sentence-transformers/{weights.get_model_path()}",
     )
+    # If it fails, memory would find by words alone.
+    await embedder.embed(["hello"])
     yield lambda folder, settings: Memory(
         folder, settings, durable=False, embedder=_Shared(embedder)
     )
