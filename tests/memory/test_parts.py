@@ -13,6 +13,8 @@ def test_a_short_message_is_one_part() -> None:
     assert split_message("I moved. Where do I live?") == [Words(["move", "live"])]
     assert split_message("") == [Words([])]
     assert split_message("who is it") == [Words(["who", "is", "it"])]
+    (stop,) = split_message("Who was it that they had there with them before you and I were?")
+    assert len(stop.words) > 10
 
 
 def test_each_sentence_of_a_longer_message_is_a_part() -> None:

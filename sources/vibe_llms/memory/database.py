@@ -247,8 +247,12 @@ class IndexDatabase:
     def score(self, parts: Sequence[Part], count: int, roles: Collection[Role]) -> dict[int, Fit]:
         """Return how the entries of some roles fit a message, up to about `count`, by number."""
         layout = self._lay_out()
-        scores: dict[int, float] = {}
-        for part in parts:
+        first, *others = parts
+        scores = self._choose(layout, first.rarities, count)
+        if others:
+            # One part alone needs no scale to be in order.
+            scores = {place: (score / first.weight) ** NORM for place, score in scores.items()}
+        for part in others:
             for position, score in self._choose(layout, part.rarities, count).items():
                 scores[position] = scores.get(position, 0.0) + (score / part.weight) ** NORM
         least = _worst_of_best(scores, 2 * count)

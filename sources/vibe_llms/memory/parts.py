@@ -65,7 +65,8 @@ def split_message(message: str) -> list[Words]:
     third, and so on of a longer sentence. Only the first 256 words count.
     """
     words = split_query(message)
-    return [Words(words)] if len(words) <= _LONGEST else [*_split(message)]
+    parts = [*_split(message)] if len(words) > _LONGEST else []
+    return parts or [Words(words)]
 
 
 def weigh_parts(parts: Sequence[Words], frequencies: Mapping[str, int], count: int) -> list[Part]:
