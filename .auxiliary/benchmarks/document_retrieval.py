@@ -33,6 +33,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from memory_retrieval import check_embedder
+
 from vibe_llms.configuration import load_configuration
 from vibe_llms.documents.index import CHARACTERS
 from vibe_llms.documents.store import DocumentStore
@@ -105,6 +107,7 @@ async def measure_all(options: argparse.Namespace, documents: Sequence[dict[str,
     every: list[tuple[float, int]] = []
     for document in documents:
         embedder = choose_embedder(options.embedder)
+        await check_embedder(embedder)
         figures = await measure_document(document, embedder, options.characters)
         print(f"{document['name']}: {len(figures)} questions, {describe(figures)}")
         every += figures

@@ -21,6 +21,7 @@ import importlib
 import json
 import math
 import os
+import sys
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime
@@ -31,6 +32,7 @@ import msgspec
 from memory_stores import STORES, stores
 
 from vibe_llms.configuration import load_configuration
+from vibe_llms.exceptions import VibeLlmsError
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.embedders.interfaces import Embedder
 from vibe_llms.memory.embedders.rows import produce_embedder
@@ -62,6 +64,20 @@ def produce_minilm() -> Embedder:
     return produce_embedder(load_configuration(), f"sentence-transformers/{folder}")
 
 
+async def check_embedder(embedder: Embedder | None) -> None:
+    """End with an error if an embedder makes no vectors: memory would search words alone."""
+    if embedder is not None:
+        try:
+            await embedder.embed(["hello"])
+        except VibeLlmsError as error:
+            sys.exit(f"nothing is measured, since the embedder makes no vectors: {error}")
+
+
+def print_note(text: str) -> None:
+    """Print what memory has to say, such as that words alone are searched."""
+    print(f"note: {text}", file=sys.stderr)
+
+
 async def measure_conversation(
     conversation: dict[str, Any],
     store: Path | MemoryStore,
@@ -69,7 +85,7 @@ async def measure_conversation(
     embedder: Embedder | None,
 ) -> list[tuple[int, tuple[float, ...]]]:
     """The figures of every question of a conversation, with its category."""
-    memory = Memory(store, settings, durable=False, embedder=embedder)
+    memory = Memory(store, settings, durable=False, embedder=embedder, notify=print_note)
     scope = Scope.of_user("benchmark")
     for item in conversation["items"]:
         await memory.add(
@@ -99,6 +115,7 @@ async def measure_all(
     store: str = "files",
 ) -> list[tuple[int, tuple[float, ...]]]:
     """The figures of every question of all conversations, each remembered by itself."""
+    await check_embedder(embedder)
     figures = []
     with stores(store) as open_store:
         for number, conversation in enumerate(conversations):

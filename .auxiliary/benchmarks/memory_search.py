@@ -183,6 +183,9 @@ async def measure_store(
 
 async def compare_adding(embedder: Embedder, count: int, chance: random.Random) -> None:
     """Measure what adding facts costs compared with making their vectors alone."""
+    from memory_retrieval import check_embedder
+
+    await check_embedder(embedder)
     await embedder.embed(produce_texts(8, chance))
     alone = ours = 0.0
     for _ in range(ROUNDS):

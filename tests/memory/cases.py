@@ -178,10 +178,25 @@ async def open_minilm(places: Places) -> AsyncIterator[Producer]:
         load_configuration(places, overrides=rows),
         f"sentence-transformers/{weights.get_model_path()}",
     )
+    # If it fails, memory would find by words alone.
+    await embedder.embed(["hello"])
     yield lambda folder, settings: Memory(
         folder, settings, durable=False, embedder=_Shared(embedder)
     )
     await embedder.close()
+
+
+def ask_alone(case: Case) -> str:
+    """The question of a case and nothing else."""
+    return case.question
+
+
+def ask_in_talk(case: Case, *, turns: int = 12) -> str:
+    """The question of a case among what is said in another memory."""
+    memories = [*read_cases().memories]
+    other = memories[(memories.index(case.memory) + 1) % len(memories)]
+    said = [item.text for item in read_cases().memories[other].entries[:turns]]
+    return " ".join((*said[: turns // 2], case.question, *said[turns // 2 :]))
 
 
 async def ask_all(
@@ -190,8 +205,12 @@ async def ask_all(
     *,
     produce: Producer = produce_plain,
     half: Half | None = None,
+    write: Callable[[Case], str] = ask_alone,
 ) -> list[Outcome]:
-    """Ask the cases of a half, or all, of memories made by `produce` below a folder."""
+    """Ask the cases of a half, or all, of memories made by `produce` below a folder.
+
+    `write` makes the message of a case.
+    """
     known = read_cases()
     outcomes = []
     memories: dict[str, Memory] = {}
@@ -210,7 +229,7 @@ async def ask_all(
                 )
                 await memories[name].remove(entries[update.old].identity, replaced_by=new.identity)
         found = await memories[name].search(
-            case.question, scopes=[scope], now=moment(dialogue.now, 60)
+            write(case), scopes=[scope], now=moment(dialogue.now, 60)
         )
         passed = case.judge([one.entry.turn for one in found])
         outcomes.append(Outcome(case, found, passed))

@@ -13,6 +13,7 @@ from tests.memory.cases import (
     Case,
     Outcome,
     ask_all,
+    ask_in_talk,
     count,
     moment,
     open_minilm,
@@ -36,6 +37,18 @@ SHIPPED = {
     "update": 6,
     "repeat": 5,
     "irrelevant": 21,
+}
+#: The same questions among twelve turns of another memory, about 130 words.
+IN_TALK = {
+    "direct": 10,
+    "temporal": 11,
+    "speaker": 6,
+    "language": 6,
+    "multihop": 8,
+    "contradiction": 10,
+    "update": 4,
+    "repeat": 5,
+    "irrelevant": 23,
 }
 #: With the settings that a kind is for.
 RECENT = {"contradiction": 17, "update": 6}
@@ -130,6 +143,12 @@ def test_a_case_is_judged_by_its_kind(kind: str, found: list[str], passed: bool)
 
 async def test_what_is_found_as_shipped_gets_no_worse(tmp_path: Path) -> None:
     check(await ask_all(tmp_path, AS_SHIPPED), SHIPPED)
+
+
+async def test_a_question_within_a_long_message_finds_about_what_it_finds_alone(
+    tmp_path: Path,
+) -> None:
+    check(await ask_all(tmp_path, AS_SHIPPED, write=ask_in_talk), IN_TALK)
 
 
 async def test_with_recency_the_newer_statement_comes_first(tmp_path: Path) -> None:

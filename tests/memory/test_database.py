@@ -14,6 +14,7 @@ from vibe_llms.memory import database
 from vibe_llms.memory.database import K1, LABEL, WINDOW, B, IndexDatabase
 from vibe_llms.memory.entries import Role
 from vibe_llms.memory.metadata import Metadata
+from vibe_llms.memory.parts import NORM, Fit, Part
 from vibe_llms.memory.places import FileStat
 from vibe_llms.memory.records import IndexRecord
 from vibe_llms.memory.words import rarity_of
@@ -22,6 +23,10 @@ WORDS = [f"w{number}" for number in range(40)]
 WHEN = datetime(2026, 5, 4, 10, 30, tzinfo=UTC)
 STAT = FileStat(1, 2, 3, 4)
 ROLES = frozenset(Role)
+
+
+def part(rarities: dict[str, float], weight: float = 1.0) -> Part:
+    return Part(rarities, weight)
 
 
 def record(
@@ -89,6 +94,20 @@ class Reference:
                 )
         return scores
 
+    def fit(self, parts: list[Part]) -> dict[str, Fit]:
+        fits: dict[str, Fit] = {}
+        scores = [(self.score(dict(one.rarities)), one.weight) for one in parts]
+        for name in {name for its, _ in scores for name in its}:
+            shares = [its.get(name, 0.0) / weight for its, weight in scores]
+            fits[name] = Fit(max(shares), sum(share**NORM for share in shares) ** (1 / NORM))
+        return fits
+
+
+def equal(some: dict[str, Fit], others: dict[str, Fit]) -> bool:
+    return some.keys() == others.keys() and all(
+        fit == pytest.approx(others[name], rel=1e-6) for name, fit in some.items()
+    )
+
 
 def build(chance: random.Random, count: int) -> tuple[IndexDatabase, Reference]:
     index, reference = IndexDatabase(), Reference()
@@ -110,7 +129,7 @@ def build(chance: random.Random, count: int) -> tuple[IndexDatabase, Reference]:
             index.drop(gone)
             del reference.entries[gone]
         if chance.random() < 0.1:
-            index.score({"w0": 1.0}, 5, ROLES)
+            index.score([part({"w0": 1.0})], 5, ROLES)
     return index, reference
 
 
@@ -124,15 +143,19 @@ def differ(seed: int) -> bool:
     if sorted(names.values()) != sorted(reference.entries):
         return True
     for _ in range(5):
-        asked = {word: chance.random() + 0.1 for word in chance.sample(WORDS, chance.randint(1, 6))}
-        expected = reference.score(asked)
-        found = {names[one]: score for one, score in index.score(asked, 100, ROLES).items()}
-        if found != pytest.approx(expected, rel=1e-6):
+        rarities = {word: chance.random() + 0.1 for word in WORDS}
+        asked = [
+            part({word: rarities[word] for word in some}, chance.random() + 1)
+            for some in (chance.sample(WORDS, chance.randint(1, 6)) for _ in range(3))
+        ][chance.randrange(3) :]
+        expected = reference.fit(asked)
+        found = {names[one]: fit for one, fit in index.score(asked, 100, ROLES).items()}
+        if not equal(found, expected):
             return True
         some = set(chance.sample(sorted(names), len(names) // 2))
-        part = {names[one]: score for one, score in index.assess(asked, some).items() if score}
-        kept = {name: score for name, score in expected.items() if name in {names[n] for n in some}}
-        if part != pytest.approx(kept, rel=1e-6):
+        assessed = {names[one]: fit for one, fit in index.assess(asked, some).items() if fit.best}
+        kept = {name: fit for name, fit in expected.items() if name in {names[n] for n in some}}
+        if not equal(assessed, kept):
             return True
     return False
 
@@ -166,9 +189,10 @@ def test_the_rare_words_of_a_question_choose_the_best() -> None:
         words = chance.sample(vocabulary[:300], 6)
         counts = index.count_entries(words)
         rarities = {word: rarity_of(counts.get(word, 0), len(index)) for word in words}
-        whole = index.assess(rarities, range(1, 2001))
+        asked = [part(rarities)]
+        whole = index.assess(asked, range(1, 2001))
         best = sorted(whole, key=whole.__getitem__, reverse=True)[:5]
-        quick = index.score(rarities, 60, ROLES)
+        quick = index.score(asked, 60, ROLES)
         assert len(quick) <= 60
         assert all(quick[one] == pytest.approx(whole[one]) for one in quick)
         missed += sum(one not in quick for one in best)
@@ -181,8 +205,8 @@ def test_entries_of_other_roles_do_not_take_the_places_of_those_that_are_asked_f
     for number in range(50):
         index.put(record(f"t{number}", minutes=number), ["tea", "tea"], (), "c1")
     fact = index.put(record("fact", role=Role.FACT), ["tea", *["cup"] * 30], (), None)
-    assert set(index.score({"tea": 1.0}, 5, {Role.FACT})) == {fact}
-    assert len(index.score({"tea": 1.0}, 5, ROLES)) == 5
+    assert set(index.score([part({"tea": 1.0})], 5, {Role.FACT})) == {fact}
+    assert len(index.score([part({"tea": 1.0})], 5, ROLES)) == 5
 
 
 def test_frequencies_count_texts_and_labels_of_entries_that_are_there() -> None:
@@ -206,7 +230,7 @@ def test_the_words_of_what_is_gone_are_not_serialized() -> None:
         data = one.serialize()
         assert b"secret" not in data
         assert b"hidden" not in data
-        assert set(IndexDatabase(data).score({"tea": 1.0, "may": 1.0}, 9, ROLES)) == {left}
+        assert set(IndexDatabase(data).score([part({"tea": 1.0, "may": 1.0})], 9, ROLES)) == {left}
 
 
 def test_words_of_an_index_that_keeps_what_was_deleted_are_detected(
@@ -243,7 +267,7 @@ def test_bytes_that_are_no_database_are_refused() -> None:
 
 def test_an_empty_index_finds_nothing() -> None:
     index = IndexDatabase()
-    assert index.score({"tea": 1.0}, 5, ROLES) == {}
+    assert index.score([part({"tea": 1.0})], 5, ROLES) == {}
     assert index.count_entries(["tea"]) == {}
     assert index.drop("nowhere") is None
     assert (index.find("unknown"), index.record(1), index.at("nowhere")) == (None, None, None)
@@ -268,5 +292,5 @@ def test_odd_words_are_no_syntax() -> None:
     index = IndexDatabase()
     number = index.put(record("one"), ["\u010daj", "\u8336", "it's", "or"], ["x"], None)
     for word in ("\u010daj", "\u8336", "it's", "or"):
-        assert set(index.score({word: 1.0}, 5, ROLES)) == {number}
-    assert index.score({"near": 1.0, "and": 1.0, "@": 1.0}, 5, ROLES) == {}
+        assert set(index.score([part({word: 1.0})], 5, ROLES)) == {number}
+    assert index.score([part({"near": 1.0, "and": 1.0, "@": 1.0})], 5, ROLES) == {}

@@ -270,3 +270,22 @@ def test_an_error_has_the_name_that_is_in_the_file() -> None:
     ):
         with pytest.raises(MemoryDamaged, match=words):
             decode_entry(f"---\n{lines}\n---\n\nBees.\n".encode(), GLOBAL, "one.md")
+
+
+def test_a_file_by_hand_has_the_name_and_time_of_the_file_where_it_says_none() -> None:
+    found = decode_entry(b"---\ntopics: [sea]\n---\nBoats.\n", GLOBAL, "a/boats.md", modified=60.0)
+    assert (found.identity, found.created) == ("boats", datetime(1970, 1, 1, 0, 1, tzinfo=UTC))
+    assert (found.content, found.topics, found.copy_of) == ("Boats.", ("sea",), "")
+    data = b"---\nid: mine\ncreated_at: 2026-05-04\n---\nBoats.\n"
+    found = decode_entry(data, GLOBAL, "a/boats.md", modified=60.0)
+    assert (found.identity, found.created.year) == ("mine", 2026)
+    copy = decode_entry(b"---\nrole: user\n---\nBoats.\n", GLOBAL, "boats (1).md", modified=1.0)
+    assert (copy.copy_of, copy.role) == ("boats", Role.USER)
+    assert copy.identity.startswith("boats-")
+
+
+def test_of_a_damaged_file_of_ours_nothing_is_made_up() -> None:
+    with pytest.raises(MemoryDamaged, match="missing required field `id`"):
+        decode_entry(
+            b"---\nrole: memory\n---\nx", GLOBAL, "20260504T103000Z__abcd.md", modified=60.0
+        )

@@ -23,6 +23,7 @@ from vibe_llms.memory.database import IndexDatabase
 from vibe_llms.memory.entries import GLOBAL, Entry, Role, Scope
 from vibe_llms.memory.files import MemoryFiles
 from vibe_llms.memory.index import ScopeIndex
+from vibe_llms.memory.parts import Part
 from vibe_llms.memory.retrieval import FOUND_ROLES
 from vibe_llms.memory.scanner import DirectoryScanner
 from vibe_llms.memory.words import split_words
@@ -55,7 +56,7 @@ def fill(folder: Path, count: int = 40) -> MemoryFiles:
 
 
 def found_by(index: ScopeIndex, question: str) -> set[str]:
-    asked = dict.fromkeys(split_words(question), 1.0)
+    asked = [Part(dict.fromkeys(split_words(question), 1.0), 1.0)]
     return {record.identity for record in index.records(index.score(asked, 100, FOUND_ROLES))}
 
 
@@ -279,12 +280,12 @@ def test_windows_are_the_same_however_the_index_came_about(tmp_path: Path) -> No
     for thing in THINGS:
         scores = [
             {
-                record.identity: found[record.number]
+                record.identity: found[record.number].best
                 for found in (one.score(asked, 200, FOUND_ROLES),)
                 for record in one.records(found)
             }
             for one in (index, fresh)
-            for asked in ({split_words(thing)[0]: 1.0},)
+            for asked in ([Part({split_words(thing)[0]: 1.0}, 1.0)],)
         ]
         assert scores[0] == pytest.approx(scores[1], rel=1e-6)
 

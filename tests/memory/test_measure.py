@@ -27,6 +27,12 @@ QUESTIONS: list[tuple[str, int, list[str]]] = [
 
 def run(folder: Path, *arguments: str) -> list[str]:
     """The lines that the script prints."""
+    done = start(folder, *arguments)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def start(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     items = [
         {"id": name, "speaker": "Ada", "text": text, "created_at": f"2026-0{place}-01T10:00:00"}
         for place, (name, text) in enumerate(TEXTS.items(), 1)
@@ -39,8 +45,7 @@ def run(folder: Path, *arguments: str) -> list[str]:
     dialogue = {"conversation": "one", "items": items, "questions": questions}
     data.write_text(json.dumps([dialogue]))
     command = [sys.executable, str(SCRIPT), str(data), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
-    return done.stdout.splitlines()
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
 
 
 @pytest.mark.parametrize("arguments", [(), ("--embedder", "none"), ("--mmr", "0.7")])
@@ -53,3 +58,14 @@ def test_the_figures_are_printed_by_category_and_the_last_line_is_the_recall(
     assert second.split()[:5] == ["2", "1", "50.0", "50.0", "100.0"]
     assert every.split()[:4] == ["all", "3", "83.3", "83.3"]
     assert last == "recall@10 83.3"
+
+
+def test_an_embedder_without_weights_is_an_error_and_not_the_figures_of_words(
+    tmp_path: Path,
+) -> None:
+    weights = tmp_path / "weights"
+    weights.mkdir()
+    done = start(tmp_path, "--embedder", "onnx", "--model", str(weights))
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr.startswith("nothing is measured, since the embedder makes no vectors: onnx")

@@ -147,6 +147,14 @@ async def test_the_same_words_are_recalled_once(memory: Memory) -> None:
     assert len(await texts(memory, asked("What is my cat called?"))) == 1
 
 
+async def test_copies_that_other_programs_made_are_not_recalled(memory: Memory) -> None:
+    await memory.add("My cat is called Tom", scope=ME)
+    (path,) = memory.folder.rglob("*.md")
+    path.with_name(f"{path.stem} (1).md").write_text(path.read_text().replace("Tom", "Leo"))
+    assert len(await memory.search("What is my cat called?", scopes=[ME])) == 2
+    assert await texts(memory, asked("What is my cat called?")) == ["My cat is called Tom"]
+
+
 async def test_the_summary_of_the_conversation_comes_first_and_once(memory: Memory) -> None:
     here = Scope.of_conversation(HERE)
     await memory.add("A part of it", scope=here, role=Role.SUMMARY, category="L1")

@@ -58,6 +58,38 @@ async def test_what_has_too_small_a_part_of_the_question_is_left_out(memory: Mem
     assert await search(memory, question, least_relevance=0.5) == []
 
 
+TALK = (
+    "We had a lovely walk along the river this morning, and the dog jumped into the water twice.",
+    "My cousin came by train and brought us two jars of plum jam from her garden.",
+    "The printer at the office was out of toner again, so nobody could sign the contract.",
+    "Tonight we want to watch the third part of that series about the bridge builders.",
+)
+
+
+@pytest.mark.parametrize("repeats", [1, 4, 12])
+@pytest.mark.parametrize("place", [0, 2, 4])
+async def test_a_question_is_found_in_a_message_of_any_length(
+    memory: Memory, repeats: int, place: int
+) -> None:
+    await memory.add("The violin of Ottoline hangs in the boathouse.")
+    for number in range(40):
+        await memory.add(f"Neighbour {number} painted fence {number} in green.")
+    question = "In which boathouse is the violin?"
+    alone = await search(memory, question)
+    talk = [*TALK[:place], question, *TALK[place:]] * repeats
+    assert (await search(memory, " ".join(talk)))[0] == alone[0]
+    assert (await search(memory, "\n\n".join(talk)))[0] == alone[0]
+
+
+async def test_a_long_message_about_something_else_finds_nothing(memory: Memory) -> None:
+    await memory.add("The violin of Ottoline hangs in the boathouse.")
+    await memory.add("The dog of the neighbours is afraid of thunder.")
+    for number in range(40):
+        await memory.add(f"Neighbour {number} painted fence {number} in green.")
+    for count in range(1, 5):
+        assert await search(memory, " ".join(TALK[:count])) == []
+
+
 async def test_the_limit_holds(memory: Memory) -> None:
     for number in range(5):
         await memory.add(f"lantern {number}")

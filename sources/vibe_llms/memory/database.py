@@ -21,6 +21,7 @@ import msgspec
 
 from vibe_llms.exceptions import StorageError
 from vibe_llms.memory.entries import Role
+from vibe_llms.memory.parts import NORM, Fit, Part
 from vibe_llms.memory.places import FileStat
 from vibe_llms.memory.records import IndexRecord
 
@@ -243,14 +244,38 @@ class IndexDatabase:
             counts[term.removeprefix(_MARK)] += count
         return {word: min(count, len(self)) for word, count in counts.items()}
 
-    def score(
-        self, rarities: Mapping[str, float], count: int, roles: Collection[Role]
-    ) -> dict[int, float]:
-        """The entries of some roles that fit words best, up to about `count`, by their numbers.
-
-        `rarities` says how much each word is worth; an entry gets at most their sum.
-        """
+    def score(self, parts: Sequence[Part], count: int, roles: Collection[Role]) -> dict[int, Fit]:
+        """Return how the entries of some roles fit a message, up to about `count`, by number."""
         layout = self._lay_out()
+        first, *others = parts
+        scores = self._choose(layout, first.rarities, count)
+        if others:
+            # One part alone needs no scale to be in order.
+            scores = {place: (score / first.weight) ** NORM for place, score in scores.items()}
+        for part in others:
+            for position, score in self._choose(layout, part.rarities, count).items():
+                scores[position] = scores.get(position, 0.0) + (score / part.weight) ** NORM
+        least = _worst_of_best(scores, 2 * count)
+        best = [
+            position
+            for position, score in scores.items()
+            if score >= least and layout.role_at(position) in roles
+        ]
+        if len(best) < count < len(scores):
+            # Entries of other roles, or positions without an entry, took their places.
+            best = [position for position in scores if layout.role_at(position) in roles]
+        best.sort(key=scores.__getitem__, reverse=True)
+        return self._rate(layout, parts, best[:count])
+
+    def assess(self, parts: Sequence[Part], numbers: Iterable[int]) -> dict[int, Fit]:
+        """Return how some entries fit a message."""
+        layout = self._lay_out()
+        return self._rate(layout, parts, [layout.positions[number] for number in numbers])
+
+    def _choose(
+        self, layout: _Layout, rarities: Mapping[str, float], count: int
+    ) -> dict[int, float]:
+        """About how well entries fit some words, by their positions; the best `count` at least."""
         scores: dict[int, float] = {}
         found, left = 0, sum(rarities.values())
         for word in sorted(rarities, key=rarities.__getitem__, reverse=True):
@@ -271,29 +296,15 @@ class IndexDatabase:
             for position in scores.keys() & worth.keys():
                 worth[position] += scores[position]
             scores.update(worth)
-        least = _worst_of_best(scores, 2 * count)
-        best = [
-            position
-            for position, score in scores.items()
-            if score >= least and layout.role_at(position) in roles
-        ]
-        if len(best) < count < len(scores):
-            # Entries of other roles, or positions without an entry, took their places.
-            best = [position for position in scores if layout.role_at(position) in roles]
-        best.sort(key=scores.__getitem__, reverse=True)
-        return self._rate(layout, rarities, best[:count])
-
-    def assess(self, rarities: Mapping[str, float], numbers: Iterable[int]) -> dict[int, float]:
-        """How well some entries fit words."""
-        layout = self._lay_out()
-        return self._rate(layout, rarities, [layout.positions[number] for number in numbers])
+        return scores
 
     def _rate(
-        self, layout: _Layout, rarities: Mapping[str, float], positions: Collection[int]
-    ) -> dict[int, float]:
-        """The scores of the entries at some positions, by number."""
+        self, layout: _Layout, parts: Sequence[Part], positions: Collection[int]
+    ) -> dict[int, Fit]:
+        """Return how the entries at some positions fit, by number."""
+        rarities = {word: rarity for part in parts for word, rarity in part.rarities.items()}
         held = self._count_words(layout, rarities, positions)
-        rated: dict[int, float] = {}
+        rated: dict[int, Fit] = {}
         for position in positions:
             weights: dict[str, float] = {}
             for distance, share in WINDOW.items():
@@ -303,8 +314,14 @@ class IndexDatabase:
                     elif not distance:
                         weights[word[1:]] = weights.get(word[1:], 0.0) + LABEL
             flat = K1 * (1 - B + B * layout.window_length(position) / layout.mean)
-            rated[layout.spots[position].number] = sum(
-                rarities[word] * weight / (weight + flat) for word, weight in weights.items()
+            worth = {
+                word: rarities[word] * weight / (weight + flat) for word, weight in weights.items()
+            }
+            rated[layout.spots[position].number] = Fit.of(
+                [
+                    sum(map(worth.__getitem__, worth.keys() & part.rarities)) / part.weight
+                    for part in parts
+                ]
             )
         return rated
 

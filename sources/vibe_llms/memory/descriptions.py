@@ -30,6 +30,7 @@ class MemoryEntry(Struct, kw_only=True):
     merged_from: tuple[str, ...]
     further: Mapping[str, Any]
     lines: str
+    copy_of: str
 
     @classmethod
     def of(cls, entry: Entry) -> MemoryEntry:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
@@ -13,9 +14,12 @@ import msgspec
 from msgspec import Meta, Struct
 
 from vibe_llms.exceptions import MemoryDamaged, MemoryInvalid
+from vibe_llms.memory.names import name_copy, name_identity, name_original
 from vibe_llms.messages.contents import repair_text
 
 _RULE = "---"
+#: The beginning of the names of files that we wrote, and of their copies.
+_OURS = re.compile(r"\d{8}T\d{6}Z__")
 _IDENTITY = re.compile(r"[0-9a-z][0-9a-z_-]{0,63}")
 #: The identities of entries that others wrote; recalled lines contain them.
 _IDENTITY_BY_HAND = re.compile(r"[0-9A-Za-z._:-]{1,128}")
@@ -95,7 +99,8 @@ class Entry(Struct, frozen=True, kw_only=True):
     and `turn` are the identities of the conversation and the canister that it came from. A deleted
     entry is `replaced_by` a newer one; `merged_from` names the entries that were deleted for this
     one, since it contains them. `further` are members of the front matter by others, and `lines`
-    their text; both are kept.
+    their text; both are kept. `copy_of` is the identity of the original if another program copied
+    the file; it is not written, since the name of the file says so.
     """
 
     content: str
@@ -113,6 +118,7 @@ class Entry(Struct, frozen=True, kw_only=True):
     merged_from: tuple[str, ...] = ()
     further: Mapping[str, Any] = {}
     lines: str = ""
+    copy_of: str = ""
 
 
 # msgspec 0.22 crashes where two threads are the first to use a type, so it is used here first.
@@ -154,6 +160,8 @@ def check_entry(entry: Entry) -> Entry:
     if not content:
         raise MemoryInvalid("an empty text cannot be remembered")
     members = {name: getattr(entry, name) for name in entry.__struct_fields__}
+    # A copy that is written is an entry of its own.
+    members["copy_of"] = ""
     members |= {name: repair_text(value) for name, value in members.items() if type(value) is str}
     if isinstance(entry.topics, list | tuple):
         members["topics"] = tuple(
@@ -210,8 +218,12 @@ def encode_entry(entry: Entry) -> bytes:
     return f"{_RULE}\n{head}{_RULE}\n\n{repair_text(entry.content).strip()}\n".encode()
 
 
-def decode_entry(data: bytes, scope: Scope, path: str) -> Entry:
-    """The entry of a file's text; raises `MemoryDamaged` if it is no entry."""
+def decode_entry(data: bytes, scope: Scope, path: str, *, modified: float | None = None) -> Entry:
+    """The entry of a file's text; raises `MemoryDamaged` if it is no entry.
+
+    A file that was written by hand may have no `id` and no `created_at`. If it is known when it was
+    `modified`, in seconds since 1970, that is its time, and its name is its identity.
+    """
     import yaml
 
     if len(data) > LARGEST_BYTES:
@@ -220,6 +232,7 @@ def decode_entry(data: bytes, scope: Scope, path: str) -> Entry:
         text = data.decode().removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         raise MemoryDamaged("it is no text in UTF-8", path=path) from error
+    name = os.path.basename(path)
     lines = text.split("\n")
     if lines[0].rstrip() != _RULE:
         raise MemoryDamaged("it does not begin with front matter between two lines ---", path=path)
@@ -244,6 +257,8 @@ def decode_entry(data: bytes, scope: Scope, path: str) -> Entry:
         if front.get(name) is not None
     }
     further = {str(name): value for name, value in front.items() if name not in _NAMES}
+    if modified is not None and not _OURS.match(name):
+        known |= _complete(known, name, modified)
     try:
         entry = msgspec.convert(
             {
@@ -260,9 +275,22 @@ def decode_entry(data: bytes, scope: Scope, path: str) -> Entry:
             raise MemoryDamaged(
                 "its front matter: an `id` has letters, digits and . _ : -, at most 128", path=path
             )
+        if copy := name_copy(name, entry.identity):
+            entry = msgspec.structs.replace(entry, identity=copy, copy_of=entry.identity)
         return _settle(entry)
     except (msgspec.ValidationError, OverflowError) as error:
         raise MemoryDamaged(f"its front matter: {_name_as_written(error)}", path=path) from error
+
+
+def _complete(known: Mapping[str, Any], name: str, modified: float) -> dict[str, Any]:
+    """Return the members that are missing in a file that was written by hand."""
+    missing: dict[str, Any] = {}
+    if "identity" not in known:
+        # That of the original; a copy gets its own below.
+        missing["identity"] = name_identity(name_original(name))
+    if "created" not in known:
+        missing["created"] = datetime.fromtimestamp(modified, UTC)
+    return missing
 
 
 def _describe(error: Exception) -> str:

@@ -3,6 +3,7 @@
     entries/SCOPE/facts/TIME__IDENTITY.md      and the other places of an entry
     index/SCOPE/…                              snapshots of the index
     upkeep/SCOPE/…                             when its facts were deduplicated
+    upkeep/reported.json                       which damaged files were reported
     embeddings/…                               vectors
 
 The files are authoritative: people may read, write, edit and remove them. Our own changes hold the
@@ -22,9 +23,9 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from vibe_llms.exceptions import MemoryDamaged, MemoryInvalid
+from vibe_llms.exceptions import MemoryDamaged, MemoryInvalid, StorageError
 from vibe_llms.files import LARGEST_SETTINGS, read_file
-from vibe_llms.memory.embedders.cache import EMBEDDINGS, EmbeddingCache
+from vibe_llms.memory.embedders.cache import EMBEDDINGS, EmbeddingCache, digest_text
 from vibe_llms.memory.entries import (
     LARGEST_BYTES,
     Entry,
@@ -32,7 +33,8 @@ from vibe_llms.memory.entries import (
     decode_entry,
     encode_entry,
 )
-from vibe_llms.memory.places import DELETED, FACTS, FOLDERS, SUFFIX, FileStat, place_of
+from vibe_llms.memory.names import is_entry_name
+from vibe_llms.memory.places import DELETED, FACTS, FOLDERS, FileStat, place_of
 from vibe_llms.memory.scanner import DirectoryScanner
 from vibe_llms.memory.snapshot import FolderSnapshots, discard_snapshots
 from vibe_llms.storage.files import (
@@ -51,6 +53,8 @@ ENTRIES = "entries"
 #: The folders of derived files.
 INDEX, UPKEEP = "index", "upkeep"
 _LAST = "deduplicated.json"
+#: The errors of damaged files that were reported, as digests.
+_REPORTED, _MOST_REPORTED = "reported.json", 1000
 
 
 class _State(Struct):
@@ -58,6 +62,7 @@ class _State(Struct):
 
 
 _DECODER = msgspec.json.Decoder(_State)
+_REPORTS = msgspec.json.Decoder(list[str])
 
 
 class MemoryFiles:
@@ -72,8 +77,8 @@ class MemoryFiles:
         self._entries = f"{folder / ENTRIES}"
         self._lock_seconds = lock_seconds
         self._durable = durable
-        self._damaged: dict[str, str] = {}
-        self._reported: set[str] = set()
+        #: The errors of damaged files, and when those files were changed.
+        self._damaged: dict[str, tuple[str, int]] = {}
 
     def place_of(self, entry: Entry) -> str:
         """Where an entry is within its scope's folder; `MemoryInvalid` for a wrong identity."""
@@ -152,7 +157,9 @@ class MemoryFiles:
         try:
             return self._read(scope, place)
         except MemoryDamaged as error:
-            self._damaged[f"{scope}/{place}"] = str(error)
+            status = self.stat_file(scope, place)
+            changed = 0 if status is None else status.modified
+            self._damaged[f"{scope}/{place}"] = str(error), changed
             raise
 
     def read_many(
@@ -167,10 +174,26 @@ class MemoryFiles:
                     yield place, error
 
     def take_damaged(self) -> Sequence[str]:
-        """The errors of files that were read and are no entries; each is returned once."""
+        """Return the errors of files that were read and are no entries.
+
+        Each is returned once, also if other processes read it, until the file changes.
+        """
         found = [self._damaged.pop(place) for place in sorted(self._damaged)]
-        new = [one for one in found if one not in self._reported]
-        self._reported.update(new)
+        if not found:
+            return []
+        path = self.folder / UPKEEP / _REPORTED
+        reported: dict[str, None] = {}
+        with suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError):
+            reported = dict.fromkeys(_REPORTS.decode(read_file(path, LARGEST_SETTINGS)))
+        digests = [digest_text(f"{changed} {error}").hex() for error, changed in found]
+        new = [error for (error, _), one in zip(found, digests, strict=True) if one not in reported]
+        if new:
+            reported.update(dict.fromkeys(digests))
+            # If they cannot be kept, they are returned again.
+            with suppress(StorageError), storage_errors(path):
+                make_folder(path.parent)
+                data = msgspec.json.encode([*reported][-_MOST_REPORTED:])
+                replace_file(path, data, LARGEST_SETTINGS, durable=False)
         return new
 
     def _read(self, scope: Scope, place: str) -> Entry:
@@ -187,7 +210,7 @@ class MemoryFiles:
             raise
         except OSError as error:
             raise MemoryDamaged(f"it cannot be read: {error.strerror}", path=path) from error
-        return decode_entry(data, scope, path)
+        return decode_entry(data, scope, path, modified=status.st_mtime)
 
     def delete(self, entry: Entry, place: str, *, replaced_by: str = "") -> None:
         """Move an entry to the deleted ones; call it while the scope is held."""
@@ -414,7 +437,7 @@ def _insist(error: OSError) -> None:
 
 
 def _is_entry(name: str) -> bool:
-    return name.endswith(SUFFIX) and not name.startswith(TEMPORARY)
+    return is_entry_name(name) and not name.startswith(TEMPORARY)
 
 
 def _stat_of(status: os.stat_result) -> FileStat:

@@ -182,7 +182,7 @@ def _read_repository(
     for commit, change, scope, place in wanted:
         with suppress(MemoryDamaged):
             blob = _blob_of(change)
-            entry = decode_entry(texts.get(blob, b""), scope, place)
+            entry = decode_entry(texts.get(blob, b""), scope, place, modified=0.0)
             key = (commit.name, scope, entry.identity)
             group = grouped.setdefault(key, _Group(commit, [], []))
             where = group.deleted if place.startswith(f"{DELETED}/") else group.living

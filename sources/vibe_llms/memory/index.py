@@ -19,6 +19,7 @@ from vibe_llms.memory.database import IndexDatabase
 from vibe_llms.memory.entries import Entry, Role, Scope
 from vibe_llms.memory.interfaces import MemoryStore
 from vibe_llms.memory.metadata import metadata_of
+from vibe_llms.memory.parts import Fit, Part
 from vibe_llms.memory.places import FileStat
 from vibe_llms.memory.records import IndexRecord
 from vibe_llms.memory.vectors import VectorIndex
@@ -128,14 +129,14 @@ class ScopeIndex:
         return self._database.count_entries(words)
 
     def score(
-        self, rarities: Mapping[str, float], count: int, roles: Collection[Role]
-    ) -> Mapping[int, float]:
-        """The entries that fit words best, by number; see `IndexDatabase.score`."""
-        return self._database.score(rarities, count, roles)
+        self, parts: Sequence[Part], count: int, roles: Collection[Role]
+    ) -> Mapping[int, Fit]:
+        """Return how entries fit a message; see `IndexDatabase.score`."""
+        return self._database.score(parts, count, roles)
 
-    def assess(self, rarities: Mapping[str, float], numbers: Iterable[int]) -> Mapping[int, float]:
-        """How well some entries fit words."""
-        return self._database.assess(rarities, numbers)
+    def assess(self, parts: Sequence[Part], numbers: Iterable[int]) -> Mapping[int, Fit]:
+        """Return how some entries fit a message."""
+        return self._database.assess(parts, numbers)
 
     def rank(self, question: array[float], count: int) -> Mapping[int, float]:
         """The entries nearest to a vector, with their cosines."""

@@ -1,21 +1,34 @@
-"""Checks whether all entries of a memory can be read."""
+"""Checks whether all entries of a memory can be read, and which are copies of others."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from vibe_llms.exceptions import MemoryDamaged, MemoryInvalid, StorageError
+from vibe_llms.memory.files import ENTRIES
 from vibe_llms.memory.interfaces import MemoryStore
 from vibe_llms.storage.interfaces import Diagnosis
 
+#: The length of a short id.
+_SHORT = 12
+
 
 def inspect_memory(store: MemoryStore, user: str) -> Iterator[Diagnosis]:
-    """The entries that cannot be read, and are ignored; or why the memory cannot be used."""
+    """Entries that cannot be read and are ignored, and copies; or why memory cannot be used."""
     try:
         for scope in store.survey_scopes():
-            for _, entry in store.read_many(scope, sorted(store.scan(scope))):
+            for place, entry in store.read_many(scope, sorted(store.scan(scope))):
                 if isinstance(entry, MemoryDamaged):
                     yield _describe(entry, store, user)
+                elif entry.copy_of:
+                    short = entry.identity[-_SHORT:]
+                    yield Diagnosis(
+                        "memory",
+                        f"{store.address}/{ENTRIES}/{scope}/{place}",
+                        f"it is a copy of {entry.copy_of[-_SHORT:]} that another program made",
+                        f"to see it: vibe-llms memory show {short}; to delete it: vibe-llms memory "
+                        f"rm {short}; to keep both: vibe-llms memory edit {short}",
+                    )
     except (MemoryInvalid, StorageError) as error:
         yield Diagnosis("memory", store.address, str(error))
 

@@ -1,6 +1,6 @@
 """Places: where an entry is within its scope, in every store.
 
-facts/TIME__IDENTITY.md
+facts/TIME__IDENTITY.md      others are named in `vibe_llms.memory.names`
 turns/{user,assistant}/…
 summaries/{L1,L2,L3}/…
 deleted/…                    deleted entries, at the same places
@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from vibe_llms.exceptions import MemoryInvalid
 from vibe_llms.memory.entries import Entry, Role
+from vibe_llms.memory.names import SUFFIX
 
 DELETED = "deleted"
 _LEVELS = ("L1", "L2", "L3")
@@ -24,7 +25,6 @@ FACTS = _PLACES[Role.FACT]
 FOLDERS = (*_PLACES.values(), *(f"summaries/{level}" for level in _LEVELS))
 _NAME = re.compile(r".*__([0-9a-z][0-9a-z-]{0,63})\.md")
 _IDENTITY = re.compile(r"[0-9a-z][0-9a-z-]{0,63}")
-SUFFIX = ".md"
 
 
 class FileStat(Struct, frozen=True, array_like=True):

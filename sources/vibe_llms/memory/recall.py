@@ -90,7 +90,8 @@ async def recall(
     for entry in (one.entry for one in found):
         digest = digest_of(entry.content)
         present = entry.identity[-SHORT:] in known or (entry.turn and entry.turn in said)
-        if not present and digest not in digests:
+        # A copy that another program made may be outdated; `doctor` names it.
+        if not (present or entry.copy_of) and digest not in digests:
             digests.add(digest)
             entries.append(entry)
     first = () if summary is None else (summary,)

@@ -6,6 +6,7 @@ from array import array
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from itertools import chain
 from math import exp
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -14,8 +15,9 @@ from msgspec import Meta, Struct
 
 from vibe_llms.memory.entries import Entry, Role
 from vibe_llms.memory.index import ScopeIndex
+from vibe_llms.memory.parts import Part, split_message, weigh_parts
 from vibe_llms.memory.records import IndexRecord
-from vibe_llms.memory.words import asks_about_now, rarity_of, split_forms, split_query, split_words
+from vibe_llms.memory.words import asks_about_now, split_forms, split_words
 
 Share = Annotated[float, Meta(ge=0, le=1)]
 Recency: TypeAlias = Literal["now", "always"]
@@ -47,10 +49,10 @@ class RetrievalSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fiel
     """How entries are chosen.
 
     `least_relevance` is the minimum for finding an entry by its words, as a share of the weight of
-    all words of the question. `least_likeness` is the minimum for finding it by its meaning:
-    (cosine - mean) / (1 - mean), with the mean cosine of the question; a cosine of twice the
-    minimum is enough as well. One of the two is enough. Once an entry reaches it, others need only
-    half as much; if none does, nothing is found.
+    the words of a sentence; see `vibe_llms.memory.parts`. `least_likeness` is the minimum for
+    finding it by its meaning: (cosine - mean) / (1 - mean), with the mean cosine of the question; a
+    cosine of twice the minimum is enough as well. One of the two is enough. Once an entry reaches
+    it, others need only half as much; if none does, nothing is found.
 
     `dense_weight` is the weight of meaning against words, if there are vectors. `recency_weight`
     and `importance_weight` weigh age and importance against relevance; age counts only for
@@ -129,9 +131,8 @@ class _Bars(Struct, frozen=True):
             max(total, 0.0) / (passages + _VIRTUAL),
         )
 
-    def admit(self, reasons: Mapping[str, float], share: float = 1.0) -> bool:
+    def admit(self, words: float, meaning: float, share: float = 1.0) -> bool:
         """Whether one of an entry's signals reaches a share of its minimum."""
-        words, meaning = reasons["words"], reasons.get("meaning", 0.0)
         if words > 0 and words >= share * self.words:
             return True
         least = share * self.meaning
@@ -140,8 +141,11 @@ class _Bars(Struct, frozen=True):
 
 
 class _Candidate(Struct):
+    """An entry that may be found; `words` is the share of the best part of the message."""
+
     index: ScopeIndex
     record: IndexRecord
+    words: float
     score: float
     reasons: dict[str, float]
 
@@ -152,18 +156,19 @@ def retrieve(
     """The entries of some scopes that fit a question, best first; the indexes are up to date."""
     if settings.recency == "now" and not asks_about_now(question.text):
         settings = msgspec.structs.replace(settings, recency_weight=0.0)
-    frequencies = Counter(dict.fromkeys(split_query(question.text), 0))
+    words = split_message(question.text)
+    frequencies = Counter(dict.fromkeys(chain.from_iterable(one.words for one in words), 0))
     for index in indexes:
         frequencies.update(index.count_entries([*frequencies]))
     count = sum(map(len, indexes))
-    rarities = {word: rarity_of(frequency, count) for word, frequency in frequencies.items()}
+    parts = weigh_parts(words, frequencies, count)
     bars = _Bars.of(question, frequencies, indexes, settings)
     pool = [
         candidate
         for index in indexes
-        for candidate in _gather(index, question, rarities, bars, settings)
+        for candidate in _gather(index, question, parts, bars, settings)
     ]
-    if not any(bars.admit(one.reasons) for one in pool):
+    if not any(bars.admit(one.words, one.reasons.get("meaning", 0.0)) for one in pool):
         return []
     pool.sort(key=lambda one: one.score, reverse=True)
     chosen = _choose(pool, settings)
@@ -173,38 +178,38 @@ def retrieve(
 def _gather(
     index: ScopeIndex,
     question: Question,
-    rarities: Mapping[str, float],
+    parts: Sequence[Part],
     bars: _Bars,
     settings: RetrievalSettings,
 ) -> Iterable[_Candidate]:
     """The candidates of one scope: the best by their words, and the best by their meaning."""
     size = max(settings.limit, question.pool) * _POOL
-    ideal = sum(rarities.values())
-    found = dict(index.score(rarities, size, question.roles))
+    found = dict(index.score(parts, size, question.roles))
     cosines: Mapping[int, float] = {}
     if question.vector is not None:
         cosines = index.rank(question.vector, size)
         others = [number for number in cosines if number not in found]
         cosines = {**cosines, **index.compare(question.vector, [*found])}
-        found.update(index.assess(rarities, others))
+        found.update(index.assess(parts, others))
     for record in index.records(found):
         number = record.number
         if record.role not in question.roles or not question.admits(record):
             continue
-        relevance = min(found[number] / ideal, 1.0) if ideal else 0.0
+        fit = found[number]
         likeness = max(cosines.get(number, 0.0), 0.0)
-        reasons = {"words": relevance, **({"meaning": likeness} if cosines else {})}
-        if bars.admit(reasons, _ONCE_REACHED):
-            yield _weigh(index, record, reasons, settings, question)
+        reasons = {"words": min(fit.whole, 1.0), **({"meaning": likeness} if cosines else {})}
+        if bars.admit(fit.best, likeness, _ONCE_REACHED):
+            score = _weigh(record, reasons, settings, question)
+            yield _Candidate(index, record, fit.best, score, reasons)
 
 
 def _weigh(
-    index: ScopeIndex,
     record: IndexRecord,
     reasons: dict[str, float],
     settings: RetrievalSettings,
     question: Question,
-) -> _Candidate:
+) -> float:
+    """Return the score of an entry; reasons that count for it are added."""
     score = reasons["words"]
     if "meaning" in reasons:
         score += settings.dense_weight * (reasons["meaning"] - score)
@@ -219,7 +224,7 @@ def _weigh(
     if settings.importance_weight:
         reasons["importance"] = record.importance
         score += settings.importance_weight * (record.importance - score)
-    return _Candidate(index, record, score, reasons)
+    return score
 
 
 def _choose(pool: Sequence[_Candidate], settings: RetrievalSettings) -> list[Recollection]:

@@ -21,7 +21,7 @@ from vibe_llms.files import LARGEST_FILE, LARGEST_SETTINGS, read_file
 from vibe_llms.storage.files import make_folder, new_folder, storage_errors, write_new
 
 #: Raise it when a part changes its form, or vectors are made of other chunks than before.
-FORMAT = f"5 {sys.byteorder}"
+FORMAT = f"6 {sys.byteorder}"
 _MANIFEST = "manifest"
 
 

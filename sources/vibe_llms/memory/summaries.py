@@ -343,7 +343,7 @@ def find_derived(
         if data is None or place in known:
             continue
         with suppress(MemoryDamaged):
-            entry = decode_entry(data, scope, place)
+            entry = decode_entry(data, scope, place, modified=0.0)
             coverage = read_coverage(entry) if entry.role == Role.SUMMARY else None
             if coverage is not None and any(map(coverage.covers, times)):
                 found.append((place, entry))

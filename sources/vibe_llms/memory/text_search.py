@@ -94,7 +94,7 @@ def examine(data: bytes, scope: Scope, place: str) -> tuple[Entry, Sequence[str]
     own = identity_in(place)
     name = "" if own else os.path.basename(place)
     try:
-        entry = decode_entry(data, scope, place)
+        entry = decode_entry(data, scope, place, modified=0.0)
     except MemoryDamaged:
         created = datetime.fromtimestamp(0, UTC)
         return Entry(content=text, identity=own, scope=scope, created=created), (text, name)

@@ -72,8 +72,8 @@ _RAISED = re.compile("([\u00b2\u00b3\u00b9\u00bc-\u00be\u2070-\u209c\u2150-\u215
 
 #: So many entries are added to the count; see `rarity_of`.
 _VIRTUAL = 100
-#: The most words of a question that are searched: each takes time.
-_ASKED = 256
+#: The most words of a question that are searched, since each takes time.
+MOST_WORDS = 256
 
 
 @lru_cache(maxsize=100_000)
@@ -112,13 +112,12 @@ def split_forms(text: str) -> list[str]:
     return found
 
 
-def split_query(text: str) -> list[str]:
-    """The different words of a question; its stop words only if it has no others.
-
-    Of a very long question, the first 256 words count.
-    """
-    found = dict.fromkeys(split_forms(text)) or dict.fromkeys(_WORD.findall(text.lower()))
-    return list(dict.fromkeys(map(_stem, islice(found, _ASKED))))
+def split_query(text: str, most: int = MOST_WORDS, *, stop_words: bool = True) -> list[str]:
+    """The first different words of a question; its stop words only if it has no others."""
+    found = dict.fromkeys(split_forms(text))
+    if stop_words and not found:
+        found = dict.fromkeys(_WORD.findall(text.lower()))
+    return list(dict.fromkeys(map(_stem, islice(found, most))))
 
 
 def label(speaker: str, created: datetime, topics: Iterable[str] = ()) -> frozenset[str]:

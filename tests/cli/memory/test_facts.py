@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -354,3 +355,68 @@ def test_an_embedder_that_hangs_holds_nothing_up(
     anew = invoke("memory", "reindex")
     assert (anew.status, anew.errors.count(note)) == (0, 1)
     assert "indexed 1 entry" in anew.errors
+
+
+def plant_copies(home: Path, text: str) -> Path:
+    """Store a fact, and what other programs make of its file; returns its folder."""
+    short = remember(text)[-12:]
+    folder = home / "memory" / "entries" / "user-me" / "facts"
+    (path,) = folder.glob(f"*{short}.md")
+    data = path.read_bytes()
+    for name in (".sync-conflict-20261126-101500-ABCDEFG.md", " (1).md", ".md~"):
+        path.with_name(f"{path.stem}{name}").write_bytes(data)
+    return folder
+
+
+def test_copies_by_other_programs_are_named_and_can_be_deleted_and_kept(home: Path) -> None:
+    folder = plant_copies(home, "Ada keeps bees.")
+    listed = invoke("memory", "list", "--json").json
+    (original,) = [one for one in listed if not one["copy_of"]]
+    copies = [one for one in listed if one["copy_of"]]
+    assert len({one["id"] for one in listed}) == len(listed) == 4
+    assert {one["copy_of"] for one in copies} == {original["id"]}
+    short = original["id"][-12:]
+    for command in (("list",), ("search", "bees")):
+        assert invoke("memory", *command).output.count(f"(copy of {short}) Ada keeps bees.") == 3
+    report = invoke("doctor")
+    assert report.status != 0
+    assert report.output.count(f"it is a copy of {short}") == 3
+    # The advice mends it.
+    first, second, third = (one["id"][-12:] for one in copies)
+    for one in (first, second):
+        assert f"vibe-llms memory rm {one}" in report.output
+        assert invoke("memory", "rm", one).status == 0
+    assert invoke("memory", "edit", third, "Ada keeps bees.").errors == f"changed {third}\n"
+    assert "it is a copy" not in invoke("doctor").output
+    assert invoke("memory", "edit", short, "Ada keeps wild bees.").status == 0
+    assert invoke("memory", "rm", short).status == 0
+    assert invoke("memory", "list").output.endswith("  Ada keeps bees.\n")
+    assert len([*folder.iterdir()]) == 1
+
+
+def test_a_file_by_hand_without_id_and_time_is_an_entry(home: Path) -> None:
+    remember("Ada keeps bees.")
+    folder = home / "memory" / "entries" / "user-me" / "facts"
+    (folder / "boats.md").write_text("---\ntopics: [sea]\n---\nAda owns two boats.\n")
+    (found,) = invoke("memory", "search", "--json", "boats").json
+    assert found["id"] == "boats"
+    changed = datetime.fromtimestamp((folder / "boats.md").stat().st_mtime, UTC)
+    assert datetime.fromisoformat(found["created"]) == changed
+    assert invoke("memory", "edit", "boats", "Ada owns three boats.").errors == "changed boats\n"
+    assert invoke("memory", "show", "boats").output == "Ada owns three boats.\n"
+    assert invoke("memory", "show", "--json", "boats").json["topics"] == ["sea"]
+    assert invoke("memory", "rm", "boats").status == 0
+    assert invoke("doctor").status == 0
+
+
+def test_a_damaged_file_is_noted_once_until_it_changes(home: Path) -> None:
+    remember("Ada keeps bees.")
+    path = home / "memory" / "entries" / "user-me" / "facts" / "note.md"
+    path.write_text("just a note")
+    notes = [invoke("memory", "search", "bees").errors for _ in range(3)]
+    assert notes[0].startswith("note: ")
+    assert notes[1:] == ["", ""]
+    assert "note.md" in invoke("memory", "status").errors
+    path.write_text("still just a note")
+    assert "note.md" in invoke("memory", "list").errors
+    assert invoke("memory", "list").errors == ""

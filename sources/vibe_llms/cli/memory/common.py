@@ -241,6 +241,8 @@ def describe_entry(entry: Entry, stream: TextIO | None = None, *, indent: str = 
     seen = sys.stdout if stream is None else stream
     head = f"{indent}{short_identity(entry)}  {local_time(entry.created)}  "
     speaker = f"{entry.speaker}: " if entry.speaker else ""
+    if entry.copy_of:
+        head += f"(copy of {entry.copy_of[-SHORT:]}) "
     return fit(f"{head}{one_line(f'{speaker}{entry.content}')}", seen, least=len(head))
 
 

@@ -66,7 +66,8 @@ async def edit(
 ) -> None:
     """Change an entry to TEXT, or in your editor; - reads standard input.
 
-    If saving fails, your text is offered again at the next edit. Text that looks like a password,
+    If saving fails, your text is offered again at the next edit. A copy that another program made
+    becomes an entry of its own. Text that looks like a password,
     a key or a card number is stored only if you confirm it, or with --yes.
     """
     entry = await memory.access(identity, scopes=await visible_scopes(memory, settings, scope))
@@ -76,14 +77,14 @@ async def edit(
         changed = await _edit(memory, entry, yes=yes)
     if as_json:
         print_json(encode_entry(changed))
-    elif changed.content == entry.content:
+    elif changed.content == entry.content and not entry.copy_of:
         note("nothing to change")
     else:
         note(f"changed {short_identity(changed)}")
 
 
 async def _revise(memory: Memory, entry: Entry, words: str, *, yes: bool) -> Entry:
-    if words.strip() == entry.content:
+    if words.strip() == entry.content and not entry.copy_of:
         return entry
     with keeping(lambda: "nothing was changed"):
         return await _store(memory, entry, words, yes=yes)
@@ -138,7 +139,7 @@ async def _store_edited(memory: Memory, entry: Entry, words: str, *, yes: bool) 
     now = await memory.access(entry.identity, scopes=[entry.scope])
     if now.content not in (entry.content, words):
         raise RequestError("the entry has changed since, so it was not overwritten")
-    if now.content == words:
+    if now.content == words and not now.copy_of:
         return now
     return await _store(memory, entry, words, yes=yes)
 
