@@ -47,6 +47,10 @@ class Lines:
     def __init__(self, lines: Sequence[str]) -> None:
         self._lines = list(lines)
 
+    def type_ahead(self, text: str) -> None:
+        """Give lines before the others."""
+        self._lines[:0] = text.splitlines()
+
     async def read(self, *_: Any, **__: Any) -> str:
         if not self._lines:
             raise EOFError
