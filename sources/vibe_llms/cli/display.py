@@ -271,7 +271,7 @@ def take_code(which: Literal["first", "last"]) -> Callable[[str], str]:
     """The first or the last code block of an answer; without one, the whole answer."""
 
     def take(text: str) -> str:
-        blocks = _find_code(text)
+        blocks = find_code(text)
         if not blocks:
             return text
         return blocks[0] if which == "first" else blocks[-1]
@@ -279,7 +279,7 @@ def take_code(which: Literal["first", "last"]) -> Callable[[str], str]:
     return take
 
 
-def _find_code(text: str) -> list[str]:
+def find_code(text: str) -> list[str]:
     """The code blocks of Markdown, without the indentation of their fences."""
     blocks: list[str] = []
     indent, fence = "", ""
