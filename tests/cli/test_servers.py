@@ -117,8 +117,8 @@ def test_a_server_with_variables_of_the_environment(
     ("arguments", "status", "words"),
     [
         (["a b", "--", "x"], 2, "is not a valid name"),
-        (["a"], 2, "a command after --, or --url"),
-        (["a", "--url", "http://x", "--", "y"], 2, "a command after --, or --url"),
+        (["a"], 2, "either a URL, or a command after --"),
+        (["a", "--url", "http://x", "--", "y"], 2, "either a URL, or a command after --"),
         (["a", "--env", "K", "--", "y"], 2, "--env needs NAME=VALUE, not 'K'"),
         (["a", "--env", "LD_PRELOAD=x", "--", "y"], 78, "load code that its command does not name"),
         (["a", "--set", "colour=red", "--", "y"], 78, "unknown key"),

@@ -39,7 +39,13 @@ from vibe_llms.documents.settings import read_document_settings
 from vibe_llms.ensembles.core import ENSEMBLES, access_ensemble
 from vibe_llms.ensembles.interfaces import EnsembleConfiguration
 from vibe_llms.events import ignore_events
-from vibe_llms.exceptions import ConfigurationError, ModelNotFound, VibeLlmsError
+from vibe_llms.exceptions import (
+    ConfigurationError,
+    CredentialMissing,
+    ModelNotFound,
+    PackageMissing,
+    VibeLlmsError,
+)
 from vibe_llms.memory.embedders.core import EMBEDDERS
 from vibe_llms.memory.embedders.rows import produce_embedder
 from vibe_llms.memory.inspection import inspect_memory
@@ -189,21 +195,31 @@ def survey_problems() -> tuple[Configuration | None, Sequence[Diagnosis]]:
 
 
 def check_change(tree: Mapping[str, Any]) -> None:
-    """Raise the first problem that the user's file would have with these settings, and has not."""
+    """Raise the first problem that the user's file would have with these settings, and has not.
+
+    What is missing besides settings, such as a key or a package, can be added later.
+    """
     places = find_places()
     layers, file = read_layers(places), str(places.configuration_file)
     changed = [layer for layer in layers if layer.origin != file]
     changed.insert(1, Layer(file, dict(tree)))
+    missing = (CredentialMissing, PackageMissing)
     before = {one.text for one in survey_layers(places, layers)[1]}
-    after = survey_layers(places, tuple(changed))[1]
+    after = survey_layers(places, tuple(changed), besides=missing)[1]
     if problem := next((one for one in after if one.text not in before), None):
         raise ConfigurationError(f"nothing was changed: {problem.text}")
 
 
 def survey_layers(
-    places: Places, layers: tuple[Layer, ...]
+    places: Places,
+    layers: tuple[Layer, ...],
+    *,
+    besides: tuple[type[ConfigurationError], ...] = (),
 ) -> tuple[Configuration | None, Sequence[Diagnosis]]:
-    """The problems of some layers of settings, and the configuration without them."""
+    """The problems of some layers of settings, and the configuration without them.
+
+    Errors of the classes `besides` are no problems.
+    """
     found: list[Diagnosis] = []
     while True:
         try:
@@ -219,7 +235,8 @@ def survey_layers(
         *(_check_archive, _check_memory, _check_server, _check_keys),
         *(_check_documents, _check_providers, _check_ensembles, _check_agents, _check_names),
     ):
-        found += [_locate(wrong, places) for wrong in check(configuration)]
+        wrong = [one for one in check(configuration) if not isinstance(one, besides)]
+        found += [_locate(one, places) for one in wrong]
     # One problem may be found at several rows.
     return configuration, sorted(dict.fromkeys(found), key=_order)
 
