@@ -123,17 +123,16 @@ def _set(text: str, path: KeyPath, value: Any) -> str:
             table = tomlkit.dumps({path[-1]: value})
             return f"{text.rstrip()}\n\n[{draw_path(path[:-1])}]\n{table}".lstrip("\n")
         inner = inner[key]
-    key, container = path[-1], inner if inner is document else getattr(inner, "value", None)
-    values = [
-        own
-        for own, item in (container.body if isinstance(container, Container) else ())
-        if own is not None and not _is_table(item)
-    ]
-    if key in inner or not values:
-        inner[key] = value
-    else:
+    key, body = path[-1], inner if isinstance(inner, Container) else getattr(inner, "value", None)
+    last = None
+    if key not in inner and isinstance(body, Container):
+        names = [own for own, item in body.body if own is not None and not _is_table(item)]
+        last = names[-1] if names else None
+    if isinstance(body, Container) and last is not None:
         # Not at the end: comments there are often about the next table.
-        container._insert_after(values[-1], key, value)
+        body._insert_after(last, key, value)
+    else:
+        inner[key] = value
     return document.as_string()
 
 

@@ -110,7 +110,8 @@ def add_server(name: str, force: bool, **values: Any) -> None:
     """
     if not is_name(name):
         raise RequestError(f"{name!r} is not a valid name; use letters, digits, _ and -")
-    command, url = values["command"], values["url"]
+    command: tuple[str, ...] = values["command"]
+    url: str = values["url"]
     if len(command) == 1 and _URL.match(command[0]) and not url:
         command, url = (), command[0]
     if bool(command) == bool(url):
