@@ -110,17 +110,14 @@ def add_server(name: str, force: bool, **values: Any) -> None:
     """
     if not is_name(name):
         raise RequestError(f"{name!r} is not a valid name; use letters, digits, _ and -")
-    command: tuple[str, ...] = values["command"]
-    url: str = values["url"]
-    if len(command) == 1 and _URL.match(command[0]) and not url:
-        command, url = (), command[0]
+    command, url = list[str](values["command"]), values["url"]
+    if not url and command and _URL.match(command[0]):
+        url = command.pop(0)
     if bool(command) == bool(url):
         raise click.UsageError("Give either a URL, or a command after --.")
-    if command and _URL.match(command[0]):
-        raise click.UsageError(f"{command[0]} is a URL; nothing can follow it.")
     row = {
         "module": MODULE,
-        "command": list(command),
+        "command": command,
         "url": url,
         "transport": values["transport"],
         "environment": dict(_split(pair, "--env") for pair in values["environment"]),
