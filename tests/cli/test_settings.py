@@ -185,3 +185,15 @@ def test_the_keys_of_a_file_are_set_together_or_not_at_all(home: Path, tmp_path:
     piped = invoke("config", "merge", "-", data=b"[tools]\nmax-rounds = 1\n[stream]\nretires = 1\n")
     assert piped.status == 78
     assert file.read_text() == text
+
+
+def test_a_row_that_a_variable_begins_can_be_completed(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VIBE_LLMS_PROVIDERS__MINE__BASE_URL", "http://127.0.0.1:9")
+    (tmp_path / "mine.toml").write_text(
+        '[providers.mine]\nmodule = "vibe_llms.providers.openai.chat_completions"\n'
+    )
+    assert invoke("config", "check").status == 78
+    assert invoke("config", "merge", str(tmp_path / "mine.toml")).status == 0
+    assert invoke("config", "check").status == 0

@@ -324,6 +324,12 @@ def _check_names(configuration: Configuration) -> Iterator[ConfigurationError]:
     A model without a provider is accepted: a server on this machine may have it.
     """
     tree = configuration.tree
+    try:
+        providers = Providers(configuration, ignore_events)
+        rows = [row.name for table in (EMBEDDERS, PROVIDERS) for row in configuration.rows(table)]
+    except ConfigurationError:
+        # A row is wrong, which its own check says.
+        return
     models = [
         (("default-model",), configuration.default_model),
         *((("aliases", alias), model) for alias, model in configuration.aliases.items()),
@@ -332,7 +338,6 @@ def _check_names(configuration: Configuration) -> Iterator[ConfigurationError]:
             for name in _survey_enabled(configuration, ENSEMBLES)
         ),
     ]
-    providers = Providers(configuration, ignore_events)
     for path, model in models:
         if path[0] == "aliases" and model in configuration.aliases:
             yield configuration.error(f"{model!r} is an alias too; name the model", *path)
@@ -342,7 +347,6 @@ def _check_names(configuration: Configuration) -> Iterator[ConfigurationError]:
             except ModelNotFound as error:
                 yield configuration.error(str(error), *path)
     embedder = configuration.documents.get("embedder", "")
-    rows = [row.name for table in (EMBEDDERS, PROVIDERS) for row in configuration.rows(table)]
     if isinstance(embedder, str) and embedder and embedder.partition("/")[0] not in rows:
         yield configuration.error(
             f"{embedder!r} names no embedder; there are {', '.join(rows)}",
