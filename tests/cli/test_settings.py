@@ -197,3 +197,14 @@ def test_a_row_that_a_variable_begins_can_be_completed(
     assert invoke("config", "check").status == 78
     assert invoke("config", "merge", str(tmp_path / "mine.toml")).status == 0
     assert invoke("config", "check").status == 0
+
+
+def test_what_is_not_installed_yet_can_be_set_and_is_a_problem(home: Path) -> None:
+    text = (
+        '[providers.mine]\nmodule = "mine"\n[providers.mine.install]\n'
+        'index = "https://pypi.test/simple"\n[providers.mine.install.requirements]\n'
+        f'"mine==1.0" = ["sha256:{"0" * 64}"]\n'
+    )
+    assert invoke("config", "merge", "-", data=text.encode()).status == 0
+    assert tomllib.loads((home / "config.toml").read_text()) == tomllib.loads(text)
+    assert "vibe-llms plugins install mine" in invoke("config", "check").errors

@@ -378,6 +378,9 @@ def _repeat(
             if any(tuple(one[: len(path)]) == path for one in gone):
                 return
             yield error
+            if not path:
+                # A package is missing: there is no value to remove.
+                return
         gone.append(path)
         layers = _without(configuration.layers, path)
         if layers == configuration.layers:
