@@ -99,7 +99,7 @@ def test_tables_merge_at_every_depth_while_lists_and_values_are_replaced(home: P
     )
     row = configuration.row("providers", "anthropic")
     assert row.module == "vibe_llms.providers.anthropic"
-    assert row.settings["base-url"] == "https://api.anthropic.com"
+    assert row.settings["base-url"] == "${ANTHROPIC_BASE_URL:-https://api.anthropic.com}"
     assert row.settings["beta"] == ["c"]
     assert row.settings["models"] == {
         "claude.*": {"controls": {"temperature": {"maximum": 1}}, "title": "t"}

@@ -28,6 +28,9 @@ Positive: TypeAlias = Annotated[int, Meta(ge=1)]
 
 ENVIRONMENT_PREFIX = "VIBE_LLMS_"
 _HOME_VARIABLE = "VIBE_LLMS_HOME"
+#: An environment variable in a value, perhaps with what stands for it if it is not set, in which
+#: there may be another one.
+VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-((?:[^{}]|\$\{[^{}]*\})*))?\}")
 #: The user of the command line and of programs, whose home is the home itself.
 LOCAL = "local"
 #: The table of the backend, which is a row of its own.
@@ -518,6 +521,24 @@ def parse_value(text: str) -> Any:
         return text
     # A text of several lines could contain more than a value.
     return tree["value"] if len(tree) == 1 else text
+
+
+def fill_variables(text: str, environment: Mapping[str, str]) -> str:
+    """Replace `${NAME}` and `${NAME:-else}` with the values of environment variables.
+
+    `KeyError` names a variable that is not set and has no `else`. Values are not searched again.
+
+    >>> fill_variables("${HOST:-${NAME:-localhost}}:${PORT:-80}", {"NAME": "box", "PORT": ""})
+    'box:80'
+    """
+
+    def fill(found: re.Match[str]) -> str:
+        name, otherwise = found.groups()
+        if environment.get(name) or otherwise is None:
+            return environment[name]
+        return fill_variables(otherwise, environment)
+
+    return VARIABLE.sub(fill, text)
 
 
 def _locate(

@@ -1,6 +1,6 @@
 """Looks up keys and keeps them out of log records.
 
-The order is: the caller, the environment variable that the row names, the command that the row
+The order is: the caller, the environment variables that the row names, the command that the row
 names, the system's keyring if the package `keyring` is installed, the key file.
 """
 
@@ -49,28 +49,32 @@ class Credential(Struct, frozen=True):
 
     row: str
     kind: str = "key"
-    variable: str = ""
+    variable: str | tuple[str, ...] = ""
     command: tuple[str, ...] = ()
     keys_file: Path | None = None
     given: Secret | None = None
 
     def find(self) -> Secret:
         """The key; `CredentialMissing` names every place that was searched."""
-        secret = (
-            self.given
-            or self._from_environment()
-            or self._from_command()
-            or self._from_keyring()
-            or self._from_file()
-        )
+        secret = self.search()
         if secret is None:
-            places = [f"set {self.variable}"] if self.variable else []
+            places = [f"set {self._variables[0]}"] if self._variables else []
             places += [f"run: vibe-llms keys set {self.row}"]
             raise CredentialMissing(
                 f"there is no key for {self.row!r}; {' or '.join(places)}",
                 table=f"providers.{self.row}",
             )
         return secret
+
+    def search(self) -> Secret | None:
+        """The key, if there is one."""
+        return (
+            self.given
+            or self._from_environment()
+            or self._from_command()
+            or self._from_keyring()
+            or self._from_file()
+        )
 
     def present(self) -> bool:
         """Whether a key would be found, without running a command."""
@@ -84,9 +88,16 @@ class Credential(Struct, frozen=True):
             or self._from_keyring()
         )
 
+    @property
+    def _variables(self) -> tuple[str, ...]:
+        several = self.variable if isinstance(self.variable, tuple) else (self.variable,)
+        return tuple(filter(None, several))
+
     def _from_environment(self) -> Secret | None:
-        text = os.environ.get(self.variable, "") if self.variable else ""
-        return check_key(text, f"the environment variable {self.variable}") if text else None
+        for variable in self._variables:
+            if text := os.environ.get(variable, ""):
+                return check_key(text, f"the environment variable {variable}")
+        return None
 
     def _from_command(self) -> Secret | None:
         if not self.command:

@@ -24,7 +24,14 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from vibe_llms.messages.canisters import InvocationCanister, ReplyCanister, ResultCanister, Turn
+from vibe_llms.messages.canisters import (
+    InvocationCanister,
+    ReplyCanister,
+    ResultCanister,
+    Turn,
+    Usage,
+)
+from vibe_llms.messages.contents import Citation
 
 
 class TextChunk(Struct, frozen=True, gc=False):
@@ -52,7 +59,7 @@ class Notice(Struct, frozen=True, gc=False):
     """Information for the user that is not a failure.
 
     `subject` is a word for programs: `conversion` (the model does not receive part of the history
-    as it is), `model`, `retry`, `wait`, `repair`, `fork`, `output`, `contract`, `limit`,
+    as it is), `address`, `model`, `retry`, `wait`, `repair`, `fork`, `output`, `contract`, `limit`,
     `ensemble`, `hook`, `memory`. `canister` is the identity of the message that it is about, if
     any.
     """
@@ -82,9 +89,15 @@ class MessageProgressEvent(_MessageEvent, frozen=True, gc=False):
 
 
 class MessageUpdatedEvent(_MessageEvent, frozen=True, gc=False):
-    """Something other than the text of the open message changed: its citations, or the usage."""
+    """Something other than the text of the open message changed: its citations, or the usage.
+
+    `subject` is `citations` or `usage`. `citation` is the one that was added, `usage` that of the
+    reply so far.
+    """
 
     subject: str
+    citation: Citation | None = None
+    usage: Usage | None = None
 
 
 class MessageCompletedEvent(_MessageEvent, frozen=True):

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.cli.command import streams
+from tests.cli.command import invoke, streams
 from tests.cli.desk import opened
 from tests.cli.hostile import check_harmless, produce_payloads
 from tests.cli.terminal import Screen
@@ -398,3 +398,10 @@ def test_usage_is_printed_for_people() -> None:
     assert describe_usage(Usage(1, 2000, 3, 5, 7)) == (
         "2,004 tokens in (2,000 from the cache), 5 out + 7 of reasoning"
     )
+
+
+def test_the_event_of_the_usage_has_the_usage() -> None:
+    lines = invoke("chat", "-m", "scripted/demo", "--jsonl", "hello").output.splitlines()
+    events = [json.loads(line) for line in lines]
+    usages = [one["usage"] for one in events if one.get("subject") == "usage"]
+    assert usages[-1] == events[-1]["turn"]["usage"] != {}

@@ -307,7 +307,10 @@ def test_the_name_of_the_file_decides_on_the_form(
     keep(home, converse())
     path = tmp_path / file
     path.write_text("older")
-    outcome = invoke("export", "exported", "-o", str(path))
+    refused = invoke("export", "exported", "-o", str(path))
+    assert (refused.status, refused.error) == (2, "not a terminal; use -y to overwrite it")
+    assert path.read_text() == "older"
+    outcome = invoke("export", "exported", "-y", "-o", str(path))
     assert (outcome.status, outcome.output) == (0, "")
     assert path.read_text("utf-8").startswith(start)
     assert path.stat().st_mode & 0o777 == 0o600
@@ -330,3 +333,38 @@ def test_what_is_gone_from_the_archive_is_named_where_it_was(home: Path) -> None
 async def test_a_conversation_that_is_not_kept_can_be_exported() -> None:
     text = await export((UserCanister.from_text("Hello\nthere"),), None, "md")
     assert text.startswith("# Hello there\n")
+
+
+@pytest.mark.parametrize("file", ["a.pdf", "a.txt", "a.md.bak", "notes.docx"])
+def test_an_ending_that_says_no_form_is_refused_before_anything_is_written(
+    home: Path, tmp_path: Path, file: str
+) -> None:
+    keep(home, converse())
+    path = tmp_path / file
+    outcome = invoke("export", "exported", "-o", str(path))
+    assert outcome.status == 2
+    assert "is not a known ending; use .html, .md or .json, or --format" in outcome.error
+    assert not path.exists()
+    assert invoke("export", "exported", "--format", "md", "-o", str(path)).status == 0
+    assert path.read_text().startswith("# ")
+
+
+def test_without_an_id_the_latest_conversation_is_exported_and_shown() -> None:
+    for command in ("export", "show"):
+        outcome = invoke(command)
+        assert outcome.status == 66
+        assert outcome.error == "no conversations yet; start one: vibe-llms chat"
+    for prompt in ("hello", "forks?"):
+        invoke("chat", "-m", "scripted/demo", prompt)
+    for command in ("export", "show"):
+        assert invoke(command) == invoke(command, "-1")
+        assert "forks?" in invoke(command).output
+
+
+def test_messages_are_counted_as_they_are_listed_and_numbered() -> None:
+    options = ("chat", "-m", "scripted/demo", "-s", "Be brief.", "--td", "-T", "python")
+    invoke(*options, "hello")
+    (listed,) = invoke("list", "--json").json
+    numbered = re.findall(r"^(\d+) \w+ ", invoke("show").output, re.MULTILINE)
+    assert numbered[-1] == str(listed["messages"]) == "3"
+    assert "- Messages: 3\n" in invoke("export").output

@@ -86,16 +86,19 @@ def test_the_providers_and_what_they_lack_are_listed(claude: FakeAnthropic) -> N
     states = [line.split(None, 1) for line in lines]
     assert (states[0], states[-1]) == (["anthropic", "ready"], ["scripted", "needs no key"])
     assert ["openai", "no key; run: vibe-llms keys set openai"] in states
-    assert ["ollama", "needs no key"] in states
+    assert ["ollama", "needs no key; at http://127.0.0.1:9 (OLLAMA_HOST)"] in states
     outcome = invoke("providers", "--check")
     lines = outcome.output.splitlines()
     assert lines[0].endswith("ready, 1 models")
     # It has not been started, which is no failure.
-    assert "ollama           needs no key; server is not running" in lines
+    assert any("needs no key; server is not running" in line for line in lines)
     assert outcome.status == 0
     rows = invoke("providers", "--json").json
     assert [row["name"] for row in rows] == [line.split()[0] for line in lines]
-    assert set(rows[0]) == {"name", "module", "default_model", "credential", "present", "problem"}
+    assert set(rows[0]) == {
+        *("name", "module", "default_model", "credential", "present", "problem"),
+        *("address", "variable"),
+    }
 
 
 def test_a_provider_without_a_key_says_how_to_give_one(home: Path) -> None:

@@ -531,3 +531,46 @@ def test_a_repaired_conversation_is_reported(home: Path) -> None:
         outcome = ask(*flags, "--cid", "torn", "hello")
         assert outcome.output.startswith("Hello!")
         assert "note: " in outcome.errors, flags
+
+
+def test_a_key_is_not_sent_to_the_provider_whose_own_key_was_found(
+    claude: FakeAnthropic, home: Path
+) -> None:
+    # The row with a key would answer, but the key may be another provider's.
+    outcome = invoke("--key", "sk-of-another-0123456789", "hi")
+    assert outcome.status == 2
+    assert "--key needs a model: -m provider/model" in outcome.error
+    assert claude.requests == []
+    home.mkdir()
+    (home / "config.toml").write_text(f'default-model = "{_MODEL}"\n')
+    assert invoke("--key", KEY, "hi").status == 0
+
+
+@pytest.mark.parametrize("credential", ["none", "package"])
+def test_a_key_that_would_not_be_sent_is_an_error(credential: str, home: Path) -> None:
+    home.mkdir()
+    (home / "config.toml").write_text(f'[providers.openai]\ncredential = "{credential}"\n')
+    outcome = invoke("--key", KEY, "-m", "openai/gpt-5.5", "hi")
+    assert outcome.status == 2
+    assert f"--key is not used: [providers.openai] has credential = '{credential}'" in outcome.error
+    options = ("--set", "credential=key", "--dry-run", "--key", KEY)
+    assert invoke(*options, "-m", "openai/gpt-5.5", "hi").status == 0
+
+
+@pytest.mark.parametrize(
+    "model", ["anthropic/claude-sonnet-5-5", "openai/gpt-5.5", "openai-chat/gpt-5.5"]
+)
+def test_a_dry_run_names_the_size_of_data_and_leaves_words_as_they_are(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    data = PNG + bytes(range(256)) * 8
+    (tmp_path / "picture.png").write_bytes(data)
+    word = "x" * 400
+    outcome = invoke("--dry-run", "-m", model, "-a", str(tmp_path / "picture.png"), word)
+    assert f"… ({len(data):,} bytes of base64)" in outcome.output
+    assert base64.b64encode(data).decode() not in outcome.output
+    assert f'"{word}"' in outcome.output
+    assert len(outcome.output) < 1500
+    assert outcome.json

@@ -787,3 +787,51 @@ def test_each_line_that_is_typed_during_an_answer_is_sent_by_its_enter(
         "second line",
         "not yet",
     ]
+
+
+def test_code_is_copied_only_if_there_is_some() -> None:
+    errors = hold("hello", "/copy code", terminals="stdout stderr")[2]
+    assert "the last answer has no code block; /copy copies all of it" in errors
+    assert "\x1b]52" not in errors
+
+
+def test_a_command_with_a_slip_is_suggested() -> None:
+    errors = hold("/modle", "/regen", "/Undo", "/frobnicate")[2]
+    assert "no command /modle; did you mean /model?; // sends a slash" in errors
+    assert "did you mean /regenerate?" in errors
+    assert "did you mean /undo?" in errors
+    assert "no command /frobnicate; see /help; // sends a slash" in errors
+
+
+class Typing(Lines):
+    """Types behind the draft that is at the prompt."""
+
+    async def read(self, draft: str = "", *, edit: bool = False) -> str:
+        return draft + await super().read(draft, edit=edit)
+
+
+def test_a_command_typed_behind_what_was_undone_is_a_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tests.cli.test_repl.Lines", Typing)
+    status, _, errors, repl = hold("hello", "forks?", "/undo", "/undo")
+    assert status == 0
+    assert "(undone: 'forks?'" in errors
+    assert "(undone: 'hello'" in errors
+    assert texts(repl) == []
+    # Another command leaves the draft where it is.
+    _, _, _, repl = hold("hello", "/undo", "/usage", "/help", " you", "/undo")
+    assert texts(repl) == []
+    assert repl._prompts.drafts[-1][0] == "hello you"  # type: ignore[attr-defined]
+    _, _, _, repl = hold("hello", "/undo", "/there")
+    assert texts(repl)[0] == "hello/there"
+
+
+def test_a_conversation_that_is_not_saved_says_so() -> None:
+    said = "(nothing of this conversation is saved: -n)"
+    assert said in hold("hello", no_log=True)[2]
+    assert said not in hold("hello", no_log=True, quiet=True)[2]
+    options = ("chat", "-m", "scripted/demo", "hello")
+    assert said in invoke(*options, "-n", terminals="stdout stderr").errors
+    assert said not in invoke(*options, terminals="stdout stderr").errors
+    assert invoke(*options, "-n").errors == ""

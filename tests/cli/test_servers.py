@@ -46,6 +46,27 @@ def test_a_server_is_added_listed_and_removed(home: Path) -> None:
     assert (outcome.status, outcome.error[:18]) == (2, "no server 'clock';")
 
 
+@pytest.mark.parametrize("words", [("https://far.example/mcp",), ("--", "HTTP://far.example")])
+def test_an_address_in_place_of_a_command_is_understood(home: Path, words: tuple[str, ...]) -> None:
+    assert invoke("mcp", "add", "far", *words).status == 0
+    assert rows(home) == {"far": {"module": "vibe_llms.ensembles.mcp", "url": words[-1]}}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("https://far.example/mcp", "more"),
+        ("https://far.example/mcp", "--url", "https://other.example"),
+        (),
+    ],
+)
+def test_an_address_and_something_else_is_an_error(home: Path, words: tuple[str, ...]) -> None:
+    outcome = invoke("mcp", "add", "far", *words)
+    assert outcome.status == 2
+    assert "URL" in outcome.error or "url" in outcome.error
+    assert not (home / "config.toml").exists()
+
+
 def test_a_server_at_an_address_with_all_that_there_is_to_say(home: Path) -> None:
     outcome = invoke(
         *("mcp", "add", "far", "--url", "https://far.example/mcp?key=abc", "--transport", "sse"),
@@ -96,8 +117,8 @@ def test_a_server_with_variables_of_the_environment(
     ("arguments", "status", "words"),
     [
         (["a b", "--", "x"], 2, "is not a valid name"),
-        (["a"], 2, "a command after --, or --url"),
-        (["a", "--url", "http://x", "--", "y"], 2, "a command after --, or --url"),
+        (["a"], 2, "either a URL, or a command after --"),
+        (["a", "--url", "http://x", "--", "y"], 2, "either a URL, or a command after --"),
         (["a", "--env", "K", "--", "y"], 2, "--env needs NAME=VALUE, not 'K'"),
         (["a", "--env", "LD_PRELOAD=x", "--", "y"], 78, "load code that its command does not name"),
         (["a", "--set", "colour=red", "--", "y"], 78, "unknown key"),

@@ -106,6 +106,29 @@ def test_the_first_start_prints_what_a_client_needs_and_no_later_one_does(home: 
     assert key.encode() not in (home / "server" / "users.sqlite").read_bytes()
 
 
+def test_a_server_that_starts_with_the_lines_of_the_tutorial_refuses_its_own_requests(
+    home: Path,
+) -> None:
+    with serving() as server:
+        server.read_key()
+        server.end()
+    # As in a shell that has read server.env: the server starts again, at the same place.
+    port = server.url.rpartition(":")[2]
+    variables = {"OPENAI_BASE_URL": f"{server.url}/v1", "OPENAI_API_KEY": server.key}
+    with serving("--port", port, **variables) as again:
+        again.key = server.key
+        assert again.process.stderr is not None
+        note = again.process.stderr.readline()
+        assert f"openai: requests are sent to {server.url}/v1 (OPENAI_BASE_URL), " in note
+        assert "which is this server" in note
+        message = {"role": "user", "content": "Hello"}
+        for model in ("openai/gpt-6.1-sol", "openai-chat/gpt-5.5"):
+            assert again.ask(CHAT, model=model, messages=[message]) == 400
+        assert again.ask(CHAT, model="scripted/demo", messages=[message]) == 200
+        _, _, errors = again.end()
+    assert errors.count("comes from the server itself") == 2
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_ends_it_with_status_0(number: signal.Signals) -> None:
     with serving("--no-key", "--quiet") as server:

@@ -84,3 +84,127 @@ def test_values_that_are_set_at_once_leave_a_whole_file(home: Path) -> None:
     tree = tomllib.loads((home / "config.toml").read_text())
     assert tree["aliases"] == {"kept": "scripted/demo"}
     assert tree["default-model"] in ("scripted/demo", "anthropic/a", "anthropic/b", "anthropic/c")
+
+
+def test_names_that_nothing_has_are_problems(home: Path) -> None:
+    home.mkdir()
+    (home / "config.toml").write_text(
+        'default-model = "nonesuch/a"\n'
+        '[aliases]\nfast = "nonesuch/b"\nsame = "fast"\nlocal = "a-model-of-some-server"\n'
+        'right = "openai/gpt-of-tomorrow"\n'
+        '[documents]\nembedder = "nonesuch/c"\n'
+        '[ensembles.far]\nmodule = "vibe_llms.ensembles.mcp"\ncommand = ["true"]\n'
+        'sampling-model = "nonesuch/d"\n'
+    )
+    outcome = invoke("config", "check")
+    assert outcome.status == 78
+    lines = outcome.errors.splitlines()
+    for line, words in zip(
+        lines,
+        [
+            ":1: default-model: 'nonesuch/a': there is no provider",
+            ":3: [aliases] fast: 'nonesuch/b': there is no provider",
+            ":4: [aliases] same: 'fast' is an alias too; name the model",
+            ":8: [documents] embedder: 'nonesuch/c' names no embedder",
+            ":12: [ensembles.far] sampling-model: 'nonesuch/d': there is no provider",
+        ],
+        strict=True,
+    ):
+        assert words in line
+
+
+def test_a_key_is_set_in_the_file_whose_comments_stay(home: Path) -> None:
+    home.mkdir()
+    file = home / "config.toml"
+    file.write_text(
+        '# mine\ndefault-model = "a"   # the best\n\n# of streams\n[stream]\nretries = 3  # few\n'
+        "\n# of tools\n[tools]\nmax-rounds = 4\n"
+    )
+    for key, value in (
+        ("default-model", "scripted/demo"),
+        ("stream.retries", "5"),
+        ("stream.idle-seconds", "9.5"),
+        ("offline", "false"),
+        ("providers.openai.default-model", '"7"'),
+        ('providers.openai.models."gpt-.*".title', "The one"),
+        ("tools.max-rounds", "6"),
+    ):
+        outcome = invoke("config", "set", key, value)
+        assert (outcome.status, outcome.errors) == (0, f"set {key} in {file}\n")
+    assert file.read_text() == (
+        '# mine\ndefault-model = "scripted/demo"   # the best\noffline = false\n\n'
+        "# of streams\n[stream]\nretries = 5  # few\nidle-seconds = 9.5\n\n"
+        "# of tools\n[tools]\nmax-rounds = 6\n\n"
+        '[providers.openai]\ndefault-model = "7"\n\n'
+        '[providers.openai.models."gpt-.*"]\ntitle = "The one"\n'
+    )
+    assert invoke("config", "unset", "stream.idle-seconds").status == 0
+    assert "idle-seconds" not in file.read_text()
+    assert invoke("config", "unset", "stream.idle-seconds").status == 2
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("stream.retires", "3", "[stream] retires: unknown key; did you mean 'retries'?"),
+        ("stream.retries", "many", "[stream] retries: "),
+        ("default-model", "nonesuch/x", "default-model: 'nonesuch/x': there is no provider"),
+        ("memory.enabld", "true", "[memory] enabld: unknown key"),
+        ("two words", "3", "'two words' is not a key"),
+        ("a.b\nc", "3", "is not a key"),
+        ("", "3", "'' is not a key"),
+    ],
+)
+def test_what_would_be_wrong_is_not_set(home: Path, key: str, value: str, words: str) -> None:
+    home.mkdir()
+    (home / "config.toml").write_text("# mine\n")
+    outcome = invoke("config", "set", key, value)
+    assert outcome.status in (2, 78)
+    assert words in outcome.error
+    assert (home / "config.toml").read_text() == "# mine\n"
+
+
+def test_an_older_problem_does_not_keep_a_key_from_being_set(home: Path) -> None:
+    home.mkdir()
+    (home / "config.toml").write_text("[stream]\nretries = 'many'\n")
+    assert invoke("config", "set", "default-model", "scripted/demo").status == 0
+    assert invoke("config", "set", "stream.retries", "2").status == 0
+    assert invoke("config", "check").status == 0
+
+
+def test_the_keys_of_a_file_are_set_together_or_not_at_all(home: Path, tmp_path: Path) -> None:
+    home.mkdir()
+    file, other = home / "config.toml", tmp_path / "other.toml"
+    file.write_text('# mine\n[aliases]\nfast = "scripted/demo"  # quick\n')
+    other.write_text('[aliases]\nslow = "scripted/demo"\n[agents.a]\nmodel = "scripted/demo"\n')
+    outcome = invoke("config", "merge", str(other))
+    assert outcome.errors == f"set aliases.slow, agents.a.model in {file}\n"
+    text = file.read_text()
+    assert text.startswith('# mine\n[aliases]\nfast = "scripted/demo"  # quick\nslow = "scripted/')
+    assert tomllib.loads(text)["agents"] == {"a": {"model": "scripted/demo"}}
+    piped = invoke("config", "merge", "-", data=b"[tools]\nmax-rounds = 1\n[stream]\nretires = 1\n")
+    assert piped.status == 78
+    assert file.read_text() == text
+
+
+def test_a_row_that_a_variable_begins_can_be_completed(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VIBE_LLMS_PROVIDERS__MINE__BASE_URL", "http://127.0.0.1:9")
+    (tmp_path / "mine.toml").write_text(
+        '[providers.mine]\nmodule = "vibe_llms.providers.openai.chat_completions"\n'
+    )
+    assert invoke("config", "check").status == 78
+    assert invoke("config", "merge", str(tmp_path / "mine.toml")).status == 0
+    assert invoke("config", "check").status == 0
+
+
+def test_what_is_not_installed_yet_can_be_set_and_is_a_problem(home: Path) -> None:
+    text = (
+        '[providers.mine]\nmodule = "mine"\n[providers.mine.install]\n'
+        'index = "https://pypi.test/simple"\n[providers.mine.install.requirements]\n'
+        f'"mine==1.0" = ["sha256:{"0" * 64}"]\n'
+    )
+    assert invoke("config", "merge", "-", data=text.encode()).status == 0
+    assert tomllib.loads((home / "config.toml").read_text()) == tomllib.loads(text)
+    assert "vibe-llms plugins install mine" in invoke("config", "check").errors

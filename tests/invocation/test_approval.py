@@ -446,3 +446,63 @@ async def test_that_check_sees_a_gate_that_allows_the_tool_as_such(
     monkeypatch.setattr(approval, "canonical_arguments", lambda invocation: b"")
     with pytest.raises(AssertionError):
         await check_changed_arguments(50)
+
+
+@pytest.mark.parametrize("answer", [Decision.ALWAYS_TOOL, Decision.ALWAYS, Decision.ALLOW])
+async def test_an_answer_that_lasts_is_that_of_calls_which_wait_already(answer: Decision) -> None:
+    asked: list[str] = []
+    turn, answered = asyncio.Lock(), asyncio.Event()
+
+    async def approve(request: ApprovalRequest) -> Decision:
+        # As at a terminal: one question at a time.
+        async with turn:
+            asked.append(request.invocation.arguments)
+            await answered.wait()
+            return answer if len(asked) == 1 else Decision.DENY
+
+    keeper, invoker = Gatekeeper(approve), produce_invoker()
+    calls = [call_of('{"text": "a"}'), call_of('{"text":"a"}'), call_of('{"text": "b"}')]
+    waiting = [asyncio.create_task(keeper.admit(call, invoker)) for call in calls]
+    async with asyncio.timeout(10):
+        while not (asked and len(asyncio.all_tasks()) >= 7):
+            await asyncio.sleep(0)
+    answered.set()
+    refused = [bool(reason) for reason in await asyncio.gather(*waiting)]
+    covered = {Decision.ALWAYS_TOOL: 3, Decision.ALWAYS: 2, Decision.ALLOW: 1}[answer]
+    assert refused == [False] * covered + [True] * (3 - covered)
+    assert len(asked) == 4 - covered
+
+
+async def test_a_call_that_is_cancelled_while_it_waits_stays_cancelled() -> None:
+    begun = asyncio.Event()
+
+    async def approve(_: ApprovalRequest) -> Decision:
+        begun.set()
+        await asyncio.Event().wait()
+        return Decision.ALLOW
+
+    waiting = asyncio.create_task(Gatekeeper(approve).admit(call_of(), produce_invoker()))
+    await begun.wait()
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+
+
+async def test_an_answer_does_not_cover_a_waiting_call_that_asks_for_another_reason() -> None:
+    asked: list[ApprovalRequest] = []
+    both = asyncio.Event()
+
+    async def approve(request: ApprovalRequest) -> Decision:
+        asked.append(request)
+        if len(asked) == 2:
+            both.set()
+            await asyncio.sleep(0.01)
+            return Decision.DENY
+        await both.wait()
+        return Decision.ALWAYS_TOOL
+
+    keeper, invoker = Gatekeeper(approve), produce_invoker(sends=True)
+    calls = (keeper.admit(call_of(), invoker), keeper.admit(call_of(), invoker, tainted=True))
+    allowed, refused = await asyncio.gather(*calls)
+    assert (allowed, bool(refused)) == ("", True)
+    assert asked[1].reason == approval.SENDS

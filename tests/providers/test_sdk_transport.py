@@ -331,8 +331,8 @@ async def test_an_address_that_is_none_is_a_wrong_configuration(
             "base-url",
         )
     monkeypatch.setenv(official.base_url, address)
-    async with opened(official, official.default_url) as model:
-        with pytest.raises(ConfigurationError):
+    with pytest.raises(ConfigurationError):
+        async with opened(official, official.default_url) as model:
             await model.converse(HI)
 
 

@@ -19,6 +19,7 @@ from vibe_llms.cli.completion import (
 from vibe_llms.cli.failures import BAD_USAGE, INTERRUPTED
 from vibe_llms.cli.inputs import Said, fetch_pages, read_said
 from vibe_llms.cli.options import (
+    UNSAVED,
     Options,
     agent_option,
     answer_json_option,
@@ -42,7 +43,7 @@ from vibe_llms.cli.options import (
 )
 from vibe_llms.cli.questions import Questions
 from vibe_llms.cli.repl import hold_repl
-from vibe_llms.cli.reports import address_of, report_turn
+from vibe_llms.cli.reports import address_of, report_turn, shorten_data
 from vibe_llms.cli.running import bound_import, hold_turn, hold_work
 from vibe_llms.cli.terminal import is_terminal, note, shown, write
 from vibe_llms.cli.tool_questions import produce_approver, produce_elicitor
@@ -292,7 +293,7 @@ async def ask_once(options: Options, said: Said, preparation: Preparation | None
             preview = await conversation.preview(
                 canisters, controls=controls_of(options), output=output, streaming=options.stream
             )
-            write(sys.stdout, shown(preview) + "\n")
+            write(sys.stdout, shown(shorten_data(preview)) + "\n")
             return 0
         running = conversation.converse(
             canisters, controls=controls_of(options), output=output, streaming=options.stream
@@ -312,6 +313,8 @@ async def ask_once(options: Options, said: Said, preparation: Preparation | None
         await report_turn(session, conversation, turn, options, facts)
         if preparation is not None:
             preparation.report(turn)
+        if options.no_log and is_terminal(sys.stderr) and not options.quiet:
+            note(UNSAVED, dim=True)
         await hold_work(session, leave=left, quiet=options.quiet)
         interrupted = left or turn.stop_reason == StopReason.INTERRUPTED
         if interrupted and not options.quiet:

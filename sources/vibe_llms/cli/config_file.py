@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -18,7 +20,10 @@ if TYPE_CHECKING:
 
     Body: TypeAlias = list[tuple[Key | None, Item]]
 
+#: The keys that lead to a value.
+KeyPath: TypeAlias = tuple[str, ...]
 _LOCK_SECONDS = 10.0
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def set_value(file: Path, key: str, value: str) -> None:
@@ -29,6 +34,127 @@ def set_value(file: Path, key: str, value: str) -> None:
         return document.as_string()
 
     _edit(file, key, change, lambda tree: {**tree, key: value})
+
+
+def set_values(file: Path, values: Mapping[KeyPath, Any], check: Callable[[Tree], object]) -> None:
+    """Set values by their paths in the file; `check` raises if the settings would be wrong then."""
+
+    def change(document: TOMLDocument) -> str:
+        text = document.as_string()
+        for path, value in values.items():
+            text = _set(text, path, value)
+        return text
+
+    def expect(tree: Tree) -> Tree:
+        for path, value in values.items():
+            tree = _with(tree, path, value)
+        check(tree)
+        return tree
+
+    _edit(file, ", ".join(map(draw_path, values)), change, expect)
+
+
+def unset_value(file: Path, path: KeyPath) -> bool:
+    """Remove a value or a table from the file; returns False if it is not there."""
+    tree: Any = parse_settings(read_settings(file), file)
+    for key in path:
+        if not isinstance(tree, dict) or key not in tree:
+            return False
+        tree = tree[key]
+
+    def change(document: TOMLDocument) -> str:
+        inner: Any = document
+        for key in path[:-1]:
+            inner = inner[key]
+        inner.remove(path[-1])
+        return document.as_string()
+
+    _edit(file, draw_path(path), change, lambda tree: _without(tree, path))
+    return True
+
+
+def read_path(text: str) -> KeyPath:
+    """The keys of a path such as `stream.retries`; `ConfigurationError` if it is none.
+
+    >>> read_path('providers.mine.models."qwen.*".title')
+    ('providers', 'mine', 'models', 'qwen.*', 'title')
+    """
+    try:
+        tree: Any = parse_toml(f"{text} = 0".encode())
+    except ValueError:
+        tree = {}
+    path: list[str] = []
+    while isinstance(tree, dict) and len(tree) == 1:
+        ((key, tree),) = tree.items()
+        path.append(key)
+    if tree != 0 or "\n" in text:
+        raise ConfigurationError(
+            f"{text!r} is not a key; write it as in TOML: stream.retries, or "
+            'providers.mine.models."qwen.*".title'
+        )
+    return tuple(path)
+
+
+def draw_path(path: KeyPath) -> str:
+    """A path as TOML writes it."""
+    return ".".join(
+        key if _BARE_KEY.fullmatch(key) else json.dumps(key, ensure_ascii=False) for key in path
+    )
+
+
+def survey_values(tree: Mapping[str, Any], path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
+    """The values of settings with their paths; tables are not values, unless they are empty."""
+    for key, value in tree.items():
+        if isinstance(value, dict) and value:
+            yield from survey_values(value, (*path, key))
+        else:
+            yield (*path, key), value
+
+
+def _set(text: str, path: KeyPath, value: Any) -> str:
+    """Set a value where it is, else below the last one of its table, else in a table at the end."""
+    import tomlkit
+    from tomlkit.container import Container
+
+    document = tomlkit.parse(text)
+    inner: Any = document
+    for key in path[:-1]:
+        if key not in inner:
+            table = tomlkit.dumps({path[-1]: value})
+            return f"{text.rstrip()}\n\n[{draw_path(path[:-1])}]\n{table}".lstrip("\n")
+        inner = inner[key]
+    key, body = path[-1], inner if isinstance(inner, Container) else getattr(inner, "value", None)
+    last = None
+    if key not in inner and isinstance(body, Container):
+        names = [own for own, item in body.body if own is not None and not _is_table(item)]
+        last = names[-1] if names else None
+    if isinstance(body, Container) and last is not None:
+        # Not at the end: comments there are often about the next table.
+        body._insert_after(last, key, value)
+    else:
+        inner[key] = value
+    return document.as_string()
+
+
+def _is_table(item: Item) -> bool:
+    from tomlkit.items import AbstractTable, AoT
+
+    return isinstance(item, AbstractTable | AoT)
+
+
+def _with(tree: Mapping[str, Any], path: KeyPath, value: Any) -> Tree:
+    key, *rest = path
+    if not rest:
+        return {**tree, key: value}
+    below = tree.get(key, {})
+    return {**tree, key: _with(below if isinstance(below, dict) else {}, tuple(rest), value)}
+
+
+def _without(tree: Mapping[str, Any], path: KeyPath) -> Tree:
+    key, *rest = path
+    if not rest:
+        return {name: value for name, value in tree.items() if name != key}
+    return {**tree, key: _without(tree[key], tuple(rest))}
 
 
 def draw_rows(table: str, rows: Mapping[str, Mapping[str, Any]]) -> str:
@@ -94,7 +220,13 @@ def _parse(text: str) -> Tree | None:
 
 def _without_empty(tree: Tree | None) -> Tree | None:
     """The tree without empty tables: removing the last row may leave the header above it."""
-    return None if tree is None else {key: value for key, value in tree.items() if value != {}}
+    if tree is None:
+        return None
+    kept = {
+        key: _without_empty(value) if isinstance(value, dict) else value
+        for key, value in tree.items()
+    }
+    return {key: value for key, value in kept.items() if value != {}}
 
 
 def _remove(document: TOMLDocument, table: str, name: str) -> None:

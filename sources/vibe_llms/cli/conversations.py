@@ -75,6 +75,16 @@ _every_option = click.option(
 )
 
 
+#: A conversation, which is the newest one if none is named.
+newest_argument = click.argument(
+    "conversation",
+    required=False,
+    default="-1",
+    metavar="[ID]",
+    shell_complete=complete_conversations,
+)
+
+
 class HandleCommand(click.Command):
     """A command that takes conversations, where `-1` is the newest one and not an option."""
 
@@ -174,7 +184,7 @@ def is_pageable(lines: int) -> bool:
 
 
 @click.command(cls=HandleCommand)
-@click.argument("conversation", metavar="ID", shell_complete=complete_conversations)
+@newest_argument
 @click.option("--lenient", is_flag=True, help="Show what is readable of a damaged conversation.")
 @click.option("--render/--raw", default=None, help="Render Markdown, or print it unchanged.")
 @json_option
@@ -182,7 +192,7 @@ def is_pageable(lines: int) -> bool:
 async def show(
     archive: Archive, conversation: str, as_json: bool, lenient: bool, render: bool | None
 ) -> None:
-    """Show a conversation, by its id, 4 or more characters of it, or its name.
+    """Show a conversation, by its id, 4 or more characters of it, or its name; else the latest.
 
     Messages are numbered; `fork --at` takes these numbers.
     """

@@ -42,7 +42,7 @@ from vibe_llms.events import (
     TextChunk,
     TurnEndedEvent,
 )
-from vibe_llms.messages.canisters import Cost, Usage
+from vibe_llms.messages.canisters import Cost, Turn, Usage
 
 _FENCE = re.compile(r"(\s*)(`{3,}|~{3,})(.*)")
 
@@ -252,6 +252,10 @@ def encode_event(event: Event) -> str:
             value = describe(value)
         elif name == "chunk":
             value = {"kind": _name_of(value, "Chunk"), "text": value.text}
+        elif isinstance(value, Turn):
+            # How its price is estimated is a function.
+            names = (one for one in value.__struct_fields__ if one != "price")
+            value = {one: getattr(value, one) for one in names}
         members[name] = value
     return msgspec.json.encode(members).decode()
 
@@ -271,7 +275,7 @@ def take_code(which: Literal["first", "last"]) -> Callable[[str], str]:
     """The first or the last code block of an answer; without one, the whole answer."""
 
     def take(text: str) -> str:
-        blocks = _find_code(text)
+        blocks = find_code(text)
         if not blocks:
             return text
         return blocks[0] if which == "first" else blocks[-1]
@@ -279,7 +283,7 @@ def take_code(which: Literal["first", "last"]) -> Callable[[str], str]:
     return take
 
 
-def _find_code(text: str) -> list[str]:
+def find_code(text: str) -> list[str]:
     """The code blocks of Markdown, without the indentation of their fences."""
     blocks: list[str] = []
     indent, fence = "", ""

@@ -35,10 +35,18 @@ from vibe_llms.configuration import (
 )
 from vibe_llms.controls import Controls
 from vibe_llms.credentials import read_keys
+from vibe_llms.documents.settings import read_document_settings
 from vibe_llms.ensembles.core import ENSEMBLES, access_ensemble
 from vibe_llms.ensembles.interfaces import EnsembleConfiguration
 from vibe_llms.events import ignore_events
-from vibe_llms.exceptions import ConfigurationError, VibeLlmsError
+from vibe_llms.exceptions import (
+    ConfigurationError,
+    CredentialMissing,
+    ModelNotFound,
+    PackageMissing,
+    VibeLlmsError,
+)
+from vibe_llms.memory.embedders.core import EMBEDDERS
 from vibe_llms.memory.embedders.rows import produce_embedder
 from vibe_llms.memory.inspection import inspect_memory
 from vibe_llms.memory.settings import produce_reranker, read_memory_settings
@@ -93,7 +101,9 @@ def check_configuration() -> Sequence[Diagnosis]:
     configuration, found = survey_problems()
     if configuration is None or not _is_whole():
         return found
-    return [*found, *asyncio.run(_check_embedder()), *asyncio.run(_check_models())]
+    known = [one.text.partition(": ")[2] for one in found]
+    more = (*asyncio.run(_check_embedder()), *asyncio.run(_check_models()))
+    return [*found, *(one for one in more if not any(map(one.text.endswith, known)))]
 
 
 def _is_whole() -> bool:
@@ -181,6 +191,35 @@ def survey_problems() -> tuple[Configuration | None, Sequence[Diagnosis]]:
         layers = read_layers(places)
     except ConfigurationError as error:
         return None, [_describe(error, error.file)]
+    return survey_layers(places, layers)
+
+
+def check_change(tree: Mapping[str, Any]) -> None:
+    """Raise the first problem that the user's file would have with these settings, and has not.
+
+    What is missing besides settings, such as a key or a package, can be added later.
+    """
+    places = find_places()
+    layers, file = read_layers(places), str(places.configuration_file)
+    changed = [layer for layer in layers if layer.origin != file]
+    changed.insert(1, Layer(file, dict(tree)))
+    missing = (CredentialMissing, PackageMissing)
+    before = {one.text for one in survey_layers(places, layers)[1]}
+    after = survey_layers(places, tuple(changed), besides=missing)[1]
+    if problem := next((one for one in after if one.text not in before), None):
+        raise ConfigurationError(f"nothing was changed: {problem.text}")
+
+
+def survey_layers(
+    places: Places,
+    layers: tuple[Layer, ...],
+    *,
+    besides: tuple[type[ConfigurationError], ...] = (),
+) -> tuple[Configuration | None, Sequence[Diagnosis]]:
+    """The problems of some layers of settings, and the configuration without them.
+
+    Errors of the classes `besides` are no problems.
+    """
     found: list[Diagnosis] = []
     while True:
         try:
@@ -194,9 +233,10 @@ def survey_problems() -> tuple[Configuration | None, Sequence[Diagnosis]]:
             layers = less
     for check in (
         *(_check_archive, _check_memory, _check_server, _check_keys),
-        *(_check_providers, _check_ensembles, _check_agents),
+        *(_check_documents, _check_providers, _check_ensembles, _check_agents, _check_names),
     ):
-        found += [_locate(wrong, places) for wrong in check(configuration)]
+        wrong = [one for one in check(configuration) if not isinstance(one, besides)]
+        found += [_locate(one, places) for one in wrong]
     # One problem may be found at several rows.
     return configuration, sorted(dict.fromkeys(found), key=_order)
 
@@ -274,6 +314,46 @@ def _check_agents(configuration: Configuration) -> Iterator[ConfigurationError]:
         yield from _repeat(configuration, (AGENTS, name), check)
 
 
+def _check_documents(configuration: Configuration) -> Iterator[ConfigurationError]:
+    yield from _repeat(configuration, ("documents",), read_document_settings)
+
+
+def _check_names(configuration: Configuration) -> Iterator[ConfigurationError]:
+    """The names of models and embedders that cannot exist; no server is asked.
+
+    A model without a provider is accepted: a server on this machine may have it.
+    """
+    tree = configuration.tree
+    try:
+        providers = Providers(configuration, ignore_events)
+        rows = [row.name for table in (EMBEDDERS, PROVIDERS) for row in configuration.rows(table)]
+    except ConfigurationError:
+        # A row is wrong, which its own check says.
+        return
+    models = [
+        (("default-model",), configuration.default_model),
+        *((("aliases", alias), model) for alias, model in configuration.aliases.items()),
+        *(
+            ((ENSEMBLES, name, "sampling-model"), tree[ENSEMBLES][name].get("sampling-model", ""))
+            for name in _survey_enabled(configuration, ENSEMBLES)
+        ),
+    ]
+    for path, model in models:
+        if path[0] == "aliases" and model in configuration.aliases:
+            yield configuration.error(f"{model!r} is an alias too; name the model", *path)
+        elif isinstance(model, str) and "/" in configuration.aliases.get(model, model):
+            try:
+                providers.locate(model)
+            except ModelNotFound as error:
+                yield configuration.error(str(error), *path)
+    embedder = configuration.documents.get("embedder", "")
+    if isinstance(embedder, str) and embedder and embedder.partition("/")[0] not in rows:
+        yield configuration.error(
+            f"{embedder!r} names no embedder; there are {', '.join(rows)}",
+            *("documents", "embedder"),
+        )
+
+
 def _survey_enabled(configuration: Configuration, table: str) -> Sequence[str]:
     rows: Mapping[str, Any] = configuration.tree.get(table, {})
     return [name for name, row in rows.items() if row.get("enabled", True) is not False]
@@ -298,6 +378,9 @@ def _repeat(
             if any(tuple(one[: len(path)]) == path for one in gone):
                 return
             yield error
+            if not path:
+                # A package is missing: there is no value to remove.
+                return
         gone.append(path)
         layers = _without(configuration.layers, path)
         if layers == configuration.layers:

@@ -17,10 +17,17 @@ import msgspec
 from msgspec import Struct
 
 from vibe_llms.cli.citations import list_citations
-from vibe_llms.cli.completion import complete_conversations, complete_paths
-from vibe_llms.cli.conversations import HandleCommand, load_content, with_archive
+from vibe_llms.cli.commands import yes_option
+from vibe_llms.cli.completion import complete_paths
+from vibe_llms.cli.conversations import (
+    HandleCommand,
+    load_content,
+    newest_argument,
+    with_archive,
+)
 from vibe_llms.cli.display import describe_usage
 from vibe_llms.cli.pages import describe_content, draw_page, model_of
+from vibe_llms.cli.questions import confirm
 from vibe_llms.cli.terminal import note, one_line, shown, visible, write
 from vibe_llms.exceptions import RequestError, StorageError
 from vibe_llms.files import LARGEST_FILE, describe_size
@@ -51,6 +58,11 @@ from vibe_llms.storage.interfaces import Archive
 Form: TypeAlias = Literal["md", "html", "json"]
 
 _STANDARD_OUTPUT = "-"
+_ENDINGS: Mapping[str, Form] = {
+    **dict.fromkeys(("md", "markdown"), "md"),
+    **dict.fromkeys(("html", "htm"), "html"),
+    "json": "json",
+}
 _TITLE_LENGTH = 80
 #: The start of a tag; links in angle brackets are none.
 _TAG = re.compile(r"<(?=[A-Za-z/!?])(?!(?:https?|mailto):[^<>\s`]*>)")
@@ -84,9 +96,8 @@ class Transcript(Struct, frozen=True):
             same = begun.date() == ended.date()
             until = "" if same else f" to {ended:%Y-%m-%d}"
             facts["Date"] = f"{begun:%Y-%m-%d}{until}"
-        facts["Messages"] = str(
-            sum(isinstance(one, UserCanister | AssistantCanister) for one in self.canisters)
-        )
+        # As `list` counts and `show` numbers them.
+        facts["Messages"] = str(len(self.canisters))
         facts["Usage"] = describe_usage(usage) if usage.total_tokens else ""
         return {name: text for name, text in facts.items() if text}
 
@@ -112,23 +123,37 @@ async def export(
 
 
 def form_of(file: str, form: Form | None = None) -> Form:
-    """The given form, or else that of the file name, or else Markdown."""
+    """The given form, or else that of the file name; Markdown for a name without an ending.
+
+    `RequestError` for an ending that says nothing.
+    """
     suffix = Path(file).suffix.lower().lstrip(".")
-    known: Mapping[str, Form] = {"html": "html", "htm": "html", "json": "json"}
-    return form or known.get(suffix, "md")
+    if form is None and suffix and suffix not in _ENDINGS:
+        raise RequestError(
+            f"{file}: .{suffix} is not a known ending; use .html, .md or .json, or --format"
+        )
+    return form or _ENDINGS.get(suffix, "md")
+
+
+def check_target(file: str, *, yes: bool = False) -> bool:
+    """Whether an export may be written to this file: asks if it exists, unless `yes`."""
+    path = Path(file).expanduser()
+    if not path.exists():
+        return True
+    if not path.is_file():
+        raise RequestError(f"{file} is not a file; for standard output: -o -")
+    return confirm(f"{file} exists. Overwrite it?", yes=yes, remedy="use -y to overwrite it")
 
 
 def write_export(file: str, text: str) -> None:
     """Write an export to a file that only its owner can read; replaces the file atomically."""
     path = Path(file).expanduser()
-    if path.exists() and not path.is_file():
-        raise RequestError(f"{file} is not a file; for standard output: -o -")
     with storage_errors(path):
         replace_file(path, text.encode("utf-8", "replace"), LARGEST_FILE)
 
 
 @click.command("export", cls=HandleCommand)
-@click.argument("conversation", metavar="ID", shell_complete=complete_conversations)
+@newest_argument
 @click.option(
     "--format",
     "form",
@@ -144,30 +169,34 @@ def write_export(file: str, text: str) -> None:
     shell_complete=complete_paths,
     help="Write to FILE instead of standard output (-).",
 )
-@with_archive
-async def export_conversation(
-    archive: Archive, conversation: str, form: Form | None, file: str
-) -> None:
-    """Export a conversation to one file to read or to send.
+@yes_option
+def export_conversation(conversation: str, form: Form | None, file: str, yes: bool) -> int:
+    """Export a conversation to one file to read or to send; without an ID, the latest one.
 
-    Images are embedded. HTML loads nothing and runs no scripts.
+    Images are embedded. HTML loads nothing and runs no scripts. Asks before it overwrites FILE.
     """
+    text = _export(conversation, form_of("" if file == _STANDARD_OUTPUT else file, form))
+    if file == _STANDARD_OUTPUT:
+        write(sys.stdout, shown(text))
+        return 0
+    # Asked outside the event loop, where Ctrl-C would wait for the answer.
+    if not check_target(file, yes=yes):
+        note("nothing was written")
+        return 1
+    write_export(file, text)
+    note(f"written to {file}")
+    return 0
+
+
+@with_archive
+async def _export(archive: Archive, conversation: str, form: Form) -> str:
     identity = await archive.resolve(conversation)
     restored = await archive.restore(identity)
     for notice in restored.notices:
         note(f"note: {notice.text}")
-    text = await export(
-        restored.canisters,
-        archive,
-        form_of(file, form),
-        identity=identity,
-        name=restored.details.name,
+    return await export(
+        restored.canisters, archive, form, identity=identity, name=restored.details.name
     )
-    if file == _STANDARD_OUTPUT:
-        write(sys.stdout, shown(text))
-    else:
-        write_export(file, text)
-        note(f"written to {file}")
 
 
 COMMANDS: dict[str, click.Command] = {"export": export_conversation}

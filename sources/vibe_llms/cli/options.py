@@ -35,10 +35,12 @@ from vibe_llms.messages.canisters import (
     UnknownCanister,
 )
 from vibe_llms.messages.contents import repair_text
-from vibe_llms.providers.provider_pool import FALLBACK, PROVIDERS
+from vibe_llms.providers.provider_pool import PROVIDERS
 from vibe_llms.session import Session, open_session
 
 STANDARD_INPUT = "-"
+#: Printed at a terminal with -n.
+UNSAVED = "(nothing of this conversation is saved: -n)"
 # The short form is that of https://llm.datasette.io/en/stable/schemas.html (2026-11).
 _TYPES = {"str": "string", "int": "integer", "float": "number", "bool": "boolean"}
 
@@ -338,9 +340,21 @@ async def overrides_of(options: Options) -> Overrides:
         return Overrides(settings)
     async with open_session() as session:
         row = await _locate_row(session, options)
+        if options.key is not None:
+            _check_keyed({**session.configuration.row(PROVIDERS, row).settings, **own}, row)
     if own:
         settings = merge(settings, {PROVIDERS: {row: own}})
     return Overrides(settings, {} if options.key is None else {row: options.key})
+
+
+def _check_keyed(settings: Mapping[str, Any], row: str) -> None:
+    """Raise `UsageError` if a row does not send a key that is given."""
+    credential = settings.get("credential", "key")
+    if credential != "key":
+        raise click.UsageError(
+            f"--key is not used: [providers.{row}] has credential = {credential!r}; to use it, "
+            "add --set credential=key."
+        )
 
 
 def _read_row_settings(options: Options) -> Tree:
@@ -371,10 +385,11 @@ async def _locate_row(session: Session, options: Options) -> str:
         model = (await session.archive.restore(identity, lenient=True)).details.model
     if not model and options.agent is not None:
         model = session.access_agent(options.agent).model
+    if not model and options.key is not None and not session.configuration.default_model:
+        # The first row with a key of its own need not be the one that this key is for.
+        raise click.UsageError("--key needs a model: -m provider/model.")
     if not model:
         model = session.choose_model()[0]
-    if model == FALLBACK and options.key is not None:
-        raise click.UsageError("--key needs a model: -m provider/model.")
     row, _ = session.locate_model(model)
     return row.name
 

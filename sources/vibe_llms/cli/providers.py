@@ -168,6 +168,8 @@ def _describe_row(row: dict[str, Any]) -> str:
         state = "uses the credentials of its package"
     else:
         state = f"no key; run: vibe-llms keys set {row['name']}"
+    if row["variable"]:
+        state += f"; at {row['address']} ({row['variable']})"
     return f"{pad(row['name'], 16)} {state}"
 
 

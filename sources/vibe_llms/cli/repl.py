@@ -16,16 +16,18 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+import click
 import msgspec
 
 from vibe_llms.attachments import read_attachment
 from vibe_llms.cli.commands import LEAVING
 from vibe_llms.cli.completion import Offer
 from vibe_llms.cli.conversations import draw_canister, draw_summary, load_whole
-from vibe_llms.cli.display import Display, describe_usage, print_notices, take_code
+from vibe_llms.cli.display import Display, describe_usage, find_code, print_notices
 from vibe_llms.cli.failures import INTERRUPTED, explain, status_of
 from vibe_llms.cli.inputs import Said, fetch_pages
 from vibe_llms.cli.options import (
+    UNSAVED,
     Options,
     check_extras,
     controls_of,
@@ -40,10 +42,12 @@ from vibe_llms.cli.questions import Questions
 from vibe_llms.cli.repl_commands import (
     COMMANDS,
     draw_help,
+    find_behind,
     offer_words,
     print_approvals,
     print_tools,
     print_untrusted,
+    suggest_command,
 )
 from vibe_llms.cli.reports import access_cost, address_of, report_turn
 from vibe_llms.cli.running import SECOND_PRESS_SECONDS, bound_import, hold_turn, hold_work
@@ -126,11 +130,16 @@ class Repl:
     async def hold(self) -> int:
         """Read and answer until the person leaves; returns the exit status."""
         self._print(f"{self._describe()} /help lists the commands, Ctrl-D exits.")
+        if self._options.no_log:
+            self._print(UNSAVED)
         while not self._left:
             try:
                 self._type_ahead()
                 draft, edits, self._draft, self._edits = self._draft, self._edits, "", False
                 line = await self._prompts.read(draft, edit=edits)
+                if command := find_behind(line, draft):
+                    # The draft stays, unless the command puts another one in its place.
+                    line, self._draft = command, draft
             except KeyboardInterrupt:
                 if time.monotonic() - self._interrupted < SECOND_PRESS_SECONDS:
                     return INTERRUPTED
@@ -177,7 +186,7 @@ class Repl:
             return await self._say(line)
         command = getattr(self, f"_{name[1:]}", None) if name in COMMANDS else None
         if command is None:
-            raise RequestError(f"no command {name}; see /help; // sends a slash")
+            raise RequestError(f"no command {name}{suggest_command(name)}; // sends a slash")
         if name in _CHANGING:
             await self._require_free()
         return await command(rest.strip()) or 0
@@ -426,10 +435,18 @@ class Repl:
         # Loaded only when it is used.
         exporting = import_module("vibe_llms.cli.export")
         conversation, file = self.conversation, unquote(file)
+        form = exporting.form_of(file)
+        try:
+            wanted = exporting.check_target(file)
+        except click.Abort:
+            wanted = False
+        if not wanted:
+            self._print("(nothing was written)")
+            return
         text = await exporting.export(
             conversation.canisters,
             self._session.archive,
-            exporting.form_of(file),
+            form,
             identity=conversation.identity,
             name=conversation.name,
         )
@@ -455,7 +472,12 @@ class Repl:
         ]
         if not texts:
             raise RequestError("no answer to copy yet")
-        text = take_code("last")(texts[-1]) if what else texts[-1]
+        text = texts[-1]
+        if what:
+            blocks = find_code(text)
+            if not blocks:
+                raise RequestError("the last answer has no code block; /copy copies all of it")
+            text = blocks[-1]
         where = copy(text)
         self._print(f"(copied {len(text):,} characters with {where})")
 
@@ -599,6 +621,8 @@ async def hold_repl(options: Options, said: Said = Said()) -> int:
         await hold_work(session, leave=status == INTERRUPTED, quiet=options.quiet)
         conversation = repl.conversation
         said_anything = any(isinstance(c, UserCanister) for c in conversation.canisters)
+        if said_anything and options.no_log and not options.quiet:
+            note(UNSAVED, dim=True)
         if said_anything and not options.no_log and not options.quiet:
             note(f"saved; to continue: vibe-llms chat --cid {conversation.identity}", dim=True)
         if options.print_id and not options.no_log:

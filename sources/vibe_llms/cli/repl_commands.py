@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 
 from vibe_llms.cli.completion import OFFERED, Offer, offer_control_values, offer_controls
 from vibe_llms.cli.terminal import note, note_columns, one_line
@@ -61,12 +63,42 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
 }
 #: The description of each command.
 COMMANDS = {name: text for group in GROUPS.values() for name, (_, text) in group.items()}
+#: How similar the name of a command must be to be suggested.
+_SIMILAR = 0.75
 _KEYS = (
     "Enter sends. Ctrl-J, Alt-Enter, a paste, or a block between "
     '""" and """ adds lines. Ctrl-O opens your editor, Tab completes. A line that '
     "begins with // is sent with one slash. Ctrl-C stops an answer and keeps what arrived; at the "
     "prompt it clears the line."
 )
+
+
+#: A command behind a draft, which is at the prompt when it is typed.
+_BEHIND = re.compile(r"\s*(/[a-z]+)(?:\s.*)?", re.DOTALL)
+
+
+def suggest_command(name: str) -> str:
+    """The end of a message about a command that does not exist: one with a similar name.
+
+    >>> suggest_command("/modle"), suggest_command("/regen"), suggest_command("/save")
+    ('; did you mean /model?', '; did you mean /regenerate?', '; see /help')
+    """
+    close = [one for one in COMMANDS if len(name) > 2 and one.startswith(name.lower())]
+    close += get_close_matches(name.lower(), COMMANDS, n=1, cutoff=_SIMILAR)
+    return f"; did you mean {close[0]}?" if close else "; see /help"
+
+
+def find_behind(line: str, draft: str) -> str:
+    """A command that was typed behind a draft that the prompt offered; empty if there is none.
+
+    >>> find_behind("How are you?/undo", "How are you?"), find_behind("a/b", "a")
+    ('/undo', '')
+    """
+    if not draft or not line.startswith(draft):
+        return ""
+    rest = line[len(draft) :]
+    found = _BEHIND.fullmatch(rest)
+    return rest.strip() if found and found[1] in COMMANDS else ""
 
 
 def draw_help(cells: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import mimetypes
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
@@ -31,6 +32,11 @@ from vibe_llms.session import Session
 from vibe_llms.storage.archive import DirectoryArchive
 
 _NAME_CHARACTERS = 12
+#: Data of a request, perhaps in a data URL.
+_DATA = re.compile(r"(?P<head>(?:data:[^,\"]{0,200},)?)(?P<data>[A-Za-z0-9+/]{100,}={0,2})")
+_SHOWN_DATA = 16
+#: Members of requests that hold what was said, however it looks.
+_WORDS = frozenset(("arguments", "content", "input", "output", "partial_json", "text"))
 
 
 async def report_turn(
@@ -62,6 +68,35 @@ def write_output(output: object) -> None:
     """Print a typed answer: on one line in a pipe, indented on a terminal."""
     indent = 2 if is_terminal(sys.stdout) else None
     write_json(json.dumps(output, ensure_ascii=False, indent=indent))
+
+
+def shorten_data(request: str) -> str:
+    """A request as JSON, with the size of images and files in the place of their data.
+
+    >>> shorten_data(f'{{"type":"image","data":"{"aGk/" * 100}"}}')
+    '{"type":"image","data":"aGk/aGk/aGk/aGk/… (300 bytes of base64)"}'
+    """
+    if _DATA.search(request) is None:
+        return request
+    try:
+        tree = json.loads(request)
+    except ValueError:
+        return request
+    return json.dumps(_shorten(tree), ensure_ascii=False, separators=(",", ":"))
+
+
+def _shorten(value: Any, name: str = "") -> Any:
+    match value:
+        case dict():
+            return {key: _shorten(one, key) for key, one in value.items()}
+        case list():
+            return [_shorten(one, name) for one in value]
+        case str() if name not in _WORDS and (found := _DATA.fullmatch(value)):
+            data = found["data"]
+            size = len(data) * 3 // 4 - data.count("=")
+            return f"{found['head']}{data[:_SHOWN_DATA]}… ({size:,} bytes of base64)"
+        case _:
+            return value
 
 
 def access_cost(session: Session, canisters: Iterable[Canister]) -> Cost | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 import sys
 import time
 import unicodedata
@@ -45,6 +46,7 @@ from vibe_llms.exceptions import EnsembleFailed, RequestError, VibeLlmsError
 from vibe_llms.redaction import redact
 
 _STANDARD_INPUT = "-"
+_URL = re.compile(r"https?://", re.IGNORECASE)
 _REMEDIES = {
     "opening": "check that this works by itself: {origin}",
     "listing": "allow it more time (list-seconds), or report it to its authors",
@@ -73,10 +75,8 @@ def list_servers(as_json: bool) -> None:
 
 @mcp.command("add", context_settings={"ignore_unknown_options": False})
 @click.argument("name")
-@click.argument("command", nargs=-1, metavar="[-- COMMAND...]")
-@click.option(
-    "--url", default="", metavar="URL", help="Use the server at URL instead of a command."
-)
+@click.argument("command", nargs=-1, metavar="[URL | -- COMMAND...]")
+@click.option("--url", default="", metavar="URL", help="Use the server at URL, like NAME URL.")
 @click.option("--transport", type=click.Choice(["http", "sse"]), help="Set the transport at URL.")
 @click.option(
     "--env",
@@ -103,17 +103,21 @@ def list_servers(as_json: bool) -> None:
 def add_server(name: str, force: bool, **values: Any) -> None:
     """Add a server: vibe-llms mcp add clock -- python clock_server.py
 
+    A server elsewhere: vibe-llms mcp add wiki https://example.org/mcp
+
     Values can refer to environment variables, so that no key is written down: --header
     'Authorization=Bearer ${TOKEN}'
     """
     if not is_name(name):
         raise RequestError(f"{name!r} is not a valid name; use letters, digits, _ and -")
-    command, url = values["command"], values["url"]
+    command, url = list[str](values["command"]), values["url"]
+    if not url and command and _URL.match(command[0]):
+        url = command.pop(0)
     if bool(command) == bool(url):
-        raise click.UsageError("Give a command after --, or --url.")
+        raise click.UsageError("Give either a URL, or a command after --.")
     row = {
         "module": MODULE,
-        "command": list(command),
+        "command": command,
         "url": url,
         "transport": values["transport"],
         "environment": dict(_split(pair, "--env") for pair in values["environment"]),

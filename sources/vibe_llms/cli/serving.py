@@ -16,8 +16,9 @@ from vibe_llms.cli.questions import confirm
 from vibe_llms.cli.running import ENDINGS, asynchronous, signals
 from vibe_llms.cli.starts import Start, warnings_printed
 from vibe_llms.cli.terminal import note, shown, write, write_json
-from vibe_llms.configuration import LOCAL, load_configuration
+from vibe_llms.configuration import LOCAL, Configuration, load_configuration
 from vibe_llms.exceptions import PackageMissing
+from vibe_llms.providers.addresses import survey_given
 from vibe_llms.server.settings import read_server_settings
 from vibe_llms.server.users import find_user_places, produce_users
 from vibe_llms.storage.backends import Backend, opened_backend
@@ -58,6 +59,7 @@ async def serve(host: str | None, port: int | None, no_key: bool, quiet: bool) -
 
     def announce() -> None:
         note(f"serving on {server.url}; Ctrl-C ends it")
+        _note_addresses(configuration, server.url)
         start.watch(server.backend)
 
     # Asyncio warns of every write to a connection that the client has just closed.
@@ -89,6 +91,7 @@ async def worker() -> None:
     async def begin(backend: Backend) -> None:
         await start.prepare(backend)
         note("working on runs; Ctrl-C ends it")
+        _note_addresses(configuration)
         start.watch(backend)
 
     with signals(dict.fromkeys((signal.SIGINT, *ENDINGS), ended.set)):
@@ -180,6 +183,15 @@ async def remove(name: str, yes: bool, as_json: bool) -> int:
 
 
 COMMANDS: dict[str, click.Command] = {"serve": serve, "users": users, "worker": worker}
+
+
+def _note_addresses(configuration: Configuration, own: str = "") -> None:
+    """Print where keys are sent to, if variables say so."""
+    for name, address in survey_given(configuration):
+        text = f"note: {name}: requests are sent to {address.describe()}"
+        if own and f"{address.url}/".startswith(f"{own}/"):
+            text += ", which is this server; it refuses them"
+        note(text)
 
 
 def _print_key(name: str, key: str, *, as_json: bool) -> None:

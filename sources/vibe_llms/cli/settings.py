@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import click
 
+from vibe_llms.attachments import read_bytes
 from vibe_llms.cli.commands import json_option
-from vibe_llms.cli.completion import complete_kept_keys, complete_providers
-from vibe_llms.cli.doctor import check_configuration
+from vibe_llms.cli.completion import complete_kept_keys, complete_paths, complete_providers
+from vibe_llms.cli.config_file import draw_path, read_path, set_values, survey_values, unset_value
+from vibe_llms.cli.doctor import check_change, check_configuration
 from vibe_llms.cli.failures import status_of
 from vibe_llms.cli.programs import find_editor, run_editor
 from vibe_llms.cli.terminal import is_terminal, note, one_line, shown, write, write_json
 from vibe_llms.configuration import (
     find_places,
     load_configuration,
+    parse_settings,
+    parse_value,
 )
 from vibe_llms.credentials import check_key, read_keys
 from vibe_llms.ensembles.core import ENSEMBLES
@@ -33,6 +40,10 @@ _STARTING_TEXT = """\
 
 # default-model = "anthropic/claude-sonnet-5-5"
 """
+
+
+#: Up to so many keys are named.
+_NAMED = 3
 
 
 @click.group("config")
@@ -78,6 +89,40 @@ def check() -> int:
         return status_of(ConfigurationError(""))
     note("no problems found")
     return 0
+
+
+@config.command("set")
+@click.argument("key", metavar="KEY")
+@click.argument("value", metavar="VALUE")
+def set_key_of_file(key: str, value: str) -> None:
+    """Set a key in the configuration file: vibe-llms config set stream.retries 3
+
+    VALUE is TOML, or else a text. Comments and all other settings stay. Nothing is changed if the
+    settings would be wrong then.
+    """
+    _change({read_path(key): parse_value(value)})
+
+
+@config.command("merge")
+@click.argument("file", metavar="FILE", shell_complete=complete_paths)
+def merge_file(file: str) -> None:
+    """Set all keys of a TOML file in the configuration file; - reads standard input.
+
+    Comments and all other settings stay. Nothing is changed if the settings would be wrong then.
+    """
+    data = sys.stdin.buffer.read() if file == "-" else read_bytes(Path(file))
+    _change(dict(survey_values(parse_settings(data, Path(file)))))
+
+
+@config.command("unset")
+@click.argument("key", metavar="KEY")
+def unset_key_of_file(key: str) -> None:
+    """Remove a key or a table from the configuration file, so that its default holds."""
+    file = find_places().configuration_file
+    path = read_path(key)
+    if not unset_value(file, path):
+        raise RequestError(f"{draw_path(path)} is not in {file}")
+    note(f"removed {draw_path(path)} from {file}")
 
 
 @config.command("edit")
@@ -151,6 +196,15 @@ def keys_path() -> None:
 
 
 COMMANDS: dict[str, click.Command] = {"config": config, "keys": keys}
+
+
+def _change(values: Mapping[tuple[str, ...], Any]) -> None:
+    file = find_places().configuration_file
+    if not values:
+        raise RequestError("no key is set there")
+    set_values(file, values, check_change)
+    names = ", ".join(map(draw_path, values)) if len(values) <= _NAMED else f"{len(values)} keys"
+    note(redact(f"set {names} in {file}"))
 
 
 def _require_row(name: str) -> None:

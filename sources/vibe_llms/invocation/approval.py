@@ -5,8 +5,9 @@ An approval is for one call with its arguments, unless the user approves the too
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import ClassVar, Literal, TypeAlias
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -79,6 +80,8 @@ class Gatekeeper:
         self._rules: dict[str, Approval] = {}
         #: By tool name: the reason of the question that was answered with ALWAYS_TOOL.
         self._tools: dict[str, str] = {}
+        #: Questions without an answer yet, each with whether what was allowed covers its call.
+        self._open: dict[asyncio.Task[Decision], Callable[[], bool]] = {}
 
     @property
     def allowed(self) -> Sequence[InvocationCanister]:
@@ -159,15 +162,17 @@ class Gatekeeper:
         if not (reason := each_time or rule):
             return ""
         call = (invoker.name, canonical_arguments(invocation))
-        # If the user allowed a tool that may send data out, untrusted text changes nothing.
-        always = (
-            call in self._allowed
-            or self._tools.get(invoker.name) in (reason, SENDS)
-            or (
-                scope and (scope in invoker.allowed_scopes or (invoker.name, scope) in self._scopes)
+
+        def covered() -> bool:
+            # If the user allowed a tool that may send data out, untrusted text changes nothing.
+            return not each_time and bool(
+                call in self._allowed
+                or self._tools.get(invoker.name) in (reason, SENDS)
+                or (scope and scope in invoker.allowed_scopes)
+                or (scope and (invoker.name, scope) in self._scopes)
             )
-        )
-        if always and not each_time:
+
+        if covered():
             return ""
         asked = approver or self._approver
         if asked is None:
@@ -186,21 +191,49 @@ class Gatekeeper:
             each_time=bool(each_time),
             scope=scope,
         )
-        decision = await ask(asked, request)
-        if not isinstance(decision, Decision):
-            raise TypeError(f"an approver must return a Decision, not {decision!r}")
-        if decision.allowed:
-            if each_time:
-                pass
-            elif decision.remember == "call" and scope:
-                self._scopes[invoker.name, scope] = None
-            elif decision.remember == "call":
-                self._allowed[call] = invocation
-            elif decision.remember == "tool":
-                self._tools[invoker.name] = reason
+
+        async def decide() -> Decision:
+            decision = await ask(asked, request)
+            if not isinstance(decision, Decision):
+                raise TypeError(f"an approver must return a Decision, not {decision!r}")
+            if decision.allowed and not each_time:
+                if decision.remember == "call" and scope:
+                    self._scopes[invoker.name, scope] = None
+                elif decision.remember == "call":
+                    self._allowed[call] = invocation
+                elif decision.remember == "tool":
+                    self._tools[invoker.name] = reason
+                # Before the next question is asked.
+                self._withdraw()
+            return decision
+
+        decision = await self._decide(decide(), covered)
+        if decision is None or decision.allowed:
             return ""
         because = f" Their reason: {decision.reason}" if decision.reason else ""
         return f"The call was not allowed: the user said no.{because}"
+
+    async def _decide(
+        self, deciding: Coroutine[Any, Any, Decision], covered: Callable[[], bool]
+    ) -> Decision | None:
+        """The decision; `None` if the answer to another question covers the call meanwhile."""
+        asking = asyncio.create_task(deciding, name="approval")
+        self._open[asking] = covered
+        try:
+            return await asking
+        except asyncio.CancelledError:
+            waiting = asyncio.current_task()
+            if waiting is not None and waiting.cancelling() == 0 and covered():
+                return None
+            raise
+        finally:
+            del self._open[asking]
+
+    def _withdraw(self) -> None:
+        """Cancel the questions about calls that are allowed now."""
+        for asking, covered in self._open.items():
+            if asking is not asyncio.current_task() and covered():
+                asking.cancel()
 
 
 def canonical_arguments(invocation: InvocationCanister) -> bytes:

@@ -233,7 +233,7 @@ class Accumulator:
                 self._assistant().kind = kind
             case CitationDelta(citation):
                 self._assistant().citations.append(citation)
-                self._updated("citations")
+                self._updated("citations", citation=citation)
             case ContentClosed(native):
                 self._assistant().close_content(self._payload(native))
             case ContentReceived(content, native):
@@ -262,7 +262,7 @@ class Accumulator:
             self._doubted = True
             notice = Notice("model", f"{self._provenance.row}: {wrong}")
             self._emit(NoticeEvent(notice=notice, conversation=self.conversation))
-        self._updated("usage")
+        self._updated("usage", usage=self._usage)
 
     def _open_content(self, kind: str) -> None:
         draft = self._draft
@@ -304,11 +304,15 @@ class Accumulator:
             )
         )
 
-    def _updated(self, subject: str) -> None:
+    def _updated(
+        self, subject: str, *, citation: Citation | None = None, usage: Usage | None = None
+    ) -> None:
         if self._draft is not None and self._draft.started:
             self._emit(
                 MessageUpdatedEvent(
                     subject,
+                    citation,
+                    usage,
                     message=self._message,
                     reply=self.reply,
                     conversation=self.conversation,

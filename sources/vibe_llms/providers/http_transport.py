@@ -11,6 +11,7 @@ from vibe_llms.meta import __version__
 from vibe_llms.network.connections import AddressKind, Resolver, choose_proxy, resolve
 from vibe_llms.providers.direct_transport import DirectTransport
 from vibe_llms.providers.httpx2_transport import Httpx2Transport
+from vibe_llms.providers.passed_servers import name_servers
 from vibe_llms.providers.transport import (
     KEPT_SECONDS,
     Endpoint,
@@ -65,7 +66,7 @@ class HttpTransport:
     ) -> AbstractAsyncContextManager[Incoming]:
         """Send a request and give the reply; see `Transport`."""
         self._permit(outgoing)
-        return (self._sender or self._choose()).open(outgoing, body)
+        return (self._sender or self._choose()).open(name_servers(outgoing), body)
 
     async def close(self) -> None:
         """Close all connections; safe to call twice."""
@@ -104,8 +105,14 @@ def send_bearer(key: str) -> Mapping[str, str]:
 def reveal_key(
     credential: Credential, authorize: Callable[[str], Mapping[str, str]] = send_bearer
 ) -> Mapping[str, str]:
-    """The headers with the key of a row; none for a row that needs no key."""
-    return {} if credential.kind == "none" else authorize(credential.find().reveal())
+    """The headers with the key of a row; none for a row that needs no key.
+
+    A row that leaves its key to a package, for a server whose package needs none, may have one.
+    """
+    if credential.kind == "none":
+        return {}
+    secret = credential.search() if credential.kind == "package" else credential.find()
+    return {} if secret is None else authorize(secret.reveal())
 
 
 def produce_http_transport(

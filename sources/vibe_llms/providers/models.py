@@ -17,6 +17,7 @@ encoded, what translates the reply, and its errors; all else is here::
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -25,13 +26,21 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar, overload
 import msgspec
 from msgspec import Struct
 
-from vibe_llms.configuration import StreamSettings, merge
+from vibe_llms.configuration import StreamSettings, fill_variables, merge
 from vibe_llms.controls import Controls
-from vibe_llms.events import EventHandler
-from vibe_llms.exceptions import ModelNotFound, ProviderError, RegistrationError, ReplyMalformed
+from vibe_llms.credentials import get_logger
+from vibe_llms.events import EventHandler, Notice, NoticeEvent
+from vibe_llms.exceptions import (
+    ConfigurationError,
+    ModelNotFound,
+    ProviderError,
+    RegistrationError,
+    ReplyMalformed,
+)
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import Canister, ReplyCanister
 from vibe_llms.messages.contents import MediaContent
+from vibe_llms.providers.addresses import Address, find_address, find_ignored
 from vibe_llms.providers.assimilators import StreamAssimilator
 from vibe_llms.providers.attributes import (
     ModelAttributes,
@@ -61,9 +70,14 @@ from vibe_llms.providers.tool_names import assimilate_names
 from vibe_llms.providers.transport import Outgoing, Transport
 from vibe_llms.redaction import quote
 
+_LOGGER = get_logger("vibe_llms.providers")
+
 
 class HttpSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
-    """The keys of a row, besides those that every row has; a provider adds its own."""
+    """The keys of a row, besides those that every row has; a provider adds its own.
+
+    `${NAME}` and `${NAME:-else}` in any text of them stand for environment variables.
+    """
 
     base_url: str
 
@@ -116,7 +130,7 @@ class HttpModel(RowModel[Connection[S]], Generic[S]):
 
     `models_path` is where the server lists its models, for `read_models`. `count_path` is where it
     counts tokens, of the members `counted`; without one they are estimated. `package` is the
-    transport of rows with `credential = "package"`.
+    transport of rows with `credential = "package"`; without one these send a key if there is one.
     """
 
     path: ClassVar[str]
@@ -152,6 +166,11 @@ class HttpModel(RowModel[Connection[S]], Generic[S]):
     def authorize(cls, key: str) -> Mapping[str, str]:
         """The headers that hold the key of the row: `Authorization: Bearer KEY`."""
         return send_bearer(key)
+
+    @classmethod
+    def read_address(cls, text: str) -> str:
+        """The address that an environment variable in `base-url` means."""
+        return text
 
     @classmethod
     def read_models(cls, body: bytes) -> Mapping[str, Mapping[str, Any]]:
@@ -315,12 +334,17 @@ class HttpClient(Generic[M, S]):
         self.model = model
         self.provider = provider
         self.event_handler = event_handler
-        self.settings = settings
+        found = find_address(settings.base_url, provider, read=model.read_address)
+        self.address = found.url
+        #: Whether neither the row nor a variable says where the server is.
+        self.unaddressed = not found.variables and settings.base_url == _default_of(settings)
+        self.settings = _fill_settings(settings, provider, self.address)
         self.stream = configuration.stream
         self.credential = configuration.credential
         self.offline = configuration.configuration.offline
-        self.address = self.choose_address()
         self.transport = self.produce_transport()
+        if self.credential.kind != "none":
+            self._announce(found, configuration)
         self.attributes = load_attributes(
             configuration.configuration,
             provider,
@@ -328,21 +352,12 @@ class HttpClient(Generic[M, S]):
             sent=model.controls,
         )
 
-    def choose_address(self) -> str:
-        """Where the server is."""
-        return self.settings.base_url
-
     def produce_transport(self) -> Transport:
         """What sends the requests of this row."""
         headers = self.model.headers(self.settings)
         if self.credential.kind == "package" and self.model.package is not None:
-            shipped = next(
-                field.default
-                for field in msgspec.structs.fields(self.settings)
-                if field.name == "base_url"
-            )
-            # What the row does not say is left to the package, which knows its environment.
-            own = None if self.address == shipped else self.address
+            # What nobody says is left to the package, which knows its profiles.
+            own = None if self.unaddressed else self.address
             return self.model.package(
                 self.provider, own, self.stream, headers, offline=self.offline
             )
@@ -418,12 +433,53 @@ class HttpClient(Generic[M, S]):
         """Close the connections; safe to call twice."""
         await self.transport.close()
 
+    def _announce(self, found: Address, configuration: ProviderConfiguration) -> None:
+        """Say where keys are sent to, if a variable says so, or is ignored."""
+        ignored = find_ignored(configuration.configuration, self.provider, found)
+        if found.variables:
+            text = f"{self.provider}: requests are sent to {found.describe()}"
+        elif ignored is not None:
+            text = (
+                f"{self.provider}: requests are sent to {found.describe()}, its base-url; "
+                f"{ignored[0]} is not used"
+            )
+        else:
+            return
+        _LOGGER.info(text)
+        self.event_handler(NoticeEvent(notice=Notice("address", text)))
+
+
+def _default_of(settings: HttpSettings) -> object:
+    fields = msgspec.structs.fields(settings)
+    return next(field.default for field in fields if field.name == "base_url")
+
+
+def _fill_settings(settings: S, provider: str, address: str) -> S:
+    """The settings with this address, and the variables in other texts filled in."""
+    filled: dict[str, Any] = {"base_url": address}
+    for name in settings.__struct_fields__:
+        value = getattr(settings, name)
+        if isinstance(value, str) and name not in filled:
+            try:
+                filled[name] = fill_variables(value, os.environ).strip()
+            except KeyError as error:
+                raise ConfigurationError(
+                    f"it uses ${{{error.args[0]}}}, which is not set in the environment; set it",
+                    table=f"providers.{provider}",
+                    key=name.replace("_", "-"),
+                ) from error
+    return msgspec.structs.replace(settings, **filled)
+
 
 class HttpProvider(Generic[C]):
     """A row of a module that speaks HTTP."""
 
-    def __init__(self, name: str, produce_client: Callable[[], C]) -> None:
+    def __init__(
+        self, name: str, produce_client: Callable[[], C], address: Address | None = None
+    ) -> None:
         self.name = name
+        #: Where requests are sent to, as far as the row and its variables say.
+        self.address = address
         self._produce_client = produce_client
 
     def produce_client(self) -> C:
@@ -457,6 +513,10 @@ class HttpProvider(Generic[C]):
         ) -> HttpProvider[Any]:
             read = configuration.configuration.read
             keys = read(settings, configuration.settings, "providers", name)
-            return cls(name, lambda: client(model, name, configuration, event_handler, keys))
+            return cls(
+                name,
+                lambda: client(model, name, configuration, event_handler, keys),
+                find_address(keys.base_url, name, read=model.read_address),
+            )
 
         return produce

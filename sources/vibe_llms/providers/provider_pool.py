@@ -22,6 +22,7 @@ from vibe_llms.providers.interfaces import Client, Model, Provider, ProviderConf
 from vibe_llms.providers.limits import Limiter, Limiters
 from vibe_llms.providers.matching import list_some, match_model, suggest_models
 from vibe_llms.providers.registry import access_provider, guard_row
+from vibe_llms.redaction import redact
 from vibe_llms.registries import Row
 
 PROVIDERS = "providers"
@@ -43,7 +44,7 @@ class _RowSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=Tr
     """The keys that every row of a provider may have, whatever its module."""
 
     credential: Literal["key", "none", "package", "caller"] = "key"
-    api_key_environment: str = ""
+    api_key_environment: str | tuple[str, ...] = ""
     api_key_command: tuple[str, ...] = ()
     default_model: str = ""
     known_models: tuple[str, ...] = ()
@@ -59,7 +60,8 @@ class _RowSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=Tr
 class ProviderStatus(Struct, frozen=True):
     """The state of a row that is known without asking its server.
 
-    `problem` says why it cannot be used; empty if it can.
+    `problem` says why it cannot be used; empty if it can. `address` is where requests are sent to,
+    if that is known, and `variable` the environment variable that it is from.
     """
 
     name: str
@@ -68,6 +70,8 @@ class ProviderStatus(Struct, frozen=True):
     credential: str
     present: bool
     problem: str = ""
+    address: str = ""
+    variable: str = ""
 
     @property
     def optional(self) -> bool:
@@ -253,15 +257,20 @@ class Providers:
         statuses: list[ProviderStatus] = []
         for row in self._rows.values():
             problem, credential, present, default = "", "", False, ""
+            address = None
             try:
                 settings = self._read_row(row)
                 credential, default = settings.credential, settings.default_model
                 present = self._produce_credential(row, settings).present()
-                self._access_provider(row)
+                # Those of other modules need not have one.
+                address = getattr(self._access_provider(row), "address", None)
             except VibeLlmsError as error:
                 problem = str(error)
             statuses.append(
-                ProviderStatus(row.name, row.module, default, credential, present, problem)
+                ProviderStatus(
+                    *(row.name, row.module, default, credential, present, problem),
+                    *((redact(address.url), *address.variables[:1]) if address else ()),
+                )
             )
         return statuses
 

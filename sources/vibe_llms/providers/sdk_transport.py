@@ -16,6 +16,7 @@ from vibe_llms.credentials import guard_loggers
 from vibe_llms.exceptions import ConfigurationError, CredentialMissing, PackageMissing
 from vibe_llms.network.guard import Guard
 from vibe_llms.providers.httpx2_transport import produce_incoming, translate_error
+from vibe_llms.providers.passed_servers import name_servers
 from vibe_llms.providers.transport import (
     KEPT_CONNECTIONS,
     KEPT_SECONDS,
@@ -80,7 +81,7 @@ class OfficialTransport(ABC):
     @asynccontextmanager
     async def open(self, outgoing: Outgoing, body: AsyncIterator[bytes]) -> AsyncIterator[Incoming]:
         """Send a request and give the reply; see `vibe_llms.providers.transport.Transport`."""
-        response = await self._send(outgoing, body)
+        response = await self._send(name_servers(outgoing), body)
         try:
             if response.is_stream_consumed:
                 headers = read_headers(response.headers)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from urllib.parse import urlsplit
 
 from vibe_llms.configuration import LOCAL
 from vibe_llms.credentials import check_key, get_logger
 from vibe_llms.exceptions import ConfigurationError, VibeLlmsError
 from vibe_llms.providers.caller_keys import calling_with
+from vibe_llms.providers.passed_servers import HEADER, MOST_SERVERS, passing, read_servers
 from vibe_llms.server.bodies import BodyRoom
 from vibe_llms.server.core import ServerCore
 from vibe_llms.server.descriptors import ConnectionLimits
@@ -21,6 +23,7 @@ from vibe_llms.server.failures import Rejected, describe_failure
 from vibe_llms.server.operations import ServerEndpoint, UserEndpoint
 
 _LOGGER = get_logger("vibe_llms.server")
+_SERVERS = HEADER.encode()
 #: Logged for a request whose client closed the connection.
 _CLOSED = 499
 _BEARER = b"bearer "
@@ -55,6 +58,7 @@ class Application:
         self._room = BodyRoom(core.settings)
         self._hosts = {"localhost", *core.settings.allowed_hosts}
         self._origins = {*core.settings.allowed_origins}
+        self._name = secrets.token_hex(8)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; every error becomes a response."""
@@ -63,15 +67,18 @@ class Application:
             return
         exchange, begun = Exchange(scope, receive, send, self._room), time.perf_counter()
         try:
-            async with calling_with(exchange.provider_key):
-                await self._serve(exchange, begun)
+            passed = read_servers(exchange.headers.get(_SERVERS, b"").decode("latin-1"))
+            with passing((*passed, self._name)):
+                async with calling_with(exchange.provider_key):
+                    await self._serve(exchange, begun, passed)
         finally:
             exchange.close()
 
-    async def _serve(self, exchange: Exchange, begun: float) -> None:
+    async def _serve(self, exchange: Exchange, begun: float, passed: Sequence[str]) -> None:
         path, _ = match_path(exchange.path)
         with self._core.tracer.serve(exchange.method, path, exchange.headers) as span:
             try:
+                self._check_passed(passed)
                 await self._answer(exchange)
             except Disconnected:
                 exchange.status = _CLOSED
@@ -106,6 +113,19 @@ class Application:
                 user = exchange.user
                 with self._limits.hold(user), self._core.spaces.enter(user) as space:
                     await endpoint.handler(self._core, exchange, space)
+
+    def _check_passed(self, passed: Sequence[str]) -> None:
+        """Refuse a request that this server has sent itself, before its key is read."""
+        if self._name not in passed and len(passed) < MOST_SERVERS:
+            return
+        error = Rejected(
+            "this request comes from the server itself: the address of the model's provider leads "
+            "back to it. Whoever runs the server should set base-url in the provider's row, or "
+            "start it without the variable that names this address, such as OPENAI_BASE_URL",
+            code="request_loop",
+        )
+        _LOGGER.warning("refused: %s", error)
+        raise error
 
     def _check_sender(self, exchange: Exchange) -> None:
         """Refuse requests that another site's page, or a rebound name, sends in a browser."""

@@ -30,6 +30,8 @@ def rank_of(text: str) -> int:
 
 def refuse_rank(text: str, count: int) -> ConversationNotFound:
     """The error for a place where no conversation is."""
+    if not count:
+        return ConversationNotFound("no conversations yet; start one: vibe-llms chat")
     return ConversationNotFound(f"there are {count} conversations, so none is {text}")
 
 

@@ -7,7 +7,7 @@ from ollama._client import _parse_host
 
 from tests.fakes.ollama_clients import produce_client
 from vibe_llms.exceptions import ConfigurationError
-from vibe_llms.providers.ollama.address import BASE_URL, find_address, read_host
+from vibe_llms.providers.ollama.address import BASE_URL, read_host
 
 FORMS = (
     "1.2.3.4",
@@ -58,9 +58,12 @@ def test_what_is_no_address_is_named(form: str) -> None:
 def test_the_row_goes_over_the_environment_and_that_over_what_is_shipped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert find_address(BASE_URL, {}) == BASE_URL
-    assert find_address(BASE_URL, {"OLLAMA_HOST": " 'box:1' "}) == "http://box:1"
-    assert find_address(f"{BASE_URL}/", {"OLLAMA_HOST": "box"}) == "http://box:11434"
-    assert find_address("http://own:2", {"OLLAMA_HOST": "box:1"}) == "http://own:2"
-    monkeypatch.setenv("OLLAMA_HOST", "box:1")
+    monkeypatch.delenv("OLLAMA_HOST")
+    assert produce_client(BASE_URL).address == "http://127.0.0.1:11434"
+    monkeypatch.setenv("OLLAMA_HOST", " 'box:1' ")
     assert produce_client(BASE_URL).address == "http://box:1"
+    monkeypatch.setenv("OLLAMA_HOST", "box")
+    assert produce_client(BASE_URL).address == "http://box:11434"
+    # The row may name what is shipped.
+    for own in ("http://own:2", "http://127.0.0.1:11434"):
+        assert produce_client(own).address == own

@@ -26,7 +26,9 @@ from vibe_llms.exceptions import (
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.invocation.results import InvocationOutput
 from vibe_llms.messages.contents import ImageContent, TextualContent
+from vibe_llms.providers.addresses import find_address
 from vibe_llms.providers.http_transport import HttpTransport, produce_http_transport
+from vibe_llms.providers.openai.model import BASE_URL
 from vibe_llms.providers.round_trip import JSON_HEADERS, fetch
 from vibe_llms.providers.transport import Outgoing
 
@@ -34,7 +36,6 @@ _PATH = "/images/generations"
 _PICTURES = ("image/png", "image/jpeg", "image/webp", "image/gif")
 _SPARE_SECONDS = 5.0
 _PROMPT_CHARACTERS = 32_000
-_BASE_URL = "https://api.openai.com/v1"
 
 
 class ImagesSettings(EnsembleRules, frozen=True, rename="kebab", forbid_unknown_fields=True):
@@ -54,9 +55,9 @@ class ImagesSettings(EnsembleRules, frozen=True, rename="kebab", forbid_unknown_
 class _Row(Struct, frozen=True, rename="kebab"):
     """The needed keys of a provider's row; the others belong to the provider."""
 
-    base_url: str = _BASE_URL
+    base_url: str = BASE_URL
     credential: Literal["key", "none", "package"] = "key"
-    api_key_environment: str = ""
+    api_key_environment: str | tuple[str, ...] = ""
     api_key_command: tuple[str, ...] = ()
 
 
@@ -255,7 +256,7 @@ def _read_row(configuration: Configuration, name: str, provider: str) -> _Row:
             "name a row with a key",
             *("ensembles", name, "provider"),
         )
-    return row
+    return msgspec.structs.replace(row, base_url=find_address(row.base_url, provider).url)
 
 
 def _fail(text: str) -> InvocationOutput:

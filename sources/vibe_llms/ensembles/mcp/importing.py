@@ -14,7 +14,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from vibe_llms.ensembles.mcp.settings import LOADING_VARIABLES, SECRET, VARIABLE
+from vibe_llms.configuration import VARIABLE
+from vibe_llms.ensembles.mcp.settings import LOADING_VARIABLES, SECRET
 from vibe_llms.exceptions import RequestError
 from vibe_llms.redaction import remember
 

@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from vibe_llms.configuration import Seconds
+from vibe_llms.configuration import VARIABLE, Seconds, fill_variables
 from vibe_llms.ensembles.interfaces import EnsembleRules
 from vibe_llms.invocation.invokers import Approval
 from vibe_llms.redaction import remember
@@ -25,8 +25,6 @@ LOADING_VARIABLES = frozenset(
 )
 #: Names of headers and variables that contain a key.
 SECRET = re.compile("authorization|cookie|key|password|secret|token", re.IGNORECASE)
-#: An environment variable, with an optional default.
-VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^{}]*))?\}")
 
 
 class OAuthSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
@@ -110,9 +108,7 @@ class McpSettings(EnsembleRules, frozen=True, rename="kebab", forbid_unknown_fie
         """
 
         def fill(text: str) -> str:
-            return VARIABLE.sub(
-                lambda found: environment.get(found[1]) or found[2] or environment[found[1]], text
-            )
+            return fill_variables(text, environment)
 
         return msgspec.structs.replace(
             self,

@@ -33,7 +33,7 @@ from vibe_llms.providers.requests import (
 from vibe_llms.providers.tool_names import nativize_name
 from vibe_llms.providers.tool_schemas import ANTHROPIC, fit_tools
 
-BASE_URL = "https://api.anthropic.com"
+BASE_URL = "${ANTHROPIC_BASE_URL:-https://api.anthropic.com}"
 #: The version of the interface that this code speaks.
 VERSION = "2026-10-21"
 #: How long Anthropic shall keep the prefix of a conversation for the next turn.

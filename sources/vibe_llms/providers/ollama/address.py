@@ -1,30 +1,19 @@
-"""Where a server of Ollama's is found: the row's address, or what `OLLAMA_HOST` says."""
+"""Reads what `OLLAMA_HOST` says of where a server of Ollama's is."""
 
 from __future__ import annotations
 
 import ipaddress
-import os
 import re
-from collections.abc import Mapping
 
 from vibe_llms.exceptions import ConfigurationError
 from vibe_llms.redaction import redact
 
-BASE_URL = "http://127.0.0.1:11434"
 VARIABLE = "OLLAMA_HOST"
+BASE_URL = f"${{{VARIABLE}:-http://127.0.0.1:11434}}"
 _PORT = "11434"
 _PORTS = {"http": "80", "https": "443"}
 # Where a server listens on all addresses, a client on the same machine reaches it at this one.
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104
-
-
-def find_address(base_url: str, environment: Mapping[str, str] | None = None) -> str:
-    """The address to speak to: `base_url`, or `OLLAMA_HOST` where the row keeps the shipped one."""
-    environment = os.environ if environment is None else environment
-    host = environment.get(VARIABLE, "").strip().strip("\"'")
-    if base_url.rstrip("/") != BASE_URL or not host:
-        return base_url
-    return read_host(host)
 
 
 def read_host(text: str) -> str:

@@ -18,7 +18,6 @@ from vibe_llms.providers.http_transport import reveal_key
 from vibe_llms.providers.interfaces import Embeddings
 from vibe_llms.providers.limits import access_slot
 from vibe_llms.providers.models import HttpClient, HttpProvider
-from vibe_llms.providers.ollama.address import find_address
 from vibe_llms.providers.ollama.catalogue import EMBEDDED, SHOWN
 from vibe_llms.providers.ollama.errors import ERRORS, advise_unreachable
 from vibe_llms.providers.ollama.model import OllamaModel, Settings
@@ -43,10 +42,6 @@ class OllamaClient(HttpClient[OllamaModel, Settings]):
         self._described: set[str] = set()
         self._unknown: set[str] = set()
         self._asking = asyncio.Lock()
-
-    def choose_address(self) -> str:
-        """Where the server is: what the row says, or `OLLAMA_HOST`."""
-        return find_address(self.settings.base_url)
 
     def produce_transport(self) -> Transport:
         """What sends the requests of this row."""

@@ -26,7 +26,7 @@ from vibe_llms.providers.interfaces import (
     refuse_loading,
 )
 from vibe_llms.providers.models import Connection, HttpModel, HttpSettings
-from vibe_llms.providers.ollama.address import BASE_URL
+from vibe_llms.providers.ollama.address import BASE_URL, read_host
 from vibe_llms.providers.ollama.catalogue import TAGS
 from vibe_llms.providers.ollama.context import (
     REASONED_REPLY_TOKENS,
@@ -134,6 +134,11 @@ class OllamaModel(HttpModel[Settings]):
     def __init__(self, client: OllamaConnection, name: str, attributes: ModelAttributes) -> None:
         super().__init__(client, name, attributes)
         read_native(self)
+
+    @classmethod
+    def read_address(cls, text: str) -> str:
+        """The address in `OLLAMA_HOST`, which may be a host, or where the server listens."""
+        return read_host(text)
 
     @classmethod
     def read_models(cls, body: bytes) -> Mapping[str, Mapping[str, Any]]:

@@ -28,7 +28,8 @@ from vibe_llms.providers.requests import HistoryCache, Request, apply_controls, 
 from vibe_llms.providers.tool_names import nativize_name
 from vibe_llms.providers.tool_schemas import BY_NAME, fit_tools
 
-BASE_URL = "https://api.openai.com/v1"
+#: `OPENAI_API_BASE` is what the package read before its version 1, and what other programs read.
+BASE_URL = "${OPENAI_BASE_URL:-${OPENAI_API_BASE:-https://api.openai.com/v1}}"
 
 
 class Settings(HttpSettings, frozen=True):

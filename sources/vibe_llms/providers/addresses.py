@@ -1,0 +1,123 @@
+"""Where a row sends its requests: its `base-url`, with the environment variables in it.
+
+The shipped rows name the variable that the official package reads, such as `OPENAI_BASE_URL`. A
+`base-url` of the user's, in a file or in `VIBE_LLMS_…`, takes its place.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+
+from msgspec import Struct
+
+from vibe_llms.configuration import VARIABLE, Configuration, fill_variables
+from vibe_llms.exceptions import ConfigurationError
+from vibe_llms.redaction import redact
+
+
+class Address(Struct, frozen=True):
+    """The address of a row's server; `variables` are those of the environment that it is from."""
+
+    url: str
+    variables: tuple[str, ...] = ()
+
+    def describe(self) -> str:
+        """The address for people, without a password, and the variables that it is from.
+
+        >>> Address("https://gateway.example/v1", ("OPENAI_BASE_URL",)).describe()
+        'https://gateway.example/v1 (OPENAI_BASE_URL)'
+        """
+        origin = f" ({', '.join(self.variables)})" if self.variables else ""
+        return redact(self.url) + origin
+
+
+def find_address(
+    text: str,
+    provider: str,
+    *,
+    read: Callable[[str], str] = str,
+    environment: Mapping[str, str] | None = None,
+) -> Address:
+    """The address that a `base-url` stands for; `read` takes the forms that a variable may have.
+
+    An empty variable is not set. `ConfigurationError` if a variable is missing, or is no address.
+    """
+    environment = os.environ if environment is None else environment
+    given = {
+        name: value
+        for name in _survey_variables(text)
+        if (value := environment.get(name, "").strip().strip("\"'").rstrip("/"))
+    }
+    try:
+        url = fill_variables(text, given)
+    except KeyError as error:
+        raise ConfigurationError(
+            f"it uses ${{{error.args[0]}}}, which is not set in the environment; set it",
+            table=f"providers.{provider}",
+            key="base-url",
+        ) from error
+    used = tuple(_survey_used(text, given))
+    if not used:
+        return Address(url)
+    path = VARIABLE.sub("\0", text).rpartition("\0")[2]
+    if path and url.endswith(path * 2):
+        # The variable has the path already.
+        url = url.removesuffix(path)
+    url = read(url)
+    if not re.match(r"https?://[^/]", url, re.IGNORECASE):
+        raise ConfigurationError(
+            f"{redact(url)!r} is not an http(s) address; no request is sent anywhere else",
+            file="environment",
+            key=used[0],
+        )
+    return Address(url, used)
+
+
+def find_ignored(
+    configuration: Configuration, provider: str, address: Address
+) -> tuple[str, str] | None:
+    """A variable that is set, but not used, since the user's own `base-url` takes its place.
+
+    Returns its name, and the address that it has.
+    """
+    if not configuration.layers or address.variables:
+        return None
+    shipped = configuration.layers[0].tree.get("providers", {}).get(provider, {})
+    text = shipped.get("base-url", "")
+    try:
+        usual = find_address(text, provider)
+    except ConfigurationError:
+        return None
+    if not usual.variables or usual.url == address.url.rstrip("/"):
+        return None
+    return usual.variables[0], usual.url
+
+
+def survey_given(configuration: Configuration) -> Iterator[tuple[str, Address]]:
+    """The rows with a key whose address is from an environment variable; no module is loaded."""
+    for row in configuration.rows("providers"):
+        text = row.settings.get("base-url")
+        if not isinstance(text, str) or row.settings.get("credential", "key") == "none":
+            continue
+        # One that is wrong is an error once the row is used.
+        with suppress(ConfigurationError):
+            address = find_address(text, row.name)
+            if address.variables:
+                yield row.name, address
+
+
+def _survey_variables(text: str) -> Iterator[str]:
+    for found in VARIABLE.finditer(text):
+        yield found[1]
+        yield from _survey_variables(found[2] or "")
+
+
+def _survey_used(text: str, given: Mapping[str, str]) -> Iterator[str]:
+    for found in VARIABLE.finditer(text):
+        if found[1] in given:
+            yield found[1]
+        else:
+            yield from _survey_used(found[2] or "", given)
