@@ -306,8 +306,8 @@ def make_archives() -> Iterator[Case]:
     itself = '<text:p><draw:frame><draw:object xlink:href="."/></draw:frame>core</text:p>' * 5000
     yield Case("odt-objects", "a.odt", make_odt(itself), text="core")
     changed = "<w:p>" + "<w:ins><w:del>" * 400 + "<w:r><w:delText>core</w:delText></w:r>"
-    nested = make_docx(changed + "</w:del></w:ins>" * 400 + "</w:p>")
-    yield Case("docx-changes", "a.docx", nested, "nested|crashed|core")
+    tracked = make_docx(changed + "</w:del></w:ins>" * 400 + "</w:p>")
+    yield Case("docx-changes", "a.docx", tracked, "nested|crashed|core")
     based = "".join(
         f'<w:style w:type="paragraph" w:styleId="s{n}"><w:basedOn w:val="s{(n + 1) % 5000}"/>'
         "</w:style>"

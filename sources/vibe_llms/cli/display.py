@@ -42,7 +42,7 @@ from vibe_llms.events import (
     TextChunk,
     TurnEndedEvent,
 )
-from vibe_llms.messages.canisters import Cost, Turn, Usage
+from vibe_llms.messages.canisters import Cost, Usage
 
 _FENCE = re.compile(r"(\s*)(`{3,}|~{3,})(.*)")
 
@@ -252,10 +252,6 @@ def encode_event(event: Event) -> str:
             value = describe(value)
         elif name == "chunk":
             value = {"kind": _name_of(value, "Chunk"), "text": value.text}
-        elif isinstance(value, Turn):
-            # How its price is estimated is a function.
-            names = (one for one in value.__struct_fields__ if one != "price")
-            value = {one: getattr(value, one) for one in names}
         members[name] = value
     return msgspec.json.encode(members).decode()
 
