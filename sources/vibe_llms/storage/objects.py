@@ -6,7 +6,10 @@ machine.
 
 from __future__ import annotations
 
+import atexit
+import functools
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -46,6 +49,7 @@ _REMEDIES = {
     "SignatureDoesNotMatch": _CREDENTIALS,
     "AccessDenied": f"its credentials need {_RIGHTS}",
 }
+_QUIET_SECONDS = 0.05
 #: No content has it.
 _NO_HASH = "0" * 64
 
@@ -163,6 +167,7 @@ class BucketStore:
                 raise PackageMissing(
                     "an object store", package="obstore", command='pip install "vibe-llms[s3]"'
                 ) from error
+            _end_quietly()
             settings = self.settings
             options: ClientConfig = {
                 # An address without TLS was written by the user.
@@ -208,6 +213,16 @@ class BucketStore:
             raise StorageUnavailable(
                 f"the bucket {settings.bucket!r}{place} cannot be used now: {_explain(text)}"
             ) from error
+
+
+@functools.cache
+def _end_quietly() -> None:
+    """Let the threads of obstore end before Python does.
+
+    One that has just handed over a result still wants Python's lock. If Python ends first, it ends
+    the thread, and Rust aborts the process, with status 134.
+    """
+    atexit.register(time.sleep, _QUIET_SECONDS)
 
 
 def _find_key(text: str) -> str:
