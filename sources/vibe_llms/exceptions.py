@@ -478,7 +478,14 @@ class ContentDamaged(StorageError):
 
 
 class ContentMissing(StorageError):
-    """A line refers to bytes that are not in the content store."""
+    """A line refers to bytes that are not in the content store.
+
+    `lost` is True if the archive has stored them, and the object that has the bytes is gone.
+    """
+
+    def __init__(self, message: str, *, path: str = "", lost: bool = False) -> None:
+        super().__init__(message, path=path)
+        self.lost = lost
 
 
 class ConversationMoved(StorageError):

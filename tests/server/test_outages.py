@@ -276,3 +276,12 @@ async def test_without_its_bucket_a_server_keeps_what_was_said_and_asks_for_noth
                 loaded = await client.get(f"/api/contents/{digest}")
                 assert len(loaded.content) == size
             assert (await client.post("/api/files", content=LARGE.encode())).status_code == 201
+            # What is lost is for the operator, too.
+            digest = hashlib.sha256(LARGE.encode()).hexdigest()
+            await BucketStore(settings).remove("local", [digest])
+            served.log.clear()
+            assert (await client.get(f"/api/contents/{digest}")).status_code == 404
+            assert any(f"local/{digest}, which is not in the bucket" in one for one in served.log)
+            served.log.clear()
+            assert (await client.get(f"/api/contents/{'0' * 64}")).status_code == 404
+            assert len(served.log) == 1

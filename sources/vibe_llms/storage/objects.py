@@ -206,7 +206,8 @@ class BucketStore:
             if isinstance(error, FileNotFoundError) and "NoSuchBucket" not in text:
                 raise ContentMissing(
                     f"a message refers to {_find_key(text)}, which is not in the bucket "
-                    f"{self.settings.bucket!r}; restore it from a backup"
+                    f"{self.settings.bucket!r}; restore it from a backup",
+                    lost=True,
                 ) from error
             settings = self.settings
             place = f" at {settings.endpoint}" if settings.endpoint else ""
