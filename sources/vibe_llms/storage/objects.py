@@ -64,6 +64,10 @@ class ObjectStore(Protocol):
 
     least_bytes: int
 
+    def locate(self, user: str, digest: str) -> str:
+        """The name of an object, for people."""
+        ...
+
     async def write(self, user: str, digest: str, data: bytes) -> None:
         """Store bytes; returns when they are durable. They may be there already, or damaged."""
         ...
@@ -122,13 +126,17 @@ class BucketStore:
         self.least_bytes = settings.least_bytes
         self._store: S3Store | None = None
 
+    def locate(self, user: str, digest: str) -> str:
+        """The name of an object; see `ObjectStore`."""
+        return "/".join(filter(None, (self.settings.prefix.strip("/"), user, digest)))
+
     async def write(self, user: str, digest: str, data: bytes) -> None:
         """Store bytes; see `ObjectStore`."""
         with self._errors():
             store = self._access()
             import obstore
 
-            await obstore.put_async(store, self._key(user, digest), data, chunk_size=_PART_BYTES)
+            await obstore.put_async(store, self.locate(user, digest), data, chunk_size=_PART_BYTES)
 
     async def read(self, user: str, digest: str) -> bytes:
         """The bytes of an object; see `ObjectStore`."""
@@ -136,7 +144,7 @@ class BucketStore:
             store = self._access()
             import obstore
 
-            found = await obstore.get_async(store, self._key(user, digest))
+            found = await obstore.get_async(store, self.locate(user, digest))
             return bytes(await found.bytes_async())
 
     async def remove(self, user: str, digests: Sequence[str]) -> None:
@@ -145,7 +153,7 @@ class BucketStore:
             store = self._access()
             import obstore
 
-            await obstore.delete_async(store, [self._key(user, digest) for digest in digests])
+            await obstore.delete_async(store, [self.locate(user, digest) for digest in digests])
 
     async def survey(self, user: str) -> Mapping[str, int]:
         """The sizes of all objects of a user; see `ObjectStore`."""
@@ -153,11 +161,8 @@ class BucketStore:
             store = self._access()
             import obstore
 
-            found = await obstore.list(store, self._key(user, "")).collect_async()
+            found = await obstore.list(store, self.locate(user, "")).collect_async()
         return {one["path"].rpartition("/")[2]: one["size"] for one in found}
-
-    def _key(self, user: str, digest: str) -> str:
-        return "/".join(filter(None, (self.settings.prefix.strip("/"), user, digest)))
 
     def _access(self) -> S3Store:
         if self._store is None:

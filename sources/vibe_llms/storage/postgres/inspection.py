@@ -175,7 +175,9 @@ async def _inspect_user(archive: PostgresArchive) -> AsyncIterator[Diagnosis]:
             await archive.load(reference)
         except (ContentDamaged, ContentMissing) as error:
             place = f"{archive.user}/{reference.hash}"
-            remedy = _OBJECT_LOST.format(place) if reference.hash in objects else _CONTENT_LOST
+            store, remedy = archive.contents.objects, _CONTENT_LOST
+            if store is not None and reference.hash in objects:
+                remedy = _OBJECT_LOST.format(store.locate(archive.user, reference.hash))
             yield Diagnosis("content", place, str(error), remedy)
 
 
