@@ -18,6 +18,7 @@ from tests.server.test_outages import chat, count_tokens, serving_from
 from vibe_llms.exceptions import FormatNewer
 from vibe_llms.server import watching
 from vibe_llms.storage import files
+from vibe_llms.storage.postgres.backend import access_database
 from vibe_llms.storage.postgres.migrations import migrate
 
 TURN = {"model": "scripted/demo", "messages": [{"role": "user", "content": "Hello"}]}
@@ -65,8 +66,12 @@ async def test_a_server_ends_in_order_when_its_database_is_changed_for_a_newer_v
             while True:
                 try:
                     assert (await client.get("/ready")).status_code == 503
-                except httpx2.ConnectError:
+                except httpx2.TransportError:
                     break
+            # A second call of `end` would cut it off.
+            database = access_database(core.spaces.backend)
+            while not database._closed or database._idle:
+                await asyncio.sleep(0.01)
         assert any("not ready: the database has level 9999" in one for one in served.log)
         with pytest.raises(FormatNewer, match="needs a newer version of vibe-llms"):
             await stack.aclose()
