@@ -450,15 +450,18 @@ class StorageUnavailable(StorageError):
     """The database, the object store, or a full disk cannot be used now. Try again later.
 
     Nothing was changed, unless the connection broke while a change was being committed: then it is
-    not known whether it was. `full` is True if the disk or the user's quota on it is full.
+    not known whether it was. `full` is True if the disk or the user's quota on it is full, and
+    `refused` if the role of this program lacks a right.
     """
 
     #: How many seconds to wait.
     retry_after = 1.0
 
-    def __init__(self, message: str, *, path: str = "", full: bool = False) -> None:
+    def __init__(
+        self, message: str, *, path: str = "", full: bool = False, refused: bool = False
+    ) -> None:
         super().__init__(message, path=path)
-        self.full = full
+        self.full, self.refused = full, refused
 
 
 class ArchiveDamaged(StorageError):
@@ -475,7 +478,14 @@ class ContentDamaged(StorageError):
 
 
 class ContentMissing(StorageError):
-    """A line refers to bytes that are not in the content store."""
+    """A line refers to bytes that are not in the content store.
+
+    `lost` is True if the archive has stored them, and the object that has the bytes is gone.
+    """
+
+    def __init__(self, message: str, *, path: str = "", lost: bool = False) -> None:
+        super().__init__(message, path=path)
+        self.lost = lost
 
 
 class ConversationMoved(StorageError):

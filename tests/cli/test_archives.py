@@ -10,7 +10,8 @@ import pytest
 
 from tests.cli.command import Outcome, invoke
 from tests.fakes.postgres import TestDatabase, access_cluster, temporary_database
-from vibe_llms.storage.postgres.migrations import survey_migrations
+from vibe_llms.storage.postgres import migrations
+from vibe_llms.storage.postgres.migrations import Migration, survey_migrations
 
 
 @pytest.fixture
@@ -40,25 +41,84 @@ def test_migrate_applies_what_is_missing_and_says_so(bare: TestDatabase) -> None
     assert "vibe-llms archive migrate" in refused.errors
     names = [f"{one.number:04} {one.name}" for one in survey_migrations()]
     outcome = invoke("archive", "migrate")
-    assert (outcome.status, outcome.errors) == (0, "")
+    # It says which database that was.
+    address = f"postgresql://{access_cluster().socket}:5432/{bare.name}"
+    assert (outcome.status, outcome.errors) == (0, f"migrated {address}\n")
     assert outcome.output.splitlines() == [f"applied {name}" for name in names]
     again = invoke("archive", "migrate")
     assert (again.status, again.output) == (0, "")
-    assert "nothing to do" in again.errors
-    assert invoke("archive", "migrate", "--json").json == {"applied": []}
+    assert again.errors == f"nothing to do: {address} has this version\n"
+    done = {"archive": address, "applied": [], "granted": []}
+    assert invoke("archive", "migrate", "--json").json == done
     assert invoke("list").status == 0
 
 
 def test_migrate_prints_the_steps_as_json(bare: TestDatabase) -> None:
     names = [f"{one.number:04} {one.name}" for one in survey_migrations()]
-    assert invoke("archive", "migrate", "--json").json == {"applied": names}
+    printed = invoke("archive", "migrate", "--json").json
+    assert (printed["applied"], printed["granted"]) == (names, [])
 
 
 def test_files_need_no_migration(home: Path) -> None:
     outcome = invoke("archive", "migrate")
     assert (outcome.status, outcome.output) == (0, "")
-    assert "nothing to do" in outcome.errors
+    assert f"nothing to do: {home}" in outcome.errors
     assert not home.exists()
+
+
+@pytest.mark.parametrize("command", [["archive", "migrate"], ["list"], ["users", "list"]])
+@pytest.mark.parametrize("key", ["DSN", "ADMIN_DSN", "CONTENTS__BUCKET"])
+def test_settings_of_a_database_without_its_module_are_an_error(
+    key: str, command: list[str], home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As under another home, or as another user.
+    monkeypatch.setenv(f"VIBE_LLMS_ARCHIVE__{key}", "postgresql://owner@db.example.org/chat")
+    outcome = invoke(*command)
+    assert (outcome.status, outcome.output) == (78, "")
+    assert 'add module = "vibe_llms.storage.postgres"' in outcome.errors
+    (found, *_) = invoke("doctor", "--json").json
+    assert 'add module = "vibe_llms.storage.postgres"' in found["text"]
+
+
+def test_a_step_that_ends_older_programs_is_asked_for(
+    place: TestDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = [*survey_migrations()]
+    breaking = Migration(9999, "breaking", 9999, "select 1")
+    monkeypatch.setattr(migrations, "_read_all", lambda: [*steps, breaking])
+    refused = invoke("archive", "migrate")
+    assert (refused.status, refused.output) == (2, "")
+    assert f"(level {steps[-1].number}) cannot work with the" in refused.errors
+    assert "use -y to skip the question" in refused.errors
+    with psycopg.connect(place.admin_dsn) as connection:
+        rows = connection.execute("select max(number) from vibe.migrations").fetchall()
+    assert rows == [(steps[-1].number,)]
+    done = invoke("archive", "migrate", "-y")
+    assert (done.status, done.output) == (0, "applied 9999 breaking\n")
+    assert "cannot work with the" in done.errors
+
+
+def test_a_step_that_older_programs_work_with_is_not_asked_for(
+    place: TestDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = [*survey_migrations()]
+    gentle = Migration(9999, "gentle", steps[-1].number, "select 1")
+    monkeypatch.setattr(migrations, "_read_all", lambda: [*steps, gentle])
+    assert invoke("archive", "migrate").output == "applied 9999 gentle\n"
+
+
+def test_migrate_grants_what_was_revoked(place: TestDatabase) -> None:
+    with psycopg.connect(place.admin_dsn) as connection:
+        connection.execute("revoke insert, update on vibe.run_events from vibe_llms")
+        connection.execute("revoke usage on sequence vibe.strands from vibe_llms")
+        connection.execute("revoke execute on function vibe.find_user from vibe_llms")
+    assert invoke("archive", "migrate").output.splitlines() == [
+        "granted insert on vibe.run_events",
+        "granted update on vibe.run_events",
+        "granted usage on vibe.strands",
+        "granted execute on vibe.find_user(text)",
+    ]
+    assert "nothing to do" in invoke("archive", "migrate").errors
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,16 @@ limt = 3                                          # did you mean 'limit'?
 """
 
 
+def assert_sound(*options: str) -> None:
+    """It finds nothing, and says where it has looked, and why there."""
+    outcome = invoke("doctor", *options)
+    assert (outcome.status, outcome.output) == (0, "")
+    assert re.fullmatch(
+        r"checking (.*) \((there is no|named in) \1/config.toml\)\nno problems found\n",
+        outcome.errors,
+    )
+
+
 def damage(home: Path) -> Path:
     assert invoke("--name", "hurt", "hello").status == 0
     (path,) = home.glob("conversations/*/messages.jsonl")
@@ -70,12 +81,13 @@ def damage(home: Path) -> Path:
 
 
 def test_a_sound_archive_is_called_so(home: Path) -> None:
-    assert invoke("doctor") == (0, "", "no problems found\n")
+    assert_sound()
     assert not home.exists()
     assert invoke("hello").status == 0
-    assert invoke("doctor") == (0, "", "no problems found\n")
-    assert invoke("doctor", "--json") == (0, "[]\n", "")
-    assert invoke("doctor", "--repair") == (0, "", "no problems found\n")
+    assert_sound()
+    outcome = invoke("doctor", "--json")
+    assert (outcome.status, outcome.output) == (0, "[]\n")
+    assert_sound("--repair")
 
 
 def test_damage_is_reported_with_its_remedy_and_repaired_on_request(home: Path) -> None:
@@ -165,7 +177,7 @@ def test_problems_of_the_reranking_model_are_reported(
     assert outcome.output.startswith("memory.reranking.model: ")
     assert "none holds no model" in outcome.output
     make_folder(tmp_path / "none")
-    assert invoke("doctor") == (0, "", "no problems found\n")
+    assert_sound()
 
 
 def test_models_of_memory_that_can_be_had_are_well(
@@ -173,14 +185,14 @@ def test_models_of_memory_that_can_be_had_are_well(
 ) -> None:
     monkeypatch.setenv("VIBE_LLMS_MEMORY__INGESTION__MODEL", "openai/gpt-x")
     monkeypatch.setenv("OPENAI_API_KEY", "sk-proj-0123456789abcdefghijklmnop")
-    assert invoke("doctor") == (0, "", "no problems found\n")
+    assert_sound()
     monkeypatch.setenv("VIBE_LLMS_MEMORY__INGESTION__MODEL", "scripted/demo")
-    assert invoke("doctor") == (0, "", "no problems found\n")
+    assert_sound()
 
 
 def test_invalid_files_of_memory_are_reported_and_kept(home: Path) -> None:
     invoke("memory", "add", "Ada keeps bees.")
-    assert invoke("doctor") == (0, "", "no problems found\n")
+    assert_sound()
     path = home / "memory" / "entries" / "user-me" / "facts" / "note.md"
     path.write_text("---\nid: [1\n---\na note\n")
     outcome = invoke("doctor", "--repair")

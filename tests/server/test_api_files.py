@@ -36,6 +36,17 @@ async def test_a_file_is_uploaded_listed_read_and_removed(served: Served) -> Non
     assert gone == [404, 404]
 
 
+async def test_a_file_whose_bytes_are_gone_is_logged(served: Served, home: Path) -> None:
+    async with served.http() as client:
+        await client.post("/api/files?name=sky.png", content=DATA)
+        for path in (home / "content").rglob("*"):
+            if path.is_file():
+                path.unlink()
+        served.log.clear()
+        assert (await client.get(f"/api/contents/{DIGEST}")).status_code == 404
+    assert any(DIGEST[:12] in line for line in served.log), served.log
+
+
 @pytest.mark.parametrize(
     ("name", "header", "data", "mimetype"),
     [

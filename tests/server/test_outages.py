@@ -23,9 +23,10 @@ from tests.faults.outages import Outage, full, full_for_messages, read_only
 from tests.pictures import make_png
 from tests.server.conftest import Served, serving
 from vibe_llms.configuration import Places, load_configuration
+from vibe_llms.exceptions import StorageUnavailable
 from vibe_llms.server.users import produce_users
 from vibe_llms.storage.backends import opened_backend
-from vibe_llms.storage.objects import BucketSettings
+from vibe_llms.storage.objects import BucketSettings, BucketStore
 
 LARGE = "word " * 400
 SCRIPT = {
@@ -221,7 +222,7 @@ def refused(
         (refused, "Access Denied; its credentials need s3:GetObject"),
     ],
 )
-async def test_without_its_bucket_a_server_refuses_only_what_needs_it(
+async def test_without_its_bucket_a_server_keeps_what_was_said_and_asks_for_nothing_twice(
     trouble: Trouble, complaint: str, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = access_bucket_server()
@@ -231,37 +232,56 @@ async def test_without_its_bucket_a_server_refuses_only_what_needs_it(
         async with serving_from(home, place, contents=contents) as served, served.http() as client:
             address = {"url": f"data:image/png;base64,{PICTURE}"}
             picture = {"type": "image_url", "image_url": address}
-            writes: list[tuple[str, dict[str, Any]]] = [
-                (CHAT, {"json": chat(LARGE)}),
-                (CHAT, {"json": chat(LARGE, stream=True)}),
-                (CHAT, {"json": chat([{"type": "text", "text": "What is it?"}, picture])}),
-                # The model has answered, and the answer is too large for the database.
-                (CHAT, {"json": chat("Answer at length")}),
-                ("/v1/messages", {"json": chat(LARGE, max_tokens=9)}),
-                ("/api/files", {"content": LARGE.encode()}),
+            turns: list[tuple[str, Mapping[str, Any]]] = [
+                (CHAT, chat(LARGE)),
+                (CHAT, chat(LARGE, stream=True)),
+                (CHAT, chat([{"type": "text", "text": "What is it?"}, picture])),
+                (CHAT, chat("Answer at length")),
+                (RESPONSES, respond("Answer at length")),
+                (RESPONSES, respond(LARGE)),
+                ("/v1/messages", chat(LARGE, max_tokens=9)),
             ]
-            for path, given in writes:
-                answer = await client.post(path, **given)
-                assert answer.status_code == 503, f"{path}: {answer.text}"
-                assert answer.headers["retry-after"] == "1"
-            said = [line for line in served.log if "failed" in line]
-            assert len(said) == len(writes)
-            place_said = f"the bucket {settings.bucket!r} at {settings.endpoint} cannot be used now"
-            assert all(place_said in line and complaint in line for line in said)
-            assert await count_messages(client) == []
-            assert (await client.get("/api/files")).json()["files"] == []
-            # A run is kept, and waits for what it needs.
-            run = (await client.post(RESPONSES, json=respond(LARGE, background=True))).json()
-            assert (await client.get("/ready")).status_code == 200
-            assert (await client.post(CHAT, json=chat("Hello"))).status_code == 200
-            assert (await client.post(RESPONSES, json=respond("Hello"))).status_code == 200
-            assert (await client.post("/api/files", content=b"a file")).status_code == 201
-            assert await count_messages(client) == [2, 2]
-            mend()
-            for path, given in writes:
-                answer = await client.post(path, **given)
-                assert answer.status_code < 300, f"{path}: {answer.text}"
+            for path, body in turns:
+                answer = await client.post(path, json=body)
+                assert answer.status_code == 200, f"{path}: {answer.text}"
+            run_tokens = (await client.post(RESPONSES, json=respond("at length"))).json()["usage"][
+                "output_tokens"
+            ]
+            before = await count_tokens(client)
+            run = (await client.post(RESPONSES, json=respond("at length", background=True))).json()
             await wait_for_run(client, run["id"])
-            assert await count_messages(client) == [2] * 8
+            # It was asked for once.
+            assert await count_tokens(client) == before + run_tokens
+            shown = (await client.get(f"{RESPONSES}/{run['id']}")).json()
+            assert shown["output"][0]["content"][0]["text"] == LARGE
+            assert await count_messages(client) == [2] * 9
+            # What nothing was paid for is refused.
+            upload = await client.post("/api/files", content=LARGE.encode())
+            assert (upload.status_code, upload.headers["retry-after"]) == (503, "1")
+            place_said = f"the bucket {settings.bucket!r} at {settings.endpoint} cannot be used now"
+            assert any(place_said in line and complaint in line for line in served.log)
+            assert (await client.get("/ready")).status_code == 200
+            with pytest.raises(StorageUnavailable):
+                await served.running.backend.tend()
+            mend()
+            await served.running.backend.tend()
+            objects = await BucketStore(settings).survey("local")
+            assert objects == {
+                hashlib.sha256(data).hexdigest(): len(data)
+                for data in (LARGE.encode(), base64.b64decode(PICTURE))
+            }
+            rows = read_rows(place)
+            assert "word word" not in str(rows["contents"])
+            for digest, size in objects.items():
+                loaded = await client.get(f"/api/contents/{digest}")
+                assert len(loaded.content) == size
+            assert (await client.post("/api/files", content=LARGE.encode())).status_code == 201
+            # What is lost is for the operator, too.
             digest = hashlib.sha256(LARGE.encode()).hexdigest()
-            assert (await client.get(f"/api/contents/{digest}")).text == LARGE
+            await BucketStore(settings).remove("local", [digest])
+            served.log.clear()
+            assert (await client.get(f"/api/contents/{digest}")).status_code == 404
+            assert any(f"local/{digest}, which is not in the bucket" in one for one in served.log)
+            served.log.clear()
+            assert (await client.get(f"/api/contents/{'0' * 64}")).status_code == 404
+            assert len(served.log) == 1

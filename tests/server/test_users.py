@@ -18,6 +18,7 @@ from vibe_llms.configuration import LOCAL, Configuration, Places, load_configura
 from vibe_llms.exceptions import RequestError, StorageUnavailable
 from vibe_llms.files import LARGEST_SETTINGS
 from vibe_llms.messages.canisters import UserCanister
+from vibe_llms.server import postgres_users
 from vibe_llms.server import users as server_users
 from vibe_llms.server.continuations import Place, produce_continuations
 from vibe_llms.server.secrets import produce_secrets
@@ -66,6 +67,24 @@ async def test_no_first_key_is_made_where_there_are_users(backends: list[Backend
     await users.add("ada")
     assert await users.add_first() == ""
     assert [*await users.survey()] == ["ada"]
+
+
+async def test_no_first_key_is_made_while_another_process_adds_a_user(home: Path) -> None:
+    with temporary_database() as place:
+        async with opened_backend(configure(home, place)) as backend:
+            users = produce_users(backend)
+            with psycopg.connect(place.dsn) as adding, psycopg.connect(place.admin_dsn) as watching:
+                watching.autocommit = True
+                adding.execute("select set_config('vibe.user', 'ada', true)")
+                adding.execute("select pg_advisory_xact_lock(%s)", (postgres_users._LOCK,))
+                adding.execute(postgres_users._ADD.encode(), ("ada", "hash"))
+                first = asyncio.create_task(users.add_first())
+                waiting = "select from pg_locks where locktype = 'advisory' and not granted"
+                while not (first.done() or watching.execute(waiting).fetchall()):
+                    await asyncio.sleep(0.01)
+                adding.commit()
+                assert await first == ""
+            assert [*await users.survey()] == ["ada"]
 
 
 async def test_users_of_an_earlier_version_are_moved_once_however_many_they_are(

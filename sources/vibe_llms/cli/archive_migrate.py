@@ -7,30 +7,47 @@ import sys
 
 import click
 
-from vibe_llms.cli.commands import json_option
+from vibe_llms.cli.commands import json_option, yes_option
+from vibe_llms.cli.questions import confirm
 from vibe_llms.cli.running import asynchronous
 from vibe_llms.cli.terminal import note, shown, write, write_json
 from vibe_llms.configuration import load_configuration
 from vibe_llms.storage.backends import opened_backend
 
+_APPLIED, _GRANTED = "applied ", "granted "
+
 
 @click.command("migrate")
+@yes_option
 @json_option
 @asynchronous
-async def migrate_archive(as_json: bool) -> None:
+async def migrate_archive(yes: bool, as_json: bool) -> int:
     """Make or change the tables of the database that [archive] names.
 
     It connects as the role of `admin-dsn`, which owns the tables, and lets the role of `dsn` use
     them. All steps are applied, or none. A server never does this: it refuses a database that is
-    not migrated. Servers of the version before go on during a migration and after it, unless the
-    step says otherwise.
+    not migrated. Servers of the version before go on during a migration and after it; where they
+    cannot, the command says so and asks first.
     """
+    refused = False
+
+    def ask(warning: str) -> bool:
+        nonlocal refused
+        note(warning)
+        refused = not confirm("Migrate?", yes=yes)
+        return not refused
+
     async with opened_backend(load_configuration()) as backend:
-        steps = await backend.migrate()
+        done = await backend.migrate(ask)
+        address = backend.address
+    if refused:
+        return 1
     if as_json:
-        write_json(json.dumps({"applied": [*steps]}))
-        return
-    for step in steps:
-        write(sys.stdout, shown(f"applied {step}") + "\n")
-    if not steps:
-        note("nothing to do: what is kept has the level of this version")
+        steps = [one.removeprefix(_APPLIED) for one in done if one.startswith(_APPLIED)]
+        granted = [one.removeprefix(_GRANTED) for one in done if one.startswith(_GRANTED)]
+        write_json(json.dumps({"archive": address, "applied": steps, "granted": granted}))
+        return 0
+    for one in done:
+        write(sys.stdout, shown(one) + "\n")
+    note(f"migrated {address}" if done else f"nothing to do: {address} has this version")
+    return 0

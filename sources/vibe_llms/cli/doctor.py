@@ -82,6 +82,7 @@ def doctor(repair: bool, as_json: bool) -> int:
         show(problem)
     if _is_whole():
         configuration = load_configuration()
+        note(f"checking {_describe_archive(configuration)}")
         homes = [*survey_homes(configuration)]
         asyncio.run(_check_kept(configuration, homes, repair, show))
         for diagnosis in inspect_server(configuration, repair=repair):
@@ -94,6 +95,13 @@ def doctor(repair: bool, as_json: bool) -> int:
 
 
 COMMANDS: dict[str, click.Command] = {"doctor": doctor}
+
+
+def _describe_archive(configuration: Configuration) -> str:
+    """Which archive is checked, and why that one."""
+    file = configuration.places.configuration_file
+    told = f"named in {file}" if file.exists() else f"there is no {file}"
+    return f"{open_backend(configuration).address} ({told})"
 
 
 def check_configuration() -> Sequence[Diagnosis]:

@@ -44,7 +44,7 @@ class Start:
             note("ready")
             self._show()
         # Before, they would say the same again.
-        with warnings_printed("vibe_llms.runs"):
+        with warnings_printed("vibe_llms.runs"), warnings_printed("vibe_llms.storage"):
             for one in await backend.check():
                 note("; ".join(filter(None, (f"note: {one.path}: {one.text}", one.remedy))))
             await asyncio.Event().wait()

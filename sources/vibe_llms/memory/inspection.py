@@ -38,4 +38,7 @@ def _describe(error: MemoryDamaged, store: MemoryStore, user: str) -> Diagnosis:
     if store.has_files:
         return Diagnosis("memory", error.path, text, "fix it by hand, or move it away")
     path = f"{user}/{error.path}"
-    return Diagnosis("memory", path, text, "restore the database from a backup")
+    remedy = (
+        "restore a backup into another database, and copy this row from its vibe.memory_entries"
+    )
+    return Diagnosis("memory", path, text, remedy)

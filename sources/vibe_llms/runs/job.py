@@ -240,18 +240,30 @@ class RunJob:
             ended = encode_event(RunEnded(RunStatus.FAILED, text))
             # After all that is recorded, whatever that is.
             events = [(first_cursor(self.lease.epoch + 1), ended)]
-            await self._store.finish(
-                self.lease, RunStatus.FAILED, events, error=text, kind=type(error).__name__
-            )
+            try:
+                await self._end(events, text, error)
+            except StorageUnavailable as refusal:
+                if not refusal.refused:
+                    raise
+                # Its followers see the end in the record.
+                await self._end((), text, error)
+
+    async def _end(
+        self, events: Sequence[tuple[int, bytes]], text: str, error: BaseException
+    ) -> None:
+        await self._store.finish(
+            self.lease, RunStatus.FAILED, events, error=text, kind=type(error).__name__
+        )
 
     async def put_off(self, error: StorageError) -> None:
         """Give the run back for later, because it could not be kept; or end it, if that is in vain.
 
         What is away comes back, and a worker then continues from what is durable. Until then, each
-        of them asks the model again. A full disk does not become empty by waiting.
+        of them asks the model again. A full disk does not become empty by waiting, and a right that
+        was revoked does not come back.
         """
-        full = isinstance(error, StorageUnavailable) and error.full
-        if full or self._vain >= _MOST_VAIN:
+        lasting = isinstance(error, StorageUnavailable) and (error.full or error.refused)
+        if lasting or self._vain >= _MOST_VAIN:
             await self.fail(error)
             return
         with suppress(StorageError):
@@ -362,6 +374,8 @@ class RunJob:
         added = await with_texts(rest, conversation.history.load)
         for event in find_missing(events, added):
             self.recorder.put(event)
+        # Before the model is asked again.
+        await self.flush()
 
     async def _suspend(self) -> None:
         requests = [ApprovalRequested(one.invocation, one.name, one.reason) for one in self._wanted]

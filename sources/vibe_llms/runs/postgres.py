@@ -331,9 +331,11 @@ class PostgresRunStore:
             "ending": msgspec.json.encode((reason, error, kind)),
             "status": status,
         }
-        queries = [statements.APPEND, statements.GIVE_BACK]
+        queries = [statements.GIVE_BACK]
         if reason or error or kind:
-            queries.insert(1, statements.RECORD_ENDING)
+            queries.insert(0, statements.RECORD_ENDING)
+        if events:
+            queries.insert(0, statements.APPEND)
         *_, given_back = await self._database.run(
             [Statement(lease.user, query, values) for query in queries]
         )

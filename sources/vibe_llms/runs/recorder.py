@@ -198,8 +198,8 @@ class RunRecorder:
             try:
                 await self._store.append_events(lease, events, conversation=conversation)
                 return
-            except StorageUnavailable:
-                if self._dropped or time.monotonic() > end:
+            except StorageUnavailable as error:
+                if self._dropped or error.refused or time.monotonic() > end:
                     raise
             await asyncio.sleep(_RETRY_SECONDS)
             # Where the connection broke, they may be recorded.

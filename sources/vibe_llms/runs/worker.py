@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Collection
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import AbstractContextManager, suppress
 from contextvars import Context, copy_context
 
@@ -53,6 +53,8 @@ class RunWorker:
         self._beating: asyncio.Task[None] | None = None
         self._problem = ""
         self._paused = self._closed = False
+        #: Raises an error while what is kept cannot be used; None while it can, as far as is known.
+        self.guard: Callable[[], Awaitable[None]] | None = None
         self._creating = 0
         self._failing: set[asyncio.Task[None]] = set()
         self._unreadable: set[str] = set()
@@ -82,6 +84,9 @@ class RunWorker:
 
         `TooManyRuns` if its user has `most` of them.
         """
+        if self.guard is not None:
+            # A run that cannot be recorded would leave its client waiting.
+            await self.guard()
         if self._paused or len(self._jobs) + self._creating >= self._parallel:
             await self._store.create(record, most=most)
             self.expect(record.identity)
@@ -165,7 +170,8 @@ class RunWorker:
         for run in orders.cancel:
             if run in self._jobs:
                 self._jobs[run].cancel()
-        while orders.claimable and not self._paused and len(self._jobs) < self._parallel:
+        may_claim = not self._paused and self.guard is None
+        while orders.claimable and may_claim and len(self._jobs) < self._parallel:
             try:
                 record = await self._store.claim(self._user, self._lease_seconds, known=self._known)
             except RunUnreadable as error:

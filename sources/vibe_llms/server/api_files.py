@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable
+from contextlib import suppress
 from typing import Annotated, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
 
 from vibe_llms.attachments import UNKNOWN_TYPE, detect_type
+from vibe_llms.credentials import get_logger
 from vibe_llms.exceptions import AttachmentUnreadable, ContentMissing
 from vibe_llms.messages.contents import Reference
 from vibe_llms.server.core import ServerCore
@@ -21,6 +23,7 @@ from vibe_llms.server.spaces import UserSpace
 from vibe_llms.storage.interfaces import UploadedFile
 
 T = TypeVar("T")
+_LOGGER = get_logger("vibe_llms.server")
 
 _TYPE = re.compile(r"[\w.+-]+/[\w.+-]+", re.ASCII)
 #: What programs send that do not know the type.
@@ -99,15 +102,33 @@ async def remove_file(_: ServerCore, exchange: Exchange, space: UserSpace) -> No
 
 async def load_content(_: ServerCore, exchange: Exchange, space: UserSpace) -> None:
     """Send the bytes of a file, or of a reference in a message, by their SHA-256."""
-    data = await _find(exchange, space.archive.load(Reference(exchange.argument, 0)))
+    try:
+        data = await _find(exchange, space.archive.load(Reference(exchange.argument, 0)))
+    except Rejected as refusal:
+        await _report_lost(exchange, space, refusal.__cause__)
+        raise
     await exchange.reply(data, media_type=UNKNOWN_TYPE.encode(), headers=_HARMLESS)
+
+
+async def _report_lost(exchange: Exchange, space: UserSpace, error: object) -> None:
+    """Log that bytes are gone, which should be there; the client cannot tell."""
+    lost = isinstance(error, ContentMissing) and error.lost
+    if not lost:
+        with suppress(ContentMissing):
+            lost = bool(await space.archive.access_file(exchange.argument))
+    if lost:
+        _LOGGER.warning("%s: %s", exchange.request_id, error)
 
 
 async def access_file(space: UserSpace, identity: str, param: str) -> tuple[UploadedFile, bytes]:
     """A file with its bytes."""
     try:
         file = await space.archive.access_file(identity)
-        return file, await space.archive.load(Reference(file.id, file.size))
+        try:
+            return file, await space.archive.load(Reference(file.id, file.size))
+        except ContentMissing as error:
+            _LOGGER.warning("a file is lost: %s", error)
+            raise
     except ContentMissing:
         raise Rejected(
             f"there is no file {identity!r}", status=404, code="file_not_found", param=param
@@ -117,7 +138,7 @@ async def access_file(space: UserSpace, identity: str, param: str) -> tuple[Uplo
 async def _find(exchange: Exchange, wanted: Awaitable[T]) -> T:
     try:
         return await wanted
-    except ContentMissing:
+    except ContentMissing as error:
         raise Rejected(
             f"there is no file {exchange.argument!r}", status=404, code="file_not_found"
-        ) from None
+        ) from error

@@ -101,6 +101,8 @@ class Application:
             await exchange.reply(b"", status=204)
             return
         endpoint = find_endpoint(exchange)
+        if isinstance(endpoint, ServerEndpoint):
+            exchange.logged = endpoint.logged
         if not (isinstance(endpoint, ServerEndpoint) and endpoint.keyless):
             exchange.user = await self._identify(exchange)
         match endpoint:
@@ -176,6 +178,9 @@ class Application:
         failure = describe_failure(error, exchange.controls)
         if not isinstance(error, VibeLlmsError | Rejected):
             _LOGGER.error("the request %s failed", exchange.request_id, exc_info=error)
+        elif not exchange.logged:
+            # The watch of the storage has said why.
+            pass
         elif isinstance(error, VibeLlmsError) and not str(error).startswith(failure.message):
             # The client is not told, so the operator is.
             _LOGGER.warning("%s failed: %s", exchange.request_id, error)
@@ -194,6 +199,8 @@ class Application:
 
     def _record(self, exchange: Exchange, path: str, seconds: float) -> None:
         self._core.metrics.count_request(path, exchange.status, seconds)
+        if not exchange.logged:
+            return
         who = exchange.user or "-"
         told = f"; left out: {exchange.omissions}" if exchange.omissions else ""
         self._log(f"{exchange.method} {path} {exchange.status} {seconds * 1000:.1f} ms {who}{told}")

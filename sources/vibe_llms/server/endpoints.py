@@ -118,8 +118,8 @@ async def show_document(_: ServerCore, exchange: Exchange) -> None:
 #: The endpoints by path and method. `{name}` stands for any text without `/`, `{name...}` for any
 #: text.
 ENDPOINTS: Mapping[str, Mapping[str, Endpoint]] = {
-    "/health": {"GET": ServerEndpoint(handler=show_health, reply=ServerState)},
-    "/ready": {"GET": ServerEndpoint(handler=show_readiness, reply=ServerState)},
+    "/health": {"GET": ServerEndpoint(handler=show_health, reply=ServerState, logged=False)},
+    "/ready": {"GET": ServerEndpoint(handler=show_readiness, reply=ServerState, logged=False)},
     "/metrics": {
         "GET": ServerEndpoint(handler=show_metrics, media=MEDIA_TYPE.decode(), keyless=False)
     },

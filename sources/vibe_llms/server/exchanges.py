@@ -66,6 +66,7 @@ class Exchange:
         self.controls: Mapping[str, str] = {}
         #: The conversation that the request is about, where that is known.
         self.conversation = ""
+        self.logged = True
         #: The key of the client's own provider; it is kept nowhere.
         self.provider_key = self.headers.get(b"x-provider-key", b"").decode("latin-1").strip()
         #: What the client calls the request, to be able to repeat it; known once it was read.

@@ -30,7 +30,7 @@ async def show_readiness(core: ServerCore, exchange: Exchange) -> None:
     if core.ending:
         raise Rejected("the server is shutting down", status=503, code="shutting_down")
     try:
-        await core.spaces.backend.prepare()
+        await core.spaces.watch.check()
     except StorageError as error:
         raise StorageUnavailable(str(error)) from error
     await exchange.reply(msgspec.json.encode(ServerState()))

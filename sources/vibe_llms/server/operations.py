@@ -47,7 +47,11 @@ class UserEndpoint(Endpoint, frozen=True, kw_only=True):
 
 
 class ServerEndpoint(Endpoint, frozen=True, kw_only=True):
-    """Says something of the server itself; most of it without a key."""
+    """Says something of the server itself; most of it without a key.
+
+    Balancers ask some of it so often that it is not logged.
+    """
 
     handler: ServerHandler
     keyless: bool = True
+    logged: bool = True

@@ -16,6 +16,15 @@ from vibe_llms.server.users import (
 from vibe_llms.storage.backends import Backend
 from vibe_llms.storage.postgres.backend import access_database
 from vibe_llms.storage.postgres.database import Database
+from vibe_llms.storage.postgres.pipelines import Statement
+
+#: Users are added one after the other: the key of an advisory lock, "user" in ASCII.
+_LOCK = 0x75736572
+_ADD = "insert into vibe.users (owner, key_hash) values (%s, %s) on conflict (owner) do nothing"
+_ADD_FIRST = (
+    "insert into vibe.users (owner, key_hash) select %s, %s "
+    "where not exists (select from vibe.survey_keys()) on conflict (owner) do nothing"
+)
 
 
 class PostgresUserStore:
@@ -50,7 +59,7 @@ class PostgresUserStore:
 
     async def add_first(self) -> str:
         """Add the user `local` if there are no users; see `UserStore`."""
-        return "" if await self.survey() else await self._add(LOCAL)
+        return await self._add(LOCAL, first=True)
 
     async def rotate(self, name: str) -> str:
         """A new key for a user; the old one is not valid any more."""
@@ -79,15 +88,16 @@ class PostgresUserStore:
         )
         return changed == 1
 
-    async def _add(self, name: str) -> str:
+    async def _add(self, name: str, *, first: bool = False) -> str:
         key = produce_key()
-        made = await self._database.execute(
-            name,
-            "insert into vibe.users (owner, key_hash) values (%s, %s) "
-            "on conflict (owner) do nothing",
-            (name, hash_key(key)),
+        # One after the other: a statement sees what was committed before it.
+        _, made = await self._database.run(
+            [
+                Statement(name, "select pg_advisory_xact_lock(%s)", (_LOCK,)),
+                Statement(name, _ADD_FIRST if first else _ADD, (name, hash_key(key))),
+            ]
         )
-        return key if made else ""
+        return key if made.count else ""
 
 
 def produce_store(backend: Backend) -> PostgresUserStore:

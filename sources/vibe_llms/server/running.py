@@ -113,17 +113,20 @@ class RunningServer:
     async def serve(self, begin: Callable[[Backend], Awaitable[object]] | None = None) -> None:
         """Answer requests until `end` is called, and return at most `shutdown-seconds` later.
 
-        `begin` is awaited before it listens.
+        `begin` is awaited before it listens. `FormatNewer` if it has ended because the database was
+        changed for a newer version.
         """
         try:
             if begin is not None:
                 await begin(self.backend)
-            self._core.spaces.start()
+            self._core.spaces.start(self.end)
             with self._limits.watch_loop():
                 await self._server.serve(sockets=[self._socket])
         finally:
             self._socket.close()
             await self._close()
+        if self._core.spaces.watch.outdated is not None:
+            raise self._core.spaces.watch.outdated
 
     def end(self) -> None:
         """Stop accepting requests and end; a second call ends at once."""

@@ -31,6 +31,7 @@ from vibe_llms.server.continuations import ContinuationStore, produce_continuati
 from vibe_llms.server.failures import Rejected
 from vibe_llms.server.settings import ServerSettings
 from vibe_llms.server.users import find_user_places
+from vibe_llms.server.watching import StorageWatch
 from vibe_llms.session import Session
 from vibe_llms.storage.backends import Backend, open_backend, produce_part
 from vibe_llms.tracing import Tracer
@@ -267,6 +268,7 @@ class UserSpaces:
         limits = msgspec.structs.replace(configuration.runs, parallel=parallel)
         self._limits = limits
         self.worker = RunWorker(self._runs, None, self._open_run, limits)
+        self.watch = StorageWatch(backend, self.worker)
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -304,12 +306,17 @@ class UserSpaces:
         """How many runs this process has ended, by their status."""
         return self._runs.ended
 
-    def start(self) -> None:
-        """Continue the runs that other servers of this home left, and leave."""
+    def start(self, end: Callable[[], object] = lambda: None) -> None:
+        """Continue the runs that other servers of this home left, and leave.
+
+        `end` is called if this version cannot go on; see `StorageWatch`.
+        """
+        self.watch.start(end)
         self.worker.resume()
 
     async def close(self) -> None:
         """Close all spaces; turns that run are cancelled, and runs are given back."""
+        await self.watch.close()
         await self.worker.close()
         for timer in self._timers.values():
             timer.cancel()

@@ -144,7 +144,10 @@ class UserFile:
 
     def add_first(self) -> str:
         """Add the user `local` if there are no users; see `UserStore`."""
-        return "" if self._ask("select 1 from users limit 1") else self._add(LOCAL)
+        if self._ask("select 1 from users limit 1"):
+            return ""
+        # Another process may have added one in between.
+        return self._add(LOCAL, "where not exists (select 1 from users)")
 
     def rotate(self, name: str) -> str:
         """Give a user a new key; the old one is not valid any more."""
@@ -174,11 +177,12 @@ class UserFile:
             database.execute("insert or replace into users values (?, ?, ?)", _row(name, user))
         return True
 
-    def _add(self, name: str) -> str:
+    def _add(self, name: str, condition: str = "where true") -> str:
         key = produce_key()
         row = _row(name, User(hash_key(key), datetime.now(UTC)))
         with self._changing() as database:
-            added = database.execute("insert or ignore into users values (?, ?, ?)", row)
+            statement = f"insert or ignore into users select ?, ?, ? {condition}"
+            added = database.execute(statement, row)
             return key if added.rowcount else ""
 
     def _read_stamp(self) -> tuple[int, bytes] | None:

@@ -25,20 +25,22 @@ async def work(
     """Work on runs until that event is set, and give back those that have not ended.
 
     `begin` is awaited before. `ConfigurationError` names the row and the key if an agent cannot
-    work.
+    work. `FormatNewer` if the database was changed for a newer version in the meantime.
     """
     check_agents(configuration)
     tracer = produce_tracer(configuration) if configuration.telemetry.enabled else Tracer()
     spaces = UserSpaces(configuration, settings, guard(tracer))
     try:
         await begin(spaces.backend)
-        spaces.start()
+        spaces.start(ended.set)
         await ended.wait()
     finally:
         try:
             await spaces.close()
         finally:
             await tracer.close()
+    if spaces.watch.outdated is not None:
+        raise spaces.watch.outdated
 
 
 def check_agents(configuration: Configuration) -> None:

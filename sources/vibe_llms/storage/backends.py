@@ -14,6 +14,9 @@ from vibe_llms.configuration import ARCHIVE, Configuration, Places
 from vibe_llms.registries import Registry
 from vibe_llms.storage.interfaces import Archive, Diagnosis, Report, ignore
 
+#: Tells a person what a step leads to, and gives whether it may be done.
+Confirm: TypeAlias = Callable[[str], bool]
+
 
 class Backend(Protocol):
     """Opens what is kept; nothing is read or connected to before it is used.
@@ -54,8 +57,16 @@ class Backend(Protocol):
         """Raise a `StorageError` if it does not work now."""
         ...
 
-    async def migrate(self) -> Sequence[str]:
-        """Bring what is kept to this version; returns the steps that were needed."""
+    async def tend(self) -> None:
+        """Do what was deferred while something was away; a `StorageError` if it still is."""
+        ...
+
+    async def migrate(self, confirm: Confirm) -> Sequence[str]:
+        """Bring what is kept to this version; returns what was done.
+
+        `confirm` gets a warning where programs of older versions cannot go on after that. If it
+        gives False, nothing is done.
+        """
         ...
 
     async def close(self) -> None:

@@ -7,9 +7,9 @@ import os
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import suppress
 
-from vibe_llms.configuration import LOCAL, Configuration, Places
+from vibe_llms.configuration import ARCHIVE, LOCAL, Configuration, Places
 from vibe_llms.storage.archive import DirectoryArchive
-from vibe_llms.storage.backends import register
+from vibe_llms.storage.backends import Confirm, register
 from vibe_llms.storage.files import TEMPORARY, make_folder, storage_errors, write_new
 from vibe_llms.storage.inspection import inspect_archive
 from vibe_llms.storage.interfaces import Diagnosis, Report, ignore
@@ -84,12 +84,27 @@ class HomeBackend:
                 with suppress(FileNotFoundError):
                     os.unlink(probe)
 
-    async def migrate(self) -> Sequence[str]:
+    async def tend(self) -> None:
+        """Nothing is deferred."""
+
+    async def migrate(self, confirm: Confirm) -> Sequence[str]:
         """Nothing: files are read as they are, and indices are made anew."""
+        del confirm
         return ()
 
     async def close(self) -> None:
         """Nothing is open."""
 
 
-register("home", HomeBackend)
+def _produce(configuration: Configuration) -> HomeBackend:
+    """The backend of a home whose `[archive]` has nothing that files do not use."""
+    for key in configuration.row("", ARCHIVE).settings:
+        raise configuration.error(
+            "the archive is in files, which do not use this; for a database, add "
+            'module = "vibe_llms.storage.postgres"',
+            *(ARCHIVE, key),
+        )
+    return HomeBackend(configuration)
+
+
+register("home", _produce)

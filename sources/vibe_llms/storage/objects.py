@@ -6,7 +6,10 @@ machine.
 
 from __future__ import annotations
 
+import atexit
+import functools
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -46,6 +49,7 @@ _REMEDIES = {
     "SignatureDoesNotMatch": _CREDENTIALS,
     "AccessDenied": f"its credentials need {_RIGHTS}",
 }
+_QUIET_SECONDS = 0.05
 #: No content has it.
 _NO_HASH = "0" * 64
 
@@ -59,6 +63,10 @@ class ObjectStore(Protocol):
     """
 
     least_bytes: int
+
+    def locate(self, user: str, digest: str) -> str:
+        """The name of an object, for people."""
+        ...
 
     async def write(self, user: str, digest: str, data: bytes) -> None:
         """Store bytes; returns when they are durable. They may be there already, or damaged."""
@@ -118,13 +126,17 @@ class BucketStore:
         self.least_bytes = settings.least_bytes
         self._store: S3Store | None = None
 
+    def locate(self, user: str, digest: str) -> str:
+        """The name of an object; see `ObjectStore`."""
+        return "/".join(filter(None, (self.settings.prefix.strip("/"), user, digest)))
+
     async def write(self, user: str, digest: str, data: bytes) -> None:
         """Store bytes; see `ObjectStore`."""
         with self._errors():
             store = self._access()
             import obstore
 
-            await obstore.put_async(store, self._key(user, digest), data, chunk_size=_PART_BYTES)
+            await obstore.put_async(store, self.locate(user, digest), data, chunk_size=_PART_BYTES)
 
     async def read(self, user: str, digest: str) -> bytes:
         """The bytes of an object; see `ObjectStore`."""
@@ -132,7 +144,7 @@ class BucketStore:
             store = self._access()
             import obstore
 
-            found = await obstore.get_async(store, self._key(user, digest))
+            found = await obstore.get_async(store, self.locate(user, digest))
             return bytes(await found.bytes_async())
 
     async def remove(self, user: str, digests: Sequence[str]) -> None:
@@ -141,7 +153,7 @@ class BucketStore:
             store = self._access()
             import obstore
 
-            await obstore.delete_async(store, [self._key(user, digest) for digest in digests])
+            await obstore.delete_async(store, [self.locate(user, digest) for digest in digests])
 
     async def survey(self, user: str) -> Mapping[str, int]:
         """The sizes of all objects of a user; see `ObjectStore`."""
@@ -149,11 +161,8 @@ class BucketStore:
             store = self._access()
             import obstore
 
-            found = await obstore.list(store, self._key(user, "")).collect_async()
+            found = await obstore.list(store, self.locate(user, "")).collect_async()
         return {one["path"].rpartition("/")[2]: one["size"] for one in found}
-
-    def _key(self, user: str, digest: str) -> str:
-        return "/".join(filter(None, (self.settings.prefix.strip("/"), user, digest)))
 
     def _access(self) -> S3Store:
         if self._store is None:
@@ -163,6 +172,7 @@ class BucketStore:
                 raise PackageMissing(
                     "an object store", package="obstore", command='pip install "vibe-llms[s3]"'
                 ) from error
+            _end_quietly()
             settings = self.settings
             options: ClientConfig = {
                 # An address without TLS was written by the user.
@@ -201,13 +211,24 @@ class BucketStore:
             if isinstance(error, FileNotFoundError) and "NoSuchBucket" not in text:
                 raise ContentMissing(
                     f"a message refers to {_find_key(text)}, which is not in the bucket "
-                    f"{self.settings.bucket!r}; restore it from a backup"
+                    f"{self.settings.bucket!r}; restore it from a backup",
+                    lost=True,
                 ) from error
             settings = self.settings
             place = f" at {settings.endpoint}" if settings.endpoint else ""
             raise StorageUnavailable(
                 f"the bucket {settings.bucket!r}{place} cannot be used now: {_explain(text)}"
             ) from error
+
+
+@functools.cache
+def _end_quietly() -> None:
+    """Let the threads of obstore end before Python does.
+
+    One that has just handed over a result still wants Python's lock. If Python ends first, it ends
+    the thread, and Rust aborts the process, with status 134.
+    """
+    atexit.register(time.sleep, _QUIET_SECONDS)
 
 
 def _find_key(text: str) -> str:

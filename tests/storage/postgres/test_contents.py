@@ -349,6 +349,102 @@ async def test_what_a_bucket_that_is_away_did_not_take_is_missing_until_it_is_pu
         server.stop()
 
 
+class Away(BucketStore):
+    """It takes nothing while it is `away`, and counts who tries."""
+
+    away = True
+    tries = 0
+
+    async def write(self, user: str, digest: str, data: bytes) -> None:
+        self.tries += 1
+        if self.away:
+            raise StorageUnavailable("the bucket is away")
+        await super().write(user, digest, data)
+
+
+@pytest.fixture
+def away() -> Away:
+    return Away(access_bucket_server().produce_bucket(least_bytes=4))
+
+
+async def say(contents: PostgresContents, user: str, *data: bytes) -> Sequence[Reference]:
+    """Store pictures as a message does."""
+    said = [UserCanister(tuple(ImageContent(one, "image/png") for one in data))]
+    prepared = await contents.prepare(user, said)
+    async with contents.database.transaction(user) as connection:
+        await contents.store(connection, user, prepared, "conversation/one")
+    return prepared.references
+
+
+async def test_what_is_said_while_the_bucket_is_away_is_kept_and_moved_when_it_is_back(
+    database: Database, away: Away, place: TestDatabase
+) -> None:
+    contents = PostgresContents(database, inline_bytes=1024, objects=away)
+    mine = await say(contents, "ada", b"picture", b"another", b"png")
+    (foreign,) = await say(contents, "bob", b"picture")
+    assert away.tries == 2, "it was not tried again for each message"
+    for reference in mine:
+        assert await contents.load("ada", reference)
+    with pytest.raises(StorageUnavailable, match="the bucket is away"):
+        await contents.return_displaced()
+    away.away = False
+    for _ in range(2):
+        await contents.return_displaced()
+        assert await away.survey("ada") == {one.hash: 7 for one in mine if one.size == 7}
+        assert await away.survey("bob") == {foreign.hash: 7}
+    with psycopg.connect(place.admin_dsn) as connection:
+        rows = connection.execute(
+            "select octet_length(data) from vibe.contents where data is not null or displaced"
+        ).fetchall()
+    assert rows == [(3,)]
+    for reference in mine:
+        assert await contents.load("ada", reference)
+    # It is used again at once.
+    (later,) = await say(contents, "ada", b"later one")
+    assert later.hash in await away.survey("ada")
+
+
+async def test_what_the_bucket_has_already_is_kept_again_while_it_is_away(
+    database: Database, away: Away
+) -> None:
+    contents = PostgresContents(database, inline_bytes=1024, objects=away)
+    away.away = False
+    (reference,) = await say(contents, "ada", b"picture")
+    away.away = True
+    assert await say(contents, "ada", b"picture") == (reference,)
+    await away.remove("ada", [reference.hash])
+    # It is read where it was put last.
+    assert await contents.load("ada", reference) == b"picture"
+    away.away = False
+    await contents.return_displaced()
+    assert await away.read("ada", reference.hash) == b"picture"
+
+
+async def test_what_is_deleted_while_it_is_displaced_does_not_come_back(
+    database: Database, away: Away
+) -> None:
+    contents = PostgresContents(database, inline_bytes=1024, objects=away)
+    await say(contents, "ada", b"picture")
+    async with database.transaction("ada") as connection:
+        await contents.release(connection, "ada", "conversation/one", before=LATER)
+    await contents.collect("ada", grace_seconds=-60)
+    away.away = False
+    await contents.return_displaced()
+    assert await away.survey("ada") == {}
+
+
+async def test_only_what_is_said_is_kept_while_the_bucket_is_away(
+    database: Database, away: Away, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contents = PostgresContents(database, inline_bytes=1024, objects=away)
+    with pytest.raises(StorageUnavailable, match="the bucket is away"):
+        await contents.put("ada", b"picture")
+    monkeypatch.setattr(module, "_LARGEST_VALUE", 10)
+    with pytest.raises(StorageUnavailable, match="the bucket is away"):
+        await say(contents, "ada", b"larger than a value")
+    assert await contents.survey("ada") == []
+
+
 async def test_an_object_that_cannot_be_removed_now_goes_with_a_later_collection(
     database: Database,
 ) -> None:

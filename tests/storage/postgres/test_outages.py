@@ -162,7 +162,9 @@ async def test_a_database_is_used_as_soon_as_it_is_migrated() -> None:
             await archive.create("abcd", produce_details(), say("first"))
         await asyncio.gather(
             *(
-                migrate_database(PostgresSettings(dsn=bare.dsn, admin_dsn=bare.admin_dsn))
+                migrate_database(
+                    PostgresSettings(dsn=bare.dsn, admin_dsn=bare.admin_dsn), lambda _: True
+                )
                 for _ in range(3)
             )
         )

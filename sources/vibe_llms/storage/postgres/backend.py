@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import suppress
 
 from vibe_llms.configuration import Configuration, Places
-from vibe_llms.storage.backends import Backend
+from vibe_llms.exceptions import StorageUnavailable
+from vibe_llms.storage.backends import Backend, Confirm
 from vibe_llms.storage.interfaces import Diagnosis, Report, ignore
 from vibe_llms.storage.objects import produce_object_store
 from vibe_llms.storage.postgres.archive import PostgresArchive
@@ -78,6 +80,10 @@ class PostgresBackend:
                 yield one
             if repair:
                 await archive.collect()
+        if repair:
+            # If the bucket is away, that is one of the problems.
+            with suppress(StorageUnavailable):
+                await self.tend()
 
     async def check(self) -> Sequence[Diagnosis]:
         """The problems of the database, its roles, and the object store."""
@@ -88,10 +94,13 @@ class PostgresBackend:
         """Raise a `StorageError` if the database does not answer, or its level is not known."""
         await self.database.look()
 
-    async def migrate(self) -> Sequence[str]:
-        """Bring the tables to this version, as their owner; returns the steps."""
-        steps = await migrate_database(self.settings)
-        return [f"{one.number:04} {one.name}" for one in steps]
+    async def tend(self) -> None:
+        """Move contents to the object store that was away; see `PostgresContents`."""
+        await self.contents.return_displaced()
+
+    async def migrate(self, confirm: Confirm) -> Sequence[str]:
+        """Bring the tables to this version, as their owner, and grant the rights on them."""
+        return await migrate_database(self.settings, confirm)
 
     async def close(self) -> None:
         """Close all connections; safe to call twice."""

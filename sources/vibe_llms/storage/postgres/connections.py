@@ -58,6 +58,17 @@ def connection_options(dsn: str, settings: PostgresSettings) -> dict[str, Any]:
     }
 
 
+def find_role(dsn: str) -> str:
+    """The role that a connection string names, or libpq takes if it names none."""
+    from psycopg.conninfo import conninfo_to_dict
+    from psycopg.pq import Conninfo
+
+    if role := conninfo_to_dict(dsn).get("user"):
+        return str(role)
+    defaults = {one.keyword: one.val for one in Conninfo.get_defaults()}
+    return (defaults.get(b"user") or b"").decode()
+
+
 def find_silence_seconds(settings: PostgresSettings) -> float:
     """How long the server may say nothing about a statement, which it limits itself."""
     return settings.statement_seconds + settings.connect_seconds

@@ -3,25 +3,32 @@
 What needs a content says so in `vibe.content_uses`, in the transaction that makes it need it. That
 locks the row of the content, and so does `collect` before it deletes one: a content that a message
 refers to is never deleted, at whatever moment another server collects.
+
+While the object store is away, the contents of messages are kept in the database: what a model has
+answered was paid for. `return_displaced` moves them to where they belong.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import time
 from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime
 from itertools import islice
+from math import inf
 from typing import Any, TypeVar
 
 from msgspec import Struct
 
+from vibe_llms.credentials import get_logger
 from vibe_llms.exceptions import (
     ContentDamaged,
     ContentMissing,
     StorageError,
     StorageUnavailable,
+    VibeLlmsError,
 )
 from vibe_llms.files import describe_size
 from vibe_llms.messages.canisters import Canister
@@ -31,6 +38,7 @@ from vibe_llms.storage.objects import ObjectStore
 from vibe_llms.storage.postgres.database import Connection, Database
 
 T = TypeVar("T")
+_LOGGER = get_logger("vibe_llms.storage")
 
 #: What one statement carries to the database at most, and what one value may be.
 _STATEMENT_BYTES = 32 * 1024**2
@@ -43,14 +51,17 @@ _BATCH = 500
 _PARALLEL = 16
 #: A put starts again if its content was collected in between, which a grace of seconds allows.
 _ATTEMPTS = 3
+#: For how long messages do not try an object store that was away: each try may take half a minute.
+_AWAY_SECONDS = 60.0
 
 _PUT = """
-insert into vibe.contents as held (owner, hash, size, data, present)
-select %(owner)s, hash, octet_length(data), data, true
+insert into vibe.contents as held (owner, hash, size, data, present, displaced)
+select %(owner)s, hash, octet_length(data), data, true, %(displaced)s
 from unnest(%(hashes)s::text[], %(data)b::bytea[]) as given (hash, data)
 on conflict (owner, hash) do update set
     stored = clock_timestamp(),
     present = true,
+    displaced = held.displaced or excluded.displaced,
     -- The same bytes are not written again; others are damaged.
     data = case when held.data is distinct from excluded.data then excluded.data else held.data end
 """
@@ -62,7 +73,8 @@ on conflict (owner, hash) do update set stored = clock_timestamp()
 returning hash, created
 """
 _ARRIVED = """
-update vibe.contents as held set present = true, data = null, stored = clock_timestamp()
+update vibe.contents as held
+set present = true, data = null, displaced = false, stored = clock_timestamp()
 from unnest(%(hashes)s::text[], %(created)s::timestamptz[]) as given (hash, created)
 where owner = %(owner)s and held.hash = given.hash and held.created = given.created
 returning held.hash
@@ -106,6 +118,17 @@ delete from vibe.contents c
 where owner = %(owner)s and hash = any(%(hashes)s) and not present and {_UNUSED}
 returning hash
 """  # noqa: S608
+#: What the database keeps for the object store; see the index on it.
+_DISPLACED = "displaced and data is not null"
+_SURVEY_DISPLACED = f"""
+select hash, size from vibe.contents
+where owner = %(owner)s and hash > %(after)s and {_DISPLACED}
+order by hash limit %(batch)s
+"""  # noqa: S608
+_LOAD_DISPLACED = f"""
+select data from vibe.contents
+where owner = %(owner)s and hash = %(hash)s and {_DISPLACED}
+"""  # noqa: S608
 
 
 class Prepared(Struct, frozen=True):
@@ -135,16 +158,20 @@ class PostgresContents:
         self._inline_bytes = inline_bytes
         # Each collection holds a connection for as long as the object store takes to delete.
         self._collection = asyncio.Lock()
+        self._away_until = -inf
 
     async def prepare(self, user: str, canisters: Sequence[Canister]) -> Prepared:
-        """Separate canisters from their contents, and store those that are not for the database."""
+        """Separate canisters from their contents, and store those that are not for the database.
+
+        While the object store is away, the database keeps them.
+        """
         separated = await asyncio.to_thread(
             lambda: [separate(canister, self._inline_bytes) for canister in canisters]
         )
         deposits = [deposit for one in separated for deposit in one.deposits]
         stored = tuple(one.stored for one in separated)
         references = {one.hash: one for canister in stored for one in references_of(canister)}
-        small = await self._put_large(user, deposits)
+        small = await self._put_large(user, deposits, displace=True)
         if sum(one.reference.size for one in small) > _MOST_TOGETHER:
             await self.put_all(user, small)
             small = []
@@ -257,6 +284,26 @@ class PostgresContents:
                 values["after"] = candidates[-1]
         return collected
 
+    async def return_displaced(self) -> None:
+        """Move what the database keeps for the object store there; all users' contents.
+
+        `StorageUnavailable` if the object store is still away.
+        """
+        if self.objects is None:
+            return
+        for (user,) in await self.database.fetch("", "select vibe.survey_displaced()"):
+            values = {"owner": user, "after": "", "batch": _BATCH}
+            while rows := await self.database.fetch(user, _SURVEY_DISPLACED, values):
+                for digest, size in rows:
+                    await self._return(user, Reference(digest, size))
+                values["after"] = rows[-1][0]
+
+    async def _return(self, user: str, reference: Reference) -> None:
+        values = {"owner": user, "hash": reference.hash}
+        # Another server may have moved it.
+        for (data,) in await self.database.fetch(user, _LOAD_DISPLACED, values):
+            await self._write(user, {reference.hash: Deposit(reference, data)})
+
     async def _use(
         self, connection: Connection, user: str, references: Sequence[Reference], holder: str
     ) -> AbstractSet[str]:
@@ -291,18 +338,29 @@ class PostgresContents:
         return removed
 
     async def _put_small(
-        self, connection: Connection, user: str, deposits: Sequence[Deposit]
+        self,
+        connection: Connection,
+        user: str,
+        deposits: Sequence[Deposit],
+        *,
+        displaced: bool = False,
     ) -> None:
         for batch in _batches(deposits):
             values = {
                 "owner": user,
+                "displaced": displaced,
                 "hashes": [one.reference.hash for one in batch],
                 "data": [one.data for one in batch],
             }
             await connection.execute(_PUT, values)
 
-    async def _put_large(self, user: str, deposits: Iterable[Deposit]) -> Sequence[Deposit]:
-        """Store what belongs into the object store; returns the rest."""
+    async def _put_large(
+        self, user: str, deposits: Iterable[Deposit], *, displace: bool = False
+    ) -> Sequence[Deposit]:
+        """Store what belongs into the object store; returns the rest.
+
+        With `displace`, the database keeps it while the object store is away.
+        """
         small: list[Deposit] = []
         large: dict[str, Deposit] = {}
         for one in deposits:
@@ -318,25 +376,46 @@ class PostgresContents:
         for _ in range(_ATTEMPTS):
             if not large:
                 return small
-            for digest in await self._write(user, large):
+            for digest in await self._write(user, large, displace=displace):
                 del large[digest]
         raise _collected()
 
-    async def _write(self, user: str, large: Mapping[str, Deposit]) -> Sequence[str]:
+    async def _write(
+        self, user: str, large: Mapping[str, Deposit], *, displace: bool = False
+    ) -> Sequence[str]:
         """Write objects, and say so; returns the hashes of those that were not collected before.
 
         The row comes first: then there is no object without a row, at whatever moment this ends.
         """
         objects = self._require_objects()
         hashes = sorted(large)
-        values = {"owner": user, "hashes": hashes}
         sizes = [large[digest].reference.size for digest in hashes]
+        displace = displace and max(sizes) <= _LARGEST_VALUE
+        if displace and time.monotonic() < self._away_until:
+            await self._displace(user, large)
+            return hashes
+        values = {"owner": user, "hashes": hashes}
         rows = await self.database.fetch(user, _ANNOUNCE, {**values, "sizes": sizes})
         created: dict[str, datetime] = dict(rows)
-        await _gather(objects.write(user, digest, large[digest].data) for digest in hashes)
+        try:
+            await _gather(objects.write(user, digest, large[digest].data) for digest in hashes)
+        except VibeLlmsError as error:
+            if not displace:
+                raise
+            if self._away_until == -inf:
+                _LOGGER.warning("until it takes them, the database keeps contents: %s", error)
+            self._away_until = time.monotonic() + _AWAY_SECONDS
+            await self._displace(user, large)
+            return hashes
+        self._away_until = -inf
         times = [created[digest] for digest in hashes]
         rows = await self.database.fetch(user, _ARRIVED, {**values, "created": times})
         return [digest for (digest,) in rows]
+
+    async def _displace(self, user: str, large: Mapping[str, Deposit]) -> None:
+        """Keep in the database what is for the object store."""
+        async with self.database.transaction(user) as connection:
+            await self._put_small(connection, user, [*large.values()], displaced=True)
 
     def _require_objects(self) -> ObjectStore:
         if self.objects is None:

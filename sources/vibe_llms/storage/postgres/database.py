@@ -25,11 +25,13 @@ from vibe_llms.exceptions import (
 from vibe_llms.messages.contents import repair_text
 from vibe_llms.storage.postgres.connections import (
     connect,
+    find_role,
     find_silence_seconds,
     is_read_only,
 )
 from vibe_llms.storage.postgres.migrations import READ, judge_level
 from vibe_llms.storage.postgres.pipelines import Answer, Pipeline, Statement
+from vibe_llms.storage.postgres.rights import describe_missing, probe, survey_missing
 from vibe_llms.storage.postgres.settings import PostgresSettings
 
 if TYPE_CHECKING:
@@ -46,12 +48,15 @@ BECOME_FOR_LONG = f"{BECOME}, set_config('idle_in_transaction_session_timeout', 
 _IDLE_MILLISECONDS = "5000"
 #: Classes of SQLSTATE that pass: of connections, resources, the operator, the system, deadlocks.
 _PASSING = ("08", "53", "57", "58", "40")
-#: Nothing is asked of a database that has answered so recently.
+#: A database that was in order so recently is not looked at again.
 _LOOK_SECONDS = 1.0
 _SILENCE = logging.NullHandler()
 _READ_ONLY = "25006"
-#: A transaction that is read-only, or idle or busy for too long; a lock that others keep.
-_PASSING_STATES = (_READ_ONLY, "25P03", "25P04", "55P03")
+#: The role of programs lacks a right.
+_DENIED = "42501"
+#: A transaction that is read-only, lacks a right, or is idle or busy for too long; a lock that
+#: others keep.
+_PASSING_STATES = (_READ_ONLY, _DENIED, "25P03", "25P04", "55P03")
 #: Of `vibe.require_lease`.
 _LOST = "VL001"
 _NOT_MIGRATED = "the database is not migrated: vibe-llms archive migrate"
@@ -61,6 +66,7 @@ _NAMES = "create it, or correct dsn in [archive]"
 _REMEDIES = {
     "3F000": _NOT_MIGRATED,
     "42P01": _NOT_MIGRATED,
+    _DENIED: "let its role use the tables: vibe-llms archive migrate",
     _READ_ONLY: "it is a standby, or set to read-only: connect to one that accepts writes",
     "53100": "free space on its disk",
     "password authentication failed": _LOGIN,
@@ -90,17 +96,21 @@ class Database:
         self._idle: list[Pipeline] = []
         self._room = asyncio.Semaphore(settings.connections)
         self._checked = self._closed = False
-        self._answered = -inf
+        self._looked = -inf
 
     @property
     def address(self) -> str:
         """The host, the port and the name of the database, as the connection string has them."""
         try:
+            from psycopg import ProgrammingError
             from psycopg.conninfo import conninfo_to_dict
         except ImportError:
             # What connects says so.
             return "postgresql:"
-        named = conninfo_to_dict(self.settings.dsn)
+        try:
+            named = conninfo_to_dict(self.settings.dsn)
+        except ProgrammingError:
+            return "postgresql: (dsn in [archive] cannot be read)"
         host, port = named.get("host") or named.get("service") or "", named.get("port") or 5432
         return f"postgresql://{host}:{port}/{named.get('dbname') or ''}"
 
@@ -154,17 +164,36 @@ class Database:
                 pass
 
     async def look(self) -> None:
-        """Raise a `StorageError` unless the database has answered within the last second, or does.
+        """Raise a `StorageError` unless programs can use the database, or could a second ago.
 
-        It has `connect_seconds` for that.
+        Its level is looked at, the rights of the role, and whether a row can be written. It has
+        `connect_seconds` for that.
         """
         try:
             async with asyncio.timeout(self.settings.connect_seconds):
-                await self.prepare()
-                if time.monotonic() > self._answered + _LOOK_SECONDS:
-                    await self.fetch("", "select 1")
+                if time.monotonic() > self._looked + _LOOK_SECONDS:
+                    await self._look()
+                    self._looked = time.monotonic()
         except TimeoutError as error:
             raise StorageUnavailable("the database does not answer") from error
+
+    async def _look(self) -> None:
+        written = probe()
+        become = Statement(written.user, BECOME, (written.user, self._milliseconds))
+        begin, end = Statement("", "begin"), Statement("", "rollback")
+        with database_errors():
+            async with self._admitted(), self._used(await self._connect()) as pipeline:
+                _, _, level = await pipeline.run([begin, become, Statement("", READ)])
+                judge_level(*level.rows[0])
+                missing, *_ = await pipeline.run([survey_missing(), written, end])
+        if missing.rows:
+            role = find_role(self.settings.dsn)
+            raise StorageUnavailable(
+                f"{describe_missing(role, [right for right, _ in missing.rows])}; "
+                f"{_REMEDIES[_DENIED]}",
+                refused=True,
+            )
+        self._checked = True
 
     async def close(self) -> None:
         """Close all connections, those in use after their transactions; safe to call twice."""
@@ -231,9 +260,7 @@ class Database:
         try:
             yield pipeline
         finally:
-            if is_idle := pipeline.is_idle:
-                self._answered = time.monotonic()
-            if is_idle and not self._closed and not is_read_only(pipeline.connection):
+            if pipeline.is_idle and not self._closed and not is_read_only(pipeline.connection):
                 self._idle.append(pipeline)
             else:
                 await pipeline.connection.close()
@@ -306,5 +333,7 @@ def database_errors() -> Iterator[None]:
                 text = f"{text}; {remedy}"
         passing = state[:2] in _PASSING or state in _PASSING_STATES
         if passing or (not state and isinstance(error, OperationalError)):
-            raise StorageUnavailable(f"the database cannot be used now: {text}") from error
+            raise StorageUnavailable(
+                f"the database cannot be used now: {text}", refused=state == _DENIED
+            ) from error
         raise StorageError(f"the database: {text}") from error

@@ -31,12 +31,16 @@ select rolname, rolsuper, rolbypassrls, exists (
     where n.nspname = 'vibe' and pg_has_role(current_user, c.relowner, 'member'))
 from pg_roles where rolname = current_user
 """
-#: Tables of users: whether policies are in force, and which ones hold this role.
+#: Tables of users: whether their policies are in force, and the names and conditions of those that
+#: hold programs. Those that hold only the owner of the table are for its functions. It does not
+#: matter who asks: no policy holds a superuser, who counts as a member of every role.
 _TABLES = """
-select c.relname, row_security_active(c.oid), array(
-    select coalesce(pg_get_expr(p.polqual, p.polrelid), '') from pg_policy p
-    where p.polrelid = c.oid and p.polpermissive and exists (
-        select from unnest(p.polroles) role where role = 0 or pg_has_role(role, 'usage')))
+select c.relname, c.relrowsecurity,
+    array(select array[polname, coalesce(pg_get_expr(p.polqual, p.polrelid), '')]
+        from pg_policy p where p.polrelid = c.oid and p.polpermissive and exists (
+            select from unnest(p.polroles) held where held = 0 or held = to_regrole('vibe_llms')
+                or (held <> c.relowner and pg_has_role(held, 'usage') and not (
+                    select rolsuper from pg_roles where rolname = current_user))))
 from pg_class c
 join pg_namespace n on n.oid = c.relnamespace
 join pg_attribute a on a.attrelid = c.oid and a.attname = 'owner' and not a.attisdropped
@@ -66,16 +70,30 @@ select c.messages, (
     where p.owner = c.owner and p.conversation = c.identity and m.position < c.messages)
 from vibe.conversations c where owner = %s and identity = %s
 """  # noqa: S608  (constants)
-_NEEDED = "restore the database from a backup"
+#: What is in these tables that a restored backup has, and nothing that was written since is lost.
+_FROM_BACKUP = "restore a backup into another database, and copy these rows from there: {}"
+_MESSAGES_LOST = _FROM_BACKUP.format("of the conversation, in vibe.messages and vibe.pieces")
+_SCOPE_LOST = _FROM_BACKUP.format("of the scope, in vibe.memory_scopes")
+_CONTENT_LOST = _FROM_BACKUP.format("of the hash, in vibe.contents and vibe.content_uses")
+_OBJECT_LOST = "copy the object {} from a copy of the bucket, under the same name"
+#: The contents whose bytes are in an object store.
+_OBJECTS = "select hash from vibe.contents where owner = %s and present and data is null"
 
 
 async def inspect_database(database: Database) -> Sequence[Diagnosis]:
     """Why the database cannot be used, or shows its roles too much."""
     try:
         async with database.transaction("") as connection:
-            return [one async for one in _inspect_tables(connection)]
+            found = [one async for one in _inspect_tables(connection)]
     except (StorageError, PackageMissing) as error:
         return [Diagnosis("database", ARCHIVE, str(error))]
+    try:
+        await database.look()
+    except StorageUnavailable as error:
+        # A right that is missing for one kind of things does not keep others from being checked.
+        subject = "rights" if error.refused else "database"
+        found.append(Diagnosis(subject, ARCHIVE, str(error)))
+    return found
 
 
 async def inspect_objects(objects: ObjectStore | None) -> Sequence[Diagnosis]:
@@ -115,9 +133,10 @@ async def _inspect_tables(connection: Connection) -> AsyncIterator[Diagnosis]:
             yield Diagnosis("rights", place, text, remedy)
         elif not policies:
             yield Diagnosis("rights", place, "it has no policy, so no user sees a row", policy)
-        elif further := [one for one in policies if _strip(one) != _strip(_OWN)]:
-            text = f"a policy shows a user more than the user's own rows: {further[0]}"
-            yield Diagnosis("rights", place, text, f"drop policy ... on vibe.{table}")
+        for name, condition in policies if active else ():
+            if _strip(condition) != _strip(_OWN):
+                text = f"a policy shows a user more than the user's own rows: {condition}"
+                yield Diagnosis("rights", place, text, f'drop policy "{name}" on {place}')
     for _ in await _ask(connection, _VECTORLESS):
         yield Diagnosis(
             "memory",
@@ -147,14 +166,19 @@ async def _inspect_user(archive: PostgresArchive) -> AsyncIterator[Diagnosis]:
                 yield one
     async with archive.database.transaction(archive.user) as connection:
         orphans = await _ask(connection, _ORPHANS, [archive.user])
+        objects = {digest for (digest,) in await _ask(connection, _OBJECTS, [archive.user])}
     for (scope,) in orphans:
         text = "its entries are there, but the scope is not, so they are ignored"
-        yield Diagnosis("memory", f"{archive.user}/{scope}", text, _NEEDED)
+        yield Diagnosis("memory", f"{archive.user}/{scope}", text, _SCOPE_LOST)
     for reference in await archive.contents.survey(archive.user):
         try:
             await archive.load(reference)
         except (ContentDamaged, ContentMissing) as error:
-            yield Diagnosis("content", f"{archive.user}/{reference.hash}", str(error), _NEEDED)
+            place = f"{archive.user}/{reference.hash}"
+            store, remedy = archive.contents.objects, _CONTENT_LOST
+            if store is not None and reference.hash in objects:
+                remedy = _OBJECT_LOST.format(store.locate(archive.user, reference.hash))
+            yield Diagnosis("content", place, str(error), remedy)
 
 
 async def _inspect_conversation(
@@ -171,13 +195,13 @@ async def _inspect_conversation(
     for due, held in counts:
         if held != due:
             text = f"it has {held} of its {due} messages"
-            yield Diagnosis("conversation", place, text, _NEEDED)
+            yield Diagnosis("conversation", place, text, _MESSAGES_LOST)
     for gap in restored.gaps:
         text = f"this line ({gap.size} bytes) cannot be read: {gap.reason}"
-        yield Diagnosis("line", f"{place}:{gap.line}", text, _NEEDED)
+        yield Diagnosis("line", f"{place}:{gap.line}", text, _MESSAGES_LOST)
     references = [one for canister in restored.canisters for one in references_of(canister)]
     held = await archive.contents.find(archive.user, {one.hash for one in references})
     for reference in dict.fromkeys(references):
         if held.get(reference.hash) != reference:
             text = f"{identity} needs this content, but it is missing or incomplete"
-            yield Diagnosis("content", f"{archive.user}/{reference.hash}", text, _NEEDED)
+            yield Diagnosis("content", f"{archive.user}/{reference.hash}", text, _CONTENT_LOST)

@@ -7,25 +7,32 @@ from typing import TYPE_CHECKING, Any
 
 from vibe_llms.configuration import ARCHIVE
 from vibe_llms.exceptions import ConfigurationError, StorageError, StorageUnavailable
-from vibe_llms.storage.postgres.connections import connection_options
+from vibe_llms.storage.backends import Confirm
+from vibe_llms.storage.postgres.connections import connection_options, find_role
 from vibe_llms.storage.postgres.database import database_errors
 from vibe_llms.storage.postgres.migrations import (
-    Migration,
     find_level,
     judge_level,
     migrate,
     read_level,
+    survey_steps,
 )
 from vibe_llms.storage.postgres.settings import PostgresSettings
 
 if TYPE_CHECKING:
     from psycopg import AsyncConnection
 
+_CONNECTIONS = (
+    "select count(*) from pg_stat_activity where datname = current_database() and usename = %s"
+)
 _ROLE = "select rolsuper, rolbypassrls, rolname = current_user from pg_roles where rolname = %s"
 
 
-async def migrate_database(settings: PostgresSettings) -> Sequence[Migration]:
-    """Bring the tables to this version; returns the steps. All of them are applied, or none."""
+async def migrate_database(settings: PostgresSettings, confirm: Confirm) -> Sequence[str]:
+    """Bring the tables to this version, and grant the rights on them; returns what was done.
+
+    All of it is done, or nothing. `confirm` is asked where programs that run cannot go on after it.
+    """
     if not settings.admin_dsn:
         raise ConfigurationError(
             "tables are made and changed by the role that owns them; give its connection string",
@@ -53,6 +60,11 @@ async def migrate_database(settings: PostgresSettings) -> Sequence[Migration]:
             if number > find_level():
                 judge_level(number, least)
                 return ()
+            steps = survey_steps(number)
+            if number and any(one.least > number for one in steps):
+                warning = await _describe_end(connection, number, role)
+                if not confirm(warning):
+                    return ()
             try:
                 return await migrate(connection, role)
             except LockNotAvailable as error:
@@ -61,23 +73,43 @@ async def migrate_database(settings: PostgresSettings) -> Sequence[Migration]:
                     "try again, or end it (select * from pg_stat_activity)"
                 ) from error
             except InsufficientPrivilege as error:
-                owner, database = connection.info.user, connection.info.dbname
                 raise StorageError(
-                    f"the role {owner!r} of admin-dsn may not do this: {error.diag.message_primary}"
-                    f"; as a superuser: grant create on database {database} to {owner}; "
-                    f"alter role {owner} createrole; create extension if not exists vector"
+                    _explain_refusal(
+                        error.diag.message_primary or "",
+                        owner=connection.info.user,
+                        database=connection.info.dbname,
+                    )
                 ) from error
 
 
-def find_role(dsn: str) -> str:
-    """The role that a connection string names, or libpq takes if it names none."""
-    from psycopg.conninfo import conninfo_to_dict
-    from psycopg.pq import Conninfo
+async def _describe_end(connection: AsyncConnection[Any], number: int, role: str) -> str:
+    """What a person has to know before programs of the present level are shut out."""
+    ((open_now,),) = await (await connection.execute(_CONNECTIONS, (role,))).fetchall()
+    return (
+        f"Servers and workers of the version that runs now (level {number}) cannot work with the "
+        f"tables after this. They notice within a minute, take no more requests, finish what they "
+        "are sending, and end with status 1. Start the new version then. "
+        f"Connections of programs to this database now: {open_now}"
+    )
 
-    if role := conninfo_to_dict(dsn).get("user"):
-        return str(role)
-    defaults = {one.keyword: one.val for one in Conninfo.get_defaults()}
-    return (defaults.get(b"user") or b"").decode()
+
+#: What a superuser does about a refusal, by what the server says. `{0}` is the owner of the tables,
+#: `{1}` the database.
+_GRANTS = (
+    ("grant role", "grant vibe_llms to {0} with admin option"),
+    ("create role", "alter role {0} createrole"),
+    ("extension", "create extension vector"),
+    ("for database", "grant create on database {1} to {0}"),
+    ("must be owner of", "name the role that owns the tables in admin-dsn, or make {0} a member"),
+    ("", "name the role that owns the tables in admin-dsn"),
+)
+
+
+def _explain_refusal(said: str, *, owner: str, database: str) -> str:
+    remedy = next(remedy for words, remedy in _GRANTS if words in said)
+    who = "" if "admin-dsn" in remedy else "as a superuser, in this database: "
+    advice = remedy.format(_quote(owner), _quote(database))
+    return f"the role {owner!r} of admin-dsn may not do this: {said}; {who}{advice}"
 
 
 def describe_role(role: str, *, superuser: bool, bypasses: bool) -> str:

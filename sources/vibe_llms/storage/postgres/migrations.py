@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from vibe_llms.exceptions import FormatNewer, StorageError
 from vibe_llms.files import LARGEST_SETTINGS, read_file
+from vibe_llms.storage.postgres import rights
 
 if TYPE_CHECKING:
     from psycopg import AsyncConnection
@@ -46,6 +47,11 @@ def survey_migrations() -> Sequence[Migration]:
     return sorted(_read_all(), key=lambda one: one.number)
 
 
+def survey_steps(number: int) -> Sequence[Migration]:
+    """The steps that a database of a level needs, in order."""
+    return [one for one in survey_migrations() if one.number > number]
+
+
 def find_level() -> int:
     """The level of this code: the number of its last migration."""
     return max(one.number for one in _read_all())
@@ -74,26 +80,41 @@ def judge_level(number: int, least: int) -> None:
         )
 
 
-async def migrate(connection: AsyncConnection[Any], role: str) -> Sequence[Migration]:
-    """Apply what is missing, all or nothing, and let a role use the tables; returns the steps.
+async def migrate(connection: AsyncConnection[Any], role: str) -> Sequence[str]:
+    """Apply what is missing, and let a role use the tables, all or nothing; returns what was done.
 
     The connection is the owner's. The role is the one that programs connect with.
     """
-    from psycopg.sql import SQL, Identifier
-
     async with connection.transaction():
         await connection.execute("select pg_advisory_xact_lock(%s)", (_LOCK,))
         await connection.execute(_WAIT)
         number, _ = await read_level(connection)
-        missing = [one for one in survey_migrations() if one.number > number]
-        for one in missing:
+        steps = survey_steps(number)
+        for one in steps:
             await connection.execute(one.text.encode())
             await connection.execute(
                 "insert into vibe.migrations (number, name, least) values (%s, %s, %s)",
                 (one.number, one.name, one.least),
             )
-        await connection.execute(SQL("grant vibe_llms to {}").format(Identifier(role)))
-    return missing
+        granted = await _grant(connection, role)
+    # All of them are new to a new database.
+    granted = granted if number else ()
+    return [*(f"applied {one.number:04} {one.name}" for one in steps), *granted]
+
+
+async def _grant(connection: AsyncConnection[Any], role: str) -> Sequence[str]:
+    """Grant the rights that a role does not have; returns them in words.
+
+    What was granted by others, such as after a backup was restored, is not granted again: the owner
+    of the tables may not be allowed to.
+    """
+    granted: list[str] = []
+    for query in (rights.survey_membership(role), rights.survey_missing(role)):
+        cursor = await connection.execute(query.query.encode(), query.values)
+        for text, statement in await cursor.fetchall():
+            await connection.execute(statement.encode())
+            granted.append(f"granted {text}")
+    return granted
 
 
 def _read_all() -> Iterator[Migration]:
