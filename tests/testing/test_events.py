@@ -63,7 +63,7 @@ def text_message(
         MessageStartedEvent("assistant", **here),
         MessageProgressEvent(ReasoningChunk("hm"), **here),
         MessageProgressEvent(TextChunk("a"), **here),
-        MessageUpdatedEvent("citations", **here),
+        MessageUpdatedEvent("citations", None, None, **here),
         MessageProgressEvent(TextChunk("b"), **here),
         MessageFailedEvent(CUT, canister, **here)
         if cut

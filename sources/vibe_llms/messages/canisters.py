@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeAlias, TypeV
 
 import msgspec
 from msgspec import Struct, field
+from msgspec.structs import force_setattr
 
 from vibe_llms.messages.contents import (
     AudioContent,
@@ -308,13 +309,13 @@ class Turn(Struct, Generic[T], frozen=True, dict=True):
 
         None if the turn is of no session. `PackageMissing` if `genai-prices` is not installed.
         """
-        estimate = self.__dict__.get("estimate")
+        estimate = getattr(self, "_estimate", None)
         return None if estimate is None else estimate(self.canisters)
 
     def price(self, estimate: Callable[[Sequence[Canister]], Cost] | None) -> Self:
         """Let this turn know how to estimate its cost; returns the turn."""
         # Not a member: it is not part of the turn's value, and cannot be encoded.
-        self.__dict__["estimate"] = estimate
+        force_setattr(self, "_estimate", estimate)
         return self
 
     def __repr__(self) -> str:
