@@ -581,6 +581,16 @@ async def test_a_turn_and_a_conversation_are_shown_in_one_short_line(home: Path)
     assert len(repr(turn)) < 120
 
 
+async def test_a_notebook_shows_markdown_in_which_html_is_text(home: Path) -> None:
+    model = scripted_model(["**Bold** <script>alert(1)</script>"])
+    async with open_session(home=home) as session:
+        conversation = await session.begin(model)
+        turn = await conversation.converse("<b>Hello</b>")
+        shown = conversation._repr_markdown_()
+    assert turn._repr_markdown_() == "**Bold** &lt;script>alert(1)&lt;/script>"
+    assert shown.split("\n\n") == ["**You**", "&lt;b>Hello&lt;/b>", turn._repr_markdown_()]
+
+
 async def test_a_turn_has_its_cost(home: Path) -> None:
     async with open_session(home=home) as session:
         turn = await (await session.begin("scripted/demo")).converse("Hello!")

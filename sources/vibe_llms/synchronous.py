@@ -178,6 +178,9 @@ class _Face(Generic[I]):
         self._portal = portal
         self._inner = inner
 
+    def __repr__(self) -> str:
+        return repr(self._inner)
+
 
 def _through(
     method: Callable[Concatenate[I, P], Coroutine[Any, Any, T]],
@@ -278,6 +281,9 @@ def _streams(
 
 class Conversation(_Face[asynchronous.Conversation]):
     """A conversation, as `vibe_llms.Conversation`, for callers that do not `await`."""
+
+    def _repr_markdown_(self) -> str:
+        return self._inner._repr_markdown_()
 
     @property
     def identity(self) -> str:

@@ -17,7 +17,7 @@ from markdown_it import MarkdownIt
 from tests.cli.command import invoke
 from tests.fakes.canisters import produce_canisters
 from tests.faults.archives import FAST, produce_details
-from vibe_llms.cli.export import escape_html, export, form_of
+from vibe_llms.cli.export import export, form_of
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
@@ -40,6 +40,7 @@ from vibe_llms.messages.contents import (
     ReasoningContent,
     TextualContent,
 )
+from vibe_llms.messages.markdown import escape_html
 from vibe_llms.storage.archive import DirectoryArchive
 
 PICTURE = b"\x89PNG\r\n\x1a\n" + bytes(range(200))

@@ -26,7 +26,16 @@ from vibe_llms.events import EventHandler, Notice, NoticeEvent
 from vibe_llms.exceptions import ConversationBusy, RequestError, SessionClosed
 from vibe_llms.hooks import TurnHook
 from vibe_llms.invocation.invokers import Invoker
-from vibe_llms.messages.canisters import Canister, SupervisorCanister, Turn, is_untrusted
+from vibe_llms.messages.canisters import (
+    AssistantCanister,
+    Canister,
+    InvocationCanister,
+    SupervisorCanister,
+    Turn,
+    UserCanister,
+    is_untrusted,
+)
+from vibe_llms.messages.contents import text_of
 from vibe_llms.providers.interfaces import Model, TokenCount
 
 T = TypeVar("T")
@@ -56,6 +65,21 @@ class Conversation:
     def __repr__(self) -> str:
         model, count = self.model, len(self._history.canisters)
         return f"<Conversation {self.identity}: {model.provider}/{model.name}, {count} messages>"
+
+    def _repr_markdown_(self) -> str:
+        """What notebooks show: what was said, and which tools were called; HTML is text."""
+        from vibe_llms.messages.markdown import escape_html
+
+        parts: list[str] = []
+        for one in self._history.canisters:
+            match one:
+                case UserCanister():
+                    parts += ["**You**", escape_html(text_of(one.contents))]
+                case AssistantCanister():
+                    parts.append(escape_html(text_of(one.contents)))
+                case InvocationCanister(name=name):
+                    parts.append(f"*called {escape_html(name)}*")
+        return "\n\n".join(filter(None, parts))
 
     @property
     def settings(self) -> ConversationSettings:

@@ -324,6 +324,12 @@ class Turn(Struct, Generic[T], frozen=True, dict=True):
         text = shorten(self.text, 60, placeholder="…")
         return f"<Turn {text!r}: {self.usage.total_tokens} tokens, {self.stop_reason}>"
 
+    def _repr_markdown_(self) -> str:
+        """What notebooks show: the text, in which HTML is text."""
+        from vibe_llms.messages.markdown import escape_html
+
+        return escape_html(self.text)
+
 
 def is_large(canisters: Sequence[Canister]) -> bool:
     """Return True if work on all of some messages takes too long for the event loop."""
