@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.cli.command import Outcome, invoke, run, script_of, write_script
+from tests.documents.making import make_pdf
 from tests.fakes.anthropic import KEY, FakeAnthropic, failure
 from tests.fakes.llamacpp import FakePackage, write_model
 from tests.fakes.ollama import FakeOllama
@@ -19,7 +20,7 @@ from vibe_llms.testing.wires.anthropic_replies import text_reply
 from vibe_llms.testing.wires.ollama_replies import MODEL as OLLAMA_MODEL
 
 PNG = make_png()
-PDF = b"%PDF-1.7\n\xff\xfe\n"
+PDF = make_pdf("words").replace(b"\n", b"\n%\xff\xfe\n", 1)
 _MODEL = "anthropic/claude-sonnet-4-5"
 
 

@@ -405,17 +405,20 @@ def test_the_repl_leaves_an_answer_and_comes_back_to_it(bank: Bank, home: Path) 
         assert terminal.wait() == 0
 
 
-def test_what_is_typed_while_an_answer_is_written_is_the_next_draft(bank: Bank, home: Path) -> None:
+def test_what_is_typed_while_an_answer_is_written_is_said_next(bank: Bank, home: Path) -> None:
     (home / "slow.toml").write_text(
-        '[[replies]]\nparts = [ { text = "first " }, { delay-seconds = 3 }, { text = "last" } ]\n'
+        '[[replies]]\nwhen = ".*"\n'
+        'parts = [ { text = "first " }, { delay-seconds = 3 }, { text = "last" } ]\n'
     )
     with Terminal("chat", "-m", "scripted/slow") as terminal:
         terminal.expect(PROMPT)
         terminal.enter("Count.")
         terminal.expect("first")
-        terminal.send("my draft\n")
-        terminal.expect("my draft")
+        terminal.send("my next message\n")
         terminal.expect("last")
-        terminal.expect("my draft")
-        terminal.press("c-c", "c-d")
+        assert "my next" not in terminal.output
+        terminal.expect("my next message")
+        terminal.expect("last")
+        terminal.expect(PROMPT)
+        terminal.press("c-d")
         assert terminal.wait() == 0

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 from pathlib import Path
 from typing import Any
 
 import anthropic
 import pytest
 
+from tests.pictures import make_png
 from tests.server.conftest import Served, serving
 from tests.server.test_application import count_conversations
 from vibe_llms.messages.canisters import ResultCanister, role_of
@@ -259,7 +261,7 @@ async def test_tokens_are_counted_without_storing_anything(served: Served) -> No
 
 
 async def test_blocks_of_all_kinds_reach_the_model(home: Path) -> None:
-    pixel = "iVBORw0KGgo="
+    pixel = base64.b64encode(make_png()).decode()
     blocks: list[Any] = [
         {"type": "text", "text": "Read this."},
         {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": pixel}},

@@ -109,9 +109,7 @@ def check_configuration() -> Sequence[Diagnosis]:
     configuration, found = survey_problems()
     if configuration is None or not _is_whole():
         return found
-    known = [one.text.partition(": ")[2] for one in found]
-    more = (*asyncio.run(_check_embedder()), *asyncio.run(_check_models()))
-    return [*found, *(one for one in more if not any(map(one.text.endswith, known)))]
+    return [*found, *asyncio.run(_check_embedder()), *asyncio.run(_check_models())]
 
 
 def _is_whole() -> bool:

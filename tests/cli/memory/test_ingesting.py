@@ -112,8 +112,8 @@ def test_a_closed_window_ends_nothing(tmp_path: Path) -> None:
 
 
 def test_keys_are_no_arguments_of_a_process(tmp_path: Path) -> None:
-    model = write_script(tmp_path, STUCK)
-    assert run("chat", "-m", model, "--key", "my-key-4711", "--memory", "My cat.").status == 0
+    command = ("chat", "-m", write_script(tmp_path, STUCK), "--set", "credential=key")
+    assert run(*command, "--key", "my-key-4711", "--memory", "My cat.").status == 0
     wait_until(is_running)
     process = ingestion()["process"]
     for name in ("cmdline", "environ"):

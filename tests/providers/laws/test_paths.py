@@ -9,6 +9,7 @@ import pytest
 
 from tests.fakes.backends import Interface
 from tests.fakes.interfaces import ANTHROPIC, NOWHERE, every
+from tests.pictures import make_png
 from vibe_llms.attachments import read_attachment, read_document
 from vibe_llms.configuration import ToolMode
 from vibe_llms.controls import Controls
@@ -25,7 +26,7 @@ from vibe_llms.providers.conversions import name_document
 from vibe_llms.providers.interfaces import TurnContext
 
 FOLDER = "canary-of-a-folder"
-PNG = b"\x89PNG\r\n\x1a\n"
+PNG = make_png()
 PDF = b"%PDF-1.4\n"
 
 

@@ -12,6 +12,7 @@ import pytest
 from tests.fakes.ollama import FakeModel, FakeOllama, answer_json, failure
 from tests.fakes.ollama_clients import produce_client, produce_model
 from tests.fakes.server import Answer
+from tests.pictures import make_png
 from vibe_llms import open_session
 from vibe_llms.controls import Controls
 from vibe_llms.credentials import Credential, Secret
@@ -319,7 +320,7 @@ async def test_a_server_that_is_slow_to_answer_is_not_waited_for(
 async def check_a_blind_model(server: FakeOllama) -> None:
     """A picture for a model that sees nothing is refused, and neither kept nor sent."""
     server.models["blind"] = FakeModel(["completion"], family="blind")
-    picture = ImageContent(b"\x89PNG\r\n\x1a\n" + b"0" * 24, "image/png")
+    picture = ImageContent(make_png(), "image/png")
     configuration = {"providers": {"ollama": {"base-url": server.url}}}
     async with open_session(configuration=configuration) as session:
         conversation = await session.begin("ollama/blind")

@@ -28,7 +28,6 @@ from vibe_llms.invocation.results import InvocationOutput
 from vibe_llms.messages.contents import ImageContent, TextualContent
 from vibe_llms.providers.addresses import find_address
 from vibe_llms.providers.http_transport import HttpTransport, produce_http_transport
-from vibe_llms.providers.openai.model import BASE_URL
 from vibe_llms.providers.round_trip import JSON_HEADERS, fetch
 from vibe_llms.providers.transport import Outgoing
 
@@ -55,7 +54,7 @@ class ImagesSettings(EnsembleRules, frozen=True, rename="kebab", forbid_unknown_
 class _Row(Struct, frozen=True, rename="kebab"):
     """The needed keys of a provider's row; the others belong to the provider."""
 
-    base_url: str = BASE_URL
+    base_url: str = "${OPENAI_BASE_URL:-${OPENAI_API_BASE:-https://api.openai.com/v1}}"
     credential: Literal["key", "none", "package"] = "key"
     api_key_environment: str | tuple[str, ...] = ""
     api_key_command: tuple[str, ...] = ()
