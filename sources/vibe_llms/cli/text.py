@@ -40,6 +40,8 @@ _ELLIPSIS = "…"
 _TAB_CELLS = 4
 #: A last column narrower than this is printed below the others.
 _LEAST_CELLS = 12
+#: The cells of the widest cluster, a family of four.
+_WIDEST = 8
 _WORD = re.compile(r"(?<! )( *)([^ ]+)")
 
 
@@ -208,7 +210,8 @@ def _wrap_line(line: str, cells: int, hang: str) -> Iterator[str]:
         yield line
         return
     indent = line[: len(line) - len(line.lstrip(" "))]
-    indent, hang = (one if width(one) <= cells // 2 else "" for one in (indent, hang or indent))
+    most = min(cells // 2, cells - _WIDEST)
+    indent, hang = (one if width(one) <= most else "" for one in (indent, hang or indent))
     current, used, begun = indent, width(indent), False
     for before, word in _WORD.findall(line.strip(" ")):
         gap, size = before, width(word)
