@@ -30,12 +30,12 @@ def make_pdf(
     font = add("<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>")
     tree = add("")
     numbers: list[int] = []
+    resources = f"<< /Font << /F1 {font} 0 R >> >>"
     added = [add(f"<< /Type /Annot {one} >>") for one in annotations]
     for text in pages:
         lines = " ".join(f"({_escape(line)}) Tj T*" for line in text.split("\n")) if text else ""
         content = f"BT /F1 12 Tf 14 TL 50 750 Td {lines} ET".encode("latin-1")
         stream = add(b"<< /Length %d >>\nstream\n%s\nendstream" % (len(content), content))
-        resources = f"<< /Font << /F1 {font} 0 R >> >>"
         notes = f"/Annots [{' '.join(f'{one} 0 R' for one in added)}]" if not numbers else ""
         numbers.append(
             add(

@@ -40,8 +40,8 @@ _ELLIPSIS = "…"
 _TAB_CELLS = 4
 #: A last column narrower than this is printed below the others.
 _LEAST_CELLS = 12
-#: The cells of the widest cluster, a family of four.
-_WIDEST = 8
+#: The cells of a cluster of three, as some terminals draw it.
+_WIDEST = 6
 _WORD = re.compile(r"(?<! )( *)([^ ]+)")
 
 
