@@ -210,7 +210,7 @@ def _wrap_line(line: str, cells: int, hang: str) -> Iterator[str]:
         yield line
         return
     indent = line[: len(line) - len(line.lstrip(" "))]
-    most = min(cells // 2, cells - _WIDEST)
+    most = cells // 2 if line.isascii() else min(cells // 2, cells - _WIDEST)
     indent, hang = (one if width(one) <= most else "" for one in (indent, hang or indent))
     current, used, begun = indent, width(indent), False
     for before, word in _WORD.findall(line.strip(" ")):
