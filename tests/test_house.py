@@ -59,6 +59,8 @@ NAMES_A_PROVIDER = {
 }
 #: What most programs never need and every start would pay for.
 LATE = {
+    ("conversations.conversation", "messages.markdown.escape_html"),
+    ("messages.canisters", "messages.markdown.escape_html"),
     ("providers.contract.selection", "providers.contract.model.ContractModel"),
     ("session", "documents.core.produce_documents"),
     ("session", "runs.budgets.produce_budgets"),
