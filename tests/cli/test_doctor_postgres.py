@@ -319,7 +319,8 @@ def copy_rows(source: str, target: str, table: str) -> None:
             rows.write(data)
         (key,) = other.execute(
             "select pg_get_constraintdef(oid) from pg_constraint "
-            f"where contype = 'p' and conrelid = 'vibe.{table}'::regclass"
+            "where contype = 'p' and conrelid = %s::regclass",
+            (f"vibe.{table}",),
         ).fetchone() or ("",)
         columns = key.removeprefix("PRIMARY KEY ").encode()
         other.execute(
