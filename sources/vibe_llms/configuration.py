@@ -28,8 +28,7 @@ Positive: TypeAlias = Annotated[int, Meta(ge=1)]
 
 ENVIRONMENT_PREFIX = "VIBE_LLMS_"
 _HOME_VARIABLE = "VIBE_LLMS_HOME"
-#: An environment variable in a value, perhaps with what stands for it if it is not set, in which
-#: there may be another one.
+#: An environment variable in a value, and its default, which may contain another variable.
 VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-((?:[^{}]|\$\{[^{}]*\})*))?\}")
 #: The user of the command line and of programs, whose home is the home itself.
 LOCAL = "local"

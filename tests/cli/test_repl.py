@@ -743,6 +743,38 @@ def test_the_rounds_of_a_turn_can_be_bounded_and_calls_shown_whole(
     assert "--cl" in invoke("-m", model, "--cl", "-1", "Go.").errors
 
 
+@pytest.mark.parametrize("ending", ["interrupted", "failed"])
+def test_what_is_typed_during_an_answer_that_ends_early_is_shown_and_not_sent(
+    home: Path, tmp_path: Path, ending: str
+) -> None:
+    last = '{ error = "overloaded" }' if ending == "failed" else '{ text = "never" }'
+    script = tmp_path / "slow.toml"
+    script.write_text(
+        '[[replies]]\nwhen = "Count"\n'
+        f'parts = [{{ text = "one " }}, {{ delay-seconds = 3 }}, {last}]\n'
+        '[[replies]]\nwhen = ".*"\nparts = [{ text = "You said it." }]\n'
+    )
+    home.mkdir(exist_ok=True)
+    (home / "config.toml").write_text(
+        f'[stream]\nretries = 0\n[providers.scripted]\nscripts.slow = "{script}"\n'
+    )
+    with Terminal("chat", "-m", "scripted/slow") as terminal:
+        terminal.expect(PROMPT)
+        terminal.enter("Count.")
+        terminal.expect("one")
+        terminal.send("and then\n")
+        if ending == "interrupted":
+            time.sleep(0.3)
+            terminal.press("c-c")
+        terminal.expect(r"\(interrupted|vibe-llms: ")
+        terminal.expect("and then")
+        terminal.press("c-c", "c-d")
+        assert terminal.wait() == 0
+        assert "You said it" not in terminal.output
+    messages = invoke("show", listed()[0]["id"], "--json").json["messages"]
+    assert [one["contents"][0]["data"] for one in messages if one["role"] == "user"] == ["Count."]
+
+
 SLOW = """
 [[replies]]
 when = "Count"

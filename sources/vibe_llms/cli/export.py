@@ -132,7 +132,7 @@ def form_of(file: str, form: Form | None = None) -> Form:
 
 
 def check_target(file: str, *, yes: bool = False) -> bool:
-    """Whether an export may be written to this file: asks if it exists, unless `yes`."""
+    """Return True if an export may replace this file; asks if the file exists, unless `yes`."""
     path = Path(file).expanduser()
     if not path.exists():
         return True

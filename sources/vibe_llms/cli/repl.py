@@ -134,7 +134,8 @@ class Repl:
             self._print(UNSAVED)
         while not self._left:
             try:
-                self._type_ahead()
+                ahead, self._ahead = self._ahead, ""
+                self._prompts.type_ahead(ahead)
                 draft, edits, self._draft, self._edits = self._draft, self._edits, "", False
                 line = await self._prompts.read(draft, edit=edits)
                 if command := find_behind(line, draft):
@@ -155,6 +156,7 @@ class Repl:
                 if self._options.debug:
                     aside("".join(traceback.format_exception(error)))
                 note(f"vibe-llms: {explain(error)}")
+                self._hold_back()
                 if isinstance(error, ProviderError):
                     self._print(self._describe_unanswered())
                 status = INTERRUPTED if status_of(error) == INTERRUPTED else 0
@@ -162,13 +164,10 @@ class Repl:
                 return status
         return 0
 
-    def _type_ahead(self) -> None:
-        """Send what was typed during the answer, line by line; after a failure, only show it."""
-        ahead, self._ahead = self._ahead, ""
-        if ahead and (self._draft or self._edits):
-            self._draft += f"\n{ahead}"
-        elif ahead:
-            self._prompts.type_ahead(ahead)
+    def _hold_back(self) -> None:
+        """Show what was typed during an answer that did not arrive whole, and do not send it."""
+        ahead, self._ahead = self._ahead.rstrip("\n"), ""
+        self._draft = "\n".join(filter(None, (self._draft, ahead)))
 
     async def _answer(self, line: str) -> int:
         if isinstance(line, Block):
@@ -238,6 +237,7 @@ class Repl:
         await report_turn(self._session, self.conversation, turn, self._options)
         if turn.stop_reason == StopReason.INTERRUPTED:
             self._interrupted = time.monotonic()
+            self._hold_back()
             # The terminal has written ^C at the cursor.
             self._print("\n(interrupted; what arrived is kept)")
         if is_terminal(sys.stderr):

@@ -67,7 +67,7 @@ class Conversation:
         return f"<Conversation {self.identity}: {model.provider}/{model.name}, {count} messages>"
 
     def _repr_markdown_(self) -> str:
-        """What notebooks show: what was said, and which tools were called; HTML is text."""
+        """Markdown for a notebook: the messages, and the names of called tools; HTML is escaped."""
         from vibe_llms.messages.markdown import escape_html
 
         parts: list[str] = []
@@ -519,7 +519,7 @@ class Conversation:
 
     @property
     def _is_left(self) -> bool:
-        """Whether the loop over the last turn was left, so that the turn ends."""
+        """Whether the caller left the loop over the last turn."""
         return self._running is not None and self._running.left
 
     async def _become_free(self) -> None:

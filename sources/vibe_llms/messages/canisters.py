@@ -325,7 +325,7 @@ class Turn(Struct, Generic[T], frozen=True, dict=True):
         return f"<Turn {text!r}: {self.usage.total_tokens} tokens, {self.stop_reason}>"
 
     def _repr_markdown_(self) -> str:
-        """What notebooks show: the text, in which HTML is text."""
+        """Markdown for a notebook: the text, with HTML escaped."""
         from vibe_llms.messages.markdown import escape_html
 
         return escape_html(self.text)

@@ -76,7 +76,7 @@ _LOGGER = get_logger("vibe_llms.providers")
 class HttpSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
     """The keys of a row, besides those that every row has; a provider adds its own.
 
-    `${NAME}` and `${NAME:-else}` in any text of them stand for environment variables.
+    `${NAME}` and `${NAME:-else}` in any text of them are environment variables.
     """
 
     base_url: str
