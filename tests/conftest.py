@@ -26,7 +26,8 @@ from tests.fakes.ollama import FakeOllama
 from tests.faults.waits import pytest_timeout_set_timer as pytest_timeout_set_timer
 from vibe_llms import redaction
 from vibe_llms.configuration import StorageSettings
-from vibe_llms.session import Session, open_session
+from vibe_llms.opening import open_session
+from vibe_llms.session import Session
 from vibe_llms.storage.archive import DirectoryArchive
 
 #: Variables that would lead a test out of its own home, or to a real key, or that hide how a

@@ -16,7 +16,7 @@ from vibe_llms.events import Event, NoticeEvent
 from vibe_llms.exceptions import AgentNotFound, ConfigurationError, RequestError
 from vibe_llms.messages.canisters import SupervisorCanister, UserCanister, role_of
 from vibe_llms.messages.contents import ImageContent, TextualContent
-from vibe_llms.session import open_session
+from vibe_llms.opening import open_session
 from vibe_llms.testing import Part, ScriptedReply, scripted_model
 
 DEMO = "scripted/demo"

@@ -36,9 +36,10 @@ from vibe_llms.messages.canisters import (
     ResultCanister,
     UserCanister,
 )
+from vibe_llms.opening import open_session
 from vibe_llms.providers.accumulators import Accumulator
 from vibe_llms.providers.interfaces import TurnContext
-from vibe_llms.session import Session, open_session
+from vibe_llms.session import Session
 from vibe_llms.storage.archive import DirectoryArchive
 from vibe_llms.testing import Part, Script, ScriptedReply, check_events, scripted_model
 

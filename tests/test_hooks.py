@@ -32,9 +32,10 @@ from vibe_llms.messages.canisters import (
     Usage,
     UserCanister,
 )
+from vibe_llms.opening import open_session
 from vibe_llms.providers.attributes import ModelAttributes
 from vibe_llms.providers.interfaces import TokenCount
-from vibe_llms.session import Session, open_session
+from vibe_llms.session import Session
 from vibe_llms.testing import (
     Part,
     Script,

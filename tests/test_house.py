@@ -39,7 +39,7 @@ RANKS = (
     ("memory", "documents"),
     ("ensembles",),
     ("conversations", "asking", "agents", "runs"),
-    ("session", "telemetry", "synchronous", "testing", "server", "cli", "__main__"),
+    ("opening", "session", "telemetry", "synchronous", "testing", "server", "cli", "__main__"),
 )
 RANK_OF = {room: rank for rank, rooms in enumerate(RANKS) for room in rooms}
 #: These know nothing of each other, although one of them comes first.
@@ -59,10 +59,31 @@ NAMES_A_PROVIDER = {
 }
 #: What most programs never need and every start would pay for.
 LATE = {
+    ("conversations.calls", "invocation.execution.Execution"),
+    ("conversations.calls", "invocation.execution.execute"),
+    ("conversations.conversation", "conversations.outputs.produce_form"),
     ("conversations.conversation", "messages.markdown.escape_html"),
+    ("conversations.streams", "conversations.outputs.read_partial"),
+    ("conversations.turns", "conversations.outputs.OutputMismatch"),
+    ("conversations.turns", "messages.images.REPAIR"),
+    ("conversations.turns", "messages.images.find_damage"),
+    ("ensembles.core", "ensembles.pins.Guard"),
+    ("invocation.invokers", "invocation.checks.SchemaCheck"),
     ("messages.canisters", "messages.markdown.escape_html"),
+    ("opening", "configuration.Configuration"),
+    ("opening", "configuration.LOCAL"),
+    ("opening", "configuration.Places"),
+    ("opening", "configuration.load_configuration"),
+    ("opening", "providers.provider_pool.unguarded"),
+    ("opening", "session.Session"),
+    ("opening", "storage.backends.open_backend"),
     ("providers.contract.selection", "providers.contract.model.ContractModel"),
+    ("providers.provider_pool", "plugins.loading.open_plugin"),
+    ("session", "asking.ModelAsker"),
+    ("session", "costs.estimate_cost"),
     ("session", "documents.core.produce_documents"),
+    ("session", "ensembles.agents.AgentsEnsemble"),
+    ("session", "ensembles.agents.OfferedAgent"),
     ("session", "runs.budgets.produce_budgets"),
     ("session", "runs.core"),
     ("session", "runs.core.produce_history"),
@@ -393,6 +414,36 @@ def loaded_by(code: str) -> set[str]:
     return {name for name in done.stdout.split() if "." not in name or "vibe_llms" in name}
 
 
+#: The names of the first example of README.md, and all that they add to asyncio and msgspec.
+EXAMPLE = "from vibe_llms import MessageProgressEvent, TextChunk, open_session"
+LOADED_BY_EXAMPLE = (
+    "events exceptions messages messages.canisters messages.contents messages.identities meta "
+    "offloading opening redaction"
+)
+#: What is added when that example opens a session: all that a conversation without tools needs.
+LOADED_BY_SESSION = (
+    "agents configuration controls conversations conversations.calls conversations.context_window "
+    "conversations.conversation conversations.corrections conversations.dispatcher "
+    "conversations.documents conversations.history conversations.prompts conversations.settings "
+    "conversations.streams conversations.tools conversations.turns credentials endings ensembles "
+    "ensembles.core ensembles.interfaces files hooks invocation invocation.approval "
+    "invocation.asking invocation.invokers invocation.limits invocation.questions "
+    "invocation.results invocation.reuse invocation.schemata invocation.threads keys "
+    "messages.codecs plugins plugins.pins providers providers.attributes providers.caller_keys "
+    "providers.contract providers.contract.selection providers.conversions providers.interfaces "
+    "providers.limits providers.matching providers.pieces providers.provider_pool "
+    "providers.registry providers.spending registries session storage storage.appending "
+    "storage.archive storage.backends storage.changes storage.contents storage.conversations "
+    "storage.databases storage.deposits storage.details storage.files storage.home "
+    "storage.indexing storage.inspection storage.interfaces storage.lines storage.locks "
+    "storage.resolving storage.search storage.texts storage.transfer storage.uploads tracing"
+)
+OPENING_SESSION = """
+async def open_and_close() -> None:
+    async with open_session():
+        pass
+asyncio.run(open_and_close())
+"""
 HEAVY = {
     *("pydantic", "rich", "click", "httpx", "httpx2", "prompt_toolkit", "sqlite3"),
     *("tomli_w", "tomlkit"),
@@ -408,7 +459,7 @@ HEAVY = {
     "code",
     [
         "import vibe_llms",
-        "from vibe_llms import MessageProgressEvent, TextChunk, open_session",
+        EXAMPLE,
         "import vibe_llms; [getattr(vibe_llms, name) for name in vibe_llms.__all__]",
     ],
 )
@@ -419,6 +470,23 @@ def test_importing_loads_no_package_but_msgspec(code: str) -> None:
     assert not {
         name for name in loaded if name.startswith(("vibe_llms.memory", "vibe_llms.documents"))
     }
+
+
+def test_the_example_loads_these_modules_and_no_others() -> None:
+    base = "import asyncio, msgspec"
+    added = loaded_by(f"{base}\n{EXAMPLE}") - loaded_by(base)
+    assert added == {"vibe_llms", *own(LOADED_BY_EXAMPLE)}
+
+
+def test_opening_a_session_loads_these_modules_and_no_others() -> None:
+    loaded = loaded_by(f"import asyncio\n{EXAMPLE}\n{OPENING_SESSION}")
+    ours = {name for name in loaded if name.startswith("vibe_llms.")}
+    assert ours == {*own(LOADED_BY_EXAMPLE), *own(LOADED_BY_SESSION)}
+    assert "difflib" not in loaded
+
+
+def own(names: str) -> Iterator[str]:
+    return (f"vibe_llms.{name}" for name in names.split())
 
 
 def test_importing_the_package_alone_loads_next_to_nothing() -> None:

@@ -31,7 +31,8 @@ from vibe_llms.exceptions import (
 )
 from vibe_llms.messages.canisters import SupervisorCanister, UserCanister
 from vibe_llms.messages.contents import Reference, TextualContent
-from vibe_llms.session import Session, open_session
+from vibe_llms.opening import open_session
+from vibe_llms.session import Session
 from vibe_llms.testing import ScriptedReply, scripted_model
 from vibe_llms.testing.wires.anthropic_replies import text_reply
 

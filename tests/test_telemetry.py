@@ -34,8 +34,8 @@ from vibe_llms.exceptions import (
 from vibe_llms.invocation.results import InvocationOutput
 from vibe_llms.messages.canisters import Usage, UserCanister
 from vibe_llms.messages.contents import FileContent, ImageContent, TextualContent
+from vibe_llms.opening import open_session
 from vibe_llms.redaction import remember
-from vibe_llms.session import open_session
 from vibe_llms.telemetry import OpenTelemetryTracer
 from vibe_llms.testing import Part, Script, ScriptedModel, ScriptedReply, scripted_model
 from vibe_llms.testing.wires.anthropic_replies import text_reply

@@ -13,7 +13,7 @@ import pytest
 from vibe_llms.events import Event, EventHandler, MessageProgressEvent
 from vibe_llms.messages.canisters import Canister
 from vibe_llms.messages.contents import text_of
-from vibe_llms.session import open_session
+from vibe_llms.opening import open_session
 from vibe_llms.testing import Part, ScriptedReply, scripted_model
 from vibe_llms.tracing import Span, Tracer, guard
 

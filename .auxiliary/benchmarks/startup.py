@@ -45,6 +45,7 @@ def measure_imports(runs: int) -> list[Row]:
             "asyncio, msgspec": [*python, "import asyncio, msgspec"],
             "interpreter": [*python, "pass"],
             "anthropic": [*python, "import anthropic"],
+            "with the session": [*python, f"{NAMES}, Session"],
         },
         runs,
     )
@@ -55,15 +56,19 @@ def measure_imports(runs: int) -> list[Row]:
         for name in ("ours", "asyncio, msgspec")
     }
     whole = {name: samples[name] for name in ("ours", "asyncio, msgspec", "anthropic")}
+    opened = {"ours": samples["with the session"], "asyncio, msgspec": whole["asyncio, msgspec"]}
     return [
         ratio_row(
             "import with the names of the example, whole process",
             whole,
             "ms",
             scale=1e3,
-            bars={"asyncio, msgspec": 1.5},
+            bars={"asyncio, msgspec": 1.35},
         ),
         ratio_row("the same, less a bare interpreter", net, "ms", scale=1e3),
+        ratio_row(
+            "the same with all that a session needs, whole process", opened, "ms", scale=1e3
+        ),
     ]
 
 

@@ -44,7 +44,8 @@ if TYPE_CHECKING:
         VideoContent,
     )
     from vibe_llms.conversations.streams import EventStream
-    from vibe_llms.session import Session, open_session
+    from vibe_llms.opening import open_session
+    from vibe_llms.session import Session
 else:
     __getattr__, __dir__ = export_lazily(__name__, {
         ".attachments": "read_attachment read_document",
@@ -75,7 +76,8 @@ else:
             "VideoContent"
         ),
         ".conversations.streams": "EventStream",
-        ".session": "Session open_session",
+        ".opening": "open_session",
+        ".session": "Session",
     })
 
 __all__ = [

@@ -31,7 +31,7 @@ from vibe_llms.files import LARGEST_SETTINGS, read_file
 AGENTS = "agents"
 #: Among the optional ensembles: all rows of the user's own file.
 ALL = "*"
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
 _INPUT = "input"
 
 
@@ -203,7 +203,7 @@ def _check_ensemble(configuration: Configuration, name: str) -> None:
 
 def _read(configuration: Configuration, name: str) -> Agent:
     place = (AGENTS, name)
-    if not _NAME.fullmatch(name):
+    if not re.fullmatch(_NAME, name):
         raise configuration.error(
             "the name of an agent has up to 64 letters, digits, '.', '_' and '-', with a letter or "
             "digit first",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import concurrent.futures.thread  # noqa: F401  (it ends its threads after what registers later)
 import threading
 from collections.abc import Callable
 from contextlib import suppress

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from concurrent import futures
+from functools import cache, partial
 from typing import ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -22,7 +22,10 @@ LOOP_MESSAGES = 250
 #: Python runs one thread at a time: more would only take turns with the loop more often.
 _THREADS = 2
 
-_EXECUTOR = ThreadPoolExecutor(_THREADS, thread_name_prefix="vibe-llms requests")
+
+@cache
+def _access_executor() -> futures.Executor:
+    return futures.ThreadPoolExecutor(_THREADS, thread_name_prefix="vibe-llms requests")
 
 
 async def offload(large: bool, work: Callable[P, T], *values: P.args, **named: P.kwargs) -> T:
@@ -31,4 +34,4 @@ async def offload(large: bool, work: Callable[P, T], *values: P.args, **named: P
         return work(*values, **named)
     context = contextvars.copy_context()
     call = partial(context.run, partial(work, *values, **named))
-    return await asyncio.get_running_loop().run_in_executor(_EXECUTOR, call)
+    return await asyncio.get_running_loop().run_in_executor(_access_executor(), call)

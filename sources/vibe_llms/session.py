@@ -7,7 +7,6 @@ import threading
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from functools import partial
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 from weakref import WeakSet
@@ -23,25 +22,19 @@ from vibe_llms.agents import (
     survey_names,
     survey_optional,
 )
-from vibe_llms.asking import ModelAsker
 from vibe_llms.configuration import (
     LOCAL,
     Budget,
     Configuration,
-    Places,
     ToolMode,
-    load_configuration,
 )
 from vibe_llms.controls import Controls
 from vibe_llms.conversations.conversation import Conversation
 from vibe_llms.conversations.history import History
-from vibe_llms.conversations.outputs import OutputType
 from vibe_llms.conversations.prompts import Prompt, is_instructed, read_prompt
 from vibe_llms.conversations.settings import ConversationSettings, Services
 from vibe_llms.conversations.tools import Tool, Toolbox
-from vibe_llms.costs import estimate_cost
 from vibe_llms.endings import close_at_end, forget
-from vibe_llms.ensembles.agents import AgentsEnsemble, OfferedAgent
 from vibe_llms.ensembles.core import Ensembles
 from vibe_llms.ensembles.interfaces import AgentRequest, Ensemble, EnsembleHost
 from vibe_llms.events import EventHandler, Notice, NoticeEvent, ignore_events
@@ -64,7 +57,9 @@ from vibe_llms.storage.interfaces import Archive, Finding, Summary
 from vibe_llms.tracing import Tracer, guard
 
 if TYPE_CHECKING:
+    from vibe_llms.conversations.outputs import OutputType
     from vibe_llms.documents.core import Documents
+    from vibe_llms.ensembles.agents import AgentsEnsemble
     from vibe_llms.runs.accounts import BudgetStore
     from vibe_llms.runs.budgets import Budgets
     from vibe_llms.runs.core import RunHost, Runs
@@ -457,6 +452,8 @@ class Session:
 
     def estimate_cost(self, canisters: Iterable[Canister]) -> Cost:
         """The cost of the replies among some canisters, by the price list that each row names."""
+        from vibe_llms.costs import estimate_cost
+
         return estimate_cost(canisters, self._providers.access_prices)
 
     async def survey_conversations(
@@ -649,6 +646,8 @@ class Session:
         return access_hook(MEMORY, self.configuration, host)
 
     def _produce_asker(self, model: Model, output_tokens: int) -> Asker:
+        from vibe_llms.asking import ModelAsker
+
         return ModelAsker(
             model,
             output_tokens=output_tokens,
@@ -700,6 +699,8 @@ class Session:
             await conversation.close()
 
     def _produce_agents(self, agent: Agent, model: Model, *, depth: int) -> AgentsEnsemble:
+        from vibe_llms.ensembles.agents import AgentsEnsemble, OfferedAgent
+
         others = access_others(self.configuration, agent)
         return AgentsEnsemble(
             [OfferedAgent(one.name, one.description, one.equipped) for one in others],
@@ -828,56 +829,3 @@ def _produce_notifier(handler: EventHandler, conversation: str) -> Callable[[str
 def _end(session: Session, loop: asyncio.AbstractEventLoop) -> None:
     if not (loop.is_closed() or loop.is_running()):
         loop.run_until_complete(session.close())
-
-
-def open_session(
-    *,
-    event_handler: EventHandler = ignore_events,
-    home: str | Path | None = None,
-    configuration: Configuration | Mapping[str, Any] | None = None,
-    archive: Archive | None = None,
-    keys: Mapping[str, str] | None = None,
-    interactive: bool = False,
-    import_guard: ImportGuard = unguarded,
-    approver: Approver | None = None,
-    elicitor: Elicitor | None = None,
-    tracer: Tracer | None = None,
-    invokers: Iterable[Tool] = (),
-) -> Session:
-    """A session, closed with the block::
-
-        async with open_session() as session:
-            conversation = await session.begin("scripted/demo")
-
-    In a notebook, `session = await open_session()` keeps it open until the kernel ends.
-
-    `home` puts configuration and archive under one folder, as `VIBE_LLMS_HOME` does.
-    `configuration` is laid over the user's own, or replaces it if it is a `Configuration`. `keys`
-    are keys by rows, used before any other. `interactive` says that a person watches.
-    `import_guard` surrounds the import of a provider's module, given the `import-seconds` of its
-    row: by itself an import is not bounded, as none is in Python; the command bounds it.
-    `approver` decides on calls of tools that ask before they run; without one they do not run.
-    `elicitor` answers what ensembles ask a person; without one they cannot ask. In turns begun with
-    `start` they ask the user of the run in its place.
-    `tracer` records spans and metrics in place of the one that `[telemetry]` configures.
-    `invokers` are tools that turns begun with `start` may use: another process that continues such
-    a turn finds them by their names.
-    """
-    if not isinstance(configuration, Configuration):
-        places = None if home is None else Places.under(Path(home))
-        configuration = load_configuration(places, overrides=configuration)
-    backend = open_backend(configuration)
-    return Session(
-        configuration,
-        archive or backend.open_archive(LOCAL, configuration.places),
-        event_handler=event_handler,
-        keys=keys,
-        interactive=interactive,
-        import_guard=import_guard,
-        approver=approver,
-        elicitor=elicitor,
-        tracer=tracer,
-        invokers=invokers,
-        backend=backend,
-        owns_backend=True,
-    )

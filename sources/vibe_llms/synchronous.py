@@ -23,7 +23,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
-from vibe_llms import hooks
+from vibe_llms import hooks, opening
 from vibe_llms import session as sessions
 from vibe_llms.agents import Agent
 from vibe_llms.conversations import conversation as asynchronous
@@ -616,4 +616,4 @@ def _opens(opener: Callable[P, sessions.Session]) -> Callable[P, Session]:
 
 #: A session, closed with the block or at the end of the program; the options are those of
 #: `vibe_llms.open_session`.
-open_session = _opens(sessions.open_session)
+open_session = _opens(opening.open_session)

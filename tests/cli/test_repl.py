@@ -27,7 +27,7 @@ from vibe_llms.cli.prompts import Block, TerminalPrompts
 from vibe_llms.cli.repl import Repl, hold_repl, unquote
 from vibe_llms.cli.repl_commands import COMMANDS, draw_help
 from vibe_llms.messages.contents import ImageContent
-from vibe_llms.session import open_session
+from vibe_llms.opening import open_session
 
 _PNG = make_png()
 

@@ -10,7 +10,7 @@ from tests.cli.command import invoke
 from vibe_llms.cli.options import Options, open_conversation
 from vibe_llms.cli.repl_commands import COMMANDS, GROUPS, draw_help, offer_words
 from vibe_llms.cli.text import width
-from vibe_llms.session import open_session
+from vibe_llms.opening import open_session
 
 _TYPED = [
     *("/model", "/new", "/open", "/tools", "/tools on", "/tools off", "/approve"),

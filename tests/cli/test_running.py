@@ -21,7 +21,7 @@ from tests.fakes.hooks import Companion
 from tests.fakes.models import endless
 from vibe_llms.cli.running import hold_turn, hold_work
 from vibe_llms.messages.canisters import StopReason, Turn, UserCanister
-from vibe_llms.session import open_session
+from vibe_llms.opening import open_session
 
 _WORDS = [f"word{n} " for n in range(60)]
 _SLOW = script_of(*(f"{{ text = '{word}' }}, {{ delay-seconds = 0.02 }}" for word in _WORDS))

@@ -44,8 +44,9 @@ from vibe_llms.messages.canisters import (
     SupervisorCanister,
     UserCanister,
 )
+from vibe_llms.opening import open_session
 from vibe_llms.providers.attributes import ModelAttributes
-from vibe_llms.session import Session, open_session
+from vibe_llms.session import Session
 from vibe_llms.storage.archive import DirectoryArchive
 from vibe_llms.testing import (
     Part,

@@ -22,8 +22,9 @@ from vibe_llms.events import (
 )
 from vibe_llms.exceptions import StorageError
 from vibe_llms.messages.canisters import Canister, UserCanister
+from vibe_llms.opening import open_session
 from vibe_llms.providers.scripted.scripts import Part, Script, ScriptedReply
-from vibe_llms.session import Session, open_session
+from vibe_llms.session import Session
 from vibe_llms.storage.archive import DirectoryArchive
 from vibe_llms.testing import fake_server
 from vibe_llms.testing.server import FakeServer

@@ -60,9 +60,9 @@ from vibe_llms.messages.contents import (
     Reference,
     TextualContent,
 )
+from vibe_llms.opening import open_session
 from vibe_llms.providers.attributes import ModelAttributes
 from vibe_llms.providers.interfaces import TokenCount, TurnContext
-from vibe_llms.session import open_session
 from vibe_llms.storage.archive import DirectoryArchive
 from vibe_llms.testing import (
     Part,

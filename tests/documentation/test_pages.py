@@ -39,8 +39,8 @@ from vibe_llms.memory.embedders.rows import produce_embedder
 from vibe_llms.memory.entries import GLOBAL, decode_entry, encode_entry
 from vibe_llms.memory.settings import read_memory_settings
 from vibe_llms.messages.codecs import decode_canister, encode_canister
+from vibe_llms.opening import open_session
 from vibe_llms.providers.scripted.scripts import read_script
-from vibe_llms.session import open_session
 
 _STAGED = [name for name, page in PAGES.items() if any(b.language in PLAYED for b in page.blocks)]
 

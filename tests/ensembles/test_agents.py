@@ -23,8 +23,8 @@ from vibe_llms.messages.canisters import (
     ResultCanister,
     StopReason,
 )
+from vibe_llms.opening import open_session
 from vibe_llms.providers.scripted.demo import last_words
-from vibe_llms.session import open_session
 from vibe_llms.testing import Part, Script, ScriptedModel, ScriptedReply, scripted_model
 
 

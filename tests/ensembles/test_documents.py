@@ -23,10 +23,11 @@ from vibe_llms.messages.canisters import (
     UserCanister,
 )
 from vibe_llms.messages.contents import FileContent, TextualContent
+from vibe_llms.opening import open_session
 from vibe_llms.providers.attributes import ModelAttributes
 from vibe_llms.providers.scripted.scripts import Part, ScriptedReply
 from vibe_llms.registries import Row
-from vibe_llms.session import Session, open_session
+from vibe_llms.session import Session
 from vibe_llms.testing import scripted_model
 
 PDF = "application/pdf"

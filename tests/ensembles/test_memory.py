@@ -20,7 +20,8 @@ from vibe_llms.invocation.results import InvocationOutput
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import GLOBAL, Role, Scope
 from vibe_llms.messages.canisters import DocumentCanister, InvocationCanister, ResultCanister
-from vibe_llms.session import Session, open_session
+from vibe_llms.opening import open_session
+from vibe_llms.session import Session
 from vibe_llms.testing import Part, ScriptedReply
 
 ME = Scope.of_user("me")

@@ -17,7 +17,8 @@ from vibe_llms.ensembles.web import CAUTION, WebEnsemble
 from vibe_llms.exceptions import ConfigurationError
 from vibe_llms.invocation.approval import ApprovalRequest, Decision, Gatekeeper
 from vibe_llms.messages.canisters import DocumentCanister, InvocationCanister, ResultCanister
-from vibe_llms.session import Session, open_session
+from vibe_llms.opening import open_session
+from vibe_llms.session import Session
 from vibe_llms.testing import Part, ScriptedReply
 
 LONG = b"".join(b"Line %05d\n" % number for number in range(2100))

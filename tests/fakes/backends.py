@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from vibe_llms.configuration import StorageSettings
-from vibe_llms.session import Session, open_session
+from vibe_llms.opening import open_session
+from vibe_llms.session import Session
 from vibe_llms.storage.archive import DirectoryArchive
 
 

@@ -16,7 +16,7 @@ from vibe_llms.conversations import turns
 from vibe_llms.events import Event
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import Canister, InvocationCanister
-from vibe_llms.session import open_session
+from vibe_llms.opening import open_session
 from vibe_llms.testing import Part, ScriptedReply, scripted_model
 
 CONFIGURATION = {

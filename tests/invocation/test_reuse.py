@@ -12,7 +12,7 @@ from vibe_llms.events import Event, InvocationCompletedEvent
 from vibe_llms.invocation.invokers import Invoker, invoker
 from vibe_llms.invocation.reuse import NOTE
 from vibe_llms.messages.canisters import Canister, InvocationCanister, ResultCanister
-from vibe_llms.session import open_session
+from vibe_llms.opening import open_session
 from vibe_llms.testing import (
     Part,
     Script,

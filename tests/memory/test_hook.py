@@ -41,8 +41,9 @@ from vibe_llms.messages.canisters import (
     SupervisorCanister,
     UserCanister,
 )
+from vibe_llms.opening import open_session
 from vibe_llms.providers.provider_pool import Providers
-from vibe_llms.session import Session, open_session
+from vibe_llms.session import Session
 from vibe_llms.storage.backends import open_backend
 from vibe_llms.storage.postgres.blocking import BlockingDatabase
 from vibe_llms.storage.postgres.settings import PostgresSettings

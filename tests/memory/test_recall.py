@@ -33,9 +33,9 @@ from vibe_llms.messages.canisters import (
     UserCanister,
 )
 from vibe_llms.messages.contents import ImageContent, Reference, TextualContent
+from vibe_llms.opening import open_session
 from vibe_llms.providers.interfaces import TurnContext, refuse_loading
 from vibe_llms.providers.llamacpp.messages import nativize
-from vibe_llms.session import open_session
 from vibe_llms.testing import scripted_model
 
 ME = Scope.of_user("me")

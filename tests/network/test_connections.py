@@ -29,7 +29,7 @@ from vibe_llms.network.connections import (
     resolve,
 )
 from vibe_llms.network.guard import Guard
-from vibe_llms.session import open_session
+from vibe_llms.opening import open_session
 from vibe_llms.testing import fake_server, forbid_requests
 from vibe_llms.testing.listening import Answer, Listener, Request
 

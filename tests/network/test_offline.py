@@ -15,9 +15,9 @@ from tests.testing.test_server import ROWS
 from vibe_llms.configuration import load_configuration
 from vibe_llms.exceptions import ConfigurationError, RequestForbidden
 from vibe_llms.network.offline import is_loopback, permit_request
+from vibe_llms.opening import open_session
 from vibe_llms.providers import transport
 from vibe_llms.providers.http_transport import HttpTransport
-from vibe_llms.session import open_session
 from vibe_llms.testing import fake_server, forbid_requests, requests_forbidden
 
 KEY = "sk-ant-real-0123456789"

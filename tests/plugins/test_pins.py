@@ -10,9 +10,9 @@ import pytest
 from tests.plugins.rows import ZEROS, read_row, write_row
 from vibe_llms.configuration import load_configuration
 from vibe_llms.exceptions import ConfigurationError
+from vibe_llms.opening import open_session
 from vibe_llms.plugins import pins
 from vibe_llms.providers.provider_pool import survey_plugins
-from vibe_llms.session import open_session
 
 REFUSED: Mapping[str, tuple[Mapping[str, Sequence[str]], str, str]] = {
     "no version": ({"plug": [ZEROS]}, "plug", "write it as name==version"),

@@ -369,7 +369,7 @@ async def test_a_proxy_without_tunnel_is_given_the_whole_address(
 
 TURN = """
 import asyncio, json, sys
-from vibe_llms.session import open_session
+from vibe_llms.opening import open_session
 
 async def main() -> None:
     configuration, keys, model = json.loads(sys.argv[1])

@@ -12,8 +12,8 @@ from vibe_llms.configuration import StorageSettings
 from vibe_llms.exceptions import ContextOverflow
 from vibe_llms.messages.canisters import InvocationCanister, ResultCanister, UserCanister
 from vibe_llms.messages.contents import TextualContent
+from vibe_llms.opening import open_session
 from vibe_llms.providers.interfaces import TokenCount
-from vibe_llms.session import open_session
 from vibe_llms.storage.archive import DirectoryArchive
 from vibe_llms.testing import fake_server
 

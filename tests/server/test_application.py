@@ -14,10 +14,10 @@ import pytest
 from tests.server.conftest import Served, serving
 from vibe_llms.configuration import load_configuration
 from vibe_llms.exceptions import RequestError
+from vibe_llms.opening import open_session
 from vibe_llms.server.settings import read_server_settings
 from vibe_llms.server.spaces import UserSpaces
 from vibe_llms.server.users import find_user_places
-from vibe_llms.session import open_session
 
 HELLO: dict[str, Any] = {
     "model": "scripted/demo",

@@ -10,8 +10,8 @@ import openai
 import pytest
 
 from tests.server.conftest import Served, serving
+from vibe_llms.opening import open_session
 from vibe_llms.providers.passed_servers import HEADER, passing
-from vibe_llms.session import open_session
 from vibe_llms.testing import fake_server
 
 HI: Any = [{"role": "user", "content": "Hi"}]

@@ -13,10 +13,10 @@ import pytest
 from vibe_llms.configuration import Places, load_configuration
 from vibe_llms.ensembles.core import ENSEMBLES
 from vibe_llms.exceptions import ModelNotFound, StorageUnavailable
+from vibe_llms.opening import open_session
 from vibe_llms.server.failures import Rejected
 from vibe_llms.server.settings import read_server_settings
 from vibe_llms.server.spaces import UserSpace, UserSpaces
-from vibe_llms.session import open_session
 
 #: Rows of the operator, which may be anything that runs code or reads files.
 ROWS = f"""

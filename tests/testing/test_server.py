@@ -38,9 +38,9 @@ from vibe_llms.messages.canisters import (
     Usage,
     UserCanister,
 )
+from vibe_llms.opening import open_session
 from vibe_llms.providers.interfaces import TurnContext
 from vibe_llms.providers.scripted.scripts import FAULTS
-from vibe_llms.session import open_session
 from vibe_llms.testing import (
     FakeServer,
     Part,

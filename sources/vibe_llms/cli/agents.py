@@ -27,7 +27,8 @@ from vibe_llms.cli.text import pad
 from vibe_llms.configuration import Layer, assemble, parse_value
 from vibe_llms.controls import read_controls
 from vibe_llms.exceptions import RequestError, VibeLlmsError
-from vibe_llms.session import Session, open_session
+from vibe_llms.opening import open_session
+from vibe_llms.session import Session
 
 _CELLS = 16
 

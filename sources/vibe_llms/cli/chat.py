@@ -49,7 +49,8 @@ from vibe_llms.cli.terminal import is_terminal, note, shown, write
 from vibe_llms.cli.tool_questions import produce_approver, produce_elicitor
 from vibe_llms.conversations.conversation import Conversation
 from vibe_llms.messages.canisters import Canister, StopReason, Turn
-from vibe_llms.session import Session, open_session
+from vibe_llms.opening import open_session
+from vibe_llms.session import Session
 
 
 @click.command()

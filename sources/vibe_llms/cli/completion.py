@@ -24,9 +24,9 @@ from vibe_llms.credentials import read_keys
 from vibe_llms.ensembles.core import ENSEMBLES
 from vibe_llms.exceptions import VibeLlmsError
 from vibe_llms.files import LARGEST_FILE
+from vibe_llms.opening import open_session
 from vibe_llms.providers.attributes import ModelAttributes
 from vibe_llms.providers.provider_pool import PROVIDERS
-from vibe_llms.session import open_session
 from vibe_llms.storage.backends import opened_backend
 from vibe_llms.storage.files import make_folder, read_within, replace_file, storage_errors
 

@@ -22,7 +22,7 @@ from vibe_llms.cli.terminal import BOLD, DIM, note, one_line, shown, styled, wri
 from vibe_llms.documents.collections import Collection
 from vibe_llms.documents.core import Documents
 from vibe_llms.documents.store import Refreshed
-from vibe_llms.session import open_session
+from vibe_llms.opening import open_session
 
 P = ParamSpec("P")
 T = TypeVar("T")

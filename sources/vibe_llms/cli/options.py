@@ -35,8 +35,9 @@ from vibe_llms.messages.canisters import (
     UnknownCanister,
 )
 from vibe_llms.messages.contents import repair_text
+from vibe_llms.opening import open_session
 from vibe_llms.providers.provider_pool import PROVIDERS
-from vibe_llms.session import Session, open_session
+from vibe_llms.session import Session
 
 STANDARD_INPUT = "-"
 #: Printed at a terminal with -n.

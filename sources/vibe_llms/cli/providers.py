@@ -26,12 +26,13 @@ from vibe_llms.exceptions import (
     RequestError,
     VibeLlmsError,
 )
+from vibe_llms.opening import open_session
 from vibe_llms.plugins.installing import Installation, install, plan_installation, remove
 from vibe_llms.plugins.pins import Plugin, survey_folder
 from vibe_llms.plugins.records import Record, survey_records, verify
 from vibe_llms.providers.interfaces import Model
 from vibe_llms.providers.provider_pool import ProviderStatus, survey_plugins
-from vibe_llms.session import Session, open_session
+from vibe_llms.session import Session
 
 
 @click.command()

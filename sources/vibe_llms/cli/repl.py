@@ -68,7 +68,8 @@ from vibe_llms.messages.canisters import (
     usage_of,
 )
 from vibe_llms.messages.contents import Content, TextualContent, repair_text, text_of
-from vibe_llms.session import Session, open_session
+from vibe_llms.opening import open_session
+from vibe_llms.session import Session
 
 if TYPE_CHECKING:
     from vibe_llms.runs.run import Run

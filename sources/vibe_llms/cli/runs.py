@@ -47,6 +47,7 @@ from vibe_llms.exceptions import DecisionRefused, RequestError, RunFailed
 from vibe_llms.invocation.approval import Decision
 from vibe_llms.invocation.questions import ElicitationAnswer, ElicitationRequest
 from vibe_llms.invocation.questions import decline as decline_
+from vibe_llms.opening import open_session
 from vibe_llms.runs.descriptions import (
     AskedQuestion,
     RunDescription,
@@ -57,7 +58,7 @@ from vibe_llms.runs.descriptions import (
 from vibe_llms.runs.events import AnswerRequested, ApprovalRequested
 from vibe_llms.runs.interfaces import CallApproval, RunQuestion, RunRecord, RunStatus
 from vibe_llms.runs.run import Run
-from vibe_llms.session import Session, open_session
+from vibe_llms.session import Session
 
 P = ParamSpec("P")
 T = TypeVar("T")

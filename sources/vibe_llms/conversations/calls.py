@@ -13,7 +13,6 @@ from vibe_llms.conversations.dispatcher import Dispatcher
 from vibe_llms.conversations.history import History
 from vibe_llms.conversations.settings import ConversationSettings, TurnMemo, TurnRecord
 from vibe_llms.invocation.asking import ask
-from vibe_llms.invocation.execution import Execution, execute
 from vibe_llms.invocation.invokers import Invoker, find_invoker
 from vibe_llms.invocation.questions import answer_call, decline
 from vibe_llms.invocation.reuse import reuse_result
@@ -59,6 +58,8 @@ class TurnCalls:
     async def run(self, calls: Sequence[InvocationCanister]) -> Sequence[InvocationCanister]:
         """Run calls; returns those that have to wait for a decision."""
         tools = self._settings.services.tools
+        from vibe_llms.invocation.execution import Execution, execute
+
         execution = Execution(
             invokers=self._dispatcher.invokers,
             event_handler=self._dispatcher,

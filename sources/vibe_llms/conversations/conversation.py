@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from msgspec.structs import replace
 
 from vibe_llms.controls import Controls
 from vibe_llms.conversations.history import History, finish, has_reply, locate, start_of_turn
-from vibe_llms.conversations.outputs import OutputForm, OutputType, produce_form
 from vibe_llms.conversations.prompts import Prompt, apply_template, is_instructed, read_prompt
 from vibe_llms.conversations.settings import (
     ConversationSettings,
@@ -37,6 +36,9 @@ from vibe_llms.messages.canisters import (
 )
 from vibe_llms.messages.contents import text_of
 from vibe_llms.providers.interfaces import Model, TokenCount
+
+if TYPE_CHECKING:
+    from vibe_llms.conversations.outputs import OutputForm, OutputType
 
 T = TypeVar("T")
 
@@ -501,8 +503,11 @@ class Conversation:
         self._require_free()
         if not said and not self._history.canisters:
             raise RequestError("there is nothing to answer yet; say something")
-        form = None if output is None else produce_form(output)
-        if form is not None:
+        form = None
+        if output is not None:
+            from vibe_llms.conversations.outputs import produce_form
+
+            form = produce_form(output)
             said, controls = form.request(self.model, said, controls or Controls())
         return TurnRequest(
             said=said,

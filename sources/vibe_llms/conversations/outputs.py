@@ -30,7 +30,7 @@ from vibe_llms.providers.interfaces import Model
 #: A type, or a JSON Schema.
 OutputType: TypeAlias = Any
 
-_FENCE = re.compile(r"```[\w-]*\s*")
+_FENCE = r"```[\w-]*\s*"
 _WRAPPED = "value"
 
 
@@ -93,7 +93,7 @@ def _strip_fence(text: str) -> str:
     """The content of a single code block, or else the text itself."""
     first, _, rest = text.partition("\n")
     body, line, last = rest.rpartition("\n")
-    fenced = line and last.strip() == "```" and _FENCE.fullmatch(first)
+    fenced = line and last.strip() == "```" and re.fullmatch(_FENCE, first)
     return body.strip() if fenced else text
 
 

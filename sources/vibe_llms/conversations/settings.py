@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 from msgspec import Struct
@@ -12,7 +12,6 @@ from vibe_llms.configuration import Budget, ToolMode, ToolSettings
 from vibe_llms.controls import Controls
 from vibe_llms.conversations.context_window import SizeMeter
 from vibe_llms.conversations.documents import ConversationDocuments, DocumentService
-from vibe_llms.conversations.outputs import OutputForm
 from vibe_llms.conversations.tools import Tool, Toolbox
 from vibe_llms.ensembles.interfaces import Ensemble
 from vibe_llms.events import EventHandler
@@ -26,6 +25,9 @@ from vibe_llms.providers.interfaces import Model
 from vibe_llms.providers.limits import Limiter
 from vibe_llms.providers.spending import Spending
 from vibe_llms.tracing import Tracer
+
+if TYPE_CHECKING:
+    from vibe_llms.conversations.outputs import OutputForm
 
 
 async def _open_none(_: Iterable[str], __: EventHandler) -> Sequence[Ensemble]:

@@ -9,7 +9,6 @@ from types import TracebackType
 from typing import Any, Generic, Self
 
 from vibe_llms.conversations.history import finish
-from vibe_llms.conversations.outputs import read_partial
 from vibe_llms.conversations.turns import Handover, TurnRun
 from vibe_llms.events import (
     Event,
@@ -156,6 +155,8 @@ class EventStream(Generic[T]):
     @property
     def partial(self) -> Any:
         """What has arrived of the JSON of the current message, as plain values."""
+        from vibe_llms.conversations.outputs import read_partial
+
         return read_partial("".join(self._texts))
 
     @property

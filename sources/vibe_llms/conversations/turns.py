@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import groupby
 from operator import attrgetter
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -26,7 +27,6 @@ from vibe_llms.conversations.corrections import (
 from vibe_llms.conversations.dispatcher import Dispatcher
 from vibe_llms.conversations.documents import ENSEMBLE, Reading, without_documents
 from vibe_llms.conversations.history import History, finish, start_of_turn
-from vibe_llms.conversations.outputs import OutputForm, OutputMismatch
 from vibe_llms.conversations.settings import (
     ConversationSettings,
     TurnMemo,
@@ -66,12 +66,14 @@ from vibe_llms.messages.canisters import (
     usage_of,
 )
 from vibe_llms.messages.contents import ImageContent, TextualContent, text_of
-from vibe_llms.messages.images import REPAIR, find_damage
 from vibe_llms.offloading import LOOP_BYTES, offload
 from vibe_llms.providers.interfaces import InquiringModel, Model, TurnContext
 from vibe_llms.providers.limits import limited
 from vibe_llms.providers.spending import spend
 from vibe_llms.tracing import Requested, Span
+
+if TYPE_CHECKING:
+    from vibe_llms.conversations.outputs import OutputForm
 
 #: How often a typed output is asked for.
 OUTPUT_ATTEMPTS = 3
@@ -250,6 +252,10 @@ class TurnRun:
             for content in canister.contents
             if isinstance(content, ImageContent) and isinstance(content.data, bytes)
         ]
+        if not images:
+            return
+        from vibe_llms.messages.images import REPAIR, find_damage
+
         for number, data in enumerate(images, 1):
             damage = await offload(len(data) > LOOP_BYTES, find_damage, data)
             if damage:
@@ -395,6 +401,8 @@ class TurnRun:
 
     async def _require(self, form: OutputForm, reason: str) -> str:
         """Read the typed output of the last reply; if it does not fit, ask again."""
+        from vibe_llms.conversations.outputs import OutputMismatch
+
         provider = self._settings.model.provider
         while reason != StopReason.SUSPENDED:
             if reason == StopReason.LENGTH:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vibe_llms.configuration import Configuration
 from vibe_llms.ensembles.interfaces import (
@@ -15,7 +15,6 @@ from vibe_llms.ensembles.interfaces import (
     OutsideEnsemble,
     RecallingEnsemble,
 )
-from vibe_llms.ensembles.pins import Guard
 from vibe_llms.exceptions import (
     ConfigurationError,
     CredentialMissing,
@@ -25,6 +24,9 @@ from vibe_llms.exceptions import (
 )
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.registries import Registry, Row
+
+if TYPE_CHECKING:
+    from vibe_llms.ensembles.pins import Guard
 
 ENSEMBLES = "ensembles"
 _REGISTRY: Registry[EnsembleFactory] = Registry(ENSEMBLES)
@@ -136,6 +138,8 @@ class Ensembles:
             unpinned = self._row(ensemble.name).get("pin-tools") is False
             if unpinned or not isinstance(ensemble, OutsideEnsemble):
                 return None
+            from vibe_llms.ensembles.pins import Guard
+
             self._guards[ensemble] = Guard(ensemble, self._configuration.places.state)
         return self._guards[ensemble]
 

@@ -8,7 +8,6 @@ at it before the tool runs again.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -67,6 +66,7 @@ class Pins:
     """The approved definitions of one ensemble with one origin, in a file of the state folder."""
 
     def __init__(self, state: Path, ensemble: str, origin: str) -> None:
+        import hashlib
         import json
 
         # An origin may contain a key, so only its hash is stored.

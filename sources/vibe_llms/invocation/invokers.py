@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
@@ -13,7 +12,6 @@ from weakref import WeakKeyDictionary
 from msgspec import Struct
 
 from vibe_llms.exceptions import InvokerInvalid
-from vibe_llms.invocation.checks import SchemaCheck
 from vibe_llms.invocation.limits import Pause
 from vibe_llms.invocation.questions import ElicitationAnswer, ElicitationRequest
 from vibe_llms.invocation.results import InvocationOutput, Rendering, produce_output
@@ -21,7 +19,7 @@ from vibe_llms.invocation.schemata import Schema, Signature, innermost
 from vibe_llms.invocation.threads import run_in_thread
 from vibe_llms.messages.canisters import InvocationCanister
 
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}(?:/[A-Za-z0-9_.-]{1,128})?")
+_NAME = r"[A-Za-z_][A-Za-z0-9_-]{0,63}(?:/[A-Za-z0-9_.-]{1,128})?"
 
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -140,6 +138,8 @@ class Invoker(Struct, frozen=True, kw_only=True):
         >>> invoker.name, invoker.description, sorted(invoker.arguments_schema["properties"])
         ('add', 'Add two numbers.', ['a', 'b'])
         """
+        from copy import deepcopy
+
         marks: dict[str, Any] = {**getattr(function, _MARKS, {}), **options}
         given = name or marks.pop("name", None) or getattr(innermost(function), "__name__", "")
         name, aliases = _read_names(given, marks.pop("aliases", ()))
@@ -159,7 +159,7 @@ class Invoker(Struct, frozen=True, kw_only=True):
             description=next(
                 text for text in (description, marked, signature.description) if text is not None
             ),
-            arguments_schema=copy.deepcopy(signature.schema),
+            arguments_schema=deepcopy(signature.schema),
             invoke=invoke,
             check=check,
             aliases=aliases,
@@ -205,6 +205,8 @@ class Invoker(Struct, frozen=True, kw_only=True):
         marks: dict[str, Any] = dict(options)
         name, aliases = _read_names(name, marks.pop("aliases", ()))
         formats = (marks.pop("llm_format", None), marks.pop("gui_format", None))
+        from vibe_llms.invocation.checks import SchemaCheck
+
         check = SchemaCheck(schema)
         injected = _find_context(function)
 
@@ -301,7 +303,11 @@ def normalize_name(name: str) -> str:
     normal = normal if normal[:1].isalpha() else f"_{normal.removeprefix('_')}"
     if tail:
         normal += slash + re.sub(r"[^A-Za-z0-9_.-]", "_", tail)
-    if name == "<lambda>" or not re.search("[A-Za-z0-9]", normal) or not _NAME.fullmatch(normal):
+    if (
+        name == "<lambda>"
+        or not re.search("[A-Za-z0-9]", normal)
+        or not re.fullmatch(_NAME, normal)
+    ):
         raise InvokerInvalid(
             f"{name!r} is not a valid tool name; use letters, digits, _ and -, at most 64, or "
             "set one: Invoker.from_function(function, name=...)"

@@ -36,7 +36,7 @@ _LOOPS = frozenset(
      "unevaluatedProperties")
 )  # fmt: skip
 #: What Python's expressions and those of Rust read differently.
-_AMBIGUOUS = re.compile(r"\\[<>]|\[[^\]\\]*\[|--|&&|~~")
+_AMBIGUOUS = r"\\[<>]|\[[^\]\\]*\[|--|&&|~~"
 
 
 class CheckTooLong(ArgumentsInvalid):
@@ -254,7 +254,7 @@ def _compile(pattern: str, *, expressions: Expressions) -> _Matcher | None:
         return None
     from pydantic_core import SchemaError, SchemaValidator, core_schema
 
-    if not _AMBIGUOUS.search(pattern):
+    if not re.search(_AMBIGUOUS, pattern):
         with suppress(SchemaError):
             return SchemaValidator(core_schema.str_schema(pattern=pattern)).isinstance_python
     return re.compile(pattern).search if expressions == "all" else None

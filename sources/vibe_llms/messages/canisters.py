@@ -1,7 +1,5 @@
 """The six types of messages (canisters), and the metadata of a reply."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -69,7 +67,7 @@ class Usage(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fi
         """All tokens, read and written."""
         return self.input_tokens + self.output_tokens + self.reasoning_tokens
 
-    def __add__(self, other: Usage) -> Usage:
+    def __add__(self, other: "Usage") -> "Usage":
         return Usage(
             *(getattr(self, name) + getattr(other, name) for name in self.__struct_fields__)
         )
@@ -82,7 +80,7 @@ class Cost(Struct, frozen=True):
     is the name and version of the package with the lists.
     """
 
-    dollars: Decimal
+    dollars: "Decimal"
     unpriced: int
     source: str
 

@@ -27,9 +27,7 @@ _ARRAY = msgspec.json.Decoder(list[Raw])
 #: Longer texts are looked at one by one for lone surrogates, in characters.
 _LONG = 64 * 1024
 # An escaped backslash, a pair, or a lone surrogate.
-_SURROGATE_ESCAPES = re.compile(
-    rb"\\\\|\\u[dD][89abAB]..\\u[dD][c-fC-F]..|(\\u[dD][89a-fA-F]..)", re.DOTALL
-)
+_SURROGATE_ESCAPES = rb"(?s)\\\\|\\u[dD][89abAB]..\\u[dD][c-fC-F]..|(\\u[dD][89a-fA-F]..)"
 
 
 C = TypeVar("C", bound=Canister)
@@ -65,7 +63,7 @@ def repair_escapes(data: bytes) -> bytes:
     b'"\\ud83d\\ude00 \\ufffd"'
     """
     if b"\\ud" in data or b"\\uD" in data:
-        return _SURROGATE_ESCAPES.sub(lambda found: b"\\ufffd" if found[1] else found[0], data)
+        return re.sub(_SURROGATE_ESCAPES, lambda found: b"\\ufffd" if found[1] else found[0], data)
     return data
 
 

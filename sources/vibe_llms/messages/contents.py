@@ -4,8 +4,6 @@ A content holds its data or a reference to it. To load the data of a `Reference`
 `await archive.load(reference)`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import TypeAlias
 
@@ -26,7 +24,7 @@ class Reference(_Place, frozen=True, tag="hash"):
     size: int
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Reference:
+    def from_bytes(cls, data: bytes) -> "Reference":
         """The reference under which these bytes are stored."""
         return cls(hash_bytes(data), len(data))
 

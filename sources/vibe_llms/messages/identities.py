@@ -6,7 +6,6 @@ them.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
 
@@ -47,6 +46,8 @@ def derive_identity(identity: str, purpose: str) -> str:
 
     Source: RFC 9562, section 5.8.
     """
+    import hashlib
+
     digest = hashlib.sha256(f"{purpose}\0{identity}".encode()).digest()
     value = int.from_bytes(digest[:16], "big")
     return _write(value & ~(0xF << 76 | 0b11 << 62) | 0x8 << 76 | 0b10 << 62)

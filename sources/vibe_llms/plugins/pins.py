@@ -5,7 +5,6 @@ Nothing is installed or loaded here.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import sys
@@ -23,8 +22,8 @@ INDEX = "https://pypi.org/simple"
 _TABLE = "providers"
 _KEY = "install"
 _OURSELVES = "vibe-llms"
-_REQUIREMENT = re.compile(r"([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)==([A-Za-z0-9][\w.!+-]*)")
-_HASH = re.compile(r"sha256:[0-9a-f]{64}")
+_REQUIREMENT = r"([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)==([A-Za-z0-9][\w.!+-]*)"
+_HASH = r"sha256:[0-9a-f]{64}"
 _LONGEST_SLUG = 40
 
 
@@ -84,7 +83,7 @@ def read_plugin(configuration: Configuration, row: Row, settings: InstallSetting
     ours = set(survey_own_packages())
     seen: set[str] = set()
     for requirement, hashes in settings.requirements.items():
-        found = _REQUIREMENT.fullmatch(requirement)
+        found = re.fullmatch(_REQUIREMENT, requirement)
         if found is None:
             raise configuration.error("write it as name==version, one version", *path, requirement)
         name = normalize(found[1])
@@ -98,7 +97,7 @@ def read_plugin(configuration: Configuration, row: Row, settings: InstallSetting
                 *path,
                 requirement,
             )
-        if not hashes or not all(_HASH.fullmatch(digest) for digest in hashes):
+        if not hashes or not all(re.fullmatch(_HASH, digest) for digest in hashes):
             raise configuration.error(
                 "each version needs the hashes of its wheels, written sha256: and 64 digits; "
                 "`pip hash` and `uv pip compile --generate-hashes` print them",
@@ -118,6 +117,8 @@ def read_plugin(configuration: Configuration, row: Row, settings: InstallSetting
     folder = survey_folder(configuration.places.data)
     requirements = {key: tuple(sorted(settings.requirements[key])) for key in settings.requirements}
     seed = [sys.implementation.cache_tag, sys.platform, top, sorted(requirements.items())]
+    import hashlib
+
     digest = hashlib.sha256(msgspec.json.encode(seed)).hexdigest()
     slug = re.sub(r"[^a-z0-9]+", "-", top.lower())[:_LONGEST_SLUG].strip("-")
     return Plugin(row.name, row.module, requirements, settings.index, folder / f"{slug}-{digest}")

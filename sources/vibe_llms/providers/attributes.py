@@ -1,7 +1,5 @@
 """What is known of models: data from TOML, general patterns first, the most specific one last."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path

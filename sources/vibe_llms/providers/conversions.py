@@ -49,8 +49,8 @@ _NUMBERING = frozenset({"id", "status"})
 _USUAL: tuple[object, ...] = (None, {"type": "direct"})
 _MEMBERS = msgspec.json.Decoder(dict[str, Any])
 _RAW_MEMBERS = msgspec.json.Decoder(dict[str, Raw])
-_SCHEME = re.compile(r"(?!file:)[a-z][a-z0-9+.-]+:", re.IGNORECASE)
-_ABSOLUTE = re.compile(r"[/~]|\\\\|[a-z]:[/\\]|file:", re.IGNORECASE)
+_SCHEME = r"(?i)(?!file:)[a-z][a-z0-9+.-]+:"
+_ABSOLUTE = r"(?i)[/~]|\\\\|[a-z]:[/\\]|file:"
 _KINDS = {"image": "an image", "audio": "a sound", "video": "a video", "file": "a file"}
 
 
@@ -276,9 +276,9 @@ def name_document(canister: DocumentCanister) -> tuple[str, str]:
     ('TCP/IP', 'https://example.org/tcp.html')
     """
     title, source = (repair_text(text).strip() for text in (canister.title, canister.source))
-    if _ABSOLUTE.match(title):
+    if re.match(_ABSOLUTE, title):
         title = _strip_folders(title)
-    if not _SCHEME.match(source):
+    if not re.match(_SCHEME, source):
         source = _strip_folders(source)
         # The title of a file that was attached is its name.
         source = "" if source == title else source

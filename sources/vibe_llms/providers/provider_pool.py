@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, nullcontext, suppress
-from difflib import get_close_matches
 from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
@@ -15,7 +14,6 @@ from vibe_llms.controls import Controls, read_controls
 from vibe_llms.credentials import Credential, Secret, check_key
 from vibe_llms.events import EventHandler
 from vibe_llms.exceptions import ModelNotFound, ProviderError, VibeLlmsError
-from vibe_llms.plugins.loading import open_plugin
 from vibe_llms.plugins.pins import InstallSettings, Plugin, read_plugin
 from vibe_llms.providers.caller_keys import CALLER, access_caller_key
 from vibe_llms.providers.interfaces import Client, Model, Provider, ProviderConfiguration
@@ -173,6 +171,8 @@ class Providers:
         return f"{address!r}{hint}: {self._explain_provider(row)}"
 
     def _explain_provider(self, name: str) -> str:
+        from difflib import get_close_matches
+
         close = get_close_matches(name, self._rows, n=1, cutoff=_SIMILAR)
         meant = f"; did you mean {close[0]!r}? See: " if close else "; see: "
         return f"there is no provider {name!r}{meant}vibe-llms providers"
@@ -332,6 +332,8 @@ class Providers:
             interactive=self._interactive,
         )
         if settings.install is not None:
+            from vibe_llms.plugins.loading import open_plugin
+
             open_plugin(read_plugin(self._configuration, row, settings.install))
         with guard_row(row), self._import_guard(settings.import_seconds):
             return access_provider(row, configuration, self._event_handler)

@@ -1,7 +1,5 @@
 """The details of a conversation besides its lines: encodes and decodes `metadata.toml`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime

@@ -18,7 +18,7 @@ from vibe_llms.messages.contents import Reference
 from vibe_llms.storage.interfaces import Archive, UploadedFile
 
 #: Anything that looks like a hash counts as one, because a newer version may write it elsewhere.
-HASH = re.compile(rb"[0-9a-f]{64}")
+HASH = rb"[0-9a-f]{64}"
 #: A collection may delete what was not in use yet; the second time it is in use.
 _ATTEMPTS = 2
 
@@ -78,7 +78,7 @@ async def copy_conversation(
     Returns when the target was read again and is the same.
     """
     wanted = await source.export_conversation(identity)
-    needed = await source.find_contents({one.decode() for one in HASH.findall(wanted.lines)})
+    needed = await source.find_contents({one.decode() for one in re.findall(HASH, wanted.lines)})
     sizes: list[int] = []
     changed = False
     for _ in range(_ATTEMPTS):

@@ -18,7 +18,7 @@ from vibe_llms.cli.memory.repl_memory import USAGE
 from vibe_llms.cli.options import Options, open_conversation
 from vibe_llms.cli.repl import Repl
 from vibe_llms.messages.canisters import DocumentCanister
-from vibe_llms.session import open_session
+from vibe_llms.opening import open_session
 
 _FACT = json.dumps({"facts": [{"statement": "The user has a cat called Tom"}]})
 SCRIPT = f"""

@@ -17,7 +17,7 @@ from vibe_llms.ensembles.mcp import listings
 from vibe_llms.ensembles.mcp.listings import find_fault
 from vibe_llms.ensembles.mcp.tool_lists import ServerTool
 from vibe_llms.events import Notice, NoticeEvent
-from vibe_llms.session import open_session
+from vibe_llms.opening import open_session
 from vibe_llms.testing import Script, scripted_model
 
 GOOD = {"name": "good", "description": "Do it.", "inputSchema": SCHEMA}

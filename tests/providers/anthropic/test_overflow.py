@@ -20,7 +20,8 @@ from vibe_llms.events import Event, NoticeEvent
 from vibe_llms.exceptions import RequestTooLarge
 from vibe_llms.messages.canisters import UserCanister
 from vibe_llms.messages.contents import ImageContent
-from vibe_llms.session import Session, open_session
+from vibe_llms.opening import open_session
+from vibe_llms.session import Session
 from vibe_llms.storage.archive import DirectoryArchive
 from vibe_llms.testing.wires.anthropic_replies import tools_reply
 

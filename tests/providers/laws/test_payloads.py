@@ -20,11 +20,12 @@ from vibe_llms.controls import Controls
 from vibe_llms.conversations.conversation import Conversation
 from vibe_llms.events import Event, NoticeEvent
 from vibe_llms.exceptions import RequestRefused
+from vibe_llms.opening import open_session
 from vibe_llms.providers.anthropic import messages as anthropic_messages
 from vibe_llms.providers.conversions import Conversion
 from vibe_llms.providers.interfaces import TurnContext
 from vibe_llms.providers.openai.responses import messages as responses_messages
-from vibe_llms.session import Session, open_session
+from vibe_llms.session import Session
 from vibe_llms.storage.archive import DirectoryArchive
 from vibe_llms.testing.wires import anthropic_replies as messages
 from vibe_llms.testing.wires import responses_replies as responses

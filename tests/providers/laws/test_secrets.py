@@ -28,8 +28,9 @@ from vibe_llms.configuration import StorageSettings
 from vibe_llms.events import Event
 from vibe_llms.exceptions import CredentialRefused, ProviderError
 from vibe_llms.messages.canisters import UserCanister
+from vibe_llms.opening import open_session
 from vibe_llms.providers.sdk_transport import OfficialTransport
-from vibe_llms.session import Session, open_session
+from vibe_llms.session import Session
 from vibe_llms.storage.archive import DirectoryArchive
 
 #: The interfaces, each with the ways in which it may come by its key.

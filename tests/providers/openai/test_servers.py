@@ -42,7 +42,8 @@ from vibe_llms.messages.canisters import (
     Turn,
 )
 from vibe_llms.messages.contents import ReasoningContent
-from vibe_llms.session import Session, open_session
+from vibe_llms.opening import open_session
+from vibe_llms.session import Session
 from vibe_llms.storage.archive import DirectoryArchive
 from vibe_llms.testing import check_events
 

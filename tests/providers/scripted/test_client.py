@@ -46,9 +46,9 @@ from vibe_llms.messages.contents import (
     TextualContent,
     UnknownContent,
 )
+from vibe_llms.opening import open_session
 from vibe_llms.providers.interfaces import TurnContext
 from vibe_llms.providers.scripted import client as clients
-from vibe_llms.session import open_session
 from vibe_llms.testing import Part, Script, ScriptedReply, check_events, scripted_model
 
 HELLO = (UserCanister.from_text("Hello"),)

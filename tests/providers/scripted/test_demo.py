@@ -23,8 +23,8 @@ from vibe_llms.messages.canisters import (
     UserCanister,
 )
 from vibe_llms.messages.contents import ImageContent, Reference, TextualContent
+from vibe_llms.opening import open_session
 from vibe_llms.providers.scripted.demo import improvise, last_words
-from vibe_llms.session import open_session
 
 TOPICS = tomllib.loads((shipped_folder() / "scripts" / "demo.toml").read_text())["replies"]
 

@@ -18,7 +18,7 @@ from vibe_llms.messages.canisters import (
     SupervisorCanister,
 )
 from vibe_llms.messages.contents import ImageContent, ReasoningContent, TextualContent
-from vibe_llms.session import open_session
+from vibe_llms.opening import open_session
 from vibe_llms.testing import FakeServer, fake_server
 
 HI = {"role": "user", "content": "Hi"}

@@ -33,7 +33,7 @@ from vibe_llms.memory.detaching import detach
 from vibe_llms.memory.hook import MemoryHook
 from vibe_llms.memory.settings import read_memory_settings
 from vibe_llms.memory.tickets import TicketJournal
-from vibe_llms.session import open_session
+from vibe_llms.opening import open_session
 
 _LOG = "ingestion.log"
 #: The background process yields to everything else.

@@ -41,7 +41,7 @@ from vibe_llms.memory.embedders.serving import EmbedderServer, Served, find_serv
 from vibe_llms.memory.settings import MemorySettings, read_memory_settings
 from vibe_llms.memory.store import ScopeStatus
 from vibe_llms.memory.watching import watch
-from vibe_llms.session import open_session
+from vibe_llms.opening import open_session
 
 #: A server that another command starts yields to everything else.
 _NICENESS = 5
