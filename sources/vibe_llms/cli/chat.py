@@ -42,7 +42,6 @@ from vibe_llms.cli.options import (
     variable_option,
 )
 from vibe_llms.cli.questions import Questions
-from vibe_llms.cli.repl import hold_repl
 from vibe_llms.cli.reports import address_of, report_turn, shorten_data
 from vibe_llms.cli.running import bound_import, hold_turn, hold_work
 from vibe_llms.cli.terminal import is_terminal, note, shown, write
@@ -245,6 +244,8 @@ def chat(**values: Any) -> int:
             raise click.UsageError("--json, --jsonl, -x and --xl need a prompt.")
         if options.dry_run:
             raise click.UsageError("--dry-run needs a prompt.")
+        from vibe_llms.cli.repl import hold_repl
+
         return asyncio.run(hold_repl(options, said))
     return asyncio.run(ask_once(options, said))
 

@@ -17,7 +17,6 @@ from vibe_llms.attachments import read_bytes, read_text
 from vibe_llms.cli.completion import complete_agents, complete_controls, complete_models
 from vibe_llms.cli.conversations import load_whole
 from vibe_llms.cli.display import Display, EventLines, Silence, take_code
-from vibe_llms.cli.providers import offer_plugin
 from vibe_llms.cli.terminal import is_terminal, note
 from vibe_llms.configuration import ToolMode, Tree, merge, parse_value
 from vibe_llms.controls import Controls, read_controls
@@ -254,6 +253,8 @@ async def open_conversation(session: Session, options: Options) -> Conversation:
     try:
         return await _open(session, options)
     except PluginMissing as error:
+        from vibe_llms.cli.providers import offer_plugin
+
         silent = options.json or options.jsonl or options.quiet
         if silent or not offer_plugin(session, error.row):
             raise

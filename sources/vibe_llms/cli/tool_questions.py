@@ -7,7 +7,6 @@ import json
 import re
 import signal
 import sys
-import webbrowser
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -258,6 +257,8 @@ class TerminalElicitor:
         question.show([Line(f"It wants you to open {request.url}")], below=3)
         if not await _decide("Open it in a browser? [y]es, [n]o:", question):
             return _DECLINE
+        import webbrowser
+
         if not await asyncio.to_thread(webbrowser.open, request.url):
             question.print("No browser found; open the address yourself.")
         return ElicitationAnswer("accept")
