@@ -60,8 +60,8 @@ class Notice(Struct, frozen=True, gc=False):
 
     `subject` is a word for programs: `conversion` (the model does not receive part of the history
     as it is), `address`, `model`, `retry`, `wait`, `repair`, `fork`, `output`, `contract`, `limit`,
-    `ensemble`, `hook`, `memory`. `canister` is the identity of the message that it is about, if
-    any.
+    `reply`, `ensemble`, `documents`, `hook`, `memory`, `preview`, `run`. `canister` is the identity
+    of the message that it is about, if any.
     """
 
     subject: str

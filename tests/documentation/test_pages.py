@@ -7,6 +7,8 @@ made from code are made again.
 
 from __future__ import annotations
 
+import ast
+import functools
 import importlib
 import re
 import shlex
@@ -35,6 +37,7 @@ from tests.documentation.transcripts import Shell, newcomer, read_commands
 from tests.fakes.llamacpp import write_model
 from vibe_llms.cli.commands import command as root_command
 from vibe_llms.configuration import Places, load_configuration
+from vibe_llms.events import Notice
 from vibe_llms.memory.embedders.rows import produce_embedder
 from vibe_llms.memory.entries import GLOBAL, decode_entry, encode_entry
 from vibe_llms.memory.settings import read_memory_settings
@@ -232,9 +235,41 @@ def test_names_in_the_text_exist(page: Page) -> None:
     check_names(page)
 
 
+_SUITES = ".auxiliary/compatibility"
+#: Names on our pages that belong to other programs.
+_OF_OTHERS = {"TypeIs", "absurd-sdk"}
+
+
+@functools.cache
+def survey_words() -> frozenset[str]:
+    """The names in our code and data, and the keys that are written with hyphens."""
+    texts = [
+        path.read_text("utf-8")
+        for folder in (*("sources", "tests", "data"), "documentation/examples", _SUITES)
+        for path in (ROOT / folder).rglob("*")
+        # This file has names that are nowhere else.
+        if path.suffix in (".py", ".toml", ".yaml") and path != Path(__file__)
+    ]
+    texts += [(ROOT / "pyproject.toml").read_text("utf-8")]
+    return frozenset(word for text in texts for word in re.findall(r"[A-Za-z_][\w-]*", text))
+
+
+def is_name(word: str) -> bool:
+    """Whether a class or a key of the configuration is in our code, or another program's."""
+    words = survey_words()
+    return word in words or word.replace("-", "_") in words or word in _OF_OTHERS
+
+
 def check_names(page: Page) -> None:
-    """`AssertionError` where a command, an option, a module or a path in the text is not there."""
+    """`AssertionError` where a name in the text is not there.
+
+    It may be a command, an option, a module, a path, a class, or a key of the configuration.
+    """
     for code in page.codes:
+        for word in re.findall(r"(?<![\w/.@-])(?:[A-Z][a-z]+){2,}(?!\w)", code):
+            assert is_name(word), f"{page.name}: there is no class {word}"
+        if "reference" not in page.path.parts and re.fullmatch(r"[a-z]+(-[a-z]+)+( = .*)?", code):
+            assert is_name(code.split(" ")[0]), f"{page.name}: there is no key {code}"
         if re.fullmatch(r"vibe_llms(\.\w+)+", code):
             find_name(code)
         elif code.startswith("vibe-llms "):
@@ -243,6 +278,25 @@ def check_names(page: Page) -> None:
             r"(sources|tests|data|documentation|\.auxiliary|\.ci)(/[\w.-]+)+/?", code
         ):
             assert (ROOT / code).exists(), f"{page.name}: there is no {code}"
+
+
+def test_the_page_on_events_lists_the_subjects_of_all_notices() -> None:
+    text = (DOCUMENTATION / "reference" / "events.md").read_text("utf-8")
+    _, _, table = text.partition("| subject | meaning |\n")
+    listed = re.findall(r"^\| `([a-z]+)` \|", table, re.MULTILINE)
+    given = {
+        str(node.args[0].value)
+        for path in (ROOT / "sources").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "Notice"
+        # That of a run is given on as it was recorded.
+        and isinstance(node.args[0], ast.Constant)
+    }
+    assert sorted(listed) == sorted(given)
+    docstring = Notice.__doc__ or ""
+    assert [subject for subject in listed if f"`{subject}`" not in docstring] == []
 
 
 def find_name(dotted: str) -> object:
@@ -332,6 +386,8 @@ def check_page(page: Page) -> None:
         ("`vibe-llms config nothing`\n", "there is no"),
         ("`vibe_llms.no_such_module`\n", "no_such_module"),
         ("`sources/vibe_llms/no_such_file.py`\n", "there is no"),
+        ("`raise NoSuchRefusal`\n", "no class NoSuchRefusal"),
+        ("`no-such-seconds = 3`\n", "no key no-such-seconds"),
     ],
 )
 def test_what_is_wrong_on_a_page_is_noticed(text: str, what: str) -> None:
