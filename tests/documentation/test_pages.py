@@ -220,6 +220,23 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
     assert reached == set(PAGES)
 
 
+def test_a_record_that_is_superseded_says_so_and_so_does_the_index() -> None:
+    folder = DOCUMENTATION / "adr"
+    index = (folder / "index.md").read_text("utf-8")
+    listed = {
+        row[0]: set(re.findall(r"\((\d{4})", row[1].partition("superseded")[2]))
+        for row in re.findall(r"^\| \[(\d{4})\]\(.*?\|.*\|(.*)\|$", index, re.MULTILINE)
+    }
+    assert list(listed) == sorted(path.name[:4] for path in folder.glob("0*.md"))
+    for path in folder.glob("0*.md"):
+        found = re.search(r"^(?:- )?Status: (.*?)\n(?:\n|- )", path.read_text("utf-8"), re.M | re.S)
+        assert found is not None, path.name
+        by = set(re.findall(r"\((\d{4})", found[1].partition("superseded")[2]))
+        assert by == listed[path.name[:4]], path.name
+        for other in re.findall(r"\((\d{4})", found[1].partition("supersedes")[2]):
+            assert path.name[:4] in listed[other], f"{path.name} supersedes {other}"
+
+
 def test_pages_that_the_code_names_exist() -> None:
     named: set[str] = set()
     for folder in ("sources", "data"):
