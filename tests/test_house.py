@@ -95,6 +95,7 @@ LATE = {
     ("session", "telemetry.produce_tracer"),
     ("cli.serving", "server.running.RunningServer"),
     ("cli.serving", "server.working.work"),
+    ("server.spaces", "documents.store.produce_store"),
 }
 #: What opens files: the one place where they are read; folders and new files of the archive; and
 #: what the system itself provides, such as /proc and inherited descriptors.

@@ -59,6 +59,7 @@ from vibe_llms.tracing import Tracer, guard
 if TYPE_CHECKING:
     from vibe_llms.conversations.outputs import OutputType
     from vibe_llms.documents.core import Documents
+    from vibe_llms.documents.store import DocumentStore
     from vibe_llms.ensembles.agents import AgentsEnsemble
     from vibe_llms.runs.accounts import BudgetStore
     from vibe_llms.runs.budgets import Budgets
@@ -98,6 +99,7 @@ class Session:
         revive: bool = True,
         own_rows: bool = True,
         limiters: Limiters | None = None,
+        access_library: Callable[[], DocumentStore] | None = None,
         owns_backend: bool = False,
     ) -> None:
         """`backend` keeps its runs and budgets; without one, it is that of the configuration.
@@ -108,13 +110,15 @@ class Session:
         With `owns_backend`, `close` closes the backend too.
 
         Without `own_rows`, `*` among an agent's optional ensembles stands for none. `limiters` are
-        those that other sessions share.
+        those that other sessions share. `access_library` gives the store with the collections of
+        documents, if that is not the user's own.
         """
         self.configuration = configuration
         self.archive = archive
         self.event_handler = event_handler
         self.gatekeeper = Gatekeeper(approver)
         self._own_rows = own_rows
+        self._access_library = access_library
         self._tracer = None if tracer is None else guard(tracer)
         self._owns_tracer = tracer is None
         self._backend = backend or open_backend(configuration)
@@ -601,6 +605,7 @@ class Session:
                 lambda text: self._notify(Notice("documents", text)),
                 self._providers,
                 self._access_tracer(),
+                None if self._access_library is None else self._access_library(),
             )
         return self._documents
 

@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from vibe_llms.configuration import Places, load_configuration
+from vibe_llms.documents.core import produce_documents
 from vibe_llms.ensembles.core import ENSEMBLES
 from vibe_llms.exceptions import ModelNotFound, StorageUnavailable
+from vibe_llms.messages.contents import FileContent
 from vibe_llms.opening import open_session
 from vibe_llms.server.failures import Rejected
 from vibe_llms.server.settings import read_server_settings
@@ -72,6 +74,32 @@ async def test_served_users_get_the_tools_that_the_agent_names(user: str) -> Non
     await spaces.close()
     assert offered == [["shell"], [], [], []]
     assert not {"shell", "documents-of-mine"} & {*general}
+
+
+@pytest.mark.parametrize("user", ["local", "ada"])
+async def test_an_agent_of_any_user_searches_the_collections_of_the_server(
+    user: str, home: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "papers").mkdir()
+    (tmp_path / "papers" / "harbour.txt").write_text("The keeper of the lighthouse is Ada Moen.")
+    home.mkdir()
+    (home / "config.toml").write_text(
+        '[agents.librarian]\nmodel = "scripted/demo"\ncollections = ["papers"]\n'
+    )
+    configuration = load_configuration()
+    documents = produce_documents(configuration, lambda _: None)
+    await documents.store.add_to_collection("papers", [tmp_path / "papers"])
+    await documents.store.refresh("papers", documents.reader)
+    await documents.close()
+    spaces = UserSpaces(configuration, read_server_settings(configuration))
+    with spaces.enter(user) as space:
+        conversation = await space.session.begin(agent="librarian")
+        own = FileContent(b"The lighthouse is white.", "text/plain", "own.txt")
+        turn = await conversation.converse("Search document 'the lighthouse'")
+        found = await space.session.access_documents().find("lighthouse", [own], ["papers"])
+    await spaces.close()
+    assert "Ada Moen" in turn.text
+    assert {one.name for one in found} == {"harbour.txt", "own.txt"}
 
 
 @pytest.mark.usefixtures("configured")

@@ -21,7 +21,7 @@ from vibe_llms.documents.extracts import (
     write_beginning,
     write_page,
 )
-from vibe_llms.documents.index import hash_document
+from vibe_llms.documents.index import CHARACTERS, hash_document
 from vibe_llms.documents.reading import DocumentReader
 from vibe_llms.documents.store import DocumentStore, produce_store
 from vibe_llms.documents.texts import DocumentText
@@ -48,8 +48,15 @@ class Found(Struct, frozen=True):
     text: str
 
 
-#: A file, or the hash of a text in the store.
-_Document: TypeAlias = FileContent | str
+class _Text(Struct, frozen=True):
+    """A text that is kept in a store, by its hash."""
+
+    store: DocumentStore
+    hash: str
+
+
+#: A file, or a text that was read before.
+_Document: TypeAlias = FileContent | _Text
 
 
 class _Shelf(Struct, frozen=True):
@@ -69,7 +76,10 @@ class _Reading:
 
 
 class Documents:
-    """The documents of one user; closing it closes the store and the reader."""
+    """The documents of one user; closing it closes the store and the reader.
+
+    Collections are those of `library`, which others close, or else of the store.
+    """
 
     def __init__(
         self,
@@ -77,8 +87,10 @@ class Documents:
         store: DocumentStore,
         reader: DocumentReader,
         tracer: Tracer = Tracer(),
+        library: DocumentStore | None = None,
     ) -> None:
         self.store = store
+        self._library = library or store
         self.reader = reader
         self._configuration = configuration
         self._tracer = tracer
@@ -155,7 +167,7 @@ class Documents:
         shelf = self._access_shelf(conversation)
         found = dict.fromkeys(self._pages.get(conversation, ()), "web page")
         for name, document in (await self._gather(shelf)).items():
-            if isinstance(document, str):
+            if isinstance(document, _Text):
                 found[name] = ""
                 continue
             try:
@@ -167,10 +179,10 @@ class Documents:
     async def read_page(self, conversation: str, source: str, page: int) -> str:
         """A page of a document; `RequestError` if there is no such document or page."""
         shelf = self._access_shelf(conversation)
-        pages = self._pages.get(conversation, {})
+        pages = self._survey_pages(conversation)
         document = _access({**await self._gather(shelf), **pages}, source)
-        if isinstance(document, str):
-            text = await self.store.access(document)
+        if isinstance(document, _Text):
+            text = await document.store.access(document.hash)
             if text is None:
                 remedy = "fetch it again" if source in pages else "run: vibe-llms index add"
                 raise RequestError(f"the text of {source} is not kept any more; {remedy}")
@@ -184,7 +196,7 @@ class Documents:
     async def search(self, conversation: str, request: str, source: str = "") -> Sequence[Found]:
         """The passages that fit a request best, in one document or in all, the best first."""
         shelf = self._access_shelf(conversation)
-        documents = {**await self._gather(shelf), **self._pages.get(conversation, {})}
+        documents = {**await self._gather(shelf), **self._survey_pages(conversation)}
         if source:
             documents = {source: _access(documents, source)}
         return await self._find(request, documents, shelf.load)
@@ -212,38 +224,50 @@ class Documents:
     def _access_shelf(self, conversation: str) -> _Shelf:
         return self._shelves.get(conversation, _Shelf())
 
+    def _survey_pages(self, conversation: str) -> Mapping[str, _Document]:
+        pages = self._pages.get(conversation, {})
+        return {url: _Text(self.store, digest) for url, digest in pages.items()}
+
     async def _gather(self, shelf: _Shelf) -> Mapping[str, _Document]:
         """All documents by name; those of collections by their path in it."""
         found: dict[str, _Document] = dict(shelf.files)
         for collection in shelf.collections:
-            known = await self.store.access_collection(collection)
+            known = await self._library.access_collection(collection)
             for file in known.files:
                 if file.hash:
                     name = _name_file(file.path, known.paths)
-                    found[choose_name(name, found)] = file.hash
+                    found[choose_name(name, found)] = _Text(self._library, file.hash)
         return found
 
     async def _find(
         self, request: str, documents: Mapping[str, _Document], load: Loader
     ) -> Sequence[Found]:
-        names: dict[str, str] = {}
+        #: The names of documents by the hashes of their texts, for each store that has some.
+        shelved: dict[DocumentStore, dict[str, str]] = {}
         failures: list[DocumentUnreadable] = []
         for name, document in documents.items():
-            if isinstance(document, str):
-                names[document] = name
-                continue
             try:
-                names[(await self._read(document, load))[0]] = name
+                text = document if isinstance(document, _Text) else await self._keep(document, load)
             except DocumentUnreadable as error:
                 failures.append(error)
-        if failures and not names:
+            else:
+                shelved.setdefault(text.store, {})[text.hash] = name
+        if failures and not shelved:
             raise failures[0]
         with self._tracer.work("retrieval", text=request):
-            passages = await self.store.search(request, names)
-        return [
-            Found(names[one.hash], describe_places(one.place, one.last), one.text)
-            for one in passages
-        ]
+            found = [
+                (passage, names[passage.hash])
+                for store, names in shelved.items()
+                for passage in await store.search(
+                    request, names, characters=CHARACTERS // len(shelved)
+                )
+            ]
+        if len(shelved) > 1:
+            found.sort(key=lambda one: one[0].score, reverse=True)
+        return [Found(name, describe_places(one.place, one.last), one.text) for one, name in found]
+
+    async def _keep(self, document: FileContent, load: Loader) -> _Text:
+        return _Text(self.store, (await self._read(document, load))[0])
 
     async def _read(self, document: FileContent, load: Loader) -> tuple[str, DocumentText]:
         """The key of a file in the store, and its text."""
@@ -316,10 +340,12 @@ def produce_documents(
     notify: Callable[[str], None],
     providers: Providers | None = None,
     tracer: Tracer = Tracer(),
+    library: DocumentStore | None = None,
 ) -> Documents:
     """The documents of the user of a configuration; nothing is opened before it is used.
 
-    `providers` are those of the session, for an embedder.
+    `providers` are those of the session, for an embedder. Collections are those of `library`, if
+    it is given.
     """
     store = produce_store(configuration, providers=providers, notify=notify)
-    return Documents(configuration, store, DocumentReader(configuration), tracer)
+    return Documents(configuration, store, DocumentReader(configuration), tracer, library)

@@ -7,13 +7,14 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from functools import partial
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from vibe_llms.agents import access_agent, survey_names
 from vibe_llms.configuration import LOCAL, Configuration
 from vibe_llms.conversations.conversation import Conversation
-from vibe_llms.credentials import read_keys
+from vibe_llms.credentials import get_logger, read_keys
 from vibe_llms.exceptions import ModelNotFound, StorageError, VibeLlmsError
 from vibe_llms.invocation.questions import decline
 from vibe_llms.keys import KeyVault
@@ -36,6 +37,10 @@ from vibe_llms.session import Session
 from vibe_llms.storage.backends import Backend, open_backend, produce_part
 from vibe_llms.tracing import Tracer
 
+if TYPE_CHECKING:
+    from vibe_llms.documents.store import DocumentStore
+
+_LOGGER = get_logger("vibe_llms.server")
 _RETRY_SECONDS = 1.0
 #: How long the models that providers listed are not asked for again.
 _LISTED_SECONDS = 60.0
@@ -54,6 +59,7 @@ class UserSpace:
         produce_runs: Callable[[RunHost], Runs],
         tracer: Tracer,
         limiters: Limiters,
+        access_library: Callable[[], DocumentStore],
     ) -> None:
         configuration = backend.configuration
         places = find_user_places(configuration.places, user)
@@ -82,6 +88,8 @@ class UserSpace:
             # The rows of a server are not its users' own.
             own_rows=False,
             limiters=limiters,
+            # Agents name collections of the server.
+            access_library=access_library,
         )
         self.continuations = continuations.open(user, places)
         self.entered = self.running = 0
@@ -271,6 +279,7 @@ class UserSpaces:
         self.watch = StorageWatch(backend, self.worker)
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._closing: set[asyncio.Task[None]] = set()
+        self._library: DocumentStore | None = None
 
     @property
     def running(self) -> int:
@@ -286,7 +295,7 @@ class UserSpaces:
             produce = partial(self._produce_runs, user)
             self._spaces[user] = UserSpace(
                 *(self.backend, user, self._settings, self._budgets, self._continuations),
-                *(produce, self._tracer, self.limiters),
+                *(produce, self._tracer, self.limiters, self._access_library),
             )
         space = self._spaces[user]
         space.entered += 1
@@ -327,10 +336,23 @@ class UserSpaces:
                 if failure is not None:
                     raise failure
         finally:
+            if self._library is not None:
+                await self._library.close()
             await self.limiters.close()
             await self._budgets.close()
             await self._runs.close()
             await self.backend.close()
+
+    def _access_library(self) -> DocumentStore:
+        """Return the store with the collections of the server, which all users share."""
+        if self._library is None:
+            # A server whose agents read no documents imports none of it.
+            from vibe_llms.documents.store import produce_store as produce_document_store
+
+            self._library = produce_document_store(
+                self.backend.configuration, notify=_LOGGER.warning
+            )
+        return self._library
 
     def _produce_runs(self, user: str, host: RunHost) -> Runs:
         most = self._settings.user_turns
