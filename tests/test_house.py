@@ -27,7 +27,10 @@ ROOT = Path(vibe_llms.__file__).parent
 #: from one below, and no two rooms import each other. The table is the one of
 #: documentation/explanation/architecture.md.
 RANKS = (
-    ("meta", "redaction", "exceptions", "files", "network", "registries", "offloading", "endings"),
+    (
+        *("meta", "redaction", "exceptions", "files", "futures", "network", "registries"),
+        *("offloading", "endings"),
+    ),
     (
         *("controls", "configuration", "credentials", "messages", "events", "tracing"),
         *("attachments", "costs"),

@@ -11,7 +11,7 @@ import sqlite3
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -19,6 +19,8 @@ import msgspec
 from measure import Row, best_of, ratio_row, settle
 
 from vibe_llms import open_session
+from vibe_llms.configuration import StorageSettings
+from vibe_llms.conversations.history import History
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
@@ -34,6 +36,7 @@ from vibe_llms.storage.conversations import produce_conversation_identity
 from vibe_llms.storage.interfaces import Details
 
 DECODER: msgspec.json.Decoder[Canister] = msgspec.json.Decoder(Canister)
+FAST = StorageSettings(durability="fast")
 PROVENANCE = Provenance("vibe_llms.providers.anthropic", "anthropic", "claude-sonnet-5-5", "msg_1")
 WORDS = ("river", "stone", "lantern", "orbit", "meadow", "copper", "violin", "harbour", "saffron")
 
@@ -61,6 +64,7 @@ def measure_archives(runs: int) -> list[Row]:
         rows = _measure_append(Path(folder) / "append", runs)
         for count in (1_000, 10_000, 100_000):
             rows += _measure_long(Path(folder) / f"long-{count}", count, runs)
+        rows += _measure_written(Path(folder) / "written", runs)
         rows += _measure_many(Path(folder) / "many", runs)
     return rows
 
@@ -77,59 +81,89 @@ def _details() -> Details:
 
 
 def _measure_append(folder: Path, runs: int) -> list[Row]:
-    archive = DirectoryArchive(folder)
-    identity = produce_conversation_identity()
-    archive.create_now(identity, _details(), produce_canisters(2))
-    reply = produce_canisters(2)[1:]
-    line = encode_canister(reply[0]) + b"\n"
+    archive, fast = DirectoryArchive(folder / "safe"), DirectoryArchive(folder / "fast", FAST)
+    reply = produce_canisters(2)[1]
+    longer = UserCanister.from_text("so it is " * 95)
+    size, long_size = (len(encode_canister(one)) + 1 for one in (reply, longer))
+    folder.mkdir()
     bare = os.open(folder / "bare.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    loop = asyncio.new_event_loop()
 
-    def append_bare() -> None:
-        os.write(bare, msgspec.json.encode(reply[0]) + b"\n")
+    def begin(held: DirectoryArchive, canister: Canister) -> str:
+        identity = produce_conversation_identity()
+        held.create_now(identity, _details(), [canister])
+        held.append_now(identity, [canister], None)
+        return identity
+
+    def append_bare(canister: Canister) -> None:
+        os.write(bare, msgspec.json.encode(canister) + b"\n")
         os.fdatasync(bare)
 
     def append_bare_unsynced() -> None:
-        os.write(bare, msgspec.json.encode(reply[0]) + b"\n")
+        os.write(bare, msgspec.json.encode(reply) + b"\n")
 
     async def append_in_thread() -> None:
-        await loop.run_in_executor(None, append_bare)
+        await asyncio.to_thread(append_bare, longer)
 
-    async def append_ours() -> None:
-        await archive.append(identity, reply, after=reply[0].identity)
+    async def append_awaited(held: DirectoryArchive, identity: str) -> None:
+        await held.append(identity, [longer], after=longer.identity)
 
-    archive.append_now(identity, reply, None)
-    work: dict[str, Callable[[], object]] = {
-        "ours": lambda: archive.append_now(identity, reply, reply[0].identity),
-        "bare write and sync": append_bare,
-        "bare write": append_bare_unsynced,
-        "ours, awaited": lambda: loop.run_until_complete(append_ours()),
-        "bare, in a thread": lambda: loop.run_until_complete(append_in_thread()),
-    }
-    samples: dict[str, list[float]] = {name: [] for name in work}
-    names = list(work)
-    for _ in range(runs * 60):
-        # In an order of its own each time: a sync also pays for what was written before it.
-        random.shuffle(names)
-        for name in names:
-            function = work[name]
-            start = time.perf_counter()
-            function()
-            samples[name].append(time.perf_counter() - start)
+    async def append_said(history: History) -> None:
+        await history.append([longer], lambda _: None)
+
+    direct, safe, unsynced = begin(archive, reply), begin(archive, longer), begin(fast, longer)
+    said: dict[DirectoryArchive, History] = {}
+    with asyncio.Runner() as runner:
+        for held in (archive, fast):
+            said[held], _ = runner.run(History.restore(held, begin(held, longer)))
+            runner.run(append_said(said[held]))
+        work: dict[str, Callable[[], object]] = {
+            "ours": lambda: archive.append_now(direct, [reply], reply.identity),
+            "bare write and sync": lambda: append_bare(reply),
+            "bare write": append_bare_unsynced,
+        }
+        awaited: dict[str, Callable[[], Awaitable[object]]] = {
+            "ours, awaited": lambda: append_awaited(archive, safe),
+            "of a conversation": lambda: append_said(said[archive]),
+            "bare, in a thread": append_in_thread,
+            "fast": lambda: append_awaited(fast, unsynced),
+            "fast, of a conversation": lambda: append_said(said[fast]),
+        }
+        samples: dict[str, list[float]] = {name: [] for name in (*work, *awaited)}
+        for _ in range(runs * 60):
+            # In an order of its own each time: a sync also pays for what was written before it.
+            for name in random.sample([*work], len(work)):
+                start = time.perf_counter()
+                work[name]()
+                samples[name].append(time.perf_counter() - start)
+
+        async def measure() -> None:
+            for _ in range(runs * 60):
+                for name in random.sample([*awaited], len(awaited)):
+                    start = time.perf_counter()
+                    await awaited[name]()
+                    samples[name].append(time.perf_counter() - start)
+
+        runner.run(measure())
+        for held in (archive, fast):
+            runner.run(held.close())
     os.close(bare)
-    loop.close()
     blobs = best_of(lambda: archive.contents.put(secrets.token_bytes(2_000_000), "image/png"), runs)
-    direct = {name: samples[name] for name in ("ours", "bare write and sync")}
-    awaited = {name: samples[name] for name in ("ours, awaited", "bare, in a thread")}
+
+    def compare(what: str, ours: str, floor: str, bar: float) -> Row:
+        chosen = {name: samples[name] for name in (ours, floor)}
+        return ratio_row(what, chosen, "µs", scale=1e6, bars={floor: bar})
+
+    def limit(what: str, name: str) -> Row:
+        median = statistics.median(samples[name]) * 1e6
+        return Row(what, {"ours": median}, "µs", {"120 µs": median / 120}, {"120 µs": 1.0})
+
+    in_thread = "bare, in a thread"
     return [
-        ratio_row(
-            f"append a reply ({len(line)} bytes)",
-            direct,
-            "µs",
-            scale=1e6,
-            bars={"bare write and sync": 1.4},
-        ),
-        ratio_row("append a reply, awaited", awaited, "µs", scale=1e6),
+        compare(f"append a reply ({size} bytes)", "ours", "bare write and sync", 1.4),
+        compare(f"append a message ({long_size} bytes), awaited", "ours, awaited", in_thread, 1.25),
+        compare("the same in a conversation", "of a conversation", in_thread, 1.25),
+        limit(f"append a message ({long_size} bytes) without a sync, awaited", "fast"),
+        limit("the same in a conversation, without a sync", "fast, of a conversation"),
         Row(
             "bare write, not synchronised",
             {"bare": statistics.median(samples["bare write"]) * 1e6},
@@ -240,6 +274,56 @@ def _index_bare(conversations: Path) -> None:
             texts.append((" ".join(str(getattr(one, "data", "")) for one in contents),))
     database.executemany("insert into words (text) values (?)", texts)
     database.close()
+
+
+def _measure_written(folder: Path, runs: int) -> list[Row]:
+    """Lists among conversations of which all were just written, some by another archive."""
+    archive, other = DirectoryArchive(folder, FAST), DirectoryArchive(folder, FAST)
+    identities = [produce_conversation_identity() for _ in range(1_000)]
+    for identity in identities:
+        archive.create_now(identity, _details(), produce_canisters(2))
+    bare = sqlite3.connect(":memory:")
+    bare.execute("create table listed (identity text primary key, title text, updated integer)")
+    bare.execute("create index listed_updated on listed (updated)")
+    bare.executemany(
+        "insert into listed values (?, ?, ?)",
+        [(one, "a title", number) for number, one in enumerate(identities)],
+    )
+
+    def list_bare() -> None:
+        bare.execute("select * from listed order by updated desc limit 50").fetchall()
+
+    written: dict[str, Callable[[str], object]] = {
+        "after nothing": lambda _: None,
+        "after a message": lambda one: archive.append_now(one, produce_canisters(2), None),
+        "after another archive's": lambda one: other.append_now(one, produce_canisters(2), None),
+        "SQLite alone": lambda _: None,
+    }
+    samples: dict[str, list[float]] = {name: [] for name in written}
+
+    async def measure() -> None:
+        await archive.survey(limit=50)
+        for number in range(runs * 10):
+            for name, write in written.items():
+                write(identities[number % len(identities)])
+                start = time.perf_counter()
+                if name == "SQLite alone":
+                    list_bare()
+                else:
+                    await archive.survey(limit=50)
+                samples[name].append(time.perf_counter() - start)
+        await archive.close()
+
+    asyncio.run(measure())
+    bare.close()
+    what = "list 50 of 1,000 conversations that were just written"
+    rows: list[Row] = []
+    for name in [*written][:3]:
+        figures = {one: statistics.median(samples[one]) * 1e3 for one in (name, "SQLite alone")}
+        ratios = {"2 ms": figures[name] / 2}
+        rows.append(Row(what, figures, "ms", ratios, {"2 ms": 1.0}))
+        what = "the same"
+    return rows
 
 
 def _measure_many(folder: Path, runs: int) -> list[Row]:

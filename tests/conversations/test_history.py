@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from tests.faults import workers
 from tests.faults.archives import FAST, identities_of, lines_of, open_all, produce_details, say
 from tests.faults.calls import SystemCalls
 from tests.faults.processes import Worker
-from vibe_llms.conversations.history import History, finish, locate
+from vibe_llms.conversations.history import History, locate
 from vibe_llms.events import Notice
 from vibe_llms.exceptions import (
     ContentMissing,
@@ -23,6 +23,7 @@ from vibe_llms.exceptions import (
     RequestError,
     StorageError,
 )
+from vibe_llms.futures import ShieldedFuture
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
@@ -401,10 +402,7 @@ async def test_an_append_is_carried_out_although_the_task_is_cancelled(tmp_path:
 async def test_that_check_sees_an_append_that_ends_with_its_task(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def wait(work: Any) -> Any:
-        return await asyncio.wait_for(work, 60)
-
-    monkeypatch.setattr("vibe_llms.conversations.history.finish", wait)
+    monkeypatch.setattr(ShieldedFuture, "cancel", asyncio.Future.cancel)
     gates: list[Gate] = []
     making = Gate.__init__
 
@@ -420,27 +418,82 @@ async def test_that_check_sees_an_append_that_ends_with_its_task(
         gates[0].opened.set()
 
 
-async def test_work_that_fails_while_it_is_cancelled_raises_its_own_error() -> None:
-    ready = asyncio.Event()
+async def test_a_cancelled_append_that_has_to_go_elsewhere_is_carried_out_first(
+    tmp_path: Path,
+) -> None:
+    ahead = await begin(tmp_path)
+    behind, _ = await History.restore(DirectoryArchive(tmp_path, FAST), ahead.identity)
+    await ahead.append(say("ahead"), ignore)
+    gate = Gate("stat")
+    notices: list[Notice] = []
+    with SystemCalls(observer=gate):
+        task = asyncio.create_task(behind.append(say("late"), notices.append))
+        await asyncio.to_thread(gate.reached.wait, 60)
+        task.cancel()
+        gate.opened.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert [notice.subject for notice in notices] == ["fork"]
+    assert kept(behind) == remembered(behind)
+    assert len(behind.canisters) == 2
 
-    async def fail() -> None:
-        await ready.wait()
-        raise ZeroDivisionError
 
-    task = asyncio.create_task(finish(fail()))
-    await asyncio.sleep(0)
-    task.cancel()
-    await asyncio.sleep(0)
-    ready.set()
-    with pytest.raises(ZeroDivisionError):
-        await task
+# Work for an append.
 
 
-async def test_work_that_is_done_gives_its_result() -> None:
-    async def answer() -> int:
-        return 42
+class Rounds:
+    """Counts the rounds of the event loop, the tasks, and what other threads ask it to call."""
 
-    assert await finish(answer()) == 42
+    def __init__(self) -> None:
+        self.rounds = self.tasks = self.calls = 0
+
+    async def count(self, work: Callable[[], Awaitable[object]]) -> None:
+        """Count from the first step of some work to its last."""
+        loop: Any = asyncio.get_running_loop()
+        select, call = loop._selector.select, loop.call_soon_threadsafe
+
+        def selected(*values: Any) -> Any:
+            self.rounds += 1
+            return select(*values)
+
+        def called(*values: Any, **named: Any) -> Any:
+            self.calls += 1
+            return call(*values, **named)
+
+        def begun(loop: Any, work: Any, **named: Any) -> Any:
+            self.tasks += 1
+            return asyncio.Task(work, loop=loop, **named)
+
+        loop._selector.select, loop.call_soon_threadsafe = selected, called
+        loop.set_task_factory(begun)
+        try:
+            await work()
+        finally:
+            loop._selector.select, loop.call_soon_threadsafe = select, call
+            loop.set_task_factory(None)
+
+
+async def test_a_durable_append_wakes_the_loop_once_and_takes_no_task(tmp_path: Path) -> None:
+    history = History.begin(DirectoryArchive(tmp_path))
+    for text in ("first", "second"):
+        await history.append(say(text), ignore)
+    rounds = Rounds()
+    await rounds.count(lambda: history.append(say("third"), ignore))
+    assert (rounds.calls, rounds.tasks) == (1, 0)
+    # It sleeps, is woken, and goes on with the task that waits.
+    assert rounds.rounds == 2
+    assert len(kept(history)) == 3
+
+
+async def test_an_append_that_is_not_synced_takes_no_round_of_the_loop(tmp_path: Path) -> None:
+    history = await begin(tmp_path)
+    # It opens the file.
+    await history.append(say("second"), ignore)
+    rounds = Rounds()
+    await rounds.count(lambda: history.append(say("third"), ignore))
+    assert (rounds.calls, rounds.tasks, rounds.rounds) == (0, 0, 0)
+    assert kept(history) == remembered(history)
+    assert len(kept(history)) == 3
 
 
 # Taking back.

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import gc
 import os
 import threading
+from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.faults.archives import FAST_INLINE, begin, lines_of, produce_details, say
+from tests.faults.archives import FAST, FAST_INLINE, begin, lines_of, produce_details, say
+from tests.faults.calls import SystemCalls
 from tests.faults.leaks import count_descriptors
 from tests.faults.workers import SHARED
 from vibe_llms.configuration import StorageSettings
@@ -18,14 +24,17 @@ from vibe_llms.exceptions import (
     ConversationMoved,
     ConversationNotFound,
     StorageError,
+    StorageUnavailable,
 )
 from vibe_llms.files import LARGEST_FILE
-from vibe_llms.messages.canisters import UserCanister
+from vibe_llms.messages.canisters import Canister, UserCanister
 from vibe_llms.messages.codecs import encode_canister
+from vibe_llms.messages.contents import ImageContent, TextualContent
+from vibe_llms.offloading import LOOP_BYTES
 from vibe_llms.storage import appending, archive
 from vibe_llms.storage.archive import DirectoryArchive
 from vibe_llms.storage.files import replace_file
-from vibe_llms.storage.locks import give_back
+from vibe_llms.storage.locks import give_back, locked
 
 
 def texts(held: DirectoryArchive) -> list[str]:
@@ -211,3 +220,166 @@ def test_more_files_stay_open_when_closed_ones_are_used_again(
         held.append_now(f"talk-{number}", say("last"), None)
     assert count_descriptors() - before == 21
     assert [len(held.restore_now(f"talk-{number}").canisters) for number in (0, 19)] == [4, 2]
+
+
+# Without a thread.
+
+
+class Loop:
+    """Appends on an event loop, and how many of them went to a thread."""
+
+    def __init__(self, held: DirectoryArchive) -> None:
+        self.held = held
+        self.threaded = 0
+
+    async def append(self, *canisters: Canister, after: str | None = None) -> None:
+        loop: Any = asyncio.get_running_loop()
+        call = loop.call_soon_threadsafe
+
+        def called(*values: Any, **named: Any) -> Any:
+            self.threaded += 1
+            return call(*values, **named)
+
+        loop.call_soon_threadsafe = called
+        try:
+            await self.held.append(SHARED, canisters, after=after)
+        finally:
+            loop.call_soon_threadsafe = call
+
+
+@pytest.fixture
+async def loop(tmp_path: Path) -> AsyncIterator[Loop]:
+    """Appends to a conversation whose file is open, and not synced."""
+    loop = Loop(begin(tmp_path, settings=FAST))
+    # It opens the file.
+    await loop.append(*say("second"))
+    assert loop.threaded == 1
+    loop.threaded = 0
+    yield loop
+    await loop.held.close()
+
+
+async def test_what_is_not_synced_is_appended_without_a_thread(loop: Loop) -> None:
+    one, two = say("one", "two")
+    with SystemCalls() as calls:
+        await loop.append(one)
+        await loop.append(two, after=one.identity)
+    assert loop.threaded == 0
+    # Is it the same file and unchanged; the table of marks, and the mark; the line, and its time.
+    assert calls.names == ["stat", "fstat", "pwrite", "write", "fstat"] * 2
+    assert texts(loop.held)[-2:] == ["one", "two"]
+
+
+async def test_what_is_synced_is_appended_in_a_thread(tmp_path: Path) -> None:
+    loop = Loop(begin(tmp_path, settings=StorageSettings()))
+    await loop.append(*say("one"))
+    with SystemCalls() as calls:
+        await loop.append(*say("two"))
+    assert loop.threaded == 2
+    assert calls.names == ["stat", "fstat", "pwrite", "write", "fdatasync", "fstat"]
+    await loop.held.close()
+
+
+async def test_the_loop_does_not_wait_for_a_lock(loop: Loop) -> None:
+    with locked(lines_of(loop.held).parent, seconds=0):
+        appending = asyncio.ensure_future(loop.append(*say("one")))
+        await asyncio.sleep(0)
+        assert not appending.done()
+    await appending
+    turn = loop.held.access_folder(SHARED).writer._turn
+    with turn:
+        appending = asyncio.ensure_future(loop.append(*say("two")))
+        await asyncio.sleep(0)
+        assert not appending.done()
+    await appending
+    assert loop.threaded == 2
+    assert texts(loop.held)[-2:] == ["one", "two"]
+
+
+async def test_what_another_has_changed_is_read_in_a_thread(loop: Loop) -> None:
+    (other,) = say("other")
+    DirectoryArchive(loop.held.folder, FAST).append_now(SHARED, [other], None)
+    await loop.append(*say("one"), after=other.identity)
+    with lines_of(loop.held).open("ab") as lines:
+        lines.write(b"torn")
+    await loop.append(*say("two"))
+    os.link(lines_of(loop.held), loop.held.folder / "copy")
+    await loop.append(*say("three"))
+    assert loop.threaded == 3
+    assert texts(loop.held)[-4:] == ["other", "one", "two", "three"]
+    assert b"three" not in (loop.held.folder / "copy").read_bytes()
+
+
+async def test_what_is_large_or_stored_separately_is_written_in_a_thread(loop: Loop) -> None:
+    await loop.append(UserCanister((ImageContent(b"picture", "image/png"),)))
+    await loop.append(*say("word " * 300))
+    assert loop.threaded == 2
+    short = TextualContent("word " * 200)
+    await loop.append(UserCanister((short,) * (LOOP_BYTES // 1000)))
+    assert loop.threaded == 3
+
+
+async def test_errors_of_the_disk_are_raised_and_nothing_is_left(loop: Loop) -> None:
+    before = lines_of(loop.held).read_bytes()
+    for number in range(5):
+        with (
+            SystemCalls(fail_at=number, error=errno.ENOSPC) as calls,
+            suppress(StorageUnavailable),
+        ):
+            await loop.append(*say(f"number {number}"))
+            # The line was written, and is only read again the next time.
+            assert number == 4
+            before = lines_of(loop.held).read_bytes()
+        assert calls.failed
+        assert lines_of(loop.held).read_bytes() == before
+        # It opens the file again, after an error.
+        await loop.append(*say("in between"))
+        await loop.append(*say("in between"))
+        before = lines_of(loop.held).read_bytes()
+
+
+async def test_another_end_is_refused_without_a_thread(loop: Loop) -> None:
+    with pytest.raises(ConversationMoved):
+        await loop.append(*say("one"), after="another")
+    assert loop.threaded == 0
+    DirectoryArchive(loop.held.folder).remove_now(SHARED)
+    with pytest.raises(ConversationNotFound):
+        await loop.append(*say("one"))
+
+
+async def test_a_disk_that_was_slow_is_left_to_the_threads_for_a_while(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+
+    class Slow:
+        def before(self, name: str, *_: object) -> None:
+            nonlocal now
+            now += 0.02 if name == "write" else 0
+
+        def after(self, *_: object) -> None:
+            return None
+
+    with SystemCalls(observer=Slow()):
+        await loop.append(*say("one"))
+    assert loop.threaded == 0
+    await loop.append(*say("two"))
+    now += 9
+    await loop.append(*say("three"))
+    assert loop.threaded == 2
+    now += 2
+    await loop.append(*say("four"))
+    assert loop.threaded == 2
+    assert texts(loop.held)[-4:] == ["one", "two", "three", "four"]
+
+
+async def test_a_network_file_system_is_left_to_the_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archive, "find_network_mount", lambda folder: "nfs4")
+    loop = Loop(begin(tmp_path, settings=FAST))
+    for text in ("one", "two", "three"):
+        await loop.append(*say(text))
+    assert loop.threaded == 3
+    await loop.held.close()

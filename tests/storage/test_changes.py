@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import os
+import random
 import shutil
 import sqlite3
 import threading
@@ -12,17 +14,20 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from tests.faults.archives import FAST, lines_of, produce_details, say
 from tests.faults.calls import SystemCalls
+from tests.faults.leaks import count_descriptors
 from vibe_llms.exceptions import StorageError
 from vibe_llms.messages.codecs import encode_canister
 from vibe_llms.storage import changes, search
 from vibe_llms.storage.archive import INDEX, DirectoryArchive
 from vibe_llms.storage.changes import CHANGES, TABLE_BYTES, Changes, compare, slot_of
+from vibe_llms.storage.databases import open_database
 from vibe_llms.storage.indexing import Found, Intake
 from vibe_llms.storage.search import Index, Seen
 
@@ -282,12 +287,197 @@ def test_a_restored_backup_is_seen_at_once(archive: DirectoryArchive, tmp_path: 
 def test_a_change_within_one_tick_of_the_clock_is_seen(archive: DirectoryArchive) -> None:
     """The time of the folder of conversations may be the same after the next change."""
     folders = archive.conversations
-    os.utime(folders)
+    # Ahead of a clock that may stand still for a moment.
+    os.utime(folders, ns=(0, time.time_ns() + 10**9))
     status = folders.stat()
     archive.survey_now(1)
     shutil.copytree(folders / OLD, folders / "copy")
     os.utime(folders, ns=(status.st_atime_ns, status.st_mtime_ns))
     assert found(archive, "lantern") == {OLD, "copy"}
+
+
+@pytest.mark.parametrize(
+    ("nanoseconds", "scans"),
+    [
+        pytest.param(1, 0, id="the clock of the system"),
+        pytest.param(0, 1, id="a clock of 10 ms, of 1 s or of 2 s"),
+    ],
+)
+def test_new_conversations_are_looked_for_again_only_within_a_tick_of_the_clock(
+    archive: DirectoryArchive, nanoseconds: int, scans: int
+) -> None:
+    DirectoryArchive(archive.folder, FAST).create_now("new", produce_details(), say("a torch"))
+    just_now = (time.time_ns() // 10**7 - 50) * 10**7 + nanoseconds
+    os.utime(archive.conversations, ns=(0, just_now))
+    assert found(archive, "torch") == {"new"}
+    for _ in range(3):
+        with SystemCalls() as calls:
+            archive.survey_now(1)
+        assert calls.count("scandir") == scans
+
+
+# What a list among conversations costs that were just written.
+
+
+class Statements:
+    """Counts the databases that are opened, and the statements of their connections."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.opened = 0
+        self.texts: list[str] = []
+        self._open = open_database
+        monkeypatch.setattr(search, "open_database", self.open)
+
+    def open(self, *values: Any, **named: Any) -> sqlite3.Connection:
+        self.opened += 1
+        database = self._open(*values, **named)
+        database.set_trace_callback(self.texts.append)
+        return database
+
+    def count(self, text: str) -> int:
+        return sum(text in one for one in self.texts)
+
+
+def write_many(archive: DirectoryArchive, count: int) -> None:
+    other = DirectoryArchive(archive.folder, FAST)
+    for number in range(count):
+        writer = (archive, other)[number % 2]
+        writer.create_now(f"written{number}", produce_details(), say("a torch"))
+
+
+def test_a_list_among_conversations_just_written_costs_what_it_shows(
+    archive: DirectoryArchive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    statements = Statements(monkeypatch)
+    archive = DirectoryArchive(archive.folder, FAST)
+    write_many(archive, 200)
+    assert len(archive.survey_now(50)) == 50
+    # As a tenth of a second later.
+    os.utime(archive.conversations, ns=(0, time.time_ns() - 10**9 // 2 | 1))
+    archive.survey_now(50)
+    statements.texts.clear()
+    for number in range(5):
+        archive.append_now(f"written{number}", say("more"), None)
+        with SystemCalls() as calls:
+            assert archive.survey_now(50)[0].identity == f"written{number}"
+        assert calls.count("scandir") == 0
+        # The two files of each that is shown, of that which has changed, and a few folders.
+        assert calls.count("stat") <= 2 * 50 + 15
+    assert statements.opened == 1
+    # Neither all names nor the state of the whole table, for a few changes.
+    assert statements.count("select identity, inode") == 0
+    assert statements.count("insert or replace into state") == 0
+
+
+def test_a_new_conversation_is_found_among_names_that_are_known(
+    archive: DirectoryArchive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    statements = Statements(monkeypatch)
+    archive = DirectoryArchive(archive.folder, FAST)
+    write_many(archive, 50)
+    archive.survey_now(50)
+    statements.texts.clear()
+    for number in range(5):
+        archive.create_now(f"new{number}", produce_details(), say("more"))
+        assert newest(archive) == f"new{number}"
+    archive.remove_now("new4")
+    assert newest(archive) == "new3"
+    assert archive.count_now() == 42 + 50 + 4
+    assert statements.opened == 1
+    assert statements.count("select identity, inode from") == 0
+
+
+def test_many_changes_are_noted_in_the_index_for_the_next_process(
+    archive: DirectoryArchive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "_FEW_SLOTS", 3)
+    for number in range(10):
+        archive.append_now(f"other{number}", say("a torch"), None)
+        assert newest(archive) == f"other{number}"
+    assert len(found(archive, "torch")) == 10
+    with SystemCalls() as calls:
+        assert len(found(DirectoryArchive(archive.folder, FAST), "torch")) == 10
+    # It looks at three that are noted in memory only, and at those that it shows.
+    assert calls.count("stat") <= 2 * (10 + 3) + 15
+
+
+def test_what_another_connection_changes_is_not_remembered_otherwise(
+    archive: DirectoryArchive,
+) -> None:
+    other = DirectoryArchive(archive.folder, FAST)
+    for number in range(10):
+        for writer, reader in ((archive, other), (other, archive)):
+            writer.append_now(OLD, say(f"torch{number}"), None)
+            assert newest(reader) == OLD
+            assert found(writer, f"torch{number}") == {OLD}
+            os.utime(lines_of(archive, OLD), (0, 1_000 + number))
+            settle(reader)
+        writer.create_now(f"new{number}", produce_details(), say("a candle"))
+        assert archive.count_now() == other.count_now() == 42 + number + 1
+
+
+def test_an_index_that_is_replaced_while_it_is_open_is_opened_again(
+    archive: DirectoryArchive,
+) -> None:
+    """As a backup may do, into a new file or into the same one."""
+    index = archive.folder / INDEX
+    backup = index.read_bytes()
+    replacements: Sequence[Callable[[], object]] = (index.unlink, lambda: None)
+    for replace in replacements:
+        archive.append_now(OLD, say("a torch"), None)
+        assert found(archive, "torch") == {OLD}
+        archive.create_now("new", produce_details(), say("a torch"))
+        assert found(archive, "torch") == {OLD, "new"}
+        replace()
+        index.write_bytes(backup)
+        assert found(archive, "torch") == {OLD, "new"}
+        archive.remove_now("new")
+        assert found(archive, "torch") == {OLD}
+    DirectoryArchive(archive.folder, FAST).discard_index()
+    assert found(archive, "torch") == {OLD}
+
+
+def test_a_forked_process_opens_the_index_itself(archive: DirectoryArchive) -> None:
+    newest(archive)
+    child = os.fork()
+    if not child:
+        status = 1
+        try:
+            archive.append_now(OLD, say("a torch"), None)
+            status = 7 if newest(archive) == OLD else 2
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert search._INHERITED == []
+    assert newest(archive) == OLD
+
+
+async def test_closing_closes_the_index(archive: DirectoryArchive) -> None:
+    gc.collect()
+    before = count_descriptors()
+    await asyncio.gather(*(archive.survey(limit=1) for _ in range(8)))
+    await archive.close()
+    assert count_descriptors() <= before
+    assert await archive.count() == 42
+    assert [one.identity for one in await archive.survey(limit=1)] == ["shown"]
+    await archive.close()
+
+
+def test_states_of_a_table_are_compared_number_by_number() -> None:
+    chance = random.Random(0)
+    for count in (0, 1, 2, 40, 4_096):
+        before = chance.randbytes(TABLE_BYTES)
+        slots = set(chance.sample(range(1, 4_097), count))
+        now = bytearray(before)
+        for slot in slots:
+            now[8 * slot + chance.randrange(8)] ^= 1
+        # The first number is that of the table itself.
+        now[0] ^= chance.randrange(2)
+        assert compare(before, bytes(now)) == slots
+    marked = bytearray(TABLE_BYTES)
+    marked[8 * 4_096] = 1
+    assert compare(b"", bytes(marked)) == {4_096}
+    assert compare(bytes(marked), b"") == set()
 
 
 async def test_what_another_program_writes_is_seen_after_the_next_answer(

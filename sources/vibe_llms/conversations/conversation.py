@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from msgspec.structs import replace
 
 from vibe_llms.controls import Controls
-from vibe_llms.conversations.history import History, finish, has_reply, locate, start_of_turn
+from vibe_llms.conversations.history import History, has_reply, locate, start_of_turn
 from vibe_llms.conversations.prompts import Prompt, apply_template, is_instructed, read_prompt
 from vibe_llms.conversations.settings import (
     ConversationSettings,
@@ -23,6 +23,7 @@ from vibe_llms.conversations.turns import TurnRun
 from vibe_llms.ensembles.interfaces import Ensemble
 from vibe_llms.events import EventHandler, Notice, NoticeEvent
 from vibe_llms.exceptions import ConversationBusy, RequestError, SessionClosed
+from vibe_llms.futures import finish
 from vibe_llms.hooks import TurnHook
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import (

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import msgspec
 
@@ -24,6 +24,7 @@ from vibe_llms.exceptions import (
     RequestError,
     StorageError,
 )
+from vibe_llms.futures import finish, shield
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
@@ -37,7 +38,6 @@ from vibe_llms.storage.conversations import produce_conversation_identity
 from vibe_llms.storage.details import fork_details
 from vibe_llms.storage.interfaces import Archive, Details, Origin
 
-T = TypeVar("T")
 Notifier = Callable[[Notice], None]
 
 #: The lines of a conversation are gone or have changed.
@@ -123,7 +123,11 @@ class History:
         if self.archive is None:
             self.canisters += canisters
         elif canisters:
-            await finish(self._append(self.archive, canisters, notify, confirm, revive=revive))
+            done, cancelled = await self._append_directly(self.archive, canisters, notify)
+            if not done:
+                await finish(self._append(self.archive, canisters, notify, confirm, revive=revive))
+            if cancelled is not None:
+                raise cancelled
 
     async def refresh(self) -> None:
         """Read what other processes have added."""
@@ -209,6 +213,29 @@ class History:
                 self._adopt(await self.archive.revise(self.identity, **changes))
                 return
             self.details = msgspec.structs.replace(self.details, **changes)
+
+    async def _append_directly(
+        self, archive: Archive, canisters: Sequence[Canister], notify: Notifier
+    ) -> tuple[bool, asyncio.CancelledError | None]:
+        """Append without a task for it, where one call of the archive is all that has to be done.
+
+        Returns whether it was done, and the cancellation of this task in the meantime.
+        """
+        if not self._stored or self._lock.locked() or self.details.superseded_by or self._chosen:
+            return False, None
+        after = self.canisters[-1].identity if self.canisters else None
+        async with self._lock:
+            cancelled = None
+            try:
+                work = shield(archive.append(self.identity, canisters, after=after))
+                cancelled = await work.settle()
+                kept, notices = work.result()
+            except (ConversationMoved, *_GONE):
+                return False, cancelled
+            self.canisters += kept
+        for notice in notices:
+            notify(notice)
+        return True, cancelled
 
     async def _append(
         self,
@@ -342,21 +369,3 @@ def start_of_turn(canisters: Sequence[Canister]) -> int | None:
     while index > 0 and isinstance(canisters[index - 1], UserCanister | DocumentCanister):
         index -= 1
     return index
-
-
-async def finish(work: Awaitable[T]) -> T:
-    """The result of work that completes even if the task is cancelled.
-
-    A cancellation is raised afterwards, unless the work failed: then its error is raised.
-    """
-    task = asyncio.ensure_future(work)
-    cancelled: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.wait([task])
-        except asyncio.CancelledError as error:
-            cancelled = error
-    result = task.result()
-    if cancelled is not None:
-        raise cancelled
-    return result

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Any, Generic, Self
 
-from vibe_llms.conversations.history import finish
 from vibe_llms.conversations.turns import Handover, TurnRun
 from vibe_llms.events import (
     Event,
@@ -17,6 +16,7 @@ from vibe_llms.events import (
     TextChunk,
 )
 from vibe_llms.exceptions import RequestError, StorageError
+from vibe_llms.futures import finish
 from vibe_llms.messages.canisters import StopReason, T, Turn
 
 _QUEUED_EVENTS = 256

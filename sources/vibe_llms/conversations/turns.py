@@ -26,7 +26,7 @@ from vibe_llms.conversations.corrections import (
 )
 from vibe_llms.conversations.dispatcher import Dispatcher
 from vibe_llms.conversations.documents import ENSEMBLE, Reading, without_documents
-from vibe_llms.conversations.history import History, finish, start_of_turn
+from vibe_llms.conversations.history import History, start_of_turn
 from vibe_llms.conversations.settings import (
     ConversationSettings,
     TurnMemo,
@@ -50,6 +50,7 @@ from vibe_llms.exceptions import (
     ReplyMalformed,
     RequestError,
 )
+from vibe_llms.futures import finish
 from vibe_llms.hooks import HookRequest
 from vibe_llms.invocation.invokers import Invoker, gather_invokers, name_tools
 from vibe_llms.messages.canisters import (

@@ -62,7 +62,8 @@ def repair_escapes(data: bytes) -> bytes:
     >>> repair_escapes(rb'"\ud83d\ude00 \ud800"')
     b'"\\ud83d\\ude00 \\ufffd"'
     """
-    if b"\\ud" in data or b"\\uD" in data:
+    # One character is found much faster than two or three.
+    if b"\\" in data and (b"\\ud" in data or b"\\uD" in data):
         return re.sub(_SURROGATE_ESCAPES, lambda found: b"\\ufffd" if found[1] else found[0], data)
     return data
 

@@ -11,9 +11,9 @@ from decimal import ROUND_CEILING
 from msgspec.structs import replace
 
 from vibe_llms.configuration import LOCAL, Budget, BudgetSettings
-from vibe_llms.conversations.history import finish
 from vibe_llms.costs import find_price
 from vibe_llms.exceptions import BudgetExceeded, RequestError, StorageError
+from vibe_llms.futures import finish
 from vibe_llms.messages.canisters import Usage
 from vibe_llms.messages.identities import produce_identity
 from vibe_llms.providers.interfaces import Model

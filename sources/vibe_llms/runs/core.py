@@ -15,7 +15,7 @@ from msgspec import Struct
 from vibe_llms.configuration import LOCAL, RunSettings
 from vibe_llms.controls import Controls
 from vibe_llms.conversations.conversation import Conversation
-from vibe_llms.conversations.history import History, finish
+from vibe_llms.conversations.history import History
 from vibe_llms.conversations.outputs import (
     OutputForm,
     OutputMismatch,
@@ -31,6 +31,7 @@ from vibe_llms.exceptions import (
     RequestError,
     RequestRepeated,
 )
+from vibe_llms.futures import finish
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,

@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from itertools import takewhile
 
-from vibe_llms.conversations.history import finish
 from vibe_llms.events import (
     Event,
     InvocationChunk,
@@ -26,6 +25,7 @@ from vibe_llms.events import (
     TextChunk,
 )
 from vibe_llms.exceptions import StorageUnavailable
+from vibe_llms.futures import finish
 from vibe_llms.redaction import redact
 from vibe_llms.runs.events import (
     CallEnded,

@@ -12,9 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Self
-
-from msgspec import Struct
+from typing import TypeAlias
 
 from vibe_llms.configuration import StorageSettings
 from vibe_llms.events import Notice
@@ -32,25 +30,19 @@ from vibe_llms.storage.files import (
     write_all,
     write_new,
 )
-from vibe_llms.storage.locks import acquire, give_back
+from vibe_llms.storage.locks import acquire, give_back, try_lock
 
 MESSAGES = "messages.jsonl"
 _APPEND = os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW
 _TAIL_BYTES = 64 * 1024
 
 
-class _Seen(Struct, frozen=True):
-    """The file as this process left it; while it is unchanged, its last line is not read again."""
+#: What shows that a file has changed: its device, inode and size, and when it was written.
+_State: TypeAlias = tuple[int, int, int, int]
 
-    device: int
-    inode: int
-    size: int
-    modified: int
-    last: str
 
-    @classmethod
-    def of(cls, status: os.stat_result, last: str) -> Self:
-        return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, last)
+def _state_of(status: os.stat_result) -> _State:
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 class _Held:
@@ -82,11 +74,15 @@ class LinesWriter:
 
     def __init__(self, path: Path, settings: StorageSettings, changes: Changes) -> None:
         self._path = path
+        self._identity = path.name
         self._file = f"{path}/{MESSAGES}"
         self._settings = settings
         self._durable = settings.durability == "safe"
         self._held: _Held | None = None
-        self._seen: _Seen | None = None
+        # The file as this process left it, and its last canister, which is not read again while
+        # nobody changes the file.
+        self._left: _State | None = None
+        self._end = ""
         self._changes = changes
         # The system's lock belongs to the open folder, which the threads of this process share.
         self._turn = threading.Lock()
@@ -100,7 +96,36 @@ class LinesWriter:
         """
         self._acquire()
         try:
-            return self._append(lines, last, after)
+            held, status = self._lock()
+            try:
+                return self._extend(held, status, lines, last, after)
+            finally:
+                give_back(held.folder)
+        except OSError:
+            self._held = None
+            raise
+        finally:
+            self._turn.release()
+
+    def append_at_once(self, lines: bytes, last: str, *, after: str | None) -> bool:
+        """Add lines if nobody has to be waited for, and nothing opened, read or repaired.
+
+        Otherwise nothing is changed, and it returns False.
+        """
+        if not self._turn.acquire(blocking=False):
+            return False
+        try:
+            held = self._held
+            if held is None or held.process != os.getpid() or not try_lock(held.folder):
+                return False
+            try:
+                status = os.stat(self._file, follow_symlinks=False)
+                if status.st_nlink > 1 or _state_of(status) != self._left:
+                    return False
+                self._extend(held, status, lines, last, after)
+            finally:
+                give_back(held.folder)
+            return True
         except OSError:
             self._held = None
             raise
@@ -113,10 +138,10 @@ class LinesWriter:
         try:
             held, status = self._lock()
             try:
-                self._changes.mark(self._path.name)
+                self._changes.mark(self._identity)
                 self.require_last(self._find_end(held.file, status)[1], last)
                 size = find_size(held.file)
-                self._seen = None
+                self._left = None
                 os.ftruncate(held.file, size)
                 if self._durable:
                     synchronise(held.file)
@@ -143,24 +168,23 @@ class LinesWriter:
                 path=str(self._path),
             )
 
-    def _append(self, lines: bytes, last: str, after: str | None) -> Sequence[Notice]:
-        held, status = self._lock()
-        try:
-            self._changes.mark(self._path.name)
-            if status.st_size + len(lines) > LARGEST_FILE:
-                raise StorageError(
-                    f"this conversation would be larger than {describe_size(LARGEST_FILE)}; "
-                    "continue in a new one",
-                    path=self._file,
-                )
-            size, end, notices = self._find_end(held.file, status)
-            if after is not None:
-                self.require_last(end, after)
-            self._write(held.file, size, lines)
-            with suppress(OSError):
-                self._seen = _Seen.of(os.fstat(held.file), last or end)
-        finally:
-            give_back(held.folder)
+    def _extend(
+        self, held: _Held, status: os.stat_result, lines: bytes, last: str, after: str | None
+    ) -> Sequence[Notice]:
+        """Add lines to the locked file, whose status was read under the lock."""
+        self._changes.mark(self._identity)
+        if status.st_size + len(lines) > LARGEST_FILE:
+            raise StorageError(
+                f"this conversation would be larger than {describe_size(LARGEST_FILE)}; "
+                "continue in a new one",
+                path=self._file,
+            )
+        size, end, notices = self._find_end(held.file, status)
+        if after is not None:
+            self.require_last(end, after)
+        self._write(held.file, size, lines)
+        with suppress(OSError):
+            self._left, self._end = _state_of(os.fstat(held.file)), last or end
         return notices
 
     def _lock(self) -> tuple[_Held, os.stat_result]:
@@ -193,7 +217,7 @@ class LinesWriter:
         replace_file(Path(self._file), data, LARGEST_FILE, durable=self._durable)
 
     def _write(self, descriptor: int, size: int, lines: bytes) -> None:
-        self._seen = None
+        self._left = None
         try:
             write_all(descriptor, lines)
             if self._durable:
@@ -208,14 +232,14 @@ class LinesWriter:
         self, descriptor: int, status: os.stat_result
     ) -> tuple[int, str, Sequence[Notice]]:
         """Where the next line begins, and the line before it; repairs a torn end."""
-        if self._seen is not None and self._seen == _Seen.of(status, self._seen.last):
-            return self._seen.size, self._seen.last, ()
+        if self._left == _state_of(status):
+            return status.st_size, self._end, ()
         refuse_newer(self._path)
         size, tail = self._heal(descriptor, status.st_size)
         notices: Sequence[Notice] = ()
         if size < status.st_size:
             torn = status.st_size - size
-            notices = () if torn == self.reported else (describe_torn(self._path.name, torn),)
+            notices = () if torn == self.reported else (describe_torn(self._identity, torn),)
             self.reported = 0
         if not size:
             return 0, "", notices

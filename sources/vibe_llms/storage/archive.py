@@ -10,8 +10,7 @@ import os
 import re
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -19,14 +18,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from vibe_llms.configuration import StorageSettings
-from vibe_llms.events import Notice
 from vibe_llms.exceptions import (
     ContentMissing,
     ConversationMoved,
     ConversationNotFound,
     StorageError,
+    VibeLlmsError,
 )
 from vibe_llms.files import find_distrust, limit_descriptors
+from vibe_llms.futures import ShieldedFuture
 from vibe_llms.messages.canisters import Canister
 from vibe_llms.messages.contents import Reference
 from vibe_llms.storage.appending import MESSAGES
@@ -50,6 +50,7 @@ from vibe_llms.storage.files import (
     synchronise_folder,
 )
 from vibe_llms.storage.interfaces import (
+    Appended,
     Details,
     Finding,
     Report,
@@ -59,8 +60,10 @@ from vibe_llms.storage.interfaces import (
     ignore,
 )
 from vibe_llms.storage.locks import locked
+from vibe_llms.storage.mounts import find_network_mount
 from vibe_llms.storage.resolving import Named, find_conversation
 from vibe_llms.storage.search import DOOMED, Index
+from vibe_llms.storage.threads import DiskThreads
 from vibe_llms.storage.transfer import StoredConversation
 from vibe_llms.storage.uploads import UploadFolder
 
@@ -82,6 +85,10 @@ _MOST_OPEN = 1024
 #: more, threads wait for each other: of 1,000 conversations at once, 32 threads held half as many
 #: turns a second as 8.
 _THREADS = 8
+#: A write without a sync takes microseconds. After one that took longer than this, for instance
+#: because the disk was full of other work, the event loop is spared for a while.
+_SLOW_SECONDS = 0.01
+_SPARED_SECONDS = 10.0
 
 
 class DirectoryArchive:
@@ -104,14 +111,16 @@ class DirectoryArchive:
         self.uploads = UploadFolder(folder / FILES, durable=settings.durability == "safe")
         self._changes = Changes(folder)
         self._folders: OrderedDict[str, ConversationFolder] = OrderedDict()
-        self._threads: ThreadPoolExecutor | None = None
-        self._process = 0
+        self._threads = DiskThreads("vibe-llms archive", _THREADS)
         self._open_folders = OPEN_FOLDERS
         self._closed: OrderedDict[str, None] = OrderedDict()
         self._trusted = False
         self._report = report
         self._is_due = False
-        self._verifying: Future[None] | None = None
+        self._is_verifying = False
+        self._indices: list[Index] = []
+        self._remote: bool | None = None
+        self._slow_until = 0.0
 
     async def create(
         self, identity: str, details: Details, canisters: Sequence[Canister]
@@ -119,11 +128,16 @@ class DirectoryArchive:
         """A new conversation with its first canisters; returns them as they are kept in memory."""
         return await self._in_thread(self.create_now, identity, details, canisters)
 
-    async def append(
+    def append(
         self, identity: str, canisters: Sequence[Canister], *, after: str | None
-    ) -> tuple[tuple[Canister, ...], tuple[Notice, ...]]:
+    ) -> Awaitable[Appended]:
         """Add canisters; see `vibe_llms.storage.interfaces.Archive`."""
-        return await self._in_thread(self.append_now, identity, canisters, after)
+        try:
+            if self._append_at_once(identity, canisters, after):
+                return _settled((tuple(canisters), ()))
+        except VibeLlmsError as error:
+            return _settled(error)
+        return self._threads.run_shielded(self.append_now, identity, canisters, after)
 
     async def retract(self, identity: str, *, after: str, last: str) -> None:
         """Delete canisters at the end; see `vibe_llms.storage.interfaces.Archive`."""
@@ -254,22 +268,12 @@ class DirectoryArchive:
         """
         self._folders.clear()
         self._changes.close()
-        if self._verifying is not None:
-            await asyncio.wrap_future(self._verifying)
-        threads, self._threads = self._threads, None
-        if threads is not None:
-            await asyncio.get_running_loop().run_in_executor(None, threads.shutdown)
+        await self._threads.close()
+        while self._indices:
+            self._indices.pop().close()
 
-    async def _in_thread(self, function: Callable[..., T], *arguments: Any) -> T:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._access_threads(), partial(function, *arguments))
-
-    def _access_threads(self) -> ThreadPoolExecutor:
-        # A process that forked has no threads.
-        if self._threads is None or self._process != os.getpid():
-            self._process = os.getpid()
-            self._threads = ThreadPoolExecutor(_THREADS, "vibe-llms-archive")
-        return self._threads
+    def _in_thread(self, function: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:
+        return self._threads.run(function, *arguments)
 
     # The synchronous work. Other parts of the archive use it too, off the event loop.
 
@@ -335,7 +339,7 @@ class DirectoryArchive:
 
     def append_now(
         self, identity: str, canisters: Sequence[Canister], after: str | None
-    ) -> tuple[tuple[Canister, ...], tuple[Notice, ...]]:
+    ) -> Appended:
         """See `append`."""
         folder = self.access_folder(identity)
         if not self._concerns_contents(canisters):
@@ -344,6 +348,26 @@ class DirectoryArchive:
             stored, kept = self._deposit(canisters)
             notices = folder.append(stored, after=after)
         return kept, tuple(notices)
+
+    def _append_at_once(
+        self, identity: str, canisters: Sequence[Canister], after: str | None
+    ) -> bool:
+        """Append on the event loop if nothing is synced; False if the disk may take time."""
+        if self._durable or identity not in self._folders or self._is_remote():
+            return False
+        begun = time.monotonic()
+        if begun < self._slow_until or self._concerns_contents(canisters):
+            return False
+        try:
+            return self.access_folder(identity).append_at_once(canisters, after=after)
+        finally:
+            if (now := time.monotonic()) - begun > _SLOW_SECONDS:
+                self._slow_until = now + _SPARED_SECONDS
+
+    def _is_remote(self) -> bool:
+        if self._remote is None:
+            self._remote = bool(find_network_mount(self.folder))
+        return self._remote
 
     def restore_now(self, identity: str, lenient: bool = False) -> Restored:
         """See `restore`."""
@@ -379,7 +403,8 @@ class DirectoryArchive:
             for identity in identities:
                 self._remove(identity, last)
         finally:
-            self._index().clean()
+            with self._indexed() as index:
+                index.clean()
 
     def _remove(self, identity: str, last: str | None) -> None:
         folder = self.access_folder(identity)
@@ -403,7 +428,8 @@ class DirectoryArchive:
         identities = list(survey_folders(self.conversations))
         if text in identities:
             return text
-        current = self._index().survey()
+        with self._indexed() as index:
+            current = index.survey()
         return find_conversation(
             text, identities, [Named(one.identity, one.name, one.title) for one in current]
         )
@@ -605,25 +631,53 @@ class DirectoryArchive:
 
     def _ask(self, question: Callable[[Index], T]) -> T:
         self.prepare()
-        index = self._index()
-        answer = question(index)
-        self._is_due = index.is_due
-        self._finish_removals(index.doomed)
+        with self._indexed() as index:
+            answer = question(index)
+            self._is_due = index.is_due
+            self._finish_removals(index.doomed)
         return answer
+
+    @contextmanager
+    def _indexed(self) -> Iterator[Index]:
+        """The index; one stays open between two answers."""
+        try:
+            index = self._indices.pop()
+        except IndexError:
+            index = self._index()
+        try:
+            yield index
+        finally:
+            if self._indices:
+                index.close()
+            else:
+                self._indices.append(index)
 
     def _verify_later(self) -> None:
         """Look at all files in the background, if it is time to."""
-        if self._is_due and (self._verifying is None or self._verifying.done()):
-            self._is_due = False
-            self._verifying = self._access_threads().submit(self._verify)
+        if self._is_due and not self._is_verifying:
+            self._is_due, self._is_verifying = False, True
+            self._in_thread(self._verify)
 
     def _verify(self) -> None:
         # The next answer tries again, and reports what is wrong.
-        with suppress(StorageError):
-            self.verify_now()
+        try:
+            with suppress(StorageError):
+                self.verify_now()
+        finally:
+            self._is_verifying = False
 
     def _index(self) -> Index:
         return Index(self.folder / INDEX, self.conversations, self.contents, self._report)
+
+
+def _settled(outcome: Appended | VibeLlmsError) -> Awaitable[Appended]:
+    """The future of an append that is over."""
+    future: ShieldedFuture[Appended] = ShieldedFuture()
+    if isinstance(outcome, VibeLlmsError):
+        future.set_exception(outcome)
+    else:
+        future.set_result(outcome)
+    return future
 
 
 def most_open() -> int:

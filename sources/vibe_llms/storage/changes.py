@@ -15,6 +15,7 @@ import fcntl
 import os
 import time
 from binascii import crc32
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -27,6 +28,9 @@ _SLOTS = 4096
 _SLOT_BYTES = 8
 #: The table begins with a number of its own, so that another table is recognised.
 TABLE_BYTES = _SLOT_BYTES * (1 + _SLOTS)
+#: States are compared in parts, and some parts at once.
+_PART_BYTES = 32 * _SLOT_BYTES
+_PARTS = 16
 _WRITE = os.O_RDWR | os.O_NOFOLLOW
 _BOOT = "/proc/sys/kernel/random/boot_id"
 _NEVER_MARKED = bytes(_SLOT_BYTES)
@@ -117,12 +121,24 @@ def compare(before: bytes, now: bytes) -> set[int]:
     """
     if not now or before == now:
         return set()
-    pairs = zip(_numbers(before or bytes(TABLE_BYTES)), _numbers(now), strict=True)
-    return {slot for slot, (one, other) in enumerate(pairs) if slot and one != other}
+    before = before or bytes(TABLE_BYTES)
+    slots: set[int] = set()
+    # Nearly all parts are the same, and comparing bytes is much faster than numbers.
+    for start in _find_different(before, now):
+        one, other = (memoryview(table[start : start + _PART_BYTES]) for table in (before, now))
+        pairs = enumerate(zip(one.cast("Q"), other.cast("Q"), strict=True), start // _SLOT_BYTES)
+        slots.update(slot for slot, (number, newer) in pairs if slot and number != newer)
+    return slots
 
 
-def _numbers(table: bytes) -> memoryview:
-    return memoryview(table).cast("Q")
+def _find_different(before: bytes, now: bytes) -> Iterator[int]:
+    """Where the parts begin that differ between two states of a table."""
+    for start in range(0, TABLE_BYTES, _PARTS * _PART_BYTES):
+        end = start + _PARTS * _PART_BYTES
+        if before[start:end] != now[start:end]:
+            for part in range(start, min(end, TABLE_BYTES), _PART_BYTES):
+                if before[part : part + _PART_BYTES] != now[part : part + _PART_BYTES]:
+                    yield part
 
 
 def clear_slots(table: bytes, slots: set[int]) -> bytes:

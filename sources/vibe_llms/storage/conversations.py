@@ -29,6 +29,7 @@ from vibe_llms.files import LARGEST_FILE, LARGEST_SETTINGS, describe_size, opene
 from vibe_llms.messages.canisters import Canister
 from vibe_llms.messages.codecs import LineUnreadable, decode_canister
 from vibe_llms.messages.contents import repair_text
+from vibe_llms.offloading import LOOP_BYTES
 from vibe_llms.storage.appending import (
     MESSAGES,
     LinesWriter,
@@ -154,6 +155,16 @@ class ConversationFolder:
         except OSError as error:
             raise self._explain(error) from error
 
+    def append_at_once(self, canisters: Sequence[Canister], *, after: str | None) -> bool:
+        """Add lines if nobody has to be waited for; otherwise change nothing and return False."""
+        lines = self._encode(canisters)
+        if not canisters or len(lines) > LOOP_BYTES:
+            return False
+        try:
+            return self.writer.append_at_once(lines, canisters[-1].identity, after=after)
+        except OSError as error:
+            raise self._explain(error) from error
+
     def retract(self, *, after: str, last: str) -> None:
         """Delete the lines after a canister, if `last` is still the last one."""
         with self._errors():
@@ -262,8 +273,8 @@ class ConversationFolder:
         return gaps
 
     def _encode(self, canisters: Sequence[Canister]) -> bytes:
-        longest = self._settings.line_bytes
-        return b"".join(encode_line(one, longest, str(self.path)) + b"\n" for one in canisters)
+        longest, path = self._settings.line_bytes, str(self.path)
+        return b"".join([encode_line(one, longest, path) + b"\n" for one in canisters])
 
     def _damaged(self, gap: Gap) -> ArchiveDamaged:
         return describe_damage(gap, self.identity, str(self.path / MESSAGES))

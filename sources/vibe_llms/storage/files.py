@@ -128,7 +128,9 @@ def make_folder(path: Path) -> None:
 
 def write_all(descriptor: int, data: bytes) -> None:
     """Write all bytes, even if the system takes only some at a time; one write if possible."""
-    view = memoryview(data)
+    if not data or (written := os.write(descriptor, data)) == len(data):
+        return
+    view = memoryview(data)[written:]
     while view:
         view = view[os.write(descriptor, view) :]
 

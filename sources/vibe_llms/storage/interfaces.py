@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Protocol, TypeAlias
 
@@ -20,6 +20,8 @@ FORMAT = 1
 Time = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 #: Called with the number of conversations that are indexed, and of those to be indexed.
 Report: TypeAlias = Callable[[int, int], None]
+#: Canisters as they are kept in memory, and what there is to say of an append.
+Appended: TypeAlias = tuple[tuple[Canister, ...], tuple[Notice, ...]]
 
 
 def ignore(done: int, total: int) -> None:
@@ -146,12 +148,14 @@ class Archive(Protocol):
         """
         ...
 
-    async def append(
+    def append(
         self, identity: str, canisters: Sequence[Canister], *, after: str | None
-    ) -> tuple[tuple[Canister, ...], tuple[Notice, ...]]:
+    ) -> Awaitable[Appended]:
         """Add canisters after the given one; returns them as they are kept in memory, and notices.
 
-        `ConversationMoved` if another canister is last; `after=None` skips this check.
+        `ConversationMoved` if another canister is last; `after=None` skips this check. An archive
+        that returns a `ShieldedFuture` completes the append even if the caller is cancelled, which
+        saves the caller a task.
         """
         ...
 

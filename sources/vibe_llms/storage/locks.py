@@ -12,7 +12,7 @@ import fcntl
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from vibe_llms.exceptions import ArchiveLocked
@@ -67,12 +67,26 @@ def acquire(
     descriptor: int, path: Path, seconds: float | Patience, *, shared: bool = False
 ) -> None:
     """Take the lock of an open folder; `ArchiveLocked` after the time limit."""
-    kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
-    patience = seconds if isinstance(seconds, Patience) else Patience(seconds)
+    if not isinstance(seconds, Patience):
+        if try_lock(descriptor, shared=shared):
+            return
+        seconds = Patience(seconds)
+    _wait(descriptor, path, seconds, shared=shared)
+
+
+def try_lock(descriptor: int, *, shared: bool = False) -> bool:
+    """Take the lock of an open folder if it is free; returns whether it was."""
+    try:
+        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _wait(descriptor: int, path: Path, patience: Patience, *, shared: bool) -> None:
     wait = _FIRST_WAIT_SECONDS
     while True:
-        with suppress(BlockingIOError):
-            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+        if try_lock(descriptor, shared=shared):
             # This thread may have had to wait for its turn to run.
             if not patience.ended:
                 patience.met = True

@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -66,13 +66,20 @@ if TYPE_CHECKING:
 
 #: Increased when the tables change; an index of another version is rebuilt.
 _VERSION = 6
+_TAGS = msgspec.json.Decoder(tuple[str, ...])
 _ORIGIN = msgspec.json.Decoder(Origin)
 #: When to look at all files again, because other programs may have changed some.
 LOOK_SECONDS = 10.0
 #: The clock of a file system may stand still for so long; changes in the meantime would not show.
 _TICK_SECONDS = 2.0
+#: The same where a time is no multiple of `_COARSE`, as on all file systems of today: theirs is the
+#: clock of the system, which stands still for 10 ms at most.
+_FINE_TICK_SECONDS = 0.1
+_COARSE = 10_000_000
 #: With more slots than this it is quicker to look at everything.
 _MANY_SLOTS = 500
+#: Changes of so many slots are noted in memory only.
+_FEW_SLOTS = 50
 
 #: The conversations that are asked for.
 _WANTED = (
@@ -83,6 +90,8 @@ _PLACE = "select updated, created, identity from conversations where identity = 
 #: The start of the names of deleted conversations; the next process that sees one removes it.
 DOOMED = f"{TEMPORARY}gone-"
 _MARK_BYTES = 16
+#: Databases that a forked process has inherited: SQLite forbids even to close them there.
+_INHERITED: list[sqlite3.Connection | None] = []
 _UNCLEAN = "words of deleted conversations stay in it until the next `vibe-llms list`"
 
 T = TypeVar("T")
@@ -124,6 +133,20 @@ class Seen(Struct, frozen=True, array_like=True):
     looked: float = 0.0
 
 
+class _Memory(Struct):
+    """What an open database is known to have, as long as no other connection changes it.
+
+    `stored` is what the database says was seen; `seen` may be newer by a few conversations, at
+    which another process has to look again. `inodes` are those of the conversations' folders, once
+    they were read.
+    """
+
+    version: int
+    stored: Seen
+    seen: Seen
+    inodes: dict[str, int] | None = None
+
+
 class _Plan(Struct, frozen=True):
     """What to look at again: because of what was seen before and now, all of it or not."""
 
@@ -151,10 +174,14 @@ class Index:
     ) -> None:
         self._path = path
         self._conversations = conversations
+        self._root = str(conversations)
         self._contents = contents
         self._changes = Changes(path.parent)
         self._report = report
         self._database: sqlite3.Connection | None = None
+        self._opened: tuple[int, int] | None = None
+        self._process = os.getpid()
+        self._memory: _Memory | None = None
         #: The conversations that the answer shows, with their looks.
         self._shown: dict[str, bytes] = {}
         self.is_due = False
@@ -221,15 +248,17 @@ class Index:
         places = (str(self._path), str(self._path), *(() if cleaning else (IN_MEMORY,)))
         failure: Exception | None = None
         for place in places:
+            sound = False
             try:
-                with closing(self._open(place)) as self._database:
-                    self._update(every=every)
-                    self._clean(patient=cleaning)
+                self._connect(place)
+                self._update(every=every)
+                self._clean(patient=cleaning)
+                answer = question()
+                if not every and (changed := self._find_changed()):
+                    self._update(changed)
                     answer = question()
-                    if not every and (changed := self._find_changed()):
-                        self._update(changed)
-                        answer = question()
-                    return answer
+                sound = place != IN_MEMORY
+                return answer
             except (sqlite3.Error, OSError, ValueError, TypeError) as error:
                 if _code_of(error) == sqlite3.SQLITE_BUSY:
                     raise ArchiveLocked(
@@ -239,9 +268,37 @@ class Index:
                         path=str(self._path),
                     ) from error
                 failure = error
+                self.close()
                 with suppress(OSError):
                     self.discard()
+            finally:
+                if not sound:
+                    self.close()
         raise StorageError(f"the index cannot be used: {failure}", path=str(self._path))
+
+    def __del__(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the database; the next answer opens it again."""
+        database, self._database = self._database, None
+        self._memory = None
+        if database is not None:
+            database.close()
+
+    def _connect(self, place: str) -> None:
+        """Open the database, unless it is still open and at its path."""
+        self.doomed = []
+        if self._process != os.getpid():
+            _INHERITED.append(self._database)
+            self._database, self._memory, self._process = None, None, os.getpid()
+        if self._database is not None:
+            with suppress(OSError):
+                if self._opened == _place_of(os.stat(place)):
+                    return
+            self.close()
+        self._database = self._open(place)
+        self._opened = None if place == IN_MEMORY else _place_of(os.stat(place))
 
     def _update(self, further: Collection[str] = (), *, every: bool = False) -> None:
         """Index what changed since the last time; it is looked for among the `further` ones, too.
@@ -257,8 +314,7 @@ class Index:
 
     def _plan(self, further: Collection[str], *, every: bool) -> _Plan:
         """What to look at again."""
-        row = self._access().execute("select value from state where name = 'seen'").fetchone()
-        seen = Seen() if row is None else msgspec.msgpack.decode(row[0], type=Seen)
+        seen = self._recall().seen
         # Before the files: what changes in the meantime is then looked at the next time.
         now = self._glance()
         slots = compare(seen.changes, now.changes)
@@ -289,15 +345,35 @@ class Index:
             )
             suspects |= {str(identity) for (identity,) in rows}
         if now.root != seen.root or not now.root[2]:
-            rows = self._access().execute("select identity, inode from conversations")
-            known, there = dict(rows), self._scan()
-            different = {one[0] for one in known.items() ^ there.items()}
+            different = self._compare_folders()
             marked = all(slot_of(identity) in slots for identity in different)
             # Otherwise it was another program, which may have changed files elsewhere as well.
             if not marked or not (different or slots or not seen.root[2]):
                 return None
             suspects |= different
         return suspects
+
+    def _recall(self) -> _Memory:
+        """What the database has, read again if another connection has changed it."""
+        (version,) = self._access().execute("pragma data_version").fetchone()
+        memory = self._memory
+        if memory is None or memory.version != version:
+            row = self._access().execute("select value from state where name = 'seen'").fetchone()
+            seen = Seen() if row is None else msgspec.msgpack.decode(row[0], type=Seen)
+            memory = self._memory = _Memory(version, seen, seen)
+        return memory
+
+    def _compare_folders(self) -> set[str]:
+        """The conversations that were added, deleted or replaced."""
+        memory, there = self._recall(), self._scan()
+        known = memory.inodes
+        if known is None:
+            rows = self._access().execute("select identity, inode from conversations")
+            known = memory.inodes = dict(rows.fetchall())
+        different = {name for name, inode in there.items() if known.get(name) != inode}
+        if len(known) - len(there) + len(different - known.keys()):
+            different |= known.keys() - there.keys()
+        return different
 
     def _compare_all(self, slots: set[int]) -> set[str]:
         """The conversations that differ from what the index has, or are marked."""
@@ -314,16 +390,22 @@ class Index:
 
     def _carry_out(self, plan: _Plan) -> None:
         database = self._access()
+        memory = self._recall()
         intake = Intake(database, self._conversations, self._contents)
         busy: set[int] = set()
         new: list[Found] = []
+        inodes = memory.inodes if memory.inodes is not None else {}
         database.execute("begin immediate")
         for identity in plan.suspects:
             slot = slot_of(identity)
             # Asked before the look, which otherwise may come before the change.
-            if slot in plan.slots and is_being_changed(f"{self._conversations}/{identity}"):
+            if slot in plan.slots and is_being_changed(f"{self._root}/{identity}"):
                 busy.add(slot)
             found = self._find(identity)
+            if found is None:
+                inodes.pop(identity, None)
+            else:
+                inodes[identity] = found.inode
             row = database.execute(
                 "select look, inode from conversations where identity = ?", (identity,)
             ).fetchone()
@@ -338,20 +420,27 @@ class Index:
         now = plan.now
         if busy:
             now = replace(now, changes=clear_slots(now.changes, busy))
-        if now != plan.seen:
+        if not _is_near(memory.stored, now):
             self._keep("seen", msgspec.msgpack.encode(now))
+            memory.stored = now
         if intake.forgot:
             self._keep("unclean", os.urandom(_MARK_BYTES))
         database.execute("commit")
+        memory.seen = now
 
     def _remember(self, now: Seen) -> None:
         """Note what was seen, unless another process is busy with the index."""
         import sqlite3
 
+        memory = self._recall()
+        memory.seen = now
+        if _is_near(memory.stored, now):
+            return
         database = self._access()
         database.execute("pragma busy_timeout = 0")
         try:
             self._keep("seen", msgspec.msgpack.encode(now))
+            memory.stored = now
         except sqlite3.OperationalError as error:
             if _code_of(error) not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
                 raise
@@ -377,7 +466,8 @@ class Index:
         changes = self._changes.read()
         with storage_errors(self._conversations):
             root = os.stat(self._conversations)
-        recent = looked - root.st_mtime < _TICK_SECONDS
+        fine = root.st_mtime_ns % _COARSE
+        recent = looked - root.st_mtime < (_FINE_TICK_SECONDS if fine else _TICK_SECONDS)
         return Seen(
             identify_boot(),
             (root.st_dev, root.st_ino, 0 if recent else root.st_mtime_ns),
@@ -387,13 +477,12 @@ class Index:
 
     def _scan(self) -> dict[str, int]:
         """The conversations in the folder, with the inodes of their folders."""
-        there: dict[str, int] = {}
         with storage_errors(self._conversations), os.scandir(self._conversations) as entries:
-            for entry in entries:
-                if is_conversation_identity(entry.name):
-                    there[entry.name] = entry.inode()
-                elif entry.name.startswith(DOOMED):
-                    self.doomed.append(entry.name)
+            there = {entry.name: entry.inode() for entry in entries}
+        for name in [name for name in there if not is_conversation_identity(name)]:
+            del there[name]
+            if name.startswith(DOOMED):
+                self.doomed.append(name)
         return there
 
     def _find(self, identity: str) -> Found | None:
@@ -401,7 +490,7 @@ class Index:
         if look is None:
             return None
         try:
-            folder = os.stat(f"{self._conversations}/{identity}", follow_symlinks=False)
+            folder = os.stat(f"{self._root}/{identity}", follow_symlinks=False)
         except OSError:
             return None
         return Found(identity, look, folder.st_ino)
@@ -444,7 +533,7 @@ class Index:
                 datetime.fromisoformat(created),
                 time_of(updated),
                 model,
-                msgspec.json.decode(tags, type=tuple[str, ...]),
+                () if tags == "[]" else _TAGS.decode(tags),
                 _ORIGIN.decode(origin) if origin else None,
                 *rest,
             )
@@ -494,6 +583,8 @@ class Index:
             seconds=self._contents.settings.lock_seconds,
             # Changed names and titles are overwritten at once, too.
             pragmas=("secure_delete = on",),
+            # It stays open, and the next answer may be asked for in another thread.
+            any_thread=True,
         )
 
     def _access(self) -> sqlite3.Connection:
@@ -501,7 +592,7 @@ class Index:
         return self._database
 
     def _look_at(self, name: str) -> Look | None:
-        folder = f"{self._conversations}/{name}"
+        folder = f"{self._root}/{name}"
         try:
             lines = os.stat(f"{folder}/{MESSAGES}", follow_symlinks=False)
         except OSError as error:
@@ -521,7 +612,7 @@ class Index:
     def _look_at_broken(self, name: str, error: OSError) -> Look | None:
         """The state of a conversation without lines; none if it was deleted or is not one."""
         try:
-            folder = os.stat(f"{self._conversations}/{name}", follow_symlinks=False)
+            folder = os.stat(f"{self._root}/{name}", follow_symlinks=False)
         except OSError:
             return None
         return (0, folder.st_mtime_ns, 0, 0, error.errno or 0)
@@ -536,6 +627,25 @@ class Index:
         except (OSError, LineUnreadable):
             pass
         return None
+
+
+def _is_near(stored: Seen, now: Seen) -> bool:
+    """Whether it is not worth while to store what is seen now.
+
+    The state is larger than most messages. Where a few slots are missing in it, the next process
+    looks at their conversations again.
+    """
+    return (
+        stored.root == now.root
+        and stored.boot == now.boot
+        and stored.looked == now.looked
+        and are_of_one_table(stored.changes, now.changes)
+        and len(compare(stored.changes, now.changes)) <= _FEW_SLOTS
+    )
+
+
+def _place_of(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
 
 
 def _code_of(error: Exception) -> int:

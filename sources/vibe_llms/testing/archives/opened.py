@@ -60,8 +60,13 @@ class Archives:
     ) -> tuple[Sequence[int], Sequence[VibeLlmsError]]:
         """The numbers of those that succeed in the same at the same time, and the errors."""
         archives = [self.one, self.other] * (RIVALS // 2)
+
+        async def compete(archive: Archive, number: int) -> object:
+            # Some work begins when it is called, and some when it is awaited.
+            return await work(archive, number)
+
         done = await asyncio.gather(
-            *(work(archive, number) for number, archive in enumerate(archives)),
+            *(compete(archive, number) for number, archive in enumerate(archives)),
             return_exceptions=True,
         )
         errors: list[VibeLlmsError] = []
@@ -121,7 +126,7 @@ async def refuses(work: Awaitable[object], kind: type[VibeLlmsError], what: str)
 
 
 async def refuse_all(
-    works: Sequence[Coroutine[Any, Any, object]], kind: type[VibeLlmsError], what: str
+    works: Sequence[Awaitable[object]], kind: type[VibeLlmsError], what: str
 ) -> None:
     """Require that each of several pieces of work raises an error."""
     try:
@@ -129,4 +134,5 @@ async def refuse_all(
             await refuses(work, kind, what)
     finally:
         for work in works:
-            work.close()
+            if isinstance(work, Coroutine):
+                work.close()

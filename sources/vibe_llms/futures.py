@@ -1,0 +1,90 @@
+"""Work that a cancellation does not stop: `shield`, `finish`, and the future that both wait for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from contextlib import suppress
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class ShieldedFuture(asyncio.Future[T]):
+    """A future that cannot be cancelled.
+
+    A task that is cancelled while it waits for one is cancelled once the future is done. Unlike
+    `asyncio.shield`, this takes no second future and no further round of the event loop.
+    """
+
+    #: The task that does the work, if there is one; a loop forgets tasks that nobody refers to.
+    task: asyncio.Task[Any] | None = None
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        """Do nothing: the waiting task remembers that it is cancelled."""
+        del msg
+        return False
+
+    async def settle(self) -> asyncio.CancelledError | None:
+        """Wait until it is done, with a result or an error.
+
+        Returns the cancellation of the waiting task, which the caller has to raise.
+        """
+        try:
+            # An error is raised where the result is asked for.
+            with suppress(Exception):
+                await self
+        except asyncio.CancelledError as error:
+            if not self.done():
+                raise
+            return error
+        return None
+
+
+def shield(work: Awaitable[T]) -> ShieldedFuture[T]:
+    """Start work that completes even if who waits for it is cancelled."""
+    if isinstance(work, ShieldedFuture):
+        return work
+    future: ShieldedFuture[T] = ShieldedFuture()
+    future.task = asyncio.get_running_loop().create_task(_fulfil(work, future))
+
+    def end(task: asyncio.Task[None]) -> None:
+        if task.cancelled():
+            # As at the end of `asyncio.run`, perhaps before its first step.
+            if asyncio.iscoroutine(work):
+                work.close()
+            asyncio.Future.cancel(future)
+        elif (error := task.exception()) is not None:
+            future.set_exception(error)
+
+    future.task.add_done_callback(end)
+    return future
+
+
+async def finish(work: Awaitable[T]) -> T:
+    """Return the result of work that completes even if the task is cancelled.
+
+    A cancellation is raised afterwards, unless the work failed: then its error is raised.
+    """
+    future = shield(work)
+    try:
+        cancelled = await future.settle()
+        result = future.result()
+        if cancelled is not None:
+            raise cancelled
+        return result
+    finally:
+        # Its error refers to this frame, which must not keep it alive.
+        del future
+
+
+async def _fulfil(work: Awaitable[T], future: ShieldedFuture[T]) -> None:
+    # In the step in which the work ends: a callback would be called a round of the loop later.
+    try:
+        result = await work
+    except Exception as error:  # noqa: BLE001  (raised where it is awaited)
+        future.set_exception(error)
+    else:
+        future.set_result(result)
+    finally:
+        del future
