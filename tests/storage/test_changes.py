@@ -364,6 +364,8 @@ def test_a_list_among_conversations_just_written_costs_what_it_shows(
         # The two files of each that is shown, of that which has changed, and a few folders.
         assert calls.count("stat") <= 2 * 50 + 15
     assert statements.opened == 1
+    # The journal is emptied, and not created each time.
+    assert (archive.folder / f"{INDEX}-journal").stat().st_size == 0
     # Neither all names nor the state of the whole table, for a few changes.
     assert statements.count("select identity, inode") == 0
     assert statements.count("insert or replace into state") == 0

@@ -97,7 +97,7 @@ def open_folder(path: Path | str) -> Iterator[int]:
 
 def time_of(nanoseconds: int) -> datetime:
     """A time of a file system, exact to the microsecond."""
-    return _EPOCH + timedelta(microseconds=nanoseconds // 1000)
+    return _EPOCH + timedelta(0, 0, nanoseconds // 1000)
 
 
 def date_file(path: Path, changed: datetime) -> None:

@@ -54,6 +54,7 @@ Message: TypeAlias = tuple[int, str]
 T = TypeVar("T")
 U = TypeVar("U")
 
+_LOOK_ENCODER = msgspec.msgpack.Encoder()
 _NO_DETAILS: Mapping[str, Column] = {
     "name": "",
     "created": datetime.fromtimestamp(0, UTC).isoformat(),
@@ -349,7 +350,7 @@ def _columns_of(found: Found, taken: _Taken, problem: str) -> dict[str, Column]:
 
 def encode_look(look: Look) -> bytes:
     """A look as the index keeps it; empty stands for a conversation that could not be read."""
-    return msgspec.msgpack.encode(look)
+    return _LOOK_ENCODER.encode(look)
 
 
 def decode_look(data: bytes) -> Look | None:

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     import sqlite3
 
 #: Increased when the tables change; an index of another version is rebuilt.
-_VERSION = 6
+_VERSION = 7
 _TAGS = msgspec.json.Decoder(tuple[str, ...])
 _ORIGIN = msgspec.json.Decoder(Origin)
 #: When to look at all files again, because other programs may have changed some.
@@ -81,11 +81,6 @@ _MANY_SLOTS = 500
 #: Changes of so many slots are noted in memory only.
 _FEW_SLOTS = 50
 
-#: The conversations that are asked for.
-_WANTED = (
-    "(:every or not hidden) and "
-    "(:tag = '' or exists (select 1 from json_each(tags) where value = :tag))"
-)
 _PLACE = "select updated, created, identity from conversations where identity = :after"
 #: The start of the names of deleted conversations; the next process that sees one removes it.
 DOOMED = f"{TEMPORARY}gone-"
@@ -107,7 +102,7 @@ create table conversations (
     slot integer not null, look blob not null, inode integer not null);
 create index conversations_slot on conversations (slot);
 create index conversations_unread on conversations (identity) where look = x'';
-create index conversations_updated on conversations (updated, created);
+create index conversations_updated on conversations (updated, created, identity);
 create index conversations_name on conversations (name);
 create view listed as select *, superseded_by <> '' and exists (
     select 1 from conversations o where o.identity = c.superseded_by) as hidden
@@ -145,6 +140,28 @@ class _Memory(Struct):
     stored: Seen
     seen: Seen
     inodes: dict[str, int] | None = None
+    #: The slots that have changed since `stored`.
+    unstored: set[int] = msgspec.field(default_factory=set)
+
+    def needs_storing(self, now: Seen, slots: set[int]) -> bool:
+        """Note what is seen now; returns True if it is worthwhile to store it.
+
+        The state is larger than most messages. Where a few slots are missing in it, the next
+        process looks at their conversations again.
+        """
+        self.unstored |= slots
+        return (
+            len(self.unstored) > _FEW_SLOTS
+            or self.stored.root != now.root
+            or self.stored.boot != now.boot
+            or self.stored.looked != now.looked
+            or not are_of_one_table(self.stored.changes, now.changes)
+        )
+
+    def note_stored(self, now: Seen) -> None:
+        """Note that the database says so, too."""
+        self.stored = now
+        self.unstored.clear()
 
 
 class _Plan(Struct, frozen=True):
@@ -310,7 +327,7 @@ class Index:
         if plan.suspects:
             self._carry_out(plan)
         elif plan.now != plan.seen and not (every and plan.is_fresh):
-            self._remember(plan.now)
+            self._remember(plan)
 
     def _plan(self, further: Collection[str], *, every: bool) -> _Plan:
         """What to look at again."""
@@ -365,15 +382,14 @@ class Index:
 
     def _compare_folders(self) -> set[str]:
         """The conversations that were added, deleted or replaced."""
-        memory, there = self._recall(), self._scan()
-        known = memory.inodes
-        if known is None:
+        memory, there = self._recall(), self._read_names()
+        if memory.inodes is None:
             rows = self._access().execute("select identity, inode from conversations")
-            known = memory.inodes = dict(rows.fetchall())
-        different = {name for name, inode in there.items() if known.get(name) != inode}
-        if len(known) - len(there) + len(different - known.keys()):
-            different |= known.keys() - there.keys()
-        return different
+            memory.inodes = dict(rows.fetchall())
+        if there == memory.inodes:
+            return set()
+        different = {name for name, _ in there.items() ^ memory.inodes.items()}
+        return {name for name in different if self._is_conversation(name)}
 
     def _compare_all(self, slots: set[int]) -> set[str]:
         """The conversations that differ from what the index has, or are marked."""
@@ -420,27 +436,27 @@ class Index:
         now = plan.now
         if busy:
             now = replace(now, changes=clear_slots(now.changes, busy))
-        if not _is_near(memory.stored, now):
+        if memory.needs_storing(now, plan.slots):
             self._keep("seen", msgspec.msgpack.encode(now))
-            memory.stored = now
+            memory.note_stored(now)
         if intake.forgot:
             self._keep("unclean", os.urandom(_MARK_BYTES))
         database.execute("commit")
         memory.seen = now
 
-    def _remember(self, now: Seen) -> None:
+    def _remember(self, plan: _Plan) -> None:
         """Note what was seen, unless another process is busy with the index."""
         import sqlite3
 
-        memory = self._recall()
+        memory, now = self._recall(), plan.now
         memory.seen = now
-        if _is_near(memory.stored, now):
+        if not memory.needs_storing(now, plan.slots):
             return
         database = self._access()
         database.execute("pragma busy_timeout = 0")
         try:
             self._keep("seen", msgspec.msgpack.encode(now))
-            memory.stored = now
+            memory.note_stored(now)
         except sqlite3.OperationalError as error:
             if _code_of(error) not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
                 raise
@@ -477,13 +493,19 @@ class Index:
 
     def _scan(self) -> dict[str, int]:
         """The conversations in the folder, with the inodes of their folders."""
+        names = self._read_names()
+        return {name: inode for name, inode in names.items() if self._is_conversation(name)}
+
+    def _read_names(self) -> dict[str, int]:
+        """All names in the folder of conversations, and their inodes."""
         with storage_errors(self._conversations), os.scandir(self._conversations) as entries:
-            there = {entry.name: entry.inode() for entry in entries}
-        for name in [name for name in there if not is_conversation_identity(name)]:
-            del there[name]
-            if name.startswith(DOOMED):
-                self.doomed.append(name)
-        return there
+            return {entry.name: entry.inode() for entry in entries}
+
+    def _is_conversation(self, name: str) -> bool:
+        """Whether this is the name of a conversation; notes those that are to be removed."""
+        if name.startswith(DOOMED):
+            self.doomed.append(name)
+        return is_conversation_identity(name)
 
     def _find(self, identity: str) -> Found | None:
         look = self._look_at(identity)
@@ -518,8 +540,7 @@ class Index:
             raise ConversationNotFound(f"there is no conversation {values['after']}")
         selected = database.execute(
             "select identity, name, title, created, updated, model, tags, origin, messages, "  # noqa: S608  (the condition is ours)
-            f"problem, superseded_by, look from listed where {_WANTED} "
-            f"and (:after = '' or (updated, created, identity) < ({_PLACE})) "
+            f"problem, superseded_by, look from listed where {_describe_wanted(values)} "
             "order by updated desc, created desc, identity desc limit :limit",
             values,
         )
@@ -541,7 +562,8 @@ class Index:
         ]
 
     def _count(self, values: Mapping[str, object]) -> int:
-        question = f"select count(*) from listed where {_WANTED}"  # noqa: S608  (the same)
+        wanted = _describe_wanted(values)
+        question = f"select count(*) from listed where {wanted}"  # noqa: S608  (the same)
         return int(self._access().execute(question, values).fetchone()[0])
 
     def _search(self, words: Sequence[str], limit: int, every: bool) -> Sequence[Finding]:
@@ -581,8 +603,9 @@ class Index:
             version=_VERSION,
             tables=_TABLES,
             seconds=self._contents.settings.lock_seconds,
-            # Changed names and titles are overwritten at once, too.
-            pragmas=("secure_delete = on",),
+            # Changed names and titles are overwritten at once, too. Creating and deleting a journal
+            # would take longer than all else that a message needs.
+            pragmas=("secure_delete = on", "journal_mode = truncate"),
             # It stays open, and the next answer may be asked for in another thread.
             any_thread=True,
         )
@@ -629,19 +652,17 @@ class Index:
         return None
 
 
-def _is_near(stored: Seen, now: Seen) -> bool:
-    """Whether it is not worth while to store what is seen now.
+def _describe_wanted(values: Mapping[str, object]) -> str:
+    """The condition for the conversations that are asked for.
 
-    The state is larger than most messages. Where a few slots are missing in it, the next process
-    looks at their conversations again.
+    What does not restrict them is left out, because it would be evaluated for each of them.
     """
-    return (
-        stored.root == now.root
-        and stored.boot == now.boot
-        and stored.looked == now.looked
-        and are_of_one_table(stored.changes, now.changes)
-        and len(compare(stored.changes, now.changes)) <= _FEW_SLOTS
-    )
+    conditions = {
+        "not hidden": not values["every"],
+        "exists (select 1 from json_each(tags) where value = :tag)": values["tag"],
+        f"(updated, created, identity) < ({_PLACE})": values.get("after"),
+    }
+    return " and ".join([one for one, needed in conditions.items() if needed] or ["true"])
 
 
 def _place_of(status: os.stat_result) -> tuple[int, int]:
