@@ -349,11 +349,14 @@ BROAD = {
     "cli.commands.run_command": "the terminal",
     "server.application.Application._serve": "a request: the server goes on with others",
     "cli.repl.Repl.hold": "the terminal, line by line",
+    "futures.ShieldedFuture.settle": "raised where the result is asked for",
+    "futures._fulfil": "raised where shielded work is awaited",
     "invocation.execution._invoke": "a tool's call",
     "invocation.threads._Work.carry_out": "raised again where a tool's call is awaited",
     "providers.registry.guard_code": "a plugin's own code: it breaks only itself",
     "providers.llamacpp.engines.Job.run": "raised again where the work of a thread is awaited",
     "memory.embedders.onnx.package.TextModel._tokenize": "tokenizers raises Exception itself",
+    "storage.threads._Thread._carry_out": "raised where the work of a thread is awaited",
     "registries.Registry.access": "the import of a plugin: it breaks only itself",
     "tracing._Reports.call": "telemetry's own code: a turn does not end with it",
 }
@@ -432,7 +435,7 @@ LOADED_BY_SESSION = (
     "conversations.conversation conversations.corrections conversations.dispatcher "
     "conversations.documents conversations.history conversations.prompts conversations.settings "
     "conversations.streams conversations.tools conversations.turns credentials endings ensembles "
-    "ensembles.core ensembles.interfaces files hooks invocation invocation.approval "
+    "ensembles.core ensembles.interfaces files futures hooks invocation invocation.approval "
     "invocation.asking invocation.invokers invocation.limits invocation.questions "
     "invocation.results invocation.reuse invocation.schemata invocation.threads keys "
     "messages.codecs plugins plugins.pins providers providers.attributes providers.caller_keys "
@@ -442,7 +445,8 @@ LOADED_BY_SESSION = (
     "storage.archive storage.backends storage.changes storage.contents storage.conversations "
     "storage.databases storage.deposits storage.details storage.files storage.home "
     "storage.indexing storage.inspection storage.interfaces storage.lines storage.locks "
-    "storage.resolving storage.search storage.texts storage.transfer storage.uploads tracing"
+    "storage.mounts storage.resolving storage.search storage.texts storage.threads "
+    "storage.transfer storage.uploads tracing"
 )
 OPENING_SESSION = """
 async def open_and_close() -> None:

@@ -150,12 +150,11 @@ class Archive(Protocol):
 
     def append(
         self, identity: str, canisters: Sequence[Canister], *, after: str | None
-    ) -> Awaitable[Appended]:
+    ) -> Awaitable[tuple[tuple[Canister, ...], tuple[Notice, ...]]]:
         """Add canisters after the given one; returns them as they are kept in memory, and notices.
 
-        `ConversationMoved` if another canister is last; `after=None` skips this check. An archive
-        that returns a `ShieldedFuture` completes the append even if the caller is cancelled, which
-        saves the caller a task.
+        `ConversationMoved` if another canister is last; `after=None` skips this check. What returns
+        a `ShieldedFuture` is completed even if the caller is cancelled; a coroutine gets a task.
         """
         ...
 
