@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from vibe_llms.futures import ShieldedFuture, finish, shield
+from vibe_llms.futures import ShieldedFuture, ShieldedWork, finish, shield
 
 
 class Held:
@@ -119,9 +119,61 @@ def test_work_that_ends_with_its_loop_is_cancelled_and_closed(steps: int) -> Non
     assert not held.ended
 
 
-async def test_work_that_is_shielded_already_is_not_wrapped() -> None:
-    future: ShieldedFuture[int] = ShieldedFuture()
-    assert shield(future) is future
+class Begun:
+    """Shielded work, and the futures of those that were begun."""
+
+    def __init__(self) -> None:
+        self.futures: list[ShieldedFuture[int]] = []
+
+    def begin(self) -> ShieldedFuture[int]:
+        self.futures.append(ShieldedFuture())
+        return self.futures[-1]
+
+    def work(self) -> ShieldedWork[int]:
+        return ShieldedWork(self.begin)
+
+
+async def test_work_that_is_shielded_already_gets_no_task() -> None:
+    begun, before = Begun(), asyncio.all_tasks()
+    future = shield(begun.work())
+    assert begun.futures == [future]
+    assert asyncio.all_tasks() == before
+    future.set_result(42)
+    assert await finish(future) == 42
+
+
+async def test_shielded_work_can_be_awaited_as_any_coroutine() -> None:
+    begun = Begun()
+    loop = asyncio.get_running_loop()
+    works = [begun.work() for _ in range(4)]
+    assert begun.futures == []
+    tasks = [
+        asyncio.create_task(works[0]),
+        asyncio.ensure_future(works[1]),
+        asyncio.ensure_future(asyncio.wait_for(works[2], 60)),
+        asyncio.ensure_future(finish(works[3])),
+    ]
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert len(begun.futures) == 4
+    for number, future in enumerate(begun.futures):
+        loop.call_soon(future.set_result, number)
+    assert sorted(await asyncio.gather(*tasks)) == [0, 1, 2, 3]
+
+
+def test_shielded_work_can_be_run_and_dropped() -> None:
+    def begin() -> ShieldedFuture[int]:
+        future: ShieldedFuture[int] = ShieldedFuture()
+        asyncio.get_running_loop().call_soon(future.set_result, 42)
+        return future
+
+    assert asyncio.run(ShieldedWork(begin)) == 42
+    dropped = ShieldedWork(begin)
+    dropped.close()
+    thrown = ShieldedWork(begin)
+    with pytest.raises(ZeroDivisionError):
+        thrown.throw(ZeroDivisionError())
+    thrown.close()
 
 
 async def test_a_future_keeps_its_work_alive() -> None:

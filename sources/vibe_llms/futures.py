@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -41,10 +41,45 @@ class ShieldedFuture(asyncio.Future[T]):
         return None
 
 
+class ShieldedWork(Coroutine[Any, Any, T]):
+    """A coroutine that waits for a `ShieldedFuture`, which `begin` starts without a task.
+
+    As with every coroutine, nothing is begun before it is awaited.
+    """
+
+    def __init__(self, begin: Callable[[], ShieldedFuture[T]]) -> None:
+        self.begin = begin
+        self._waiting: Coroutine[Any, Any, T] | None = None
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        return self._wait().__await__()
+
+    def send(self, value: Any) -> Any:
+        """Go on waiting, as tasks do."""
+        return self._wait().send(value)
+
+    def throw(self, *error: Any) -> Any:
+        """Raise an error where it waits."""
+        return self._wait().throw(*error)
+
+    def close(self) -> None:
+        """Stop waiting."""
+        if self._waiting is not None:
+            self._waiting.close()
+
+    def _wait(self) -> Coroutine[Any, Any, T]:
+        async def wait() -> T:
+            return await self.begin()
+
+        if self._waiting is None:
+            self._waiting = wait()
+        return self._waiting
+
+
 def shield(work: Awaitable[T]) -> ShieldedFuture[T]:
     """Start work that completes even if who waits for it is cancelled."""
-    if isinstance(work, ShieldedFuture):
-        return work
+    if isinstance(work, ShieldedWork):
+        return work.begin()
     future: ShieldedFuture[T] = ShieldedFuture()
     future.task = asyncio.get_running_loop().create_task(_fulfil(work, future))
 

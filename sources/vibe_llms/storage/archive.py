@@ -10,7 +10,7 @@ import os
 import re
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -26,7 +26,7 @@ from vibe_llms.exceptions import (
     VibeLlmsError,
 )
 from vibe_llms.files import find_distrust, limit_descriptors
-from vibe_llms.futures import ShieldedFuture
+from vibe_llms.futures import ShieldedFuture, ShieldedWork
 from vibe_llms.messages.canisters import Canister
 from vibe_llms.messages.contents import Reference
 from vibe_llms.storage.appending import MESSAGES
@@ -130,8 +130,13 @@ class DirectoryArchive:
 
     def append(
         self, identity: str, canisters: Sequence[Canister], *, after: str | None
-    ) -> Awaitable[Appended]:
+    ) -> Coroutine[Any, Any, Appended]:
         """Add canisters; see `vibe_llms.storage.interfaces.Archive`."""
+        return ShieldedWork(partial(self._begin_append, identity, canisters, after))
+
+    def _begin_append(
+        self, identity: str, canisters: Sequence[Canister], after: str | None
+    ) -> ShieldedFuture[Appended]:
         try:
             if self._append_at_once(identity, canisters, after):
                 return _settled((tuple(canisters), ()))
@@ -670,7 +675,7 @@ class DirectoryArchive:
         return Index(self.folder / INDEX, self.conversations, self.contents, self._report)
 
 
-def _settled(outcome: Appended | VibeLlmsError) -> Awaitable[Appended]:
+def _settled(outcome: Appended | VibeLlmsError) -> ShieldedFuture[Appended]:
     """The future of an append that is over."""
     future: ShieldedFuture[Appended] = ShieldedFuture()
     if isinstance(outcome, VibeLlmsError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Protocol, TypeAlias
 
@@ -148,13 +148,13 @@ class Archive(Protocol):
         """
         ...
 
-    def append(
+    async def append(
         self, identity: str, canisters: Sequence[Canister], *, after: str | None
-    ) -> Awaitable[tuple[tuple[Canister, ...], tuple[Notice, ...]]]:
+    ) -> tuple[tuple[Canister, ...], tuple[Notice, ...]]:
         """Add canisters after the given one; returns them as they are kept in memory, and notices.
 
-        `ConversationMoved` if another canister is last; `after=None` skips this check. What returns
-        a `ShieldedFuture` is completed even if the caller is cancelled; a coroutine gets a task.
+        `ConversationMoved` if another canister is last; `after=None` skips this check. Histories
+        complete it even if they are cancelled, in a task, or without one if it is `ShieldedWork`.
         """
         ...
 

@@ -60,13 +60,8 @@ class Archives:
     ) -> tuple[Sequence[int], Sequence[VibeLlmsError]]:
         """The numbers of those that succeed in the same at the same time, and the errors."""
         archives = [self.one, self.other] * (RIVALS // 2)
-
-        async def compete(archive: Archive, number: int) -> object:
-            # Some work begins when it is called, and some when it is awaited.
-            return await work(archive, number)
-
         done = await asyncio.gather(
-            *(compete(archive, number) for number, archive in enumerate(archives)),
+            *(work(archive, number) for number, archive in enumerate(archives)),
             return_exceptions=True,
         )
         errors: list[VibeLlmsError] = []
@@ -126,7 +121,7 @@ async def refuses(work: Awaitable[object], kind: type[VibeLlmsError], what: str)
 
 
 async def refuse_all(
-    works: Sequence[Awaitable[object]], kind: type[VibeLlmsError], what: str
+    works: Sequence[Coroutine[Any, Any, object]], kind: type[VibeLlmsError], what: str
 ) -> None:
     """Require that each of several pieces of work raises an error."""
     try:
@@ -134,5 +129,4 @@ async def refuse_all(
             await refuses(work, kind, what)
     finally:
         for work in works:
-            if isinstance(work, Coroutine):
-                work.close()
+            work.close()
