@@ -10,7 +10,7 @@ import pytest
 from tests.cli.command import Outcome, invoke, run
 from tests.cli.terminal import COMMAND, PROMPT, Terminal
 from vibe_llms import __version__
-from vibe_llms.cli import commands
+from vibe_llms.cli import commands, other_programs
 from vibe_llms.cli.commands import COMMANDS, command, find_command, run_command
 
 _HEAVY = {
@@ -284,6 +284,74 @@ def test_without_a_terminal_nothing_is_sent(
     assert "To send it as a prompt: vibe-llms -- " in outcome.error
     assert outcome.output == ""
     assert invoke("list", "--json").json == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["prompt", "Say hi to everyone"], "did you mean: vibe-llms chat?"),
+        (["logs", "list", "-n", "5"], "did you mean: vibe-llms list?"),
+        (["logs", "-q", "tea", "-n", "3"], "did you mean: vibe-llms list?"),
+        (["logs", "--since", "3d"], "did you mean: vibe-llms list?"),
+        (["templates", "show", "poet"], "did you mean: vibe-llms agents?"),
+        (["aliases", "set", "fast", "gpt-5"], "did you mean: vibe-llms config edit?"),
+        (["embed-multi", "notes"], "did you mean: vibe-llms index add?"),
+        (["--list-models"], "did you mean: vibe-llms models?"),
+        (["--serve"], "did you mean: vibe-llms serve?"),
+        (["--role", "poet", "hi"], "did you mean -A?"),
+        (["--temperature", "1", "hi"], "did you mean -o temperature?"),
+        (["--execute", "list files"], "No such option '--execute'."),
+        ([".help"], "vibe-llms chat, and type /help there."),
+        ([".model", "gpt-5"], "vibe-llms chat, and type /model NAME there."),
+        (["/undo"], "'/undo' is not a command; start a chat: vibe-llms chat."),
+        (["!multi"], "'!multi' is not a command; start a chat: vibe-llms chat."),
+    ],
+)
+def test_commands_of_other_programs_are_answered_with_ours(
+    arguments: list[str], words: str
+) -> None:
+    outcome = invoke(*arguments)
+    assert outcome.status == 2
+    assert words in outcome.error
+    assert outcome.output == ""
+    assert invoke("list", "--json").json == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "prompt engineering is a craft",
+        "logs say that it failed",
+        ".gitignore has which comments",
+        "/etc/hosts is what",
+        "templates",
+    ],
+)
+def test_a_sentence_that_begins_like_a_command_elsewhere_can_be_sent(words: str) -> None:
+    assert invoke("--", *words.split()).status == 0
+    assert invoke("chat", *words.split()).status == 0
+    if " " in words:
+        assert invoke(*words.split()).status == 0
+        assert invoke(words).status == 0
+
+
+def test_what_is_offered_in_place_of_other_commands_exists() -> None:
+    context = click.Context(command)
+    chat = command.get_command(context, "chat")
+    assert chat is not None
+    options = {option for one in chat.params for option in one.opts}
+    for here in {*other_programs.COMMANDS.values(), *other_programs.OPTIONS.values()} - {""}:
+        words = here.split()
+        if words[0].startswith("-"):
+            assert words[0] in {*options, "--version"}, here
+            continue
+        outcome = invoke("help", *(one for one in words if not one.startswith("-")))
+        assert outcome.status == 0 or words == ["models", "openai"], here
+        assert all(one in outcome.output for one in words if one.startswith("-")), here
+
+
+def test_models_list_lists_models() -> None:
+    assert invoke("models", "list") == invoke("models")
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from tests.cli.terminal import NEXT_PROMPT, PROMPT, Terminal
 from tests.fakes import mcp_described
 from tests.fakes.anthropic import FakeAnthropic, failure
 from tests.pictures import make_png
+from vibe_llms.cli import other_programs
 from vibe_llms.cli.inputs import Said
 from vibe_llms.cli.options import Options, open_conversation
 from vibe_llms.cli.prompts import Block, TerminalPrompts
@@ -86,7 +87,10 @@ def test_lines_are_said_and_answered_until_the_person_leaves() -> None:
     assert errors.splitlines() == ["scripted/demo. /help lists the commands, Ctrl-D exits."]
 
 
-@pytest.mark.parametrize("leave", ["/exit", "/quit", "exit", " Quit ", EOFError])
+@pytest.mark.parametrize(
+    "leave",
+    ["/exit", "/quit", "exit", " Quit ", EOFError, "/bye", ".exit", ":q", "quit()", "!exit", "/q"],
+)
 def test_there_are_several_ways_out(leave: str | type[BaseException]) -> None:
     status, output, _, _ = hold(leave, "hello")
     assert (status, output) == (0, "")
@@ -114,6 +118,48 @@ def test_the_bare_word_help_is_not_sent() -> None:
     assert draw_help(80) in errors
     assert texts(repl)[::2] == ["help me"]
     assert output.startswith("I am **scripted")
+
+
+@pytest.mark.parametrize("typed", [".help", "/?", "!help", "help()"])
+def test_the_help_of_other_chats_is_ours(typed: str) -> None:
+    _, output, errors, _ = hold(typed)
+    assert draw_help(80) in errors
+    assert output == ""
+
+
+@pytest.mark.parametrize(
+    ("typed", "here"),
+    [
+        (".model gpt-5", "type /model NAME"),
+        (".set temperature 0", "type /set NAME VALUE"),
+        (".file report.pdf", "type /file PATH"),
+        (".exit session", "type /new"),
+        (".macro tidy", "see /help"),
+        ("!end", 'type /multi, or """'),
+        (":::", 'type """'),
+        ("/tokens", "type /usage"),
+        ("/compact", "type /new"),
+    ],
+)
+def test_commands_of_other_chats_are_answered_and_not_sent(typed: str, here: str) -> None:
+    _, output, errors, repl = hold(typed)
+    assert here in errors
+    assert output == ""
+    assert not repl.conversation.canisters
+
+
+@pytest.mark.parametrize(
+    "line", [" .model is what?", ".env files are what?", "!important in CSS", ".set\nof two lines"]
+)
+def test_a_line_that_only_begins_like_a_command_is_sent(line: str) -> None:
+    repl = hold(line)[3]
+    assert texts(repl)[0] == line
+
+
+def test_what_is_to_be_typed_in_place_of_other_commands_exists() -> None:
+    for typed, here in other_programs.CHAT.items():
+        name = here.split(" ")[0].strip(",")
+        assert name in {*COMMANDS, '"""', ""}, (typed, here)
 
 
 def test_every_command_of_the_help_is_one() -> None:

@@ -1,9 +1,9 @@
 """The subcommands, each loaded when it is called; prompts that look like one; all error reports.
 
 A mistyped `lst` is not sent to a model without asking. A first word looks like a command if it is
-the name of one, or one typing slip away from it, or a command of a similar tool with at most one
-more word. A prompt in quotes is one word with spaces and is never checked, nor is a prompt after
-`--` or `chat`.
+the name of one, or one typing slip away from it, or a command of another program, as
+`other_programs` knows them. A prompt in quotes is one word with spaces and is never checked, nor is
+a prompt after `--` or `chat`.
 
 Only click is imported here, so that `--help` and completion start fast.
 """
@@ -18,6 +18,7 @@ from importlib import import_module
 import click
 from click.shell_completion import CompletionItem, shell_complete
 
+from vibe_llms.cli import other_programs
 from vibe_llms.cli.failures import report
 from vibe_llms.meta import __version__
 
@@ -69,24 +70,8 @@ yes_option = click.option("-y", "--yes", is_flag=True, help="Skip the question."
 #: The words that leave the REPL, and do nothing as the whole prompt.
 LEAVING = frozenset({"exit", "quit"})
 _OWN_OPTIONS = frozenset({"-h", "--help", "--version"})
-#: Set on the context: the prompt came without `chat`, or after `--`.
-_IMPLICIT, _FORCED = "vibe_llms.implicit", "vibe_llms.forced"
-#: Commands of similar tools, and the command here that does the same, if there is one.
-_ELSEWHERE = {
-    "delete": "rm",
-    "history": "list",
-    "install": "plugins install",
-    "login": "keys set",
-    "logs": "list",
-    "ls": "list",
-    "prompt": "chat",
-    "remove": "rm",
-    "repl": "chat",
-    "setup": "keys set",
-    "upgrade": "",
-    "update": "",
-    "version": "--version",
-}
+#: Set on the context: the prompt came without `chat`, or after `--`; an option at its second place.
+_IMPLICIT, _FORCED, _OPTION = "vibe_llms.implicit", "vibe_llms.forced", "vibe_llms.option"
 # Words that often begin prompts, although they are commands or one slip away from one.
 _PLAIN = frozenset({"as", "cat", "chart", "expert", "for", "help", "ready", "red"})
 _SHORTEST = 3
@@ -117,6 +102,7 @@ class _Commands(click.Group):
             args = ["chat"]
         elif args and not _is_command(args) and args[0] not in _OWN_OPTIONS:
             ctx.meta[_IMPLICIT] = True
+            ctx.meta[_OPTION] = args[1] if args[1:] and args[1].startswith("-") else ""
             args = ["chat", *args]
         ctx.meta[_FORCED] = "--" in args
         return super().parse_args(ctx, args)
@@ -155,6 +141,12 @@ def run_command(arguments: Sequence[str]) -> int:
         return leaving.exit_code
     except BrokenPipeError:
         raise
+    except (click.BadOptionUsage, click.BadParameter, click.NoSuchOption) as error:
+        # The options of another program's command, such as `logs --since`, are not the fault.
+        if other_programs.is_command(arguments):
+            hint = _describe_command(PROGRAM, arguments, COMMANDS)
+            return report(click.UsageError(hint or "", error.ctx), arguments)
+        return report(error, arguments)
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  (the border of the terminal)
         return report(error, arguments)
     return status if isinstance(status, int) else 0
@@ -204,15 +196,12 @@ def is_meant(context: click.Context, words: Sequence[str]) -> bool:
     program, group = root.info_name, root.command
     if root.meta.get(_FORCED) or not root.meta.get(_IMPLICIT) or not isinstance(group, click.Group):
         return True
-    meant = find_command(words, group.list_commands(root))
-    if meant is None:
+    typed = [*words]
+    if words and (option := root.meta.get(_OPTION)):
+        # `logs -n 5` of llm; here -n is a flag, and 5 would be a second word of a prompt.
+        typed.insert(1, option)
+    if (hint := _describe_command(program or PROGRAM, typed, group.list_commands(root))) is None:
         return True
-    if meant == words[0]:
-        hint = f"{meant!r} is a command; its options come after it: {program} {meant} …"
-    elif meant:
-        hint = f"{words[0]!r} is not a command; did you mean: {program} {meant}?"
-    else:
-        hint = f"{words[0]!r} is not a command."
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         import shlex
 
@@ -220,6 +209,21 @@ def is_meant(context: click.Context, words: Sequence[str]) -> bool:
         raise click.UsageError(f"{hint} To send it as a prompt: {forced}.", root)
     click.echo(hint, err=True)
     return click.confirm("Send it to the model as a prompt?", err=True)
+
+
+def _describe_command(program: str, words: Sequence[str], names: Iterable[str]) -> str | None:
+    """What to type in place of words that look like a command; `None` for a prompt."""
+    first = words[0] if words else ""
+    if (in_chat := other_programs.find_at_shell(words)) is not None:
+        return f"{first!r} is not a command; start a chat: {program} chat{in_chat}."
+    meant = find_command(words, names)
+    if meant is None:
+        return None
+    if meant == first:
+        return f"{meant!r} is a command; its options come after it: {program} {meant} …"
+    if meant:
+        return f"{first!r} is not a command; did you mean: {program} {meant}?"
+    return f"{first!r} is not a command."
 
 
 def leaves(context: click.Context, words: Sequence[str]) -> bool:
@@ -230,14 +234,14 @@ def leaves(context: click.Context, words: Sequence[str]) -> bool:
 def find_command(words: Sequence[str], commands: Iterable[str]) -> str | None:
     """The command that words look like; empty if only other tools have it, `None` for a prompt."""
     first = words[0] if words else ""
+    if other_programs.is_command(words):
+        return other_programs.COMMANDS[first]
     # Commands are lower-case letters; "Export" or "list?" begins a sentence.
     if not (first.isalpha() and first.islower()) or first in _PLAIN:
         return None
     names = list(commands)
     if first in names:
         return first
-    if first in _ELSEWHERE and len(words) <= 2:
-        return _ELSEWHERE[first]
     return next((name for name in names if is_slip(first, name)), None)
 
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import click
 
 from vibe_llms import exceptions
+from vibe_llms.cli.other_programs import OPTIONS
 from vibe_llms.cli.terminal import aside, is_terminal, note, one_line, write_json
 from vibe_llms.exceptions import VibeLlmsError, find_wait
 from vibe_llms.redaction import redact
@@ -111,6 +112,10 @@ def message_of(error: BaseException) -> str:
         case click.exceptions.NoArgsIsHelpError():
             # Its message is the whole help.
             text = "Missing command."
+        case click.NoSuchOption(option_name=name) if name in OPTIONS and _is_question(error.ctx):
+            text = f"No such option {name!r}"
+            if here := OPTIONS[name]:
+                text += f"; did you mean{'' if here.startswith('-') else ': vibe-llms'} {here}?"
         case click.ClickException():
             text = error.format_message()
         case KeyboardInterrupt() | click.Abort():
@@ -123,6 +128,11 @@ def message_of(error: BaseException) -> str:
         case _:
             text = f"{type(error).__name__}: {error}"
     return redact(text)
+
+
+def _is_question(context: click.Context | None) -> bool:
+    """Return True for the options of a prompt, also without `chat`."""
+    return context is not None and context.info_name in ("chat", "ask")
 
 
 def _kind_of(error: BaseException) -> str:

@@ -55,7 +55,8 @@ async def models(words: tuple[str, ...], as_json: bool, query: str) -> int:
         raise click.UsageError(f"Too many arguments: {' '.join(words)}.")
     if words[:1] == ("default",):
         return await _default(words[1] if len(words) > 1 else None)
-    return await _survey(words[0] if words else None, as_json, query)
+    # As `list` of other commands, which is no provider.
+    return await _survey(words[0] if words and words != ("list",) else None, as_json, query)
 
 
 @click.command()

@@ -20,6 +20,7 @@ import click
 import msgspec
 
 from vibe_llms.attachments import read_attachment
+from vibe_llms.cli import other_programs
 from vibe_llms.cli.commands import LEAVING
 from vibe_llms.cli.completion import Offer
 from vibe_llms.cli.conversations import draw_canister, draw_summary, load_whole
@@ -77,8 +78,8 @@ if TYPE_CHECKING:
 # Commands that need no slash.
 _BARE = LEAVING | {"help"}
 
-#: Other names of commands, some of them known from llm.
-_ALIASES = {"/quit": "/exit", "!edit": "/edit", "!fragment": "/file"}
+#: Other names of commands, known from llm.
+_ALIASES = {"!edit": "/edit", "!fragment": "/file"}
 #: These change the conversation, which a run that works on it does not expect.
 _CHANGING = frozenset(
     ("/continue", "/regenerate", "/undo", "/fork", "/system", "/model", "/edit", "/rename")
@@ -177,11 +178,17 @@ class Repl:
         if line.startswith("//"):
             await self._require_free()
             return await self._say(line[1:])
-        if (word := line.strip().lower()) in _BARE:
+        if (word := line.strip().lower().removesuffix("()")) in _BARE:
             line = f"/{word}"
+        line = other_programs.obey(line)
         name, _, rest = line.partition(" ")
         name = _ALIASES.get(name, name)
         if not name.startswith("/"):
+            if (here := other_programs.find_in_chat(line)) is not None:
+                raise RequestError(
+                    f"{name} is not a command here; "
+                    f"{f'type {here}' if here else 'see /help'}; a space before it sends it"
+                )
             await self._require_free()
             return await self._say(line)
         command = getattr(self, f"_{name[1:]}", None) if name in COMMANDS else None

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 
+from vibe_llms.cli import other_programs
 from vibe_llms.cli.completion import OFFERED, Offer, offer_control_values, offer_controls
 from vibe_llms.cli.terminal import note, note_columns, one_line
 from vibe_llms.cli.text import draw_columns, wrap
@@ -80,9 +81,11 @@ _BEHIND = re.compile(r"\s*(/[a-z]+)(?:\s.*)?", re.DOTALL)
 def suggest_command(name: str) -> str:
     """The end of a message about a command that does not exist: one with a similar name.
 
-    >>> suggest_command("/modle"), suggest_command("/regen"), suggest_command("/save")
-    ('; did you mean /model?', '; did you mean /regenerate?', '; see /help')
+    >>> suggest_command("/modle"), suggest_command("/regen"), suggest_command("/retry")
+    ('; did you mean /model?', '; did you mean /regenerate?', '; type /regenerate')
     """
+    if here := other_programs.CHAT.get(name.lower()):
+        return f"; type {here}"
     close = [one for one in COMMANDS if len(name) > 2 and one.startswith(name.lower())]
     close += get_close_matches(name.lower(), COMMANDS, n=1, cutoff=_SIMILAR)
     return f"; did you mean {close[0]}?" if close else "; see /help"
