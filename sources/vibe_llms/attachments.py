@@ -29,7 +29,7 @@ from vibe_llms.messages.images import REPAIR, find_damage
 
 LONGEST_BYTES = 64 * 1024 * 1024
 #: A folder of more files is a collection rather than an attachment.
-_MOST_FILES = 500
+MOST_FILES = 500
 # Paths that a shell opened for process substitution, `-f <(git diff)`; zsh uses the second form.
 _DESCRIPTOR = re.compile(r"/(?:dev|proc/self)/fd/(\d{1,9})", re.ASCII)
 
@@ -113,18 +113,24 @@ def find_documents(source: str) -> Sequence[str]:
     if path.is_dir():
         walked = (found for found, _ in walk_files(path, follow_links=True))
         found = sorted(one for one in walked if not os.path.basename(one).startswith("~$"))
-    elif set(source) & set("*?[") and not path.exists():
+    elif is_pattern(source):
         found = sorted(one for one in glob(str(path), recursive=True) if os.path.isfile(one))
     else:
         return [source]
     if not found:
         raise AttachmentUnreadable(f"{source}: no files found")
-    if len(found) > _MOST_FILES:
+    if len(found) > MOST_FILES:
         raise AttachmentUnreadable(
-            f"{source}: {len(found)} files are too many to attach, at most {_MOST_FILES}; make a "
+            f"{source}: {len(found)} files are too many to attach, at most {MOST_FILES}; make a "
             "collection of them: vibe-llms index add NAME PATH"
         )
     return found
+
+
+def is_pattern(source: str) -> bool:
+    """Return True if a source is a pattern such as `*.pdf`, and not the name of a file."""
+    pattern = bool(set(source) & set("*?[")) and not is_address(source)
+    return pattern and not Path(source).expanduser().exists()
 
 
 def find_folder(source: str) -> str:

@@ -61,12 +61,14 @@ class Notice(Struct, frozen=True, gc=False):
     `subject` is a word for programs: `conversion` (the model does not receive part of the history
     as it is), `address`, `model`, `retry`, `wait`, `repair`, `fork`, `output`, `contract`, `limit`,
     `reply`, `ensemble`, `documents`, `hook`, `memory`, `preview`, `run`. `canister` is the identity
-    of the message that it is about, if any.
+    of the message that it is about, if any, and `name` the name of a file or another thing, which the
+    text contains. Notices that differ in the name only can be shown as one.
     """
 
     subject: str
     text: str
     canister: str = ""
+    name: str = ""
 
 
 class _MessageEvent(Struct, frozen=True, kw_only=True, gc=False):

@@ -235,3 +235,31 @@ def test_ctrl_c_while_a_document_is_read_keeps_nothing(
         assert terminal.wait() == 130
         assert "Continue" not in terminal.output
     assert listed() == []
+
+
+@pytest.mark.parametrize(
+    "order", [["a.md", "b.md", "What?"], ["What?", "a.md", "b.md"], ["-f", "a.md", "b.md", "What?"]]
+)
+def test_the_question_is_found_among_the_files_of_a_pattern(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.md", "b.md"):
+        Path(name).write_text(f"About {name}.")
+    outcome = invoke("ask", "-m", "scripted/demo", *order)
+    assert outcome.status == 0
+    assert outcome.output.endswith("- a.md\n- b.md\n")
+    assert invoke("show", "-1", "--json").json["messages"][-2]["contents"][0]["data"] == "What?"
+
+
+@pytest.mark.parametrize("words", [["a.md", "b.md"], ["a.md", "what", "is", "b.md"]])
+def test_a_file_is_not_taken_for_the_question(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.md", "b.md"):
+        Path(name).write_text(f"About {name}.")
+    outcome = invoke("ask", "-m", "scripted/demo", *words)
+    assert outcome.status == 2
+    assert "The question is missing" in outcome.error
+    assert invoke("list", "--json").json == []

@@ -27,6 +27,92 @@ def test_attachments_and_documents_go_along(claude: FakeAnthropic, tmp_path: Pat
     assert claude.refusals == []
 
 
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Files in the current folder, as the shell names them for `*.md`."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("a", "b", "c"):
+        Path(f"{name}.md").write_text(f"About {name}.\n")
+    return ["a.md", "b.md", "c.md"]
+
+
+@pytest.mark.parametrize("option", ["-f", "-a"])
+@pytest.mark.parametrize("order", ["files first", "prompt first", "in quotes"])
+def test_all_files_of_a_pattern_are_attached(
+    claude: FakeAnthropic, files: list[str], option: str, order: str
+) -> None:
+    given = {
+        "files first": [option, *files, "What is it about?"],
+        "prompt first": ["What is it about?", option, *files],
+        "in quotes": [option, "*.md", "What is it about?"],
+    }
+    ask(*given[order])
+    (message,) = messages_of(claude)
+    said = [part.get("text", "") for part in message["content"]]
+    assert said[-1] == "What is it about?"
+    assert all(f"About {name}." in str(message) for name in "abc")
+    assert "b.md" not in said[-1]
+
+
+def test_a_file_of_a_pattern_that_cannot_be_read_is_left_out(
+    claude: FakeAnthropic, files: list[str]
+) -> None:
+    Path("a.md").write_text("")
+    outcome = ask("-f", *files, "What?")
+    assert "note: left out: a.md: it is empty" in outcome.errors
+    assert "About c." in str(messages_of(claude))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["-f", "a.md", "compare", "it", "with", "b.md"], "put the whole prompt in quotes"),
+        (["-f", "a.md", "b.md", "compare", "these"], "put -f or -a before each file"),
+        (["-f", "a.md", "-a", "b.md", "c.md", "What?"], "put -f or -a before each file"),
+        (["a.md", "b.md", "What is it?"], "To attach it: -f a.md"),
+    ],
+)
+def test_a_file_that_may_be_a_word_is_refused_with_what_to_do(
+    files: list[str], arguments: list[str], words: str
+) -> None:
+    outcome = invoke("-m", "scripted/demo", *arguments)
+    assert outcome.status == 2
+    assert words in outcome.error
+    assert listed() == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["-f", "a.md", "compare it with b.md"],
+        ["-f", "a.md", "--", "compare", "it", "with", "b.md"],
+        ["-f", "a.md", "compare", "it", "with", "folder"],
+    ],
+)
+def test_a_prompt_may_name_files(
+    claude: FakeAnthropic, files: list[str], arguments: list[str]
+) -> None:
+    Path("folder").mkdir()
+    ask(*arguments)
+    assert messages_of(claude)[0]["content"][-1]["text"].startswith("compare it with ")
+    assert "About b." not in str(messages_of(claude))
+
+
+def test_a_file_in_a_prompt_without_quotes_is_noted(files: list[str]) -> None:
+    outcome = invoke("-m", "scripted/demo", "explain", "b.md")
+    assert outcome.status == 0
+    assert "note: b.md is sent as text; to attach the file: -f b.md" in outcome.errors
+
+
+def test_a_pattern_of_too_many_files_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: list[str]
+) -> None:
+    monkeypatch.setattr("vibe_llms.cli.inputs.MOST_FILES", 1)
+    outcome = invoke("-m", "scripted/demo", "-f", *files, "What?")
+    assert outcome.status == 2
+    assert "vibe-llms index add NAME PATH" in outcome.error
+
+
 @pytest.mark.parametrize("kind", ["folder", "pattern", "deep pattern"])
 def test_links_in_a_folder_are_left_out_with_a_note(
     claude: FakeAnthropic, tmp_path: Path, kind: str

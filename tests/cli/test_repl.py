@@ -213,6 +213,14 @@ def test_files_go_with_the_next_message(tmp_path: Path) -> None:
     assert len(second.contents) == 1
 
 
+def test_a_pattern_attaches_all_its_files(tmp_path: Path) -> None:
+    for name in ("a.png", "b.png"):
+        (tmp_path / name).write_bytes(_PNG)
+    _, _, errors, repl = hold(f"/file {tmp_path}/*.png", "what?")
+    assert "(2 files attached to the next message)" in errors
+    assert len(repl.conversation.canisters[0].contents) == 3
+
+
 def test_what_the_options_say_goes_with_the_first_message() -> None:
     said = Said((), (ImageContent(_PNG, "image/png"),))
     repl = hold("what?", "and?", said=said)[3]

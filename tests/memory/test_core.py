@@ -628,6 +628,16 @@ async def test_a_recall_by_words_reports_what_cannot_be_read(tmp_path: Path) -> 
     assert "is not found until it is mended" in words
 
 
+async def test_many_that_cannot_be_read_are_one_notice(tmp_path: Path) -> None:
+    reported: list[str] = []
+    memory = Memory(tmp_path, durable=False, notify=reported.append)
+    for number in range(30):
+        path_of(memory, await memory.add(f"Ada likes tea {number}.")).write_text("no front matter")
+    assert await memory.recall("tea", seconds=60) == []
+    (words,) = reported
+    assert words.endswith("; so are 29 more, which vibe-llms doctor names")
+
+
 async def test_what_cannot_be_read_is_reported_once_and_breaks_nothing_else(tmp_path: Path) -> None:
     reported: list[str] = []
     memory = Memory(tmp_path, durable=False, notify=reported.append)

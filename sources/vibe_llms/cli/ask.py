@@ -14,7 +14,7 @@ from vibe_llms.cli.chat import ask_once
 from vibe_llms.cli.citations import list_citations
 from vibe_llms.cli.commands import follow_links_option
 from vibe_llms.cli.completion import complete_paths
-from vibe_llms.cli.inputs import read_said
+from vibe_llms.cli.inputs import read_said, split_question
 from vibe_llms.cli.options import (
     Options,
     agent_option,
@@ -53,6 +53,15 @@ _PRINTED = 10
 @click.argument(
     "words", metavar="[FILE]... QUESTION", nargs=-1, required=True, shell_complete=complete_paths
 )
+@click.option(
+    "-f",
+    "--fragment",
+    "fragments",
+    multiple=True,
+    metavar="FILE",
+    shell_complete=complete_paths,
+    help="A further FILE, as chat takes it.",
+)
 @model_option
 @agent_option
 @variable_option
@@ -75,16 +84,17 @@ _PRINTED = 10
 @key_option
 @dry_run_option
 @debug_option
-def ask(words: tuple[str, ...], **values: Any) -> int:
+def ask(words: tuple[str, ...], fragments: tuple[str, ...], **values: Any) -> int:
     """Ask about files, folders or collections, and print the answer with its sources.
 
     The last argument is the question. Each FILE is a file, a folder, a pattern such as '*.pdf', a
     web address, or - for standard input. To continue: vibe-llms chat -c.
     """
-    *files, question = words
+    files, question = split_question(words)
+    files = (*fragments, *files)
     if values["agent"] is None:
         values["system"] = values["system"] or INSTRUCTIONS
-    options = Options(prompt=(question,), fragments=tuple(files), **values)
+    options = Options(prompt=(question,), fragments=files, **values)
     if not files and not options.collections:
         raise click.UsageError(
             "Give a file and a question, such as: vibe-llms ask report.pdf 'What changed?'"

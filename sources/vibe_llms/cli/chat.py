@@ -10,14 +10,14 @@ from typing import Any, Protocol
 
 import click
 
-from vibe_llms.cli.commands import follow_links_option, is_meant, leaves
+from vibe_llms.cli.commands import follow_links_option, is_forced, is_meant, leaves
 from vibe_llms.cli.completion import (
     complete_conversations,
     complete_ensembles,
     complete_paths,
 )
 from vibe_llms.cli.failures import BAD_USAGE, INTERRUPTED
-from vibe_llms.cli.inputs import Said, fetch_pages, read_said
+from vibe_llms.cli.inputs import Said, fetch_pages, read_said, take_expanded
 from vibe_llms.cli.options import (
     UNSAVED,
     Options,
@@ -230,6 +230,8 @@ def chat(**values: Any) -> int:
     context = click.get_current_context()
     if leaves(context, options.prompt):
         return 0
+    if not is_forced(context):
+        options = take_expanded(options)
     if not is_meant(context, options.prompt):
         return BAD_USAGE
     check_options(options)

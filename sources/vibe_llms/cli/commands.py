@@ -194,7 +194,7 @@ def is_meant(context: click.Context, words: Sequence[str]) -> bool:
     """
     root = context.find_root()
     program, group = root.info_name, root.command
-    if root.meta.get(_FORCED) or not root.meta.get(_IMPLICIT) or not isinstance(group, click.Group):
+    if is_forced(context) or not root.meta.get(_IMPLICIT) or not isinstance(group, click.Group):
         return True
     typed = [*words]
     if words and (option := root.meta.get(_OPTION)):
@@ -226,9 +226,14 @@ def _describe_command(program: str, words: Sequence[str], names: Iterable[str]) 
     return f"{first!r} is not a command."
 
 
+def is_forced(context: click.Context) -> bool:
+    """Whether the words of `chat` came after `--`, which says that they are a prompt."""
+    return bool(context.find_root().meta.get(_FORCED))
+
+
 def leaves(context: click.Context, words: Sequence[str]) -> bool:
     """Whether the words of `chat` are only `exit` or `quit`."""
-    return " ".join(words) in LEAVING and not context.find_root().meta.get(_FORCED)
+    return " ".join(words) in LEAVING and not is_forced(context)
 
 
 def find_command(words: Sequence[str], commands: Iterable[str]) -> str | None:

@@ -15,6 +15,7 @@ import msgspec
 
 from vibe_llms.cli.failures import describe
 from vibe_llms.cli.markdown import MarkdownStream
+from vibe_llms.cli.notes import Notes
 from vibe_llms.cli.progress import Stages, Waiting
 from vibe_llms.cli.terminal import (
     VisibleText,
@@ -70,6 +71,7 @@ class Display:
         self._stages = Stages(
             self._print, self._waiting.show, folded=obeys(sys.stderr), whole=tools_debug
         )
+        self._notes = Notes(lambda text: self._print(one_line(f"note: {text}")))
         self._model = "the answer"
         self._text: list[str] = []
         self._last = "\n"
@@ -78,10 +80,13 @@ class Display:
     def begin(self, model: str) -> None:
         """Start a turn: show which model is waited for."""
         self._model = model
+        self._notes.begin()
         self._waiting.show(f"waiting for {model}")
 
     def __call__(self, event: Event) -> None:
         """Show an event."""
+        if type(event) is not NoticeEvent:
+            self._notes.flush()
         match event:
             case MessageProgressEvent(chunk=TextChunk(text)):
                 self._end_reasoning()
@@ -101,7 +106,7 @@ class Display:
                 self._stages.end(event.invocation, event.result)
             case NoticeEvent(notice=notice):
                 if not (notice.subject == "retry" and self._waiting.show_news(notice.text)):
-                    self._print(one_line(f"note: {notice.text}"))
+                    self._notes.add(notice)
             case TurnEndedEvent():
                 self._waiting.clear()
                 self._end_reasoning()
@@ -115,11 +120,13 @@ class Display:
 
     def settle(self) -> None:
         """Finish the current drawing before other output."""
+        self._notes.flush()
         self._end_reasoning()
         self._separate()
 
     def close(self) -> None:
         """End the turn, however it ended; safe to call twice."""
+        self._notes.close()
         self._waiting.clear()
         if self._markdown is not None:
             self._markdown.close()
@@ -205,31 +212,38 @@ class Silence:
     """Prints only notices; `--json` prints one object at the end."""
 
     def __init__(self, *, quiet: bool = False) -> None:
-        self._print = print_notices(quiet=quiet)
+        self._notes = Notes(self._print)
+        self._quiet = quiet
         self._waiting = Waiting(enabled=not quiet)
 
     def begin(self, model: str) -> None:
         """Start a turn: show which model is waited for."""
+        self._notes.begin()
         self._waiting.show(f"waiting for {model}")
 
     def __call__(self, event: Event) -> None:
         """Show a notice."""
-        if isinstance(event, NoticeEvent):
-            notice = event.notice
-            if notice.subject == "retry" and self._waiting.show_news(notice.text):
-                return
-            self._waiting.clear()
-        self._print(event)
+        if not isinstance(event, NoticeEvent):
+            self._notes.flush()
+        elif not (event.notice.subject == "retry" and self._waiting.show_news(event.notice.text)):
+            self._notes.add(event.notice)
 
     def finish(self) -> None:
         """Do nothing: the caller prints the answer."""
 
     def settle(self) -> None:
-        """Do nothing: there is no drawing."""
+        """Print the notes that were held back: there is no drawing."""
+        self._notes.flush()
 
     def close(self) -> None:
         """End the turn."""
+        self._notes.close()
         self._waiting.clear()
+
+    def _print(self, text: str) -> None:
+        self._waiting.clear()
+        if not self._quiet:
+            note(one_line(f"note: {text}"), dim=True)
 
 
 class EventLines(Silence):

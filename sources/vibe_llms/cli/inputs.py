@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
+from glob import glob
 
+import click
 from msgspec import Struct
 from msgspec.structs import replace
 
 from vibe_llms.attachments import (
+    MOST_FILES,
     find_documents,
     find_folder,
     is_address,
+    is_pattern,
     produce_attachment,
     produce_document,
     read_attachment,
     read_document,
     read_text,
 )
+from vibe_llms.cli.notes import merge_notices
 from vibe_llms.cli.options import STANDARD_INPUT, Options, read_system
 from vibe_llms.cli.terminal import is_terminal, note
+from vibe_llms.events import Notice
 from vibe_llms.exceptions import AttachmentUnreadable, RequestError
 from vibe_llms.messages.canisters import (
     Canister,
@@ -60,6 +67,8 @@ def read_said(options: Options) -> Said:
             before.append(DocumentCanister(title=fragment, source=fragment))
         else:
             before += _read_documents(fragment, options)
+    if options.expanded:
+        before += _read_each(options.expanded, options)
     if options.trust:
         before = [
             replace(one, trusted=True) if isinstance(one, DocumentCanister) else one
@@ -70,7 +79,7 @@ def read_said(options: Options) -> Said:
         if source == STANDARD_INPUT:
             contents.append(produce_attachment(_read_standard_input(), _INPUT_NAME, kind))
         else:
-            contents.append(read_attachment(source, kind))
+            contents += read_attachments(source, kind)
     spoken = repair_text(" ".join(options.prompt))
     replaced = spoken != " ".join(options.prompt)
     texts = [spoken]
@@ -110,16 +119,100 @@ def _read_documents(fragment: str, options: Options) -> Sequence[Canister]:
     if sources == [fragment]:
         return [read_document(fragment)]
     folder = "" if options.follow_links else find_folder(fragment)
+    return _read_each(sources, options, folder)
+
+
+def _read_each(sources: Sequence[str], options: Options, folder: str = "") -> Sequence[Canister]:
     found: list[Canister] = []
+    failures: list[Notice] = []
     for source in sources:
         try:
-            found.append(read_document(source, folder=folder))
+            if os.path.isdir(source):
+                found += _read_documents(source, options)
+            else:
+                found.append(read_document(source, folder=folder))
         except AttachmentUnreadable as error:
-            if not options.quiet:
-                note(f"note: left out: {error}")
+            failures.append(Notice("documents", f"left out: {error}", name=source))
+    for text in () if options.quiet else merge_notices(failures):
+        note(f"note: {text}")
     if not found:
-        raise AttachmentUnreadable(f"{fragment}: none of its {len(sources)} files can be read")
+        raise AttachmentUnreadable(
+            f"{sources[0]} and {len(sources) - 1} more: none of these files can be read"
+        )
     return found
+
+
+def read_attachments(source: str, mimetype: str = "") -> Sequence[Content]:
+    """The contents of a file, or of all files that fit a pattern such as `*.png`."""
+    sources = find_documents(source) if is_pattern(source) else [source]
+    return [read_attachment(one, mimetype) for one in sources]
+
+
+def take_expanded(options: Options) -> Options:
+    """The options with the files that the shell put in place of a pattern behind `-f` or `-a`.
+
+    Of `-f *.md "question"` the shell makes `-f a.md b.md c.md "question"`. `UsageError` if a file
+    may also be a word of the prompt.
+    """
+    paths = [one for one in options.prompt if os.path.exists(one)]
+    files = [one for one in paths if os.path.isfile(one) or os.sep in one]
+    if not files:
+        return options
+    words = [one for one in options.prompt if one not in paths]
+    if not (options.fragments or options.attachments):
+        if any(" " in one for one in words):
+            raise click.UsageError(
+                f"{files[0]!r} is a file. To attach it: -f {files[0]}. To send its name, put it "
+                "into the quotes of the prompt."
+            )
+        named = [one for one in files if "." in one or os.sep in one]
+        if named and not options.quiet:
+            note(f"note: {named[0]} is sent as text; to attach the file: -f {named[0]}")
+        return options
+    if len(words) > 1 or (options.fragments and options.attachments):
+        raise click.UsageError(
+            f"{files[0]!r} is a file, and may be a word of the prompt. To attach it, put -f or -a "
+            "before each file, or the pattern in quotes: -f '*.md'. To send its name, put the "
+            "whole prompt in quotes."
+        )
+    if len(paths) > MOST_FILES:
+        raise click.UsageError(
+            f"{len(paths)} files are too many to attach, at most {MOST_FILES}; make a collection "
+            "of them: vibe-llms index add NAME PATH."
+        )
+    if options.fragments:
+        # The first file of a pattern is behind -f.
+        first = [one for one in options.fragments if os.path.isfile(one)]
+        return replace(
+            options,
+            prompt=tuple(words),
+            fragments=tuple(one for one in options.fragments if one not in first),
+            expanded=(*first, *paths),
+        )
+    return replace(options, prompt=tuple(words), attachments=(*options.attachments, *paths))
+
+
+def split_question(words: Sequence[str]) -> tuple[Sequence[str], str]:
+    """The files and the question among the arguments of `ask`; the question is usually the last.
+
+    `UsageError` if there is no question, as behind an unquoted pattern.
+    """
+    *files, question = words
+    if not os.path.exists(question):
+        return files, question
+    others = [one for one in words if not _names_files(one)]
+    if len(others) != 1:
+        raise click.UsageError(
+            f"The question is missing: the last argument, {question!r}, is a file. Put the "
+            "question in quotes at the end."
+        )
+    return [one for one in words if one != others[0]], others[0]
+
+
+def _names_files(word: str) -> bool:
+    if os.path.exists(word) or word == STANDARD_INPUT or is_address(word):
+        return True
+    return is_pattern(word) and bool(glob(os.path.expanduser(word), recursive=True))
 
 
 def read_piped(data: bytes) -> str | Content:

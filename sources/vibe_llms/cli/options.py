@@ -117,6 +117,8 @@ class Options(Struct, frozen=True, kw_only=True):
     attachments: tuple[str, ...] = ()
     typed_attachments: tuple[tuple[str, str], ...] = ()
     fragments: tuple[str, ...] = ()
+    #: Files that the shell put in place of a pattern: those that cannot be read are left out.
+    expanded: tuple[str, ...] = ()
     trust: bool = False
     follow_links: bool = False
     options: tuple[tuple[str, str], ...] = ()

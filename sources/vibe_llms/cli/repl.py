@@ -19,14 +19,13 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from vibe_llms.attachments import read_attachment
 from vibe_llms.cli import other_programs
 from vibe_llms.cli.commands import LEAVING
 from vibe_llms.cli.completion import Offer
 from vibe_llms.cli.conversations import draw_canister, draw_summary, load_whole
 from vibe_llms.cli.display import Display, describe_usage, find_code, print_notices
 from vibe_llms.cli.failures import INTERRUPTED, explain, status_of
-from vibe_llms.cli.inputs import Said, fetch_pages
+from vibe_llms.cli.inputs import Said, fetch_pages, read_attachments
 from vibe_llms.cli.options import (
     UNSAVED,
     Options,
@@ -349,8 +348,10 @@ class Repl:
     async def _file(self, source: str) -> None:
         if not source:
             raise RequestError("/file needs a PATH or URL")
-        self._attached = (*self._attached, read_attachment(unquote(source)))
-        self._print("(attached to the next message)")
+        found = read_attachments(unquote(source))
+        self._attached = (*self._attached, *found)
+        count = f"{len(found)} files " if len(found) > 1 else ""
+        self._print(f"({count}attached to the next message)")
 
     async def _tools(self, words: str) -> None:
         match words.split():

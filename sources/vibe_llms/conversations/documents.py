@@ -127,7 +127,7 @@ class ConversationDocuments:
         if count > len(history) or (count and history[count - 1] is not known.last):
             count = 0
         canisters, cut = dict(known.canisters), known.cut
-        failures: list[tuple[Canister, VibeLlmsError]] = []
+        failures: list[tuple[Canister, str, VibeLlmsError]] = []
         #: How many new documents there are, how many of them cannot be read, and the tokens of
         #: files sent since the last reply.
         fresh = failed = sent = 0
@@ -149,13 +149,14 @@ class ConversationDocuments:
             if shown.canister is not canister:
                 canisters[canister.identity] = shown.canister
                 cut = cut or shown.cut
-                failures += [(canister, error) for error in shown.failures]
+                failures += [(canister, name, error) for name, error in shown.failures]
                 failed += len(shown.failures) if index >= len(history) else 0
                 self._texts.update(shown.whole)
         if fresh and fresh == failed:
-            raise failures[-failed][1]
-        for canister, error in failures:
-            reading.note(canister, str(error))
+            raise failures[-failed][-1]
+        for canister, name, error in failures:
+            reading.note(canister, name, str(error))
+        reading.send_notices()
         last = history[-1] if history else None
         self._given[model.provider, model.name] = _Given(canisters, cut, len(history), last)
 
@@ -181,7 +182,7 @@ class _Rewritten(Struct, frozen=True):
     canister: Canister
     cut: bool
     whole: Mapping[str, DocumentText]
-    failures: Sequence[VibeLlmsError]
+    failures: Sequence[tuple[str, VibeLlmsError]]
     sent: int
 
 
@@ -193,6 +194,7 @@ class Reading(Struct, frozen=True, kw_only=True):
     load: Loader
     notify: Notifier
     tools: bool
+    notices: list[Notice] = msgspec.field(default_factory=list)
 
     async def rewrite(
         self, canister: Canister, found: Sequence[tuple[int, FileContent]], used: int
@@ -204,7 +206,7 @@ class Reading(Struct, frozen=True, kw_only=True):
         room = measure_room(self.model, used)
         contents, cut, sent = list(canister.contents), False, 0
         whole: dict[str, DocumentText] = {}
-        failures: list[VibeLlmsError] = []
+        failures: list[tuple[str, VibeLlmsError]] = []
         for place, file in found:
             content, size = contents[place], _size_of(file.data)
             textual = isinstance(content, TextualContent) or file.mimetype.startswith("text/")
@@ -218,7 +220,7 @@ class Reading(Struct, frozen=True, kw_only=True):
                 if taken and not _is_useless(error):
                     # Its provider may read what we cannot, such as a scan.
                     continue
-                failures.append(error)
+                failures.append((file.name, error))
                 contents[place] = TextualContent(f"[{file.name} cannot be read.]")
                 continue
             if taken and not textual and self.model.attributes.context_tokens is None:
@@ -228,10 +230,10 @@ class Reading(Struct, frozen=True, kw_only=True):
                 sent += length // _CHARACTERS_PER_TOKEN
                 continue
             for problem in document.notices:
-                self.note(canister, f"{file.name}: {problem}")
+                self.note(canister, file.name, f"{file.name}: {problem}")
             if len(document.text) <= max(room, _SHORT):
                 text, whole[file.name] = document.text, document
-                self.note(canister, f"{file.name} is given to {self._address} as text")
+                self.note(canister, file.name, f"{file.name} is given to {self._address} as text")
             else:
                 text, cut = self._shorten(canister, file.name, document, room), True
             room -= len(text)
@@ -242,14 +244,20 @@ class Reading(Struct, frozen=True, kw_only=True):
             canister = msgspec.structs.replace(canister, contents=tuple(contents))
         return _Rewritten(canister, cut, whole, failures, sent)
 
-    def note(self, canister: Canister, text: str) -> None:
-        """Say something about a document of a message."""
-        self.notify(Notice("conversion", text, canister.identity))
+    def note(self, canister: Canister, name: str, text: str) -> None:
+        """Say something about a document of a message, when all are read."""
+        self.notices.append(Notice("conversion", text, canister.identity, name))
+
+    def send_notices(self) -> None:
+        """Send the notices together, so that those of one kind can be shown as one."""
+        for notice in self.notices:
+            self.notify(notice)
+        self.notices.clear()
 
     def _shorten(self, canister: Canister, name: str, document: DocumentText, room: int) -> str:
         how = "it can search the rest" if self.tools else "the rest is left out"
         given = "its outline and its beginning are given"
-        self.note(canister, f"{name} is too long for {self._address}: {given}, {how}")
+        self.note(canister, name, f"{name} is too long for {self._address}: {given}, {how}")
         return self.access_service().shorten(name, document, room, tools=self.tools)
 
     @property

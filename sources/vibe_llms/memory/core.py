@@ -402,9 +402,11 @@ class Memory:
             await self._keep()
 
     def _notify_damaged(self) -> None:
-        """Report each damaged file once."""
-        for what in self.store.take_damaged():
-            self._notify(f"{what}; what it says is not found until it is mended")
+        """Report damaged files, each once and many in one notice."""
+        if damaged := [*self.store.take_damaged()]:
+            left = len(damaged) - 1
+            more = f"; so are {left:,} more, which vibe-llms doctor names" if left else ""
+            self._notify(f"{damaged[0]}; what it says is not found until it is mended{more}")
 
     async def _search(
         self, asked: Question, scopes: Sequence[Scope], settings: RetrievalSettings

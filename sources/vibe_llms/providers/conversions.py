@@ -134,8 +134,8 @@ class Conversion:
 
     def leave_out(self, what: str, how: str = "left out") -> None:
         """Add a notice: something of the canister is not sent as it is."""
-        address = f"{self.model.provider}/{self.model.name}"
-        self.notices.append(Notice("conversion", f"{what} is {how} for {address}", self.origin))
+        text = f"{what} is {how} for {self.model.provider}/{self.model.name}"
+        self.notices.append(Notice("conversion", text, self.origin, what))
 
     def leave_out_sources(self, content: TextualContent) -> None:
         """Note that the sources which another model named for its words are not sent."""

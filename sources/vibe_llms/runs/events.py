@@ -83,6 +83,7 @@ class RunNotice(_RunEvent, frozen=True, tag="notice"):
     subject: str
     text: str
     message: str = ""
+    name: str = ""
 
 
 class ApprovalRequested(_RunEvent, frozen=True, tag="approval-requested"):

@@ -269,7 +269,7 @@ def translate(event: Event) -> RunEvent | None:
         case InvocationFailedEvent(invocation=call, result=result):
             return CallEnded(call.identity, result.identity, failed=True)
         case NoticeEvent(notice=notice):
-            return RunNotice(notice.subject, notice.text, notice.canister)
+            return RunNotice(notice.subject, notice.text, notice.canister, notice.name)
         case _:
             return None
 

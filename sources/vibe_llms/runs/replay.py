@@ -71,8 +71,8 @@ class Replay:
                     result, ResultCanister
                 ):
                     return kind_of(result, invocation=invocation)
-            case RunNotice(subject=subject, text=text, message=message):
-                return NoticeEvent(notice=Notice(subject, text, message))
+            case RunNotice(subject=subject, text=text, message=message, name=name):
+                return NoticeEvent(notice=Notice(subject, text, message, name))
         return None
 
     async def _find(self, identity: str) -> Canister | None:

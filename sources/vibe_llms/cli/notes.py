@@ -1,0 +1,74 @@
+"""Notes that differ only in what they are about, such as thirty files, printed as one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from vibe_llms.events import Notice
+
+#: A note waits so long for others of its kind.
+_SECONDS = 0.1
+_NAMED = 3
+
+
+class Notes:
+    """Prints notes; between `begin` and `close`, those of one kind that come together are one."""
+
+    def __init__(self, put: Callable[[str], None]) -> None:
+        self._put = put
+        self._begun = False
+        self._held: list[Notice] = []
+
+    def begin(self) -> None:
+        """Hold notes back for a moment, or until something else is shown."""
+        self._begun = True
+
+    def add(self, notice: Notice) -> None:
+        """Print a note, now or with others of its kind."""
+        self._held.append(notice)
+        if not self._begun:
+            self.flush()
+        elif len(self._held) == 1:
+            try:
+                asyncio.get_running_loop().call_later(_SECONDS, self.flush)
+            except RuntimeError:
+                self.flush()
+
+    def flush(self) -> None:
+        """Print what was held back."""
+        if self._held:
+            held, self._held = self._held, []
+            for text in merge_notices(held):
+                self._put(text)
+
+    def close(self) -> None:
+        """Print what was held back, and hold nothing more."""
+        self._begun = False
+        self.flush()
+
+
+def merge_notices(notices: Sequence[Notice]) -> Sequence[str]:
+    """The texts of notices, one for each kind, in the order in which the kinds came.
+
+    >>> files = [f"{letter}.docx" for letter in "abcdefg"]
+    >>> merge_notices([Notice("x", f"{file} is given as text", name=file) for file in files])
+    ['a.docx is given as text; the same for b.docx, c.docx, d.docx and 3 more']
+    >>> merge_notices([Notice("x", "reasoning is left out"), Notice("x", "reasoning is left out")])
+    ['reasoning is left out (2 times)']
+    """
+    kinds: dict[str, list[Notice]] = {}
+    for notice in notices:
+        # A name cannot contain this character.
+        text = notice.text.replace(notice.name, "\0", 1) if notice.name else notice.text
+        kinds.setdefault(text, []).append(notice)
+    return [_describe(alike) for alike in kinds.values()]
+
+
+def _describe(alike: Sequence[Notice]) -> str:
+    text = alike[0].text
+    names = [*dict.fromkeys(one.name for one in alike)][1:]
+    if names:
+        more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+        return f"{text}; the same for {', '.join(names[:_NAMED])}{more}"
+    return f"{text} ({len(alike):,} times)" if len(alike) > 1 else text
