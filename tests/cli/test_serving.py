@@ -167,7 +167,7 @@ def test_the_log_has_neither_content_nor_keys(home: Path) -> None:
     assert (status, output) == (0, "")
     # What the first start says may be read with its first line.
     lines = [line for line in errors.splitlines() if " ms " in line]
-    assert [line.split()[:3] for line in lines] == [
+    assert [line.split()[1:4] for line in lines] == [
         ["POST", CHAT, "200"],
         ["GET", "/v1/models/{model...}", "404"],
         ["GET", "other", "404"],
@@ -175,6 +175,30 @@ def test_the_log_has_neither_content_nor_keys(home: Path) -> None:
     ]
     assert CANARY not in errors
     assert server.key not in errors
+
+
+def test_each_request_is_a_line_with_its_time_and_the_identity_that_its_client_gets() -> None:
+    asked, began = [], datetime.now(UTC)
+    with serving("--no-key") as server:
+        message = {"role": "user", "content": "Hello"}
+        for body in (
+            {"model": "scripted/demo", "messages": [message]},
+            {"model": "scripted/demo", "messages": [message], "stream": True},
+            {"model": "nope", "messages": [message]},
+        ):
+            request = server.produce_request(CHAT, body)
+            try:
+                with urllib.request.urlopen(request, timeout=LONGEST_SECONDS) as response:
+                    response.read()
+                    asked.append(response.headers["x-request-id"])
+            except urllib.error.HTTPError as error:
+                asked.append(error.headers["x-request-id"])
+        assert server.ask("/ready") == 200
+        errors = server.end()[2]
+    lines = [line.split() for line in errors.splitlines() if " ms " in line]
+    assert [line[6] for line in lines] == asked
+    assert len({*asked}) == 3
+    assert all(began <= datetime.fromisoformat(line[0]) <= datetime.now(UTC) for line in lines)
 
 
 @pytest.mark.parametrize(

@@ -218,12 +218,12 @@ async def test_too_many_turns_of_a_user_are_refused_for_now(home: Path) -> None:
 
 async def test_the_log_has_no_content_and_no_key(served: Served) -> None:
     async with served.http() as client:
-        await client.post(CHAT, json=HELLO)
+        response = await client.post(CHAT, json=HELLO)
     assert len(served.log) == 1
     assert "Hello" not in served.log[0]
     assert served.key() not in served.log[0]
     assert served.log[0].startswith(f"POST {CHAT} 200 ")
-    assert served.log[0].endswith(" local")
+    assert served.log[0].endswith(f" {response.headers['x-request-id']} local")
 
 
 async def test_store_false_stores_nothing(served: Served) -> None:

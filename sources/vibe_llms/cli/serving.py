@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from vibe_llms.cli.commands import json_option, yes_option
 from vibe_llms.cli.questions import confirm
 from vibe_llms.cli.running import ENDINGS, asynchronous, signals
-from vibe_llms.cli.starts import Start, warnings_printed
+from vibe_llms.cli.starts import Start, note_timed, warnings_printed
 from vibe_llms.cli.terminal import note, shown, write, write_json
 from vibe_llms.configuration import LOCAL, Configuration, load_configuration
 from vibe_llms.exceptions import PackageMissing
@@ -64,11 +64,11 @@ async def serve(host: str | None, port: int | None, no_key: bool, quiet: bool) -
 
     # Asyncio warns of every write to a connection that the client has just closed.
     logging.getLogger("asyncio").setLevel(logging.ERROR)
-    log = _ignore if quiet else note
+    log = _ignore if quiet else note_timed
     start = Start(None if no_key else show_key)
     server = RunningServer(configuration, settings, keys=not no_key, log=log, opened=announce)
     with (
-        warnings_printed("vibe_llms.server"),
+        warnings_printed("vibe_llms.server", note_timed),
         signals({signal.SIGINT: server.end, **dict.fromkeys(ENDINGS, server.end)}),
     ):
         await server.serve(start.prepare)

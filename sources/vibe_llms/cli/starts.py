@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 
 from vibe_llms.cli.terminal import note
 from vibe_llms.exceptions import StorageError, StorageUnavailable
@@ -74,9 +75,9 @@ class Start:
 
 
 @contextmanager
-def warnings_printed(name: str) -> Iterator[None]:
+def warnings_printed(name: str, put: Callable[[str], None] = note) -> Iterator[None]:
     """Print the warnings of a logger within the block."""
-    handler, logger = _Printing(), logging.getLogger(name)
+    handler, logger = _Printing(put), logging.getLogger(name)
     logger.addHandler(handler)
     try:
         yield
@@ -85,6 +86,16 @@ def warnings_printed(name: str) -> Iterator[None]:
 
 
 class _Printing(logging.Handler):
+    def __init__(self, put: Callable[[str], None]) -> None:
+        super().__init__()
+        self._put = put
+
     def emit(self, record: logging.LogRecord) -> None:
         """Print a line, and the traceback of a fault."""
-        note(self.format(record))
+        self._put(self.format(record))
+
+
+def note_timed(text: str) -> None:
+    """Print a line of a server's log, with the time in UTC before it."""
+    now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    note(f"{now} {text}")

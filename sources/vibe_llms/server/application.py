@@ -201,9 +201,10 @@ class Application:
         self._core.metrics.count_request(path, exchange.status, seconds)
         if not exchange.logged:
             return
-        who = exchange.user or "-"
+        took, who = f"{seconds * 1000:.1f} ms", exchange.user or "-"
         told = f"; left out: {exchange.omissions}" if exchange.omissions else ""
-        self._log(f"{exchange.method} {path} {exchange.status} {seconds * 1000:.1f} ms {who}{told}")
+        words = (exchange.method, path, str(exchange.status), took, exchange.request_id, who)
+        self._log(f"{' '.join(words)}{told}")
 
 
 def _produce_ending() -> Rejected:
