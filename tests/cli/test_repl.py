@@ -921,3 +921,35 @@ def test_a_conversation_that_is_not_saved_says_so() -> None:
     assert said in invoke(*options, "-n", terminals="stdout stderr").errors
     assert said not in invoke(*options, terminals="stdout stderr").errors
     assert invoke(*options, "-n").errors == ""
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        "forks?/undo",
+        "forks? /undo",
+        "What are forks?/undo",
+        "for/undo",
+        "forks!\n/undo",
+        "/undoforks?",
+        "/undo",
+    ],
+)
+def test_a_second_undo_undoes_the_turn_before_also_behind_a_changed_draft(typed: str) -> None:
+    _, output, errors, repl = hold("hello", "forks?", "/undo", typed, "keys?")
+    assert "(undone: 'forks?'" in errors
+    assert "(undone: 'hello'" in errors
+    assert texts(repl)[::2] == ["keys?"]
+    assert output.count("A fork is a copy") == 1
+
+
+def test_a_message_that_only_ends_with_the_command_is_sent() -> None:
+    repl = hold("hello", "forks?", "/undo", "What does this do: /undo")[3]
+    assert texts(repl)[::2] == ["hello", "What does this do: /undo"]
+
+
+def test_a_changed_draft_stays_if_nothing_is_left_to_undo() -> None:
+    _, _, errors, repl = hold("hello", "/undo", "hello you/undo", "keys?")
+    assert errors.count("(undone: ") == 1
+    assert isinstance(repl._prompts, Lines)
+    assert repl._prompts.drafts[-2:] == [("hello", False), ("hello you", False)]

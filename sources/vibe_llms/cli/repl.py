@@ -139,9 +139,10 @@ class Repl:
                 self._prompts.type_ahead(ahead)
                 draft, edits, self._draft, self._edits = self._draft, self._edits, "", False
                 line = await self._prompts.read(draft, edit=edits)
-                if command := find_behind(line, draft):
+                command, kept = find_behind(line, draft)
+                if command:
                     # The draft stays, unless the command puts another one in its place.
-                    line, self._draft = command, draft
+                    line, self._draft = command, kept
             except KeyboardInterrupt:
                 if time.monotonic() - self._interrupted < SECOND_PRESS_SECONDS:
                     return INTERRUPTED

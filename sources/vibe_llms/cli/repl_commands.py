@@ -76,6 +76,7 @@ _KEYS = (
 
 #: A command behind a draft, which is at the prompt when it is typed.
 _BEHIND = re.compile(r"\s*(/[a-z]+)(?:\s.*)?", re.DOTALL)
+_UNDO_BEHIND = re.compile(r"(.*)(/undo(?: +\d+)?\s*)", re.DOTALL)
 
 
 def suggest_command(name: str) -> str:
@@ -91,17 +92,40 @@ def suggest_command(name: str) -> str:
     return f"; did you mean {close[0]}?" if close else "; see /help"
 
 
-def find_behind(line: str, draft: str) -> str:
-    """A command that was typed behind a draft that the prompt offered; empty if there is none.
+def find_behind(line: str, draft: str) -> tuple[str, str]:
+    """A command that was typed beside a draft that the prompt offered, and the draft without it.
+
+    Both are empty if there is none. A changed draft is a draft too, for `/undo` behind it.
 
     >>> find_behind("How are you?/undo", "How are you?"), find_behind("a/b", "a")
-    ('/undo', '')
+    (('/undo', 'How are you?'), ('', ''))
+    >>> find_behind("How are they?/undo", "How are you?"), find_behind("Why /undo", "How are you?")
+    (('/undo', 'How are they?'), ('', ''))
     """
-    if not draft or not line.startswith(draft):
-        return ""
-    rest = line[len(draft) :]
-    found = _BEHIND.fullmatch(rest)
-    return rest.strip() if found and found[1] in COMMANDS else ""
+    if not draft:
+        return "", ""
+    if line.startswith(draft):
+        rest = line[len(draft) :]
+        if (found := _BEHIND.fullmatch(rest)) and found[1] in COMMANDS:
+            return rest.strip(), draft
+    if line.endswith(draft) and (before := line[: -len(draft)].strip()) in COMMANDS:
+        return before, draft
+    if (found := _UNDO_BEHIND.fullmatch(line)) and _is_like(found[1], draft):
+        return found[2].strip(), found[1].rstrip()
+    return "", ""
+
+
+def _is_like(text: str, draft: str) -> bool:
+    """Whether a text is what became of a draft: it has half of it at its beginning and end."""
+    text, draft = text.rstrip(), draft.rstrip()
+    begin = _count_same(text, draft)
+    end = _count_same(text[begin:][::-1], draft[begin:][::-1])
+    return text != "" and (draft.startswith(text) or 2 * (begin + end) >= len(draft))
+
+
+def _count_same(one: str, other: str) -> int:
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((i for i, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
 def draw_help(cells: int) -> str:
