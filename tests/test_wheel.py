@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import venv
+import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -78,6 +79,13 @@ def test_a_program_is_checked_against_the_types_of_the_installed_wheel(tmp_path:
     built = run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path)
     assert built.returncode == 0, built.stderr
     (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as opened:
+        shipped = {*opened.namelist()}
+    for example in (ROOT / "documentation" / "examples").rglob("*"):
+        if example.is_file() and "__pycache__" not in example.parts:
+            name = example.relative_to(ROOT / "documentation")
+            assert f"vibe_llms/data/{name}" in shipped
+    assert "vibe_llms/data/examples.toml" in shipped
     home = tmp_path / "venv"
     venv.create(home)
     python = home / "bin" / "python"

@@ -55,6 +55,7 @@ COMMANDS = {
     "keys": ("settings", "Manage API keys."),
     "config": ("settings", "Show, check and edit the configuration."),
     "doctor": ("doctor", "Check conversations, memory and configuration; repair damage."),
+    "examples": ("examples", "List and copy the files that the documentation uses."),
     "completion": ("completion", "Print the completion script of a shell."),
     "help": ("commands", "Print the help of a command."),
 }
