@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from types import TracebackType
@@ -20,6 +21,18 @@ from vibe_llms.futures import finish
 from vibe_llms.messages.canisters import StopReason, T, Turn
 
 _QUEUED_EVENTS = 256
+#: An interrupt of a cell in a notebook waits for at most so long.
+_WAKE_SECONDS = 0.2
+
+
+def _wake_while(task: asyncio.Task[Any]) -> None:
+    """Wake the event loop of a notebook now and then, as long as a task runs.
+
+    ipykernel 7.4 handles an interrupt by a callback that does not wake its loop: while nothing
+    arrives, a cell could not be interrupted.
+    """
+    if not task.done():
+        task.get_loop().call_later(_WAKE_SECONDS, _wake_while, task)
 
 
 class RunningTurn:
@@ -33,6 +46,8 @@ class RunningTurn:
         #: Whether the loop over its events was left: it ends, and what comes next waits for that.
         self.left = False
         self.task = asyncio.create_task(self._hold(), name=name)
+        if "ipykernel" in sys.modules:
+            _wake_while(self.task)
 
     def interrupt(self, *, quietly: bool = False) -> None:
         """Cancel the turn; `quietly`, `converse` returns an interrupted turn."""
