@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from vibe_llms.cli.config_file import add_rows
 from vibe_llms.cli.display import print_notices
 from vibe_llms.cli.failures import explain
 from vibe_llms.cli.running import asynchronous, bound_import
-from vibe_llms.cli.terminal import note, one_line, shown, write, write_json
+from vibe_llms.cli.terminal import note, write_json, write_lines, write_row
 from vibe_llms.cli.text import pad
 from vibe_llms.configuration import Layer, assemble, parse_value
 from vibe_llms.controls import read_controls
@@ -54,8 +53,7 @@ async def list_agents(as_json: bool) -> None:
         write_json(json.dumps([*map(_summarize, found)], ensure_ascii=False))
     for agent in () if as_json else found:
         words = (agent.model and f"({agent.model})", agent.description)
-        text = one_line(" ".join(filter(None, words)))
-        write(sys.stdout, shown(f"{pad(agent.name, _CELLS)} {text}").rstrip() + "\n")
+        write_row(agent.name, " ".join(filter(None, words)), cells=_CELLS)
     if not found and not as_json:
         note("no agents yet; add one: vibe-llms agents add NAME")
 
@@ -75,7 +73,7 @@ async def show_agent(name: str, as_json: bool) -> None:
     if as_json:
         write_json(json.dumps(described, ensure_ascii=False))
     else:
-        write(sys.stdout, shown(_draw(described)) + "\n")
+        write_lines(_draw(described))
 
 
 @agents.command("add")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -32,7 +31,7 @@ from vibe_llms.cli.options import (
     variable_option,
 )
 from vibe_llms.cli.progress import Waiting
-from vibe_llms.cli.terminal import shown, write
+from vibe_llms.cli.terminal import write_lines
 from vibe_llms.conversations.conversation import Conversation
 from vibe_llms.conversations.documents import measure_room, survey_files
 from vibe_llms.documents.core import Found
@@ -147,10 +146,10 @@ class _Sources:
         """Print the sources, unless the answer is JSON."""
         sources = self.describe(turn)["sources"]
         if sources and not self._options.json and not self._options.quiet:
-            lines = [f"- {shown(line)}" for line in sources[:_PRINTED]]
+            lines = [f"- {line}" for line in sources[:_PRINTED]]
             if len(sources) > _PRINTED:
                 lines.append(f"… and {len(sources) - _PRINTED} more; --json has all")
-            write(sys.stdout, "\nSources:\n" + "\n".join(lines) + "\n")
+            write_lines("\nSources:\n" + "\n".join(lines), "  ")
 
 
 def _name(found: Found) -> str:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import click
 import msgspec
 
 from vibe_llms.cli.commands import json_option
 from vibe_llms.cli.running import asynchronous
-from vibe_llms.cli.terminal import note, shown, write, write_json
-from vibe_llms.cli.text import pad
+from vibe_llms.cli.terminal import note, write_json, write_row
 from vibe_llms.configuration import LOCAL, load_configuration
 from vibe_llms.runs.accounts import Balance
 from vibe_llms.runs.budget_states import describe_budgets, survey_accounts
@@ -48,7 +46,7 @@ async def list_budgets(as_json: bool) -> None:
         period = _PERIODS.get(row.period, f"a {row.period}")
         text = f"{row.spent:,} of {row.limit:,} {row.unit} {period}"
         text += f", {row.reserved:,} reserved, {row.left:,} left{ends}"
-        write(sys.stdout, shown(f"{pad(whose, _CELLS)} {text}") + "\n")
+        write_row(whose, text, cells=_CELLS)
     if not rows:
         note("no budgets; set one in [budgets] of config.toml: vibe-llms config edit")
 

@@ -36,7 +36,7 @@ from vibe_llms.cli.terminal import (
     write,
     write_json,
 )
-from vibe_llms.cli.text import cut, wrap
+from vibe_llms.cli.text import cut, width, wrap
 from vibe_llms.configuration import LOCAL, load_configuration
 from vibe_llms.conversations.history import History, locate
 from vibe_llms.exceptions import ConversationNotFound, ForkPointInvalid, RequestError, StorageError
@@ -415,8 +415,10 @@ async def draw_canister(
         case AssistantCanister(ending=ending) if ending is not None and ending.interrupted:
             head = f"assistant ({ending.reason})"
     counted = "" if number is None else f"{number} "
-    title = styled(shown(one_line(f"{counted}{head}")), BOLD)
-    parts = [f"{title} {styled(shown(canister.identity), DIM)}"]
+    title = shown(one_line(f"{counted}{head}"))
+    wide = width(title) + 1 + len(canister.identity) > columns(sys.stdout)
+    gap = "\n" if wide and is_terminal(sys.stdout) else " "
+    parts = [f"{styled(title, BOLD)}{gap}{styled(shown(canister.identity), DIM)}"]
     if isinstance(canister, InvocationCanister):
         parts.append(shown(canister.arguments))
     spoken = drawing if isinstance(canister, AssistantCanister) else None

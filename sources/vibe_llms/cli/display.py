@@ -20,14 +20,17 @@ from vibe_llms.cli.progress import Stages, Waiting
 from vibe_llms.cli.terminal import (
     VisibleText,
     aside,
+    columns,
     has_colours,
     is_terminal,
     note,
     obeys,
     one_line,
+    visible,
     write,
     write_json,
 )
+from vibe_llms.cli.text import Flow
 from vibe_llms.events import (
     Event,
     EventHandler,
@@ -76,6 +79,7 @@ class Display:
         self._text: list[str] = []
         self._last = "\n"
         self._reasoning = ""
+        self._flow = Flow()
 
     def begin(self, model: str) -> None:
         """Start a turn: show which model is waited for."""
@@ -177,11 +181,17 @@ class Display:
         self._waiting.clear()
         if self._markdown is not None:
             self._markdown.close()
-        aside(text, dim=True)
-        self._reasoning = text or self._reasoning
+        if is_terminal(sys.stderr):
+            text = self._flow.feed(visible(text), columns(sys.stderr))
+        if text:
+            aside(text, dim=True)
+        self._reasoning = text or self._reasoning or " "
 
     def _end_reasoning(self) -> None:
         if self._reasoning and not self._hide_reasoning:
+            if left := self._flow.close(columns(sys.stderr)):
+                aside(left, dim=True)
+                self._reasoning = left
             ended = self._reasoning.endswith("\n")
             aside(("" if ended else "\n") + ("\n" if is_terminal(sys.stderr) else ""))
         self._reasoning = ""

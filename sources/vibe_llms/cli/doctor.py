@@ -7,7 +7,6 @@ the settings, and the rest is checked again.
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -20,7 +19,7 @@ from vibe_llms.agents import AGENTS, access_agent, check_agent, survey_names
 from vibe_llms.cli.commands import json_option
 from vibe_llms.cli.memory.common import open_store
 from vibe_llms.cli.running import bound_import
-from vibe_llms.cli.terminal import note, shown, write, write_json
+from vibe_llms.cli.terminal import note, write_json, write_lines
 from vibe_llms.configuration import (
     ARCHIVE,
     Configuration,
@@ -74,9 +73,9 @@ def doctor(repair: bool, as_json: bool) -> int:
         found.append(diagnosis)
         if not as_json:
             state = "repaired: " if diagnosis.mended else ""
-            write(sys.stdout, shown(f"{state}{diagnosis.path}: {diagnosis.text}") + "\n")
+            write_lines(f"{state}{diagnosis.path}: {diagnosis.text}", "    ")
             if diagnosis.remedy and not diagnosis.mended:
-                write(sys.stdout, shown(f"    {diagnosis.remedy}") + "\n")
+                write_lines(f"    {diagnosis.remedy}")
 
     for problem in check_configuration():
         show(problem)

@@ -16,8 +16,7 @@ from vibe_llms.cli.config_file import set_value
 from vibe_llms.cli.failures import explain, status_of
 from vibe_llms.cli.questions import confirm
 from vibe_llms.cli.running import asynchronous, bound_import, interruptible
-from vibe_llms.cli.terminal import is_terminal, note, one_line, shown, write, write_json
-from vibe_llms.cli.text import pad
+from vibe_llms.cli.terminal import is_terminal, note, one_line, shown, write, write_json, write_row
 from vibe_llms.configuration import Configuration, load_configuration
 from vibe_llms.exceptions import (
     PluginMissing,
@@ -87,7 +86,7 @@ async def providers(check: bool, as_json: bool) -> int:
     if as_json:
         write_json(json.dumps(rows))
     for row in () if as_json else rows:
-        write(sys.stdout, shown(_describe_row(row)) + "\n")
+        write_row(row["name"], _describe_row(row), cells=16)
     return status
 
 
@@ -111,8 +110,8 @@ async def _survey(provider: str | None, as_json: bool, query: str) -> int:
     if as_json:
         write_json(json.dumps([_describe_model(model) for model in found]))
     for model in () if as_json else found:
-        words = (f"{model.provider}/{model.name}", model.attributes.title)
-        write(sys.stdout, shown("  ".join(one_line(word) for word in words if word)) + "\n")
+        address = one_line(f"{model.provider}/{model.name}")
+        write_row(address, model.attributes.title, gap=2)
     for failure in failures:
         note(f"vibe-llms: {explain(failure)}")
     if not found and not failures and not as_json:
@@ -172,7 +171,7 @@ def _describe_row(row: dict[str, Any]) -> str:
         state = f"no key; run: vibe-llms keys set {row['name']}"
     if row["variable"]:
         state += f"; at {row['address']} ({row['variable']})"
-    return f"{pad(row['name'], 16)} {state}"
+    return state
 
 
 @click.group("plugins")
@@ -290,7 +289,7 @@ def carry_out(plan: Installation) -> None:
 
 
 def _print(row: str, text: str) -> None:
-    write(sys.stdout, pad(shown(one_line(row)), 16) + " " + shown(one_line(text)) + "\n")
+    write_row(one_line(row), text, cells=16)
 
 
 def _describe_plugin(plugin: Plugin) -> str:

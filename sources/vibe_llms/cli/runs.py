@@ -40,6 +40,7 @@ from vibe_llms.cli.terminal import (
     shown,
     write,
     write_json,
+    write_row,
 )
 from vibe_llms.cli.text import cut, pad
 from vibe_llms.cli.tool_questions import TerminalElicitor, decide_call
@@ -146,14 +147,12 @@ async def show(session: Session, identity: str, as_json: bool) -> None:
     }
     for name, value in rows.items():
         if value:
-            write(sys.stdout, shown(f"{pad(name, 12)} {one_line(str(value))}") + "\n")
+            write_row(name, str(value), cells=12)
     for asked in view.questions:
-        text = f"{pad('question', 12)} {one_line(asked.message)}: {asked.answered or 'waits'}"
-        write(sys.stdout, shown(text) + "\n")
+        write_row("question", f"{asked.message}: {asked.answered or 'waits'}", cells=12)
     for one in view.approvals:
         decided = {None: "waits for a decision", True: "allowed", False: "denied"}[one.allowed]
-        text = f"{pad('call', 12)} {one.name} {one_line(one.arguments)}: {decided}"
-        write(sys.stdout, shown(text) + "\n")
+        write_row("call", f"{one.name} {one.arguments}: {decided}", cells=12)
     _note_next(run.record, asks=any(one.answered is None for one in view.questions))
 
 

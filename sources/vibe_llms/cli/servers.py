@@ -21,7 +21,15 @@ from vibe_llms.cli.config_file import add_rows, draw_rows, remove_row
 from vibe_llms.cli.failures import message_of, status_of
 from vibe_llms.cli.questions import confirm
 from vibe_llms.cli.running import asynchronous
-from vibe_llms.cli.terminal import note, one_line, visible, write, write_json
+from vibe_llms.cli.terminal import (
+    note,
+    one_line,
+    visible,
+    write,
+    write_json,
+    write_lines,
+    write_row,
+)
 from vibe_llms.cli.text import pad
 from vibe_llms.cli.tools import open_ensembles, open_one
 from vibe_llms.configuration import (
@@ -68,7 +76,7 @@ def list_servers(as_json: bool) -> None:
         return
     for one in found:
         off = "" if one["enabled"] else "(not enabled) "
-        write(sys.stdout, visible(redact(f"{pad(one['name'], 16)} {off}{one['origin']}")) + "\n")
+        write_row(one["name"], visible(redact(f"{off}{one['origin']}")), cells=16)
     if not found:
         note("no servers yet; add one: vibe-llms mcp add NAME -- COMMAND")
 
@@ -208,7 +216,7 @@ async def test_servers(names: tuple[str, ...], as_json: bool) -> int:
             reports.append(report)
             status = status or (0 if failure is None else status_of(failure))
             if not as_json:
-                write(sys.stdout, visible(redact(_draw_report(report))) + "\n")
+                write_lines(visible(redact(_draw_report(report))), " " * 17)
     if as_json:
         write_json(redact(json.dumps(reports)))
     elif not reports:

@@ -10,13 +10,15 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TextIO
 
-from vibe_llms.cli.text import draw_columns, replace_hidden, wrap
+from vibe_llms.cli.text import draw_columns, pad, replace_hidden, width, wrap
 
 DIM, BOLD, RESET = "\x1b[2m", "\x1b[1m", "\x1b[0m"
 
 #: Begins each line of our questions; no other text can print it on a terminal.
 MARK = "┃"
 # With these, a reply could look like a question; thin lines serve tables as well.
+#: The indent of a row's further lines, if there is no room beside its head.
+_HANG = 4
 _OURS = str.maketrans("┃┏┗", "│┌└")
 _OURS_ESCAPED = {code: f"\\u{code:04x}" for code in _OURS}
 
@@ -160,6 +162,21 @@ def note(text: str, *, dim: bool = False) -> None:
     if is_terminal(sys.stderr):
         text = "\n".join(wrap(visible(text), columns(sys.stderr)))
     aside(f"{text}\n", dim=dim, fresh=True)
+
+
+def write_lines(text: str, hang: str = "") -> None:
+    """Print lines on stdout; on a terminal they wrap at words, and go on behind `hang`."""
+    text = shown(text)
+    if is_terminal(sys.stdout):
+        text = "\n".join(wrap(text, columns(sys.stdout), hang))
+    write(sys.stdout, f"{text}\n")
+
+
+def write_row(head: str, text: str, *, cells: int = 0, gap: int = 1) -> None:
+    """Print a padded head and a text on stdout; on a terminal the text wraps beside the head."""
+    begun = pad(shown(head), cells) + " " * gap
+    beside = width(begun) <= columns(sys.stdout) // 2
+    write_lines(f"{begun}{one_line(text)}".rstrip(), " " * (width(begun) if beside else _HANG))
 
 
 def note_columns(rows: Iterable[Sequence[str]]) -> None:

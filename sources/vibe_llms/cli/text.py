@@ -40,6 +40,10 @@ _ELLIPSIS = "…"
 _TAB_CELLS = 4
 #: A last column narrower than this is printed below the others.
 _LEAST_CELLS = 12
+#: The end of a word, which has the blanks before it.
+_PIECES = re.compile(r"(?<=\S)(?=\s)")
+#: A longer word does not wait for its end.
+_LONGEST_HELD = 30
 #: The cells of a cluster of three, as some terminals draw it.
 _WIDEST = 6
 _WORD = re.compile(r"(?<! )( *)([^ ]+)")
@@ -203,6 +207,46 @@ def draw_columns(rows: Iterable[Sequence[str]], cells: int | None = None) -> lis
             lines += wrap(begun.rstrip(), cells)
             lines += wrap(f"    {row[-1]}", cells)
     return lines
+
+
+class Flow:
+    """Breaks text between words as it comes in pieces; the last word waits for its end.
+
+    >>> flow = Flow()
+    >>> print(*(flow.feed(text, 9) for text in ("a lis", "t of wo", "rds")), flow.close(9), sep="")
+    a list of
+    words
+    """
+
+    def __init__(self) -> None:
+        self._column = 0
+        self._held = ""
+
+    def feed(self, text: str, cells: int) -> str:
+        """The text that can be shown, with a new line before each word that would not fit."""
+        *pieces, self._held = _PIECES.split(self._held + text)
+        if len(self._held) > _LONGEST_HELD or not self._held.isascii():
+            # It may be text without blanks between words.
+            pieces, self._held = [*pieces, self._held], ""
+        return "".join(self._put(piece, cells) for piece in pieces if piece)
+
+    def close(self, cells: int) -> str:
+        """What is left; the next text begins a line."""
+        left, self._held = self._put(self._held, cells), ""
+        self._column = 0
+        return left
+
+    def _put(self, piece: str, cells: int) -> str:
+        if "\n" in piece:
+            self._column = width(piece.rpartition("\n")[2])
+            return piece
+        self._column += width(piece)
+        if self._column <= cells or piece.isspace():
+            return piece
+        piece = piece.lstrip(" ")
+        # The terminal itself breaks what is longer than a line.
+        self._column = width(piece) % max(1, cells)
+        return f"\n{piece}"
 
 
 def _wrap_line(line: str, cells: int, hang: str) -> Iterator[str]:

@@ -31,6 +31,8 @@ from vibe_llms.cli.terminal import (
     without_escapes,
     write,
     write_json,
+    write_lines,
+    write_row,
 )
 from vibe_llms.cli.text import pad, spell
 from vibe_llms.cli.tool_questions import produce_elicitor
@@ -83,7 +85,7 @@ async def list_tools(names: tuple[str, ...], as_json: bool) -> int:
     if as_json:
         write_json(json.dumps([describe_tool(one) for one in found]))
     for invoker in () if as_json else found:
-        write(sys.stdout, draw_tool(invoker) + "\n")
+        write_row(*draw_tool(invoker))
     for failure in failures:
         note(f"vibe-llms: {explain(failure)}")
     if others and not as_json:
@@ -104,7 +106,7 @@ async def show_tool(name: str, as_json: bool) -> int:
     if as_json:
         write_json(json.dumps(describe_tool(invoker)))
         return 0
-    lines = [draw_tool(invoker).partition("  ")[0] + f": {state_of(invoker)}"]
+    lines = [f"{visible(spell(invoker.name))}: {state_of(invoker)}"]
     if invoker.blocked:
         lines.append(f"({invoker.blocked})")
     marks = [
@@ -119,7 +121,7 @@ async def show_tool(name: str, as_json: bool) -> int:
     lines += ["", json.dumps(invoker.arguments_schema, indent=2, ensure_ascii=False)]
     if invoker.annotations:
         lines += ["", json.dumps(invoker.annotations, indent=2, ensure_ascii=False)]
-    write(sys.stdout, visible("\n".join(lines)) + "\n")
+    write_lines(visible("\n".join(lines)))
     return 0
 
 
@@ -225,11 +227,10 @@ async def open_one(ensembles: Ensembles, name: str) -> Ensemble:
     return found
 
 
-def draw_tool(invoker: Invoker) -> str:
-    """A tool as one line: name, approval, summary."""
-    return visible(
-        f"{pad(spell(invoker.name), 24)} {state_of(invoker):<8} {summarize(invoker)}"
-    ).rstrip()
+def draw_tool(invoker: Invoker) -> tuple[str, str]:
+    """A tool as a row: name and approval, and its summary."""
+    head = visible(f"{pad(spell(invoker.name), 24)} {state_of(invoker):<8}")
+    return head, visible(summarize(invoker))
 
 
 def summarize(invoker: Invoker) -> str:

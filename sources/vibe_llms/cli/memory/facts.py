@@ -30,7 +30,7 @@ from vibe_llms.cli.memory.common import (
     with_memory,
     words_argument,
 )
-from vibe_llms.cli.terminal import note, one_line, shown, write
+from vibe_llms.cli.terminal import note, one_line, write, write_lines
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.descriptions import FoundEntry
 from vibe_llms.memory.entries import GLOBAL, Entry
@@ -158,7 +158,7 @@ async def show(
     if as_json:
         print_json(encode_entry(entry))
         return
-    write(sys.stdout, shown(entry.content) + "\n")
+    write_lines(entry.content)
     for name, value in encode_entry(entry).items():
         if name != "content" and value not in ("", (), {}):
             words = ", ".join(value) if isinstance(value, tuple) else value

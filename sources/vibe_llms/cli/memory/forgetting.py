@@ -29,7 +29,7 @@ from vibe_llms.cli.memory.common import (
 )
 from vibe_llms.cli.memory.editing import forget_drafts
 from vibe_llms.cli.questions import confirm
-from vibe_llms.cli.terminal import is_terminal, note, one_line, write
+from vibe_llms.cli.terminal import is_terminal, note, one_line, write_lines
 from vibe_llms.configuration import LOCAL, Configuration, load_configuration
 from vibe_llms.exceptions import ConversationNotFound, StorageError
 from vibe_llms.memory.core import Memory
@@ -153,7 +153,7 @@ class _Forgetting:
         left = await survey_offspring(self._memory, entries)
         if not self._quiet:
             for line in _describe(found, self._own, sys.stdout):
-                write(sys.stdout, f"{line}\n")
+                write_lines(line, "    ")
             note(f"would forget {_count(found)}; nothing was changed")
             _name_left(left, self._own)
             if held:

@@ -30,7 +30,7 @@ from vibe_llms.cli.memory.common import (
 )
 from vibe_llms.cli.memory.ingesting import describe_ingestion, survey_ingestion
 from vibe_llms.cli.running import ENDINGS, asynchronous, signals
-from vibe_llms.cli.terminal import note, one_line, write
+from vibe_llms.cli.terminal import note, one_line, write, write_lines
 from vibe_llms.configuration import Configuration, load_configuration
 from vibe_llms.exceptions import ArchiveLocked, ConfigurationError
 from vibe_llms.memory.core import Memory
@@ -145,7 +145,8 @@ async def status(memory: Memory, settings: MemorySettings, as_json: bool) -> Non
     if versions is not None:
         last = "none yet" if versions.last is None else f"the last {local_time(versions.last)}"
         lines.append(f"versions: one commit per command, tool call and turn; {last}")
-    write(sys.stdout, "".join(f"{line}\n" for line in lines))
+    for line in lines:
+        write_lines(line, "    ")
     for error in await _find_damaged(memory):
         note(f"vibe-llms: {one_line(error)}")
     if versions is not None and versions.failure:
