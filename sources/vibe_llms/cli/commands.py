@@ -20,6 +20,7 @@ from click.shell_completion import CompletionItem, shell_complete
 
 from vibe_llms.cli import other_programs
 from vibe_llms.cli.failures import report
+from vibe_llms.cli.terminal import note
 from vibe_llms.meta import __version__
 
 PROGRAM = "vibe-llms"
@@ -208,7 +209,7 @@ def is_meant(context: click.Context, words: Sequence[str]) -> bool:
 
         forced = f"{program} -- {shlex.join(words)}"
         raise click.UsageError(f"{hint} To send it as a prompt: {forced}.", root)
-    click.echo(hint, err=True)
+    note(hint)
     return click.confirm("Send it to the model as a prompt?", err=True)
 
 

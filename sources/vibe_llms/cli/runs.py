@@ -66,6 +66,8 @@ T = TypeVar("T")
 
 _LISTED = 20
 _STATUS_CELLS = 9
+#: With less room for it the time is left out.
+_LEAST_TITLE = 12
 
 _run_argument = click.argument("identity", metavar="ID", shell_complete=complete_runs)
 
@@ -370,7 +372,10 @@ async def survey_runs(
 
 def draw_run(record: RunRecord) -> str:
     """A run as a line of a list, cut to the terminal."""
-    head = f"{record.identity}  {pad(record.status, _STATUS_CELLS)}  {_local(record.updated)}  "
+    begun = f"{record.identity}  {pad(record.status, _STATUS_CELLS)}  "
+    head = f"{begun}{_local(record.updated)}  "
+    if is_terminal(sys.stdout) and columns(sys.stdout) - len(head) < _LEAST_TITLE:
+        head = begun
     text = f"{head}{one_line(read_title(record))}"
     if is_terminal(sys.stdout):
         text = cut(shown(text), columns(sys.stdout))

@@ -174,9 +174,11 @@ def write_lines(text: str, hang: str = "") -> None:
 
 def write_row(head: str, text: str, *, cells: int = 0, gap: int = 1) -> None:
     """Print a padded head and a text on stdout; on a terminal the text wraps beside the head."""
-    begun = pad(shown(head), cells) + " " * gap
-    beside = width(begun) <= columns(sys.stdout) // 2
-    write_lines(f"{begun}{one_line(text)}".rstrip(), " " * (width(begun) if beside else _HANG))
+    begun, text = pad(shown(head), cells) + " " * gap, one_line(text)
+    longest = max(map(width, text.split()), default=0)
+    room = columns(sys.stdout) - width(begun)
+    beside = room >= max(longest, columns(sys.stdout) // 2)
+    write_lines(f"{begun}{text}".rstrip(), " " * (width(begun) if beside else _HANG))
 
 
 def note_columns(rows: Iterable[Sequence[str]]) -> None:

@@ -47,7 +47,7 @@ T = TypeVar("T")
 #: Standard input or standard output.
 STANDARD = "-"
 #: The least number of characters of a text that are shown.
-_LEAST_ROOM = 17
+_LEAST_ROOM = 20
 
 scope_option = click.option(
     "--scope",
@@ -239,10 +239,10 @@ def count_entries(number: int) -> str:
 def describe_entry(entry: Entry, stream: TextIO | None = None, *, indent: str = "") -> str:
     """An entry as one line, cut at the width of a terminal."""
     seen = sys.stdout if stream is None else stream
-    begun, room = f"{indent}{short_identity(entry)}  ", columns(seen)
-    head = f"{begun}{local_time(entry.created)}  "
-    if is_terminal(seen) and room - len(head) < _LEAST_ROOM:
-        head = f"{begun}{entry.created.astimezone():%m-%d}  "
+    begun = f"{indent}{short_identity(entry)}"
+    head = f"{begun}  {local_time(entry.created)}  "
+    if is_terminal(seen) and columns(seen) - len(head) < _LEAST_ROOM:
+        head = f"{begun} {entry.created.astimezone():%m-%d}  "
     speaker = f"{entry.speaker}: " if entry.speaker else ""
     if entry.copy_of:
         head += f"(copy of {entry.copy_of[-SHORT:]}) "

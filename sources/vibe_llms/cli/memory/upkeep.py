@@ -146,7 +146,7 @@ async def status(memory: Memory, settings: MemorySettings, as_json: bool) -> Non
         last = "none yet" if versions.last is None else f"the last {local_time(versions.last)}"
         lines.append(f"versions: one commit per command, tool call and turn; {last}")
     for line in lines:
-        write_lines(line, "    ")
+        write_lines(line, "    " if ": " in line else "")
     for error in await _find_damaged(memory):
         note(f"vibe-llms: {one_line(error)}")
     if versions is not None and versions.failure:
