@@ -61,8 +61,8 @@ class Notice(Struct, frozen=True, gc=False):
     `subject` is a word for programs: `conversion` (the model does not receive part of the history
     as it is), `address`, `model`, `retry`, `wait`, `repair`, `fork`, `output`, `contract`, `limit`,
     `reply`, `ensemble`, `documents`, `hook`, `memory`, `preview`, `run`. `canister` is the identity
-    of the message that it is about, if any, and `name` the name of a file or another thing, which the
-    text contains. Notices that differ in the name only can be shown as one.
+    of the message that it is about, if any, and `name` the name of a file or another thing, which
+    the text contains. Notices that differ in the name only can be shown as one.
     """
 
     subject: str
