@@ -19,6 +19,7 @@ from vibe_llms.cli.terminal import columns, is_terminal, note, write, write_json
 from vibe_llms.cli.text import draw_columns
 from vibe_llms.configuration import shipped_folder
 from vibe_llms.exceptions import RequestError
+from vibe_llms.files import LARGEST_SETTINGS, read_file
 
 
 def find_examples() -> Path:
@@ -30,9 +31,8 @@ def find_examples() -> Path:
 
 def survey_pages() -> Mapping[str, Sequence[str]]:
     """The files that each page uses."""
-    pages: Mapping[str, Sequence[str]] = tomllib.loads(
-        (shipped_folder() / "examples.toml").read_text("utf-8")
-    )
+    text = read_file(shipped_folder() / "examples.toml", LARGEST_SETTINGS).decode()
+    pages: Mapping[str, Sequence[str]] = tomllib.loads(text)
     return pages
 
 
@@ -132,7 +132,8 @@ def _survey(file: str, target: Path) -> Iterator[tuple[Path, Path]]:
 def _is_same(source: Path, path: Path) -> bool:
     if path.is_symlink() or not path.is_file():
         return False
-    return path.stat().st_size == source.stat().st_size and path.read_bytes() == source.read_bytes()
+    size = source.stat().st_size
+    return path.stat().st_size == size and read_file(path, size) == read_file(source, size)
 
 
 def _copy(source: Path, path: Path) -> None:
@@ -141,6 +142,6 @@ def _copy(source: Path, path: Path) -> None:
     path.unlink(missing_ok=True)
     try:
         with path.open("xb") as file:
-            file.write(source.read_bytes())
+            file.write(read_file(source, source.stat().st_size))
     except FileExistsError:
         raise OSError(errno.EEXIST, "another program has just made it", str(path)) from None
