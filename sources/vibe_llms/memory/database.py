@@ -55,6 +55,7 @@ create index by_time on entries (conversation, created);
 create index by_position on entries (position);
 create virtual table postings using fts5 (
     words, content='', detail=none, columnsize=0, tokenize="ascii tokenchars '@'''");
+insert into postings (postings, rank) values ('hashsize', 16777216);
 create virtual table frequencies using fts5vocab (postings, 'row');
 """
 _SPACE_OUT = """
@@ -112,6 +113,8 @@ class IndexDatabase:
         self._database = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         #: Conversations whose turns have no positions in their order yet.
         self._disordered: set[str] = set()
+        #: The order and position of the last turn of conversations, as far as it is known.
+        self._last_turns: dict[str, tuple[int, str, str, int]] = {}
         self._layout: _Layout | None = None
         self.stats: dict[str, FileStat] = {}
         try:
@@ -121,6 +124,8 @@ class IndexDatabase:
                 self._database.executescript(_TABLES)
             self._database.execute("pragma secure_delete = on")
             self.stats = {one.place: one.stat for one in self}
+            (last,) = self._database.execute("select max(number) from entries").fetchone()
+            self._last_number = int(last or 0)
         except (sqlite3.Error, AttributeError) as error:
             # Before SQLite 3.36 there is no `deserialize`.
             raise ValueError(f"it is no database of ours: {error}") from error
@@ -166,15 +171,16 @@ class IndexDatabase:
         """
         created = (record.created - _EPOCH) // timedelta(microseconds=1)
         order = (conversation, created, record.identity)
-        position = self._position_at(record.place, order)
+        position = None
+        if record.place in self.stats:
+            position = self._position_at(record.place, order)
+            if position is None:
+                self.drop(record.place)
+            else:
+                self._erase(record.place)
         if position is None:
-            self.drop(record.place)
             position = self._append(record.place, *order)
-        else:
-            self._erase(record.place)
-        (number,) = self._database.execute(
-            "select coalesce(max(number), 0) + 1 from entries"
-        ).fetchone()
+        self._last_number = number = self._last_number + 1
         record = msgspec.structs.replace(record, number=number)
         text = " ".join((*words, *(f"{_MARK}{name}" for name in labels)))
         self._database.execute(
@@ -185,20 +191,18 @@ class IndexDatabase:
                 msgspec.msgpack.encode(record),
             ),
         )
-        self._layout = None
         self._database.execute("insert into postings (rowid, words) values (?, ?)", (number, text))
         self._layout = None
         self.stats[record.place] = record.stat
-        return int(number)
+        return number
 
     def drop(self, place: str) -> int | None:
         """Remove the entry at a place; returns its number."""
-        row = self._database.execute(
+        if place not in self.stats:
+            return None
+        conversation, position = self._database.execute(
             "select conversation, position from entries where place = ?", [place]
         ).fetchone()
-        if row is None:
-            return None
-        conversation, position = row
         if conversation is not None:
             least, most = self._database.execute(
                 "select min(position), max(position) from entries where conversation = ?",
@@ -219,7 +223,7 @@ class IndexDatabase:
 
     def at(self, place: str) -> IndexRecord | None:
         """The entry whose file is at a place."""
-        return self._find("place = ?", place)
+        return self._find("place = ?", place) if place in self.stats else None
 
     def find(self, identity: str) -> IndexRecord | None:
         """The entry with an identity; the oldest if files were copied."""
@@ -363,19 +367,18 @@ class IndexDatabase:
         ).fetchone()
         return None if row is None else _decode(row)
 
-    def _erase(self, place: str) -> int | None:
-        row = self._database.execute(
-            "select number, words from entries where place = ?", [place]
+    def _erase(self, place: str) -> int:
+        number, words, conversation = self._database.execute(
+            "select number, words, conversation from entries where place = ?", [place]
         ).fetchone()
-        if row is None:
-            return None
         self._database.execute(
-            "insert into postings (postings, rowid, words) values ('delete', ?, ?)", row
+            "insert into postings (postings, rowid, words) values ('delete', ?, ?)", (number, words)
         )
-        self._database.execute("delete from entries where number = ?", row[:1])
-        self.stats.pop(place, None)
+        self._database.execute("delete from entries where number = ?", [number])
+        del self.stats[place]
+        self._last_turns.pop(conversation, None)
         self._layout = None
-        return int(row[0])
+        return int(number)
 
     def _position_at(self, place: str, order: tuple[str | None, int, str]) -> int | None:
         """The position of the entry at a place, if its order is unchanged."""
@@ -386,23 +389,33 @@ class IndexDatabase:
 
     def _append(self, place: str, conversation: str | None, created: int, identity: str) -> int:
         """The position of a new entry: behind the last turn of its conversation."""
-        last = None
-        if conversation is not None:
-            last = self._database.execute(
-                "select created, identity, place, position from entries where conversation = ? "
-                "order by created desc, identity desc, place desc limit 1",
-                [conversation],
-            ).fetchone()
-        if last is None:
+        if conversation is None:
             return self._new_block()
-        if (created, identity, place) < last[:3]:
-            assert conversation is not None
-            self._disordered.add(conversation)
-        return int(last[3]) + (1 if created - last[0] <= _HOUR else _APART)
+        last = self._last_turns.get(conversation) or self._find_last_turn(conversation)
+        turn = (created, identity, place)
+        if last is None:
+            position = self._new_block()
+        else:
+            position = last[3] + (1 if created - last[0] <= _HOUR else _APART)
+            if turn < last[:3]:
+                self._disordered.add(conversation)
+                return position
+        self._last_turns[conversation] = (*turn, position)
+        return position
+
+    def _find_last_turn(self, conversation: str) -> tuple[int, str, str, int] | None:
+        """The order of the last turn of a conversation, with its position."""
+        found: tuple[int, str, str, int] | None = self._database.execute(
+            "select created, identity, place, position from entries where conversation = ? "
+            "order by created desc, identity desc, place desc limit 1",
+            [conversation],
+        ).fetchone()
+        return found
 
     def _lay_out(self) -> _Layout:
         """Where the entries are, with the turns of each conversation in their order."""
         while self._disordered:
+            self._last_turns.clear()
             self._database.execute(
                 _SPACE_OUT,
                 {
