@@ -20,10 +20,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from vibe_llms.exceptions import StorageError
-from vibe_llms.memory.entries import Role
+from vibe_llms.memory.entries import SPOKEN, Role
 from vibe_llms.memory.parts import NORM, Fit, Part
 from vibe_llms.memory.places import FileStat
 from vibe_llms.memory.records import IndexRecord
+from vibe_llms.memory.words import is_of_date
 
 K1, B = 1.2, 0.75
 #: What a word counts in the turns around the one that has it, by their distance behind it.
@@ -32,6 +33,9 @@ _NEAREST_LAST = dict(sorted(WINDOW.items(), key=lambda one: one[1]))
 _BEFORE = [(distance, share) for distance, share in WINDOW.items() if distance > 0]
 #: What it counts as a label: who said the entry, when, what about.
 LABEL = 2.0
+#: How much a turn counts in the order if the question names someone else who speaks: turns around
+#: an answer have its words too, and are often another person's reply.
+OTHERS = 1 / 1.3
 #: Once this many entries have the rarest words of a question, and the best of them have this part
 #: of what the other words are worth, the others choose no candidates.
 _ENOUGH, _USUAL = 150, 0.4
@@ -308,26 +312,41 @@ class IndexDatabase:
         """Return how the entries at some positions fit, by number."""
         rarities = {word: rarity for part in parts for word, rarity in part.rarities.items()}
         held = self._count_words(layout, rarities, positions)
-        rated: dict[int, Fit] = {}
+        shares: dict[int, list[float]] = {}
+        names: dict[int, set[str]] = {}
         for position in positions:
             weights: dict[str, float] = {}
+            its_names: set[str] = set()
             for distance, share in WINDOW.items():
                 for word, count in held.get(position - distance, ()):
                     if word[0] != _MARK:
                         weights[word] = weights.get(word, 0.0) + share * count
                     elif not distance:
-                        weights[word[1:]] = weights.get(word[1:], 0.0) + LABEL
+                        name = word[1:]
+                        weights[name] = weights.get(name, 0.0) + LABEL
+                        its_names.add(name)
             flat = K1 * (1 - B + B * layout.window_length(position) / layout.mean)
             worth = {
                 word: rarities[word] * weight / (weight + flat) for word, weight in weights.items()
             }
-            rated[layout.spots[position].number] = Fit.of(
+            shares[position] = [
+                sum(map(worth.__getitem__, worth.keys() & part.rarities)) / part.weight
+                for part in parts
+            ]
+            if layout.spots[position].role in SPOKEN:
+                names[position] = {name for name in its_names if not is_of_date(name)}
+        named = set[str]().union(*names.values())
+        asked = [named.intersection(part.rarities) for part in parts]
+        return {
+            layout.spots[position].number: Fit.of(
+                its_shares,
                 [
-                    sum(map(worth.__getitem__, worth.keys() & part.rarities)) / part.weight
-                    for part in parts
-                ]
+                    OTHERS if some and names.get(position, some).isdisjoint(some) else 1.0
+                    for some in asked
+                ],
             )
-        return rated
+            for position, its_shares in shares.items()
+        }
 
     def _count_words(
         self, layout: _Layout, words: Iterable[str], positions: Iterable[int]

@@ -45,6 +45,10 @@ class Role(StrEnum):
     SUMMARY = "summary"
 
 
+#: What someone said.
+SPOKEN = (Role.USER, Role.ASSISTANT)
+
+
 class Scope(Struct, frozen=True, order=True):
     """What an entry belongs to: one user, one conversation, or all of them.
 

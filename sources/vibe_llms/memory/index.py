@@ -24,7 +24,7 @@ from vibe_llms.exceptions import (
     StorageError,
 )
 from vibe_llms.memory.database import IndexDatabase
-from vibe_llms.memory.entries import Entry, Role, Scope
+from vibe_llms.memory.entries import SPOKEN, Entry, Role, Scope
 from vibe_llms.memory.interfaces import MemoryStore
 from vibe_llms.memory.long_work import READING, LongWork
 from vibe_llms.memory.metadata import metadata_of
@@ -45,7 +45,6 @@ _READ = 1024
 _ROOM = 16 * 1024 * 1024
 #: After a snapshot could not be written, it is not tried again for this time.
 _REST_SECONDS = 60.0
-_SPOKEN = (Role.USER, Role.ASSISTANT)
 
 
 class ScopeIndex:
@@ -379,7 +378,7 @@ class ScopeIndex:
 
     def _put(self, entry: Entry, place: str, stat: FileStat) -> None:
         self._drop_vectors(place)
-        spoken = entry.role in _SPOKEN
+        spoken = entry.role in SPOKEN
         # Turns of an unknown conversation have no neighbours, unless the scope is a conversation.
         together = spoken and (entry.conversation or self.scope.kind == "conversation")
         record = IndexRecord(

@@ -130,6 +130,16 @@ def _name_day(day: date) -> tuple[str, ...]:
     return tuple(map(_stem, words))
 
 
+def is_of_date(label: str) -> bool:
+    """Return True if a label is part of a date: a month, a day of the week, or a number."""
+    return label.isdecimal() or label in _date_words()
+
+
+@lru_cache(maxsize=1)
+def _date_words() -> frozenset[str]:
+    return frozenset(map(_stem, (*_MONTHS, *_DAYS)))
+
+
 def rarity_of(frequency: int, count: int) -> float:
     """The weight of a word that `frequency` of `count` entries contain."""
     # With some more entries, so that a memory of three has rare words too.
