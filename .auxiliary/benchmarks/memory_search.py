@@ -24,6 +24,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from memory_stores import STORES, OpenStore, stores
 
@@ -41,6 +42,8 @@ FOUND = 60
 BATCH = 500
 VOCABULARY = 30_000
 DIMENSIONS = 384
+#: Each vector is a part of so many random numbers.
+_NUMBERS = 4_000_000
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -49,17 +52,27 @@ class InventedEmbedder:
 
     model = "invented"
 
+    def __init__(self) -> None:
+        #: How long it took in all.
+        self.seconds = 0.0
+        self._numbers: Any = None
+
     async def embed(
         self, texts: Sequence[str], *, question: bool = False
     ) -> Sequence[array[float]]:
         """A vector for each text, the same for the same one."""
         import numpy as np
 
+        begun = time.perf_counter()
+        if self._numbers is None:
+            self._numbers = np.random.default_rng(1).normal(size=_NUMBERS).astype("float32")
         found = []
         for text in texts:
-            seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
-            vector = np.random.default_rng(seed).normal(size=DIMENSIONS).astype("float32")
-            found.append(array("f", (vector / np.linalg.norm(vector)).tobytes()))
+            place = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
+            place %= _NUMBERS - DIMENSIONS
+            vector = self._numbers[place : place + DIMENSIONS]
+            found.append(array("f", (vector / np.sqrt(vector @ vector)).tobytes()))
+        self.seconds += time.perf_counter() - begun
         return found
 
     async def close(self) -> None:

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from archives import measure_archives
 from crowds import measure_crowds, measure_first_chunk
 from measure import Row
+from memory_building import measure_building
 from page import PAGE, describe_machine, number, write_between
 from startup import measure_help, measure_imports, measure_oneshot
 from streaming import measure_chunks, measure_contract, measure_crowd
@@ -31,6 +32,7 @@ PARTS: dict[str, tuple[tuple[Callable[[int], list[Row]], int], ...]] = {
     "streaming": ((measure_chunks, 15), (measure_contract, 15), (measure_crowd, 9)),
     "crowds": ((measure_first_chunk, 9), (measure_crowds, 9)),
     "tools": ((measure_tools, 15),),
+    "memory": ((measure_building, 3),),
     "turns": ((measure_turns, 25), (measure_first_turns, 9)),
 }
 

@@ -9,6 +9,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,9 +35,9 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Scope]:
     scopes: list[Scope] = []
     begin = ScopeIndex.__init__
 
-    def note(self: ScopeIndex, files: MemoryFiles, scope: Scope, model: str = "") -> None:
+    def note(self: ScopeIndex, files: MemoryFiles, scope: Scope, *others: Any) -> None:
         scopes.append(scope)
-        begin(self, files, scope, model)
+        begin(self, files, scope, *others)
 
     monkeypatch.setattr(ScopeIndex, "__init__", note)
     return scopes

@@ -73,9 +73,18 @@ def test_no_words_weigh_something() -> None:
 
 
 def test_an_entry_that_fits_several_parts_fits_better_than_one_that_fits_the_best() -> None:
-    one, several, evenly = Fit.of([0.5, 0.0]), Fit.of([0.5, 0.4]), Fit.of([0.3, 0.3])
+    both = [1.0, 1.0]
+    one, several = Fit.of([0.5, 0.0], both), Fit.of([0.5, 0.4], both)
+    evenly = Fit.of([0.3, 0.3], both)
     assert one == Fit(0.5, 0.5)
     assert several.whole > one.whole > evenly.whole
     assert several.best == one.best
-    assert Fit.of([0.5]) == Fit(0.5, 0.5)
-    assert Fit.of([]) == Fit(0.0, 0.0)
+    assert Fit.of([0.5], [1.0]) == Fit(0.5, 0.5)
+    assert Fit.of([], []) == Fit(0.0, 0.0)
+
+
+def test_a_factor_changes_the_order_and_not_what_is_found() -> None:
+    assert Fit.of([0.5], [1.5]) == Fit(0.5, 0.75)
+    many = Fit.of([0.5, 0.4], [1.5, 1.0])
+    assert many.best == 0.5
+    assert many.whole > 0.75

@@ -11,7 +11,7 @@ import pytest
 
 from tests.fakes.embedders import WordsEmbedder
 from vibe_llms.memory.core import Memory
-from vibe_llms.memory.entries import GLOBAL, Scope
+from vibe_llms.memory.entries import GLOBAL, Role, Scope
 from vibe_llms.memory.files import MemoryFiles
 from vibe_llms.memory.retrieval import RetrievalSettings
 
@@ -270,3 +270,26 @@ async def test_importance_alone_can_be_the_score(memory: Memory) -> None:
     found = await memory.search("lantern", scopes=[ADA], settings=settings, now=NOW)
     assert [one.score for one in found] == pytest.approx([0.9, 0.2])
     assert [one.reasons["importance"] for one in found] == pytest.approx([0.9, 0.2])
+
+
+async def test_what_the_named_person_said_comes_before_what_others_answered(
+    memory: Memory,
+) -> None:
+    talk = (
+        ("Ada", "My pottery class begins on Tuesday."),
+        ("Ben", "A pottery class! I never took a pottery class."),
+        ("Ada", "The kiln is old."),
+        ("Ben", "My boat needs paint."),
+    )
+    for minute, (speaker, text) in enumerate(talk):
+        await memory.add(
+            text,
+            role=Role.USER,
+            speaker=speaker,
+            conversation="talk",
+            created=NOW + timedelta(minutes=minute),
+        )
+    assert (await search(memory, "Which pottery class does Ada take?"))[0] == talk[0][1]
+    assert (await search(memory, "Which pottery class does Ben take?"))[0] == talk[1][1]
+    # A name alone brings nothing above the minimum.
+    assert await search(memory, "What does Ada say about the harbour, the orchard and tea?") == []

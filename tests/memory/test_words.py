@@ -9,7 +9,14 @@ from datetime import UTC, datetime
 import pytest
 
 from vibe_llms.memory import words
-from vibe_llms.memory.words import asks_about_now, digest_of, label, split_query, split_words
+from vibe_llms.memory.words import (
+    asks_about_now,
+    digest_of,
+    is_of_date,
+    label,
+    split_query,
+    split_words,
+)
 
 
 def test_words_are_small_stemmed_and_without_those_that_say_little() -> None:
@@ -132,3 +139,10 @@ def test_of_a_very_long_question_the_first_words_are_looked_for() -> None:
     text = " ".join(f"word{number}" for number in range(200_000))
     assert split_query(text) == [f"word{number}" for number in range(256)]
     assert split_query("the " * 200_000) == ["the"]
+
+
+def test_labels_of_a_date_are_told_from_names() -> None:
+    date = label("", datetime(2026, 5, 4, tzinfo=UTC))
+    assert len(date) == 4
+    assert all(map(is_of_date, date))
+    assert not any(map(is_of_date, label("Ada", datetime(2026, 5, 4, tzinfo=UTC)) - date))

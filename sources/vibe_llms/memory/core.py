@@ -34,6 +34,7 @@ from vibe_llms.memory.embedding import Embedding
 from vibe_llms.memory.entries import GLOBAL, Entry, Role, Scope, check_entry, words_of
 from vibe_llms.memory.files import MemoryFiles
 from vibe_llms.memory.interfaces import MemoryStore
+from vibe_llms.memory.long_work import EMBEDDING, LongWork, Report
 from vibe_llms.memory.records import IndexRecord
 from vibe_llms.memory.reranking import Reranking
 from vibe_llms.memory.retrieval import (
@@ -71,7 +72,8 @@ class Memory:
     With an `embedder`, entries are also found by their meaning; if it fails, `notify` gets the
     reason once, and entries are found by their words alone. `notify` also gets each damaged file
     once. With `reranking`, a model judges what was found. `versions` are notified of each change.
-    The memory closes all of them, and its store.
+    The memory closes all of them, and its store. `report` gets the progress of indexing, in any
+    thread, if there are many new entries; if it ends early, what was indexed is kept.
     """
 
     def __init__(
@@ -85,6 +87,7 @@ class Memory:
         reranking: Reranking | None = None,
         notify: Callable[[str], None] = ignore,
         versions: Versions | None = None,
+        report: Report | None = None,
     ) -> None:
         if isinstance(store, Path):
             store = MemoryFiles(store, lock_seconds=lock_seconds, durable=durable)
@@ -99,7 +102,8 @@ class Memory:
             model = strict.model
         self._reranking = reranking
         self._notify = notify
-        self._store = IndexedStore(store, model)
+        self._work = LongWork(report)
+        self._store = IndexedStore(store, model, self._work)
         self._lock_seconds = lock_seconds
         self._loading: asyncio.Task[None] | None = None
         # A lock lasts as long as a task uses it.
@@ -235,9 +239,11 @@ class Memory:
             try:
                 # The numbers of entries hold for one index only.
                 with self._store.indexes.pinned(scope, passing=scopes is None):
-                    while vectors := await self._embed_some(embedding, scope):
-                        count += vectors
-                        progress(count)
+                    done = 0
+                    while vectors := await self._embed_some(embedding, scope, done):
+                        done += vectors
+                        progress(count + done)
+                    count += done
             except (EmbeddingsMixed, ConfigurationError) as error:
                 embedding.notify(error)
                 return count
@@ -394,6 +400,7 @@ class Memory:
         if self._loading is not None:
             self._loading.cancel()
         async with AsyncExitStack() as stack:
+            stack.enter_context(self._work.ending())
             stack.push_async_callback(asyncio.to_thread, self.store.close)
             # If one fails or is cancelled, the others are closed too.
             for one in (self._reranking, self._embedding, self.versions):
@@ -472,9 +479,12 @@ class Memory:
                 if patience.met:
                     turnstile.moved = time.monotonic()
 
-    async def _embed_some(self, embedding: Embedding, scope: Scope) -> int:
-        """Make the vectors of a batch of entries; returns how many, 0 if nothing is left to do."""
-        bare = await asyncio.to_thread(self._store.survey_bare, scope)
+    async def _embed_some(self, embedding: Embedding, scope: Scope, done: int) -> int:
+        """Make the vectors of a batch of entries; returns how many, 0 if nothing is left to do.
+
+        `done` is how many got theirs before.
+        """
+        bare, left = await asyncio.to_thread(self._store.survey_bare, scope, embedding.batch)
         asked = [(known.number, entry) for known, entry in bare]
         vectors = await embedding.embed_entries(asked) if asked else None
         if asked:
@@ -483,7 +493,10 @@ class Memory:
             return 0
         # The memory was not held: numbers may belong to other entries now.
         every = [known for known, _ in bare]
-        return await asyncio.to_thread(self._store.take_vectors, scope, every, vectors)
+        taken = await asyncio.to_thread(self._store.take_vectors, scope, every, vectors)
+        if done or taken < left:
+            self._work.proceed(EMBEDDING, done + taken, done + left)
+        return taken
 
     async def _keep(self) -> None:
         await asyncio.to_thread(self._store.indexes.keep, Patience(self._lock_seconds))

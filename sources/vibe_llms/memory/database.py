@@ -20,10 +20,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from vibe_llms.exceptions import StorageError
-from vibe_llms.memory.entries import Role
+from vibe_llms.memory.entries import SPOKEN, Role
 from vibe_llms.memory.parts import NORM, Fit, Part
 from vibe_llms.memory.places import FileStat
 from vibe_llms.memory.records import IndexRecord
+from vibe_llms.memory.words import is_of_date
 
 K1, B = 1.2, 0.75
 #: What a word counts in the turns around the one that has it, by their distance behind it.
@@ -32,6 +33,9 @@ _NEAREST_LAST = dict(sorted(WINDOW.items(), key=lambda one: one[1]))
 _BEFORE = [(distance, share) for distance, share in WINDOW.items() if distance > 0]
 #: What it counts as a label: who said the entry, when, what about.
 LABEL = 2.0
+#: How much a turn counts in the order if the question names someone else who speaks: turns around
+#: an answer have its words too, and are often another person's reply.
+OTHERS = 1 / 1.3
 #: Once this many entries have the rarest words of a question, and the best of them have this part
 #: of what the other words are worth, the others choose no candidates.
 _ENOUGH, _USUAL = 150, 0.4
@@ -55,6 +59,7 @@ create index by_time on entries (conversation, created);
 create index by_position on entries (position);
 create virtual table postings using fts5 (
     words, content='', detail=none, columnsize=0, tokenize="ascii tokenchars '@'''");
+insert into postings (postings, rank) values ('hashsize', 16777216);
 create virtual table frequencies using fts5vocab (postings, 'row');
 """
 _SPACE_OUT = """
@@ -112,6 +117,8 @@ class IndexDatabase:
         self._database = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         #: Conversations whose turns have no positions in their order yet.
         self._disordered: set[str] = set()
+        #: The order and position of the last turn of conversations, as far as it is known.
+        self._last_turns: dict[str, tuple[int, str, str, int]] = {}
         self._layout: _Layout | None = None
         self.stats: dict[str, FileStat] = {}
         try:
@@ -121,6 +128,8 @@ class IndexDatabase:
                 self._database.executescript(_TABLES)
             self._database.execute("pragma secure_delete = on")
             self.stats = {one.place: one.stat for one in self}
+            (last,) = self._database.execute("select max(number) from entries").fetchone()
+            self._last_number = int(last or 0)
         except (sqlite3.Error, AttributeError) as error:
             # Before SQLite 3.36 there is no `deserialize`.
             raise ValueError(f"it is no database of ours: {error}") from error
@@ -166,15 +175,16 @@ class IndexDatabase:
         """
         created = (record.created - _EPOCH) // timedelta(microseconds=1)
         order = (conversation, created, record.identity)
-        position = self._position_at(record.place, order)
+        position = None
+        if record.place in self.stats:
+            position = self._position_at(record.place, order)
+            if position is None:
+                self.drop(record.place)
+            else:
+                self._erase(record.place)
         if position is None:
-            self.drop(record.place)
             position = self._append(record.place, *order)
-        else:
-            self._erase(record.place)
-        (number,) = self._database.execute(
-            "select coalesce(max(number), 0) + 1 from entries"
-        ).fetchone()
+        self._last_number = number = self._last_number + 1
         record = msgspec.structs.replace(record, number=number)
         text = " ".join((*words, *(f"{_MARK}{name}" for name in labels)))
         self._database.execute(
@@ -185,20 +195,18 @@ class IndexDatabase:
                 msgspec.msgpack.encode(record),
             ),
         )
-        self._layout = None
         self._database.execute("insert into postings (rowid, words) values (?, ?)", (number, text))
         self._layout = None
         self.stats[record.place] = record.stat
-        return int(number)
+        return number
 
     def drop(self, place: str) -> int | None:
         """Remove the entry at a place; returns its number."""
-        row = self._database.execute(
+        if place not in self.stats:
+            return None
+        conversation, position = self._database.execute(
             "select conversation, position from entries where place = ?", [place]
         ).fetchone()
-        if row is None:
-            return None
-        conversation, position = row
         if conversation is not None:
             least, most = self._database.execute(
                 "select min(position), max(position) from entries where conversation = ?",
@@ -219,7 +227,7 @@ class IndexDatabase:
 
     def at(self, place: str) -> IndexRecord | None:
         """The entry whose file is at a place."""
-        return self._find("place = ?", place)
+        return self._find("place = ?", place) if place in self.stats else None
 
     def find(self, identity: str) -> IndexRecord | None:
         """The entry with an identity; the oldest if files were copied."""
@@ -304,26 +312,41 @@ class IndexDatabase:
         """Return how the entries at some positions fit, by number."""
         rarities = {word: rarity for part in parts for word, rarity in part.rarities.items()}
         held = self._count_words(layout, rarities, positions)
-        rated: dict[int, Fit] = {}
+        shares: dict[int, list[float]] = {}
+        names: dict[int, set[str]] = {}
         for position in positions:
             weights: dict[str, float] = {}
+            its_names: set[str] = set()
             for distance, share in WINDOW.items():
                 for word, count in held.get(position - distance, ()):
                     if word[0] != _MARK:
                         weights[word] = weights.get(word, 0.0) + share * count
                     elif not distance:
-                        weights[word[1:]] = weights.get(word[1:], 0.0) + LABEL
+                        name = word[1:]
+                        weights[name] = weights.get(name, 0.0) + LABEL
+                        its_names.add(name)
             flat = K1 * (1 - B + B * layout.window_length(position) / layout.mean)
             worth = {
                 word: rarities[word] * weight / (weight + flat) for word, weight in weights.items()
             }
-            rated[layout.spots[position].number] = Fit.of(
+            shares[position] = [
+                sum(map(worth.__getitem__, worth.keys() & part.rarities)) / part.weight
+                for part in parts
+            ]
+            if layout.spots[position].role in SPOKEN:
+                names[position] = {name for name in its_names if not is_of_date(name)}
+        named = set[str]().union(*names.values())
+        asked = [named.intersection(part.rarities) for part in parts]
+        return {
+            layout.spots[position].number: Fit.of(
+                its_shares,
                 [
-                    sum(map(worth.__getitem__, worth.keys() & part.rarities)) / part.weight
-                    for part in parts
-                ]
+                    OTHERS if some and names.get(position, some).isdisjoint(some) else 1.0
+                    for some in asked
+                ],
             )
-        return rated
+            for position, its_shares in shares.items()
+        }
 
     def _count_words(
         self, layout: _Layout, words: Iterable[str], positions: Iterable[int]
@@ -363,19 +386,18 @@ class IndexDatabase:
         ).fetchone()
         return None if row is None else _decode(row)
 
-    def _erase(self, place: str) -> int | None:
-        row = self._database.execute(
-            "select number, words from entries where place = ?", [place]
+    def _erase(self, place: str) -> int:
+        number, words, conversation = self._database.execute(
+            "select number, words, conversation from entries where place = ?", [place]
         ).fetchone()
-        if row is None:
-            return None
         self._database.execute(
-            "insert into postings (postings, rowid, words) values ('delete', ?, ?)", row
+            "insert into postings (postings, rowid, words) values ('delete', ?, ?)", (number, words)
         )
-        self._database.execute("delete from entries where number = ?", row[:1])
-        self.stats.pop(place, None)
+        self._database.execute("delete from entries where number = ?", [number])
+        del self.stats[place]
+        self._last_turns.pop(conversation, None)
         self._layout = None
-        return int(row[0])
+        return int(number)
 
     def _position_at(self, place: str, order: tuple[str | None, int, str]) -> int | None:
         """The position of the entry at a place, if its order is unchanged."""
@@ -386,23 +408,33 @@ class IndexDatabase:
 
     def _append(self, place: str, conversation: str | None, created: int, identity: str) -> int:
         """The position of a new entry: behind the last turn of its conversation."""
-        last = None
-        if conversation is not None:
-            last = self._database.execute(
-                "select created, identity, place, position from entries where conversation = ? "
-                "order by created desc, identity desc, place desc limit 1",
-                [conversation],
-            ).fetchone()
-        if last is None:
+        if conversation is None:
             return self._new_block()
-        if (created, identity, place) < last[:3]:
-            assert conversation is not None
-            self._disordered.add(conversation)
-        return int(last[3]) + (1 if created - last[0] <= _HOUR else _APART)
+        last = self._last_turns.get(conversation) or self._find_last_turn(conversation)
+        turn = (created, identity, place)
+        if last is None:
+            position = self._new_block()
+        else:
+            position = last[3] + (1 if created - last[0] <= _HOUR else _APART)
+            if turn < last[:3]:
+                self._disordered.add(conversation)
+                return position
+        self._last_turns[conversation] = (*turn, position)
+        return position
+
+    def _find_last_turn(self, conversation: str) -> tuple[int, str, str, int] | None:
+        """The order of the last turn of a conversation, with its position."""
+        found: tuple[int, str, str, int] | None = self._database.execute(
+            "select created, identity, place, position from entries where conversation = ? "
+            "order by created desc, identity desc, place desc limit 1",
+            [conversation],
+        ).fetchone()
+        return found
 
     def _lay_out(self) -> _Layout:
         """Where the entries are, with the turns of each conversation in their order."""
         while self._disordered:
+            self._last_turns.clear()
             self._database.execute(
                 _SPACE_OUT,
                 {

@@ -17,6 +17,8 @@ from vibe_llms.memory.entries import Entry
 
 #: A failed embedder is not asked again for so long; searches do not wait for it.
 _REST_SECONDS = 60.0
+#: So many texts of a batch are those of one entry, or fewer.
+_TEXTS = 4
 #: A harmless text, to see whether an embedder refuses some texts or all.
 _HARMLESS = "hello"
 
@@ -49,6 +51,11 @@ class Embedding:
     def model(self) -> str:
         """The name that its vectors are stored under."""
         return self.embedder.model
+
+    @property
+    def batch(self) -> int:
+        """How many entries get their vectors at a time."""
+        return self.embedder.pace.count // _TEXTS
 
     async def load(self) -> None:
         """Load its model now, if it loads one into this process; a failure becomes a note."""
@@ -103,9 +110,9 @@ class Embedding:
         if self._rests():
             return None
         try:
-            return await self._divide(
-                [text for text in texts if digest_text(text) not in self._refused]
-            )
+            if self._refused:
+                texts = [text for text in texts if digest_text(text) not in self._refused]
+            return await self._divide(texts)
         except VibeLlmsError as error:
             self.notify(error)
             return None

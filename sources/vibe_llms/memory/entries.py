@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from vibe_llms.exceptions import MemoryDamaged, MemoryInvalid
+from vibe_llms.memory.front_matter import read_plain
 from vibe_llms.memory.names import name_copy, name_identity, name_original
 from vibe_llms.messages.contents import repair_text
 
@@ -42,6 +43,10 @@ class Role(StrEnum):
     USER = "user"
     ASSISTANT = "assistant"
     SUMMARY = "summary"
+
+
+#: What someone said.
+SPOKEN = (Role.USER, Role.ASSISTANT)
 
 
 class Scope(Struct, frozen=True, order=True):
@@ -224,8 +229,6 @@ def decode_entry(data: bytes, scope: Scope, path: str, *, modified: float | None
     A file that was written by hand may have no `id` and no `created_at`. If it is known when it was
     `modified`, in seconds since 1970, that is its time, and its name is its identity.
     """
-    import yaml
-
     if len(data) > LARGEST_BYTES:
         raise MemoryDamaged(f"it is longer than {LARGEST_BYTES >> 20} MiB", path=path)
     try:
@@ -243,20 +246,14 @@ def decode_entry(data: bytes, scope: Scope, path: str, *, modified: float | None
     head = "\n".join(lines[1:end])
     if len(head) > _FRONT_BYTES:
         raise MemoryDamaged("its front matter is longer than 64 KiB", path=path)
-    try:
-        front = _load(head)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise MemoryDamaged(
-            f"its front matter is no YAML: {_describe(error)}", path=path
-        ) from error
-    if not isinstance(front, dict):
-        raise MemoryDamaged("its front matter has no names with values", path=path)
-    known = {
-        attribute: _plain(front[name])
-        for name, attribute in _NAMES.items()
-        if front.get(name) is not None
-    }
-    further = {str(name): value for name, value in front.items() if name not in _NAMES}
+    front, kept = _read_front(head, path)
+    known: dict[str, Any] = {}
+    further: dict[str, Any] = {}
+    for member, value in front.items():
+        if (attribute := _NAMES.get(member)) is None:
+            further[str(member)] = value
+        elif value is not None:
+            known[attribute] = _plain(value)
     if modified is not None and not _OURS.match(name):
         known |= _complete(known, name, modified)
     try:
@@ -266,7 +263,7 @@ def decode_entry(data: bytes, scope: Scope, path: str, *, modified: float | None
                 "content": "\n".join(lines[end + 1 :]).strip(),
                 "scope": scope,
                 "further": further,
-                "lines": _keep(head, further) if further or "#" in head else "",
+                "lines": kept,
             },
             Entry,
             strict=False,
@@ -280,6 +277,27 @@ def decode_entry(data: bytes, scope: Scope, path: str, *, modified: float | None
         return _settle(entry)
     except (msgspec.ValidationError, OverflowError) as error:
         raise MemoryDamaged(f"its front matter: {_name_as_written(error)}", path=path) from error
+
+
+def _read_front(head: str, path: str) -> tuple[Mapping[Any, Any], str]:
+    """Return the members of front matter, and the lines of those that are not ours.
+
+    Raises `MemoryDamaged` if it has none.
+    """
+    if (plain := read_plain(head, _NAMES)) is not None:
+        return plain
+    import yaml
+
+    try:
+        front = _load(head)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise MemoryDamaged(
+            f"its front matter is no YAML: {_describe(error)}", path=path
+        ) from error
+    if not isinstance(front, dict):
+        raise MemoryDamaged("its front matter has no names with values", path=path)
+    further = {str(name): value for name, value in front.items() if name not in _NAMES}
+    return front, _keep(head, further) if further or "#" in head else ""
 
 
 def _complete(known: Mapping[str, Any], name: str, modified: float) -> dict[str, Any]:

@@ -270,8 +270,10 @@ class MemoryFiles:
             if name not in scopes:
                 discard_snapshots(base / name)
 
-    def survey_files(self, scope: Scope) -> list[str]:
+    def survey_files(self, scope: Scope, *, prefix: str = "") -> list[str]:
         """All files below a scope's folder, foreign ones too; links are not followed.
+
+        With `prefix`, only those whose names begin with it.
 
         `StorageError` if a folder cannot be read, so that no file is missed.
         """
@@ -281,6 +283,7 @@ class MemoryFiles:
                 os.path.relpath(os.path.join(folder, name), base)
                 for folder, _, names in os.walk(base, onerror=_insist)
                 for name in names
+                if name.startswith(prefix)
             ]
 
     def survey_strays(self) -> list[Path]:
@@ -303,10 +306,7 @@ class MemoryFiles:
     def clear(self, scope: Scope) -> None:
         """Remove what crashes left unfinished; call it while the scope is held."""
         # Writers hold the scope, so none of these is being written.
-        places = self.survey_files(scope)
-        self.erase(
-            scope, [place for place in places if os.path.basename(place).startswith(TEMPORARY)]
-        )
+        self.erase(scope, self.survey_files(scope, prefix=TEMPORARY))
 
     def list_facts(self, scope: Scope) -> set[str]:
         """The names in the folder of facts: much quicker than `scan`."""
@@ -340,15 +340,17 @@ class MemoryFiles:
 
     def stat_file(self, scope: Scope, place: str) -> FileStat | None:
         """The same as `scan`, for one file; none if it is gone."""
-        path = self.path_of(scope, place)
-        with storage_errors(path), suppress(FileNotFoundError):
-            return _stat_of(os.lstat(path))
-        return None
+        return self.stat_many(scope, [place]).get(place)
 
     def stat_many(self, scope: Scope, places: Collection[str]) -> Mapping[str, FileStat]:
         """The same as `scan`, for some files."""
-        stats = ((place, self.stat_file(scope, place)) for place in places)
-        return {place: stat for place, stat in stats if stat is not None}
+        found: dict[str, FileStat] = {}
+        base = f"{self._entries}/{scope}"
+        with storage_errors(self.path_of(scope)):
+            for place in places:
+                with suppress(FileNotFoundError):
+                    found[place] = _stat_of(os.lstat(f"{base}/{place}"))
+        return found
 
     def survey_scopes(self) -> list[Scope]:
         """The scopes that have a folder, in order."""

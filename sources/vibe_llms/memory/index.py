@@ -6,18 +6,27 @@ is derived; if it does not fit, the index is built from the files again.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from array import array
 from collections import ChainMap
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from contextlib import suppress
+from itertools import chain, islice
 from typing import Any
 
-from vibe_llms.exceptions import ArchiveLocked, EmbeddingsMixed, MemoryDamaged, StorageError
+from vibe_llms.exceptions import (
+    ArchiveLocked,
+    EmbeddingsMixed,
+    MemoryDamaged,
+    SessionClosed,
+    StorageError,
+)
 from vibe_llms.memory.database import IndexDatabase
-from vibe_llms.memory.entries import Entry, Role, Scope
+from vibe_llms.memory.entries import SPOKEN, Entry, Role, Scope
 from vibe_llms.memory.interfaces import MemoryStore
+from vibe_llms.memory.long_work import READING, LongWork
 from vibe_llms.memory.metadata import metadata_of
 from vibe_llms.memory.parts import Fit, Part
 from vibe_llms.memory.places import FileStat
@@ -30,9 +39,12 @@ from vibe_llms.storage.locks import Patience
 _DATABASE, _VECTORS = "database", "vectors"
 #: This many changes are worth a new snapshot, and this share of all entries.
 _CHANGES, _SHARE = 64, 0.05
+#: So many files are read at a time; afterwards the work can be ended.
+_READ = 1024
+#: So many characters of entries without vectors are kept, so that their files are read once.
+_ROOM = 16 * 1024 * 1024
 #: After a snapshot could not be written, it is not tried again for this time.
 _REST_SECONDS = 60.0
-_SPOKEN = (Role.USER, Role.ASSISTANT)
 
 
 class ScopeIndex:
@@ -46,7 +58,9 @@ class ScopeIndex:
     callers of `store` must hold none; `vibe_llms.memory.indexes` explains the order.
     """
 
-    def __init__(self, files: MemoryStore, scope: Scope, model: str = "") -> None:
+    def __init__(
+        self, files: MemoryStore, scope: Scope, model: str = "", work: LongWork | None = None
+    ) -> None:
         self.scope = scope
         self.model = model
         self.embedder = ""
@@ -54,12 +68,15 @@ class ScopeIndex:
         self.lock = threading.RLock()
         self.loaded = False
         self._files = files
+        self._work = work or LongWork()
         self._snapshots = files.access_snapshots(scope)
         self._scanner = files.produce_scanner(scope)
         self._database = IndexDatabase()
         self._vectors: VectorIndex | None = None
         self._broken: dict[str, FileStat] = {}
-        self._bare: set[int] = set()
+        #: The entries without vectors, the oldest first; those that were just read are kept.
+        self._bare: dict[int, Entry | None] = {}
+        self._room = _ROOM
         self._changes = 0
         self._rests_until = 0.0
 
@@ -93,19 +110,45 @@ class ScopeIndex:
         self.damaged = {
             place: error for place, error in self.damaged.items() if place in self._broken
         }
-        read: dict[str, Entry] = {}
-        for place, entry in self._files.read_many(self.scope, news.changed):
-            if isinstance(entry, MemoryDamaged):
-                self._note_damaged(place, entry, news.changed[place])
-            else:
-                self._mend(place)
-                read[place] = entry
-        with self._database.together():
-            for place in (*news.gone, *(place for place in news.changed if place not in read)):
-                self._drop(place)
+        complete = False
+        try:
+            with self._database.together():
+                for place in news.gone:
+                    self._drop(place)
+                self._changes += len(news.gone)
+                self._read_changed(news.changed)
+            complete = True
+        finally:
+            if not complete:
+                # What is left is found by the next scan.
+                self._scanner.doubt()
+
+    def _read_changed(self, changed: Mapping[str, FileStat]) -> None:
+        """Index entries that are new or changed, about the oldest first, and report the progress.
+
+        What was read is kept if the process ends before the rest is.
+        """
+        # The names of our files begin with the time.
+        places = sorted(changed, key=os.path.basename)
+        for start in range(0, len(places), _READ):
+            if start:
+                self._work.proceed(READING, start, len(places))
+            some = places[start : start + _READ]
+            read: dict[str, Entry] = {}
+            for place, entry in self._files.read_many(self.scope, some):
+                if isinstance(entry, MemoryDamaged):
+                    self._note_damaged(place, entry, changed[place])
+                else:
+                    self._mend(place)
+                    read[place] = entry
+            for place in some:
+                if place not in read:
+                    self._drop(place)
             for place in sorted(read, key=lambda one: (read[one].created, read[one].identity)):
-                self._put(read[place], place, news.changed[place])
-        self._changes += len(news.gone) + len(news.changed)
+                self._put(read[place], place, changed[place])
+            self._changes += len(some)
+        if len(places) > _READ:
+            self._work.proceed(READING, len(places), len(places))
 
     def doubt(self) -> None:
         """Scan again, since a change may have failed in the middle."""
@@ -166,16 +209,31 @@ class ScopeIndex:
         """Some entries that have no vectors yet, the newest first."""
         if not self.model or self.mixed:
             return []
-        numbers = sorted(self._bare, reverse=True)[:count]
-        records = sorted(self.records(numbers), key=lambda one: one.number, reverse=True)
-        entries = zip(records, self.read_many(records), strict=True)
-        found = [(record, entry) for record, entry in entries if entry is not None]
-        self._bare -= {*numbers} - {record.number for record, _ in found}
+        numbers = [*islice(reversed(self._bare), count)]
+        read = {number: self._bare[number] for number in numbers}
+        for number in numbers:
+            # If the embedder fails, they are read again.
+            self._keep_bare(number, None)
+        records = {one.number: one for one in self.records(numbers)}
+        lacking = [one for one in records.values() if read[one.number] is None]
+        for one, entry in zip(lacking, self.read_many(lacking), strict=True):
+            read[one.number] = entry
+        found: list[tuple[IndexRecord, Entry]] = []
+        for number in numbers:
+            if (entry := read[number]) is None or number not in records:
+                del self._bare[number]
+            else:
+                found.append((records[number], entry))
         return found
 
-    def still_has(self, record: IndexRecord) -> bool:
-        """Whether an entry is still what it was."""
-        return self._database.record(record.number) == record
+    def count_bare(self) -> int:
+        """How many entries have no vectors yet."""
+        return len(self._bare) if self.model and not self.mixed else 0
+
+    def find_unchanged(self, records: Iterable[IndexRecord]) -> Sequence[int]:
+        """The numbers of the entries that still are what they were."""
+        known = {record.number: record for record in records}
+        return [one.number for one in self.records(known) if known[one.number] == one]
 
     def take_vectors(self, vectors: Mapping[int, Sequence[array[float]]]) -> None:
         """Add vectors made by `model`, for the entries that are there and have none."""
@@ -188,7 +246,8 @@ class ScopeIndex:
             self.check_size(one)
         self._vectors.add(fresh)
         self.embedder = self.model
-        self._bare -= fresh.keys()
+        for number in fresh:
+            self._drop_bare(number)
         self._changes += len(fresh)
 
     def find_repeat(self, entry: Entry, *, looked: bool = False) -> Entry | None:
@@ -268,7 +327,8 @@ class ScopeIndex:
 
     def _write(self) -> None:
         with self.lock:
-            self.refresh()
+            with suppress(SessionClosed):
+                self.refresh(thorough=False)
             parts = {_DATABASE: self._database.serialize()}
             if self._vectors is not None:
                 parts[_VECTORS] = self._vectors.encode()
@@ -292,7 +352,7 @@ class ScopeIndex:
     def _reset(self) -> None:
         self._database = IndexDatabase()
         self._vectors, self.embedder = None, ""
-        self._bare, self._broken = set(), {}
+        self._bare, self._broken, self._room = {}, {}, _ROOM
         self._scanner.reset()
         self.damaged.clear()
         self._changes = 1
@@ -304,20 +364,21 @@ class ScopeIndex:
         for embedder, parts in self._snapshots.read(wanted):
             try:
                 database = IndexDatabase(parts.get(_DATABASE, b""))
-                numbers = {record.number for record in database}
+                numbers = sorted(record.number for record in database)
                 vectors = None
                 if embedder == self.model and _VECTORS in parts:
                     vectors = VectorIndex.decode(parts[_VECTORS])
             except ValueError:
                 continue
             self._database, self._vectors, self.embedder = database, vectors, embedder
-            self._bare = numbers - (set() if vectors is None else vectors.numbers)
+            done = () if vectors is None else vectors.numbers
+            self._bare = dict.fromkeys(number for number in numbers if number not in done)
             return
         self._changes = 1
 
     def _put(self, entry: Entry, place: str, stat: FileStat) -> None:
         self._drop_vectors(place)
-        spoken = entry.role in _SPOKEN
+        spoken = entry.role in SPOKEN
         # Turns of an unknown conversation have no neighbours, unless the scope is a conversation.
         together = spoken and (entry.conversation or self.scope.kind == "conversation")
         record = IndexRecord(
@@ -329,7 +390,8 @@ class ScopeIndex:
             created=entry.created,
             importance=entry.importance,
             conversation=entry.conversation,
-            digest=digest_of(entry.content),
+            # Only facts are looked for by it.
+            digest=digest_of(entry.content) if entry.role == Role.FACT else "",
             asks=spoken and entry.content.endswith(("?", "\uff1f")),
             metadata=metadata_of(entry),
         )
@@ -339,7 +401,7 @@ class ScopeIndex:
             label(entry.speaker, entry.created, (entry.category, *entry.topics)),
             entry.conversation if together else None,
         )
-        self._bare.add(number)
+        self._keep_bare(number, entry if self.model else None)
 
     def _drop(self, place: str) -> None:
         self._drop_vectors(place)
@@ -348,6 +410,19 @@ class ScopeIndex:
     def _drop_vectors(self, place: str) -> None:
         record = self._database.at(place)
         if record is not None:
-            self._bare.discard(record.number)
+            self._drop_bare(record.number)
             if self._vectors is not None:
                 self._vectors.remove(record.number)
+
+    def _keep_bare(self, number: int, entry: Entry | None) -> None:
+        """Note an entry without vectors, and keep it if there is room."""
+        old = self._bare.get(number)
+        self._room += 0 if old is None else len(old.content)
+        kept = None if entry is None or len(entry.content) > self._room else entry
+        self._room -= 0 if kept is None else len(kept.content)
+        self._bare[number] = kept
+
+    def _drop_bare(self, number: int) -> None:
+        if number in self._bare:
+            self._keep_bare(number, None)
+            del self._bare[number]

@@ -22,6 +22,7 @@ from contextlib import ExitStack, contextmanager
 from vibe_llms.memory.entries import Scope
 from vibe_llms.memory.index import ScopeIndex
 from vibe_llms.memory.interfaces import MemoryStore
+from vibe_llms.memory.long_work import LongWork
 from vibe_llms.storage.locks import Patience
 
 #: So many indexes stay: a turn asks those of a user, of a conversation and the global one, and so
@@ -42,11 +43,14 @@ class Indexes:
     """The index of each scope that is used, and of up to `most` in all.
 
     The least recently used one is stored and dropped first; one in use stays. `model` makes the
-    vectors.
+    vectors. `work` gets the progress of what takes long, and can end it.
     """
 
-    def __init__(self, files: MemoryStore, model: str, *, most: int = MOST) -> None:
+    def __init__(
+        self, files: MemoryStore, model: str, *, most: int = MOST, work: LongWork | None = None
+    ) -> None:
         self._files = files
+        self._work = work or LongWork()
         self._model = model
         self._most = most
         self._lock = threading.Lock()
@@ -108,7 +112,8 @@ class Indexes:
         with self._lock:
             place = self._places.get(scope)
             if place is None:
-                place = self._places[scope] = _Place(ScopeIndex(self._files, scope, self._model))
+                index = ScopeIndex(self._files, scope, self._model, self._work)
+                place = self._places[scope] = _Place(index)
                 if passing:
                     self._places.move_to_end(scope, last=False)
             if not passing:

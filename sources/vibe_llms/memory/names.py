@@ -34,7 +34,9 @@ def name_original(name: str) -> str:
     if not is_entry_name(name):
         return name
     stem = name.removesuffix(_BACKUP).removesuffix(SUFFIX)
-    return f"{_MARK.sub('', stem)}{SUFFIX}"
+    if stem.endswith(")") or "conflict" in stem.lower():
+        stem = _MARK.sub("", stem)
+    return f"{stem}{SUFFIX}"
 
 
 def name_identity(name: str) -> str:
@@ -51,14 +53,13 @@ def name_copy(name: str, identity: str) -> str:
 
     The name of a copy continues behind that of the original.
     """
-    if identity.endswith(f"-{_digest(name)}"):
-        # It got this identity as a copy, and was edited since: now it is an entry of its own.
-        return ""
     _, ours, behind = name.rpartition(f"__{identity}")
     continued = bool(ours) and behind != SUFFIX and not behind[:1].isalnum()
     if not continued and name_original(name) == name:
         return ""
-    return f"{identity}-{_digest(name)}"
+    mark = f"-{_digest(name)}"
+    # If it got this identity as a copy, and was edited since, it is an entry of its own now.
+    return "" if identity.endswith(mark) else f"{identity}{mark}"
 
 
 def _digest(name: str) -> str:

@@ -44,18 +44,25 @@ class Part(Struct, frozen=True):
 
 
 class Fit(NamedTuple):
-    """The share that an entry has of the weight of the best part, and of all parts together."""
+    """The share that an entry has of the weight of the best part, and of all parts together.
+
+    `best` decides whether the entry is found, and `whole` in which order.
+    """
 
     best: float
     whole: float
 
     @classmethod
-    def of(cls, shares: Sequence[float]) -> Fit:
-        """Return the fit of an entry that has these shares of the parts."""
+    def of(cls, shares: Sequence[float], factors: Sequence[float]) -> Fit:
+        """Return the fit of an entry that has these shares of the parts.
+
+        `factors` are how much more each share counts in the order.
+        """
         best = max(shares, default=0.0)
-        if len(shares) < 2:
-            return cls(best, best)
-        return cls(best, sum(share**NORM for share in shares) ** (1 / NORM))
+        values = [share * factor for share, factor in zip(shares, factors, strict=True)]
+        if len(values) < 2:
+            return cls(best, sum(values))
+        return cls(best, sum(value**NORM for value in values) ** (1 / NORM))
 
 
 def split_message(message: str) -> list[Words]:

@@ -16,6 +16,7 @@ from vibe_llms.memory.embedders.core import ignore
 from vibe_llms.memory.embedders.rows import produce_embedder
 from vibe_llms.memory.entries import Scope
 from vibe_llms.memory.interfaces import MemoryStores
+from vibe_llms.memory.long_work import Report
 from vibe_llms.memory.recall import RecallSettings
 from vibe_llms.memory.reports import IngestionSettings
 from vibe_llms.memory.reranking import InquiringReranker, Reranking, RerankingSettings
@@ -86,11 +87,13 @@ def produce_memory(
     user: str = LOCAL,
     providers: Providers | None = None,
     notify: Callable[[str], None] = ignore,
+    report: Report | None = None,
 ) -> Memory:
     """The memory of a user; nothing is read before it is used. Callers close it, and the backend.
 
     `providers` are those of a session, if there is one. `notify` is called from any thread with
     what users should know although no call fails: for example, why the embedder is not used.
+    `report` gets the progress of indexing many entries.
     """
     stores: MemoryStores = produce_part(backend, "memory")
     store = stores.open_store(user, configuration)
@@ -116,4 +119,5 @@ def produce_memory(
         notify=notify,
         versions=Versions(store.folder, notify=notify) if settings.versioning else None,
         reranking=produce_reranking(settings.reranking, notify),
+        report=report,
     )

@@ -22,6 +22,7 @@ from vibe_llms.memory.entries import SHORTEST_PART, Entry, Role, Scope, check_en
 from vibe_llms.memory.index import ScopeIndex
 from vibe_llms.memory.indexes import Indexes
 from vibe_llms.memory.interfaces import MemoryStore
+from vibe_llms.memory.long_work import LongWork
 from vibe_llms.memory.places import identity_in
 from vibe_llms.memory.records import IndexRecord
 from vibe_llms.memory.retrieval import Question, Recollection, RetrievalSettings, retrieve
@@ -31,9 +32,6 @@ from vibe_llms.memory.text_search import find_all, find_holding
 from vibe_llms.storage.locks import Patience
 
 T = TypeVar("T")
-
-#: So many entries get their vectors at a time.
-_BATCH = 64
 
 
 class ScopeStatus(Struct, frozen=True):
@@ -52,11 +50,11 @@ class IndexedStore:
     `ArchiveLocked`.
     """
 
-    def __init__(self, files: MemoryStore, model: str) -> None:
+    def __init__(self, files: MemoryStore, model: str, work: LongWork | None = None) -> None:
         self.files = files
         self._cache = files.vectors
         self._model = model
-        self.indexes = Indexes(files, model)
+        self.indexes = Indexes(files, model, work=work)
 
     def refresh(self, scope: Scope) -> int:
         """Index what changed in a scope; returns the number of entries."""
@@ -83,15 +81,20 @@ class IndexedStore:
                     index.check_size(question.vector)
             return retrieve(question, indexes, settings)
 
-    def survey_bare(self, scope: Scope) -> Sequence[tuple[IndexRecord, Entry]]:
-        """Some entries without vectors; `EmbeddingsMixed` if others have another model's."""
+    def survey_bare(
+        self, scope: Scope, count: int
+    ) -> tuple[Sequence[tuple[IndexRecord, Entry]], int]:
+        """Up to `count` entries without vectors, and how many there are.
+
+        `EmbeddingsMixed` if others have vectors of another model.
+        """
         with self._current(scope, thorough=False) as index:
             if index.mixed:
                 raise EmbeddingsMixed(
                     f"what is remembered in {scope} has vectors of {index.embedder}, and the "
                     f"embedder is {index.model} now; make them anew: vibe-llms memory reindex"
                 )
-            return index.survey_bare(_BATCH)
+            return index.survey_bare(count), index.count_bare()
 
     def forget_vectors(self, scope: Scope, bare: Iterable[tuple[IndexRecord, Entry]]) -> None:
         """Keep no vectors of entries that were changed or removed while the vectors were made.
@@ -119,7 +122,7 @@ class IndexedStore:
     ) -> int:
         """Index the vectors of entries that have not changed since; returns how many."""
         with self._using(scope, passing=True) as index, index.lock:
-            current = [known.number for known in bare if index.still_has(known)]
+            current = index.find_unchanged(bare)
             index.take_vectors({number: vectors[number] for number in current})
             return len(current)
 

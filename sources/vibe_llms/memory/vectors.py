@@ -24,7 +24,7 @@ FLAT = 10_000
 #: The number of lists per square root of the number of vectors, and the share that is searched.
 _LISTS, _SEARCHED, _FEWEST_SEARCHED = 4, 1 / 32, 32
 #: Vectors per list for training, and the number of passes.
-_SAMPLE, _ROUNDS = 40, 8
+_SAMPLE, _ROUNDS = 20, 5
 #: With so many times the vectors of the last training, the lists are trained again.
 _GROWN = 4
 #: Vectors asked for per entry: several may be of one entry, and some of deleted ones.
@@ -36,7 +36,7 @@ class _Stored(Struct, array_like=True):
     dimension: int
     learnt: int
     owners: bytes
-    searcher: bytes
+    searcher: memoryview
     total: bytes
 
 
@@ -88,8 +88,6 @@ class VectorIndex:
         self._searcher.add(matrix)
         self._total = self._total + matrix.sum(axis=0, dtype=numpy.float64)
         self._passages += len(matrix)
-        if start > max(FLAT, _GROWN * self._learnt):
-            self._learn()
 
     def remove(self, number: int) -> None:
         """Remove the vectors of an entry, if it has any."""
@@ -106,6 +104,7 @@ class VectorIndex:
         if not self._rows:
             return {}
         faiss, numpy = _packages()
+        self._learn_if_grown()
         wanted = min(len(self._owners), _SPARE * count)
         asked = numpy.frombuffer(question, numpy.float32)[None]
         with _alone(faiss):
@@ -146,6 +145,7 @@ class VectorIndex:
     def encode(self) -> bytes:
         """The index as bytes, for `decode`, without the vectors of deleted entries."""
         faiss, numpy = _packages()
+        self._learn_if_grown()
         owners = array("I", self._owners)
         for row, number in enumerate(owners):
             if row not in self._rows.get(number, ()):
@@ -157,7 +157,7 @@ class VectorIndex:
                 self.dimension,
                 self._learnt,
                 owners.tobytes(),
-                bytes(searcher),
+                memoryview(searcher),
                 numpy.float32(self._total).tobytes() if self._passages else b"",
             )
         )
@@ -202,6 +202,11 @@ class VectorIndex:
             size = self._searcher.ntotal * self.dimension
             every = faiss.rev_swig_ptr(self._searcher.get_xb(), size)
             every.reshape(-1, self.dimension)[rows] = zeros
+
+    def _learn_if_grown(self) -> None:
+        """Train once for all vectors that were added since: each time sorts all of them anew."""
+        if len(self._owners) > max(FLAT, _GROWN * self._learnt):
+            self._learn()
 
     def _learn(self) -> None:
         """Train the inverted file, and sort all vectors into its lists."""

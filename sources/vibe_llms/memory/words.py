@@ -7,7 +7,7 @@ import re
 import threading
 import unicodedata
 from collections.abc import Callable, Iterable
-from datetime import datetime
+from datetime import date, datetime
 from functools import lru_cache
 from itertools import islice
 from math import log
@@ -104,12 +104,10 @@ def split_forms(text: str) -> list[str]:
         text = _UNSEEN.sub("", UNSPACED.sub(r" \g<0> ", text)).casefold()
         text = unicodedata.normalize("NFKD", text)
         text = "".join(character for character in text if not unicodedata.combining(character))
-    found: list[str] = []
-    for match in pattern.findall(text.lower()):
-        word = match.replace(_CURVED, "'").removesuffix("'s").replace("'", "")
-        if word and word not in STOP:
-            found.append(word)
-    return found
+    words: list[str] = pattern.findall(text.lower())
+    if "'" in text or _CURVED in text:
+        words = [word.replace(_CURVED, "'").removesuffix("'s").replace("'", "") for word in words]
+    return [word for word in words if word and word not in STOP]
 
 
 def split_query(text: str, most: int = MOST_WORDS, *, stop_words: bool = True) -> list[str]:
@@ -122,10 +120,24 @@ def split_query(text: str, most: int = MOST_WORDS, *, stop_words: bool = True) -
 
 def label(speaker: str, created: datetime, topics: Iterable[str] = ()) -> frozenset[str]:
     """The words for the speaker, date and topics of an entry."""
-    month, day = _MONTHS[created.month - 1], _DAYS[created.weekday()]
-    when = (month, day, str(created.year), str(created.day))
     about = split_words(" ".join((speaker, *topics)))
-    return frozenset((*about, *(_stem(word) for word in when)))
+    return frozenset((*about, *_name_day(created.date())))
+
+
+@lru_cache(maxsize=4096)
+def _name_day(day: date) -> tuple[str, ...]:
+    words = (_MONTHS[day.month - 1], _DAYS[day.weekday()], str(day.year), str(day.day))
+    return tuple(map(_stem, words))
+
+
+def is_of_date(label: str) -> bool:
+    """Return True if a label is part of a date: a month, a day of the week, or a number."""
+    return label.isdecimal() or label in _date_words()
+
+
+@lru_cache(maxsize=1)
+def _date_words() -> frozenset[str]:
+    return frozenset(map(_stem, (*_MONTHS, *_DAYS)))
 
 
 def rarity_of(frequency: int, count: int) -> float:

@@ -106,7 +106,10 @@ def test_long_work_shows_progress_and_ctrl_c_ends_it(
     (home / "config.toml").write_text(
         '[embedders.slow]\nmodule = "slow_embedder"\n[memory]\nembedder = "slow"\n'
     )
-    words = {"reindex": "building the index: 64 ", "search": "searching: 64 "}
+    words = {
+        "reindex": "building the index: 64 of 100 entries embedded ",
+        "search": "searching: 64 of 100 entries embedded ",
+    }
     with Terminal("memory", *command, environment={"PYTHONPATH": find_path(tmp_path)}) as terminal:
         terminal.expect(words.get(command[0], "comparing facts "))
         terminal.press("c-c")

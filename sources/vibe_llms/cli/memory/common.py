@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import json
 import os
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from datetime import datetime
 from typing import Any, Concatenate, ParamSpec, TextIO, TypeVar
 
@@ -35,6 +37,7 @@ from vibe_llms.memory.core import Memory
 from vibe_llms.memory.descriptions import MemoryEntry
 from vibe_llms.memory.entries import GLOBAL, LARGEST_BYTES, Entry, Scope
 from vibe_llms.memory.interfaces import MemoryStore, MemoryStores
+from vibe_llms.memory.long_work import EMBEDDING, READING, IndexingProgress, Stage
 from vibe_llms.memory.recall import SHORT
 from vibe_llms.memory.settings import MemorySettings, produce_memory, read_memory_settings
 from vibe_llms.memory.tickets import TicketJournal
@@ -44,6 +47,7 @@ from vibe_llms.storage.backends import Backend, open_backend, produce_part
 P = ParamSpec("P")
 T = TypeVar("T")
 
+_STAGES: Mapping[Stage, str] = {READING: "read", EMBEDDING: "embedded"}
 #: Standard input or standard output.
 STANDARD = "-"
 #: The least number of characters of a text that are shown.
@@ -75,9 +79,17 @@ def with_memory(
         configuration = load_configuration()
         settings = read_memory_settings(configuration)
         backend = open_backend(configuration)
-        memory = produce_memory(configuration, settings, backend=backend, notify=print_note)
+        line = ProgressLine()
+        _LINE.set(line)
+        memory = produce_memory(
+            configuration, settings, backend=backend, notify=print_note, report=line.report
+        )
         try:
             return await work(memory, settings, *arguments, **options)
+        except asyncio.CancelledError:
+            if line.begun:
+                note("interrupted; what was indexed is kept, and the next command continues")
+            raise
         finally:
             with progress("finishing"):
                 await memory.close()
@@ -117,15 +129,56 @@ def words_argument(name: str, *, required: bool = True) -> Callable[[Any], Any]:
     return click.argument(name, nargs=-1, required=required, callback=read)
 
 
+class ProgressLine:
+    """Shows on a terminal what a command waits for, and how far an index is."""
+
+    def __init__(self) -> None:
+        #: True if an index has reported progress.
+        self.begun = False
+        self._waiting = Waiting()
+        self._loop = asyncio.get_running_loop()
+        self._words = ""
+
+    @contextmanager
+    def during(self, words: str) -> Iterator[None]:
+        """Show these words during the block."""
+        self._words = words
+        self._waiting.show(words)
+        try:
+            yield
+        finally:
+            self._words = ""
+            self._waiting.clear()
+
+    def report(self, progress: IndexingProgress) -> None:
+        """Show the progress of an index; called in any thread."""
+        # The loop may be closed while another thread completes its part.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._show, progress)
+
+    def _show(self, progress: IndexingProgress) -> None:
+        begun, self.begun = self.begun, True
+        count = f"{progress.done:,} of {progress.total:,} entries {_STAGES[progress.stage]}"
+        if self._words:
+            self._waiting.change(f"{self._words}: {count}")
+        elif progress.done == progress.total:
+            self._waiting.clear()
+        elif begun:
+            self._waiting.change(f"indexing: {count}")
+        else:
+            self._waiting.show(f"indexing: {count}")
+
+
+#: That of the command that runs.
+_LINE: ContextVar[ProgressLine | None] = ContextVar("_LINE", default=None)
+
+
 @contextmanager
-def progress(words: str) -> Iterator[Callable[[int], None]]:
-    """Show on a terminal what is waited for; returns a function that shows a count."""
-    line = Waiting()
-    line.show(words)
-    try:
-        yield lambda count: line.change(f"{words}: {count}")
-    finally:
-        line.clear()
+def progress(words: str) -> Iterator[None]:
+    """Show on a terminal what is waited for."""
+    line = _LINE.get() or ProgressLine()
+    with line.during(words):
+        yield
 
 
 @contextmanager

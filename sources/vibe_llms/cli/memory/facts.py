@@ -111,8 +111,7 @@ async def search(
     if scope is None:
         scopes.append(GLOBAL)
     chosen = settings if limit is None else msgspec.structs.replace(settings, limit=limit)
-    with progress("searching") as show_embedded:
-        await memory.embed(scopes, progress=show_embedded)
+    with progress("searching"):
         found = await memory.search(question, scopes=scopes, settings=chosen)
     if as_json:
         print_json([msgspec.to_builtins(FoundEntry.of_recollection(one)) for one in found])

@@ -52,8 +52,8 @@ _NICENESS = 5
 @with_memory
 async def reindex(memory: Memory, _: MemorySettings, as_json: bool) -> None:
     """Rebuild the index from the files."""
-    with progress("building the index") as show_embedded:
-        count = await memory.reindex(progress=show_embedded)
+    with progress("building the index"):
+        count = await memory.reindex()
     if as_json:
         print_json({"entries": count})
     else:

@@ -12,10 +12,12 @@ import hashlib
 import os
 import sys
 import threading
+import time
 import zlib
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -23,6 +25,7 @@ from vibe_llms.exceptions import StorageError
 from vibe_llms.memory.cross_loop_lock import CrossLoopLock
 from vibe_llms.memory.embedders.interfaces import Embedder, LoadingEmbedder
 from vibe_llms.memory.interfaces import VectorStore
+from vibe_llms.memory.long_work import Pace
 from vibe_llms.messages.contents import repair_text
 from vibe_llms.storage.databases import open_database
 from vibe_llms.storage.files import make_folder, storage_errors
@@ -41,8 +44,8 @@ LIMIT_BYTES = 512 * 1024 * 1024
 #: Increased when the tables change; the byte order is part of it.
 _VERSION = 2 + (sys.byteorder == "big")
 _CHECK_BYTES = 4
-#: After so many texts, their vectors are kept and other tasks get a turn.
-_BATCH = 256
+#: The fewest and the most texts whose vectors are made and kept at a time.
+_BATCH, _MOST = 256, 8192
 #: The digests of one query; SQLite allows some more.
 _ASKED = 500
 
@@ -74,6 +77,8 @@ class CachedEmbedder:
     def __init__(self, embedder: Embedder, cache: VectorStore) -> None:
         self._embedder = embedder
         self._cache = cache
+        #: After so many texts, their vectors are kept and other tasks get a turn.
+        self.pace = Pace(_BATCH, _MOST)
         self._turn = CrossLoopLock()
 
     @property
@@ -90,18 +95,20 @@ class CachedEmbedder:
         """
         if question:
             return await self._embedder.embed(texts, question=True)
-        wanted = {digest_text(text): text for text in texts}
-        digests = list(wanted)
+        digests = [*map(digest_text, texts)]
+        left = iter(dict(zip(digests, texts, strict=True)).items())
         found: dict[bytes, array[float]] = {}
-        for start in range(0, len(digests), _BATCH):
-            batch = {digest: wanted[digest] for digest in digests[start : start + _BATCH]}
+        sizes: set[int] = set()
+        while batch := dict(islice(left, self.pace.count)):
             async with self._turn:
-                found.update(await self._embed(batch))
-            if len({len(vector) for vector in found.values()}) > 1:
+                some = await self._embed(batch)
+            found.update(some)
+            sizes.update(map(len, some.values()))
+            if len(sizes) > 1:
                 # The model is another one under the same name.
                 await self.discard()
                 return await self._embedder.embed(texts)
-        return [found[digest_text(text)] for text in texts]
+        return [found[digest] for digest in digests]
 
     async def load(self) -> None:
         """Load its model now, if it loads one into this process."""
@@ -122,10 +129,11 @@ class CachedEmbedder:
         missing = [digest for digest in texts if digest not in known]
         if not missing:
             return known
-        epoch = self._cache.epoch
+        epoch, begun = self._cache.epoch, time.monotonic()
         vectors = await self._embedder.embed([texts[digest] for digest in missing])
         made = dict(zip(missing, vectors, strict=True))
         await asyncio.to_thread(self._cache.write, self.model, made, epoch)
+        self.pace.note(time.monotonic() - begun)
         return {**known, **made}
 
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import math
+import sys
 from array import array
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
 from typing import Any
 
@@ -160,24 +161,39 @@ class StrictEmbedder:
         if len(vectors) != count:
             self._refuse(f"{len(vectors)} vectors for {count} texts")
         checked: list[array[float]] = []
-        for one in vectors:
-            vector = one if isinstance(one, array) and one.typecode == "f" else array("f", one)
-            length = math.hypot(*vector)
+        arrays = [
+            one if isinstance(one, array) and one.typecode == "f" else array("f", one)
+            for one in vectors
+        ]
+        for vector, length in zip(arrays, _measure(arrays), strict=True):
             if not math.isfinite(length) or not length:
                 self._refuse("a vector that has no direction: it holds what is no number, or zeros")
-            if abs(length - 1) > _TOLERANCE:
-                vector = array("f", (number / length for number in vector))
             if self._dimensions is None:
                 self._dimensions = len(vector)
             if len(vector) != self._dimensions:
                 self._refuse(f"a vector of {len(vector)} numbers after those of {self._dimensions}")
-            checked.append(vector)
+            if abs(length - 1) > _TOLERANCE:
+                checked.append(array("f", (number / length for number in vector)))
+            else:
+                checked.append(vector)
         return checked
 
     def _refuse(self, what: str) -> None:
         raise ReplyMalformed(
             f"the embedder {self.model} gave {what}; nothing of it is used", provider=self._name
         )
+
+
+def _measure(vectors: Sequence[array[float]]) -> Iterable[float]:
+    """Return the lengths of vectors."""
+    # To import numpy takes longer than it saves; an index of vectors has done so.
+    if "numpy" not in sys.modules or len(set(map(len, vectors))) != 1:
+        return [math.hypot(*vector) for vector in vectors]
+    import numpy as np
+
+    numbers = np.frombuffer(b"".join(vectors), np.float32).astype(np.float64)
+    lengths: list[float] = np.linalg.norm(numbers.reshape(len(vectors), -1), axis=1).tolist()
+    return lengths
 
 
 def make_strict(embedder: Embedder) -> StrictEmbedder:
