@@ -66,9 +66,7 @@ def measure_imports(runs: int) -> list[Row]:
             bars={"asyncio, msgspec": 1.35},
         ),
         ratio_row("the same, less a bare interpreter", net, "ms", scale=1e3),
-        ratio_row(
-            "the same with all that a session needs, whole process", opened, "ms", scale=1e3
-        ),
+        ratio_row("the same with all that a session needs, whole process", opened, "ms", scale=1e3),
     ]
 
 
