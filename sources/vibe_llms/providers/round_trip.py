@@ -53,6 +53,7 @@ JSON = "application/json"
 #: Of a request whose body is JSON.
 JSON_HEADERS = {"content-type": JSON}
 HTML = "text/html"
+_REASONS = frozenset(StopReason)
 #: Statuses of servers that are too busy to begin.
 _TURNED_AWAY = (503, 529)
 
@@ -184,7 +185,7 @@ def _tell_doubts(canisters: Sequence[ReplyCanister], notify: Notifier, provider:
     if ending is None:
         return
     identity = canisters[-1].identity
-    if ending.reason not in {*StopReason}:
+    if ending.reason not in _REASONS:
         text = f"{provider}: the reply ended for a reason that is not known: {ending.reason!r}"
         notify(Notice("reply", text, identity))
     elif ending.reason == StopReason.FINISHED and all(map(_only_thinks, canisters)):
