@@ -8,7 +8,7 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from vibe_llms.server.descriptors import ConnectionLimits
-from vibe_llms.server.exchanges import LOST
+from vibe_llms.server.exchanges import ARRIVED, LOST
 
 #: The longest time from the first byte of a request to the end of its headers.
 _HEADER_SECONDS = 15.0
@@ -85,6 +85,11 @@ class Connection(HttpToolsProtocol):
         if self.scope["method"] != "HEAD":
             # Nothing but the head answers that.
             self.cycle.transport = _JoinedTransport(self.transport)
+
+    def on_message_complete(self) -> None:
+        """Tell the application that all of the body is there."""
+        self.scope["state"][ARRIVED] = True
+        super().on_message_complete()
 
     def on_response_complete(self) -> None:
         """Wait for the next request."""

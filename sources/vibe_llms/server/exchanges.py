@@ -14,7 +14,7 @@ from collections.abc import (
     Mapping,
     MutableMapping,
 )
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, nullcontext
 from types import TracebackType
 from typing import Any, Self, TypeAlias, TypeVar
 from urllib.parse import parse_qsl
@@ -48,8 +48,9 @@ Receive: TypeAlias = Callable[[], Awaitable[Mapping[str, Any]]]
 Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
-#: The name of a future in the state of a request: it is done once the connection is lost.
-LOST = "lost"
+#: Names in the state of a request: a future that is done once the connection is lost, and whether
+#: the whole body is there.
+LOST, ARRIVED = "lost", "arrived"
 #: What may be there once only: programs before the server may read the other one.
 _SINGLE = frozenset(
     (b"host", b"origin", b"authorization", b"x-api-key", b"api-key", b"content-type")
@@ -156,7 +157,9 @@ class Exchange:
             raise _too_large(settings)
         parts: list[bytes] = []
         try:
-            async with asyncio.timeout(settings.receive_seconds):
+            # Most bodies come with their headers, and need no timer.
+            arrived = ARRIVED in self.scope["state"]
+            async with nullcontext() if arrived else asyncio.timeout(settings.receive_seconds):
                 while True:
                     message = await self._receive()
                     if message["type"] == "http.disconnect":
