@@ -42,7 +42,7 @@ class BareServer:
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
-        self._place = parts.hostname, parts.port
+        self._host, self._port = parts.hostname or "", parts.port or 0
         self._idle: list[Upstream] = []
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -79,7 +79,7 @@ class BareServer:
 
     async def _connect(self) -> Upstream:
         loop = asyncio.get_running_loop()
-        return (await loop.create_connection(Upstream, *self._place))[1]
+        return (await loop.create_connection(Upstream, self._host, self._port))[1]
 
 
 if __name__ == "__main__":

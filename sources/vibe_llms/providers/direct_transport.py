@@ -489,11 +489,14 @@ class _Opened(AbstractAsyncContextManager[Incoming]):
     async def __aenter__(self) -> Incoming:
         head = self._transport.encode_head(self._outgoing)
         self._connection = await self._transport.access_connection()
+        answered = False
         try:
-            return await self._transport.ask(self._connection, head, self._body)
-        except BaseException:
-            self._transport.release(self._connection)
-            raise
+            incoming = await self._transport.ask(self._connection, head, self._body)
+            answered = True
+        finally:
+            if not answered:
+                self._transport.release(self._connection)
+        return incoming
 
     async def __aexit__(
         self,
