@@ -113,6 +113,7 @@ class Bench:
 
     upstream: Server
     ours: Server
+    floor: Server
     litellm: Server | None
     seconds: float
     produce_ours: Callable[[], contextlib.AbstractContextManager[Server]]
@@ -154,6 +155,8 @@ def measure_rates(bench: Bench) -> Iterator[Row]:
     for stream in (False, True):
         what = f"streams of {CHUNKS} chunks" if stream else "replies of one word"
         direct = _measure(bench, bench.upstream, UNSTORED, stream=stream)
+        # The floor gives whole replies alone.
+        floor = None if stream else _measure(bench, bench.floor, UNSTORED)
         theirs = None
         if bench.litellm is not None:
             theirs = _measure(bench, bench.litellm, UNSTORED, stream=stream)
@@ -169,6 +172,8 @@ def measure_rates(bench: Bench) -> Iterator[Row]:
             # A proxy that keeps nothing is compared with what keeps nothing.
             bars = {} if kind.stored else dict.fromkeys(ratios, 1.0)
             yield Row(f"{kind.name}: {what}", rates, "/s", ratios, bars)
+            if floor is not None:
+                cpu["floor"] = floor.cpu
             cpu = {name: 1e3 * value for name, value in cpu.items()}
             yield _compare(f"{kind.name}: CPU of each of the {what}", cpu, "ms")
 
@@ -287,10 +292,11 @@ def _produce_bench(litellm: str | None, *, seconds: float) -> Iterator[Bench]:
             return _serve_ours(Path(folder) / str(next(homes)), upstream.url)
 
         ours = stack.enter_context(produce_ours())
+        floor = stack.enter_context(_serve_floor(Path(folder), upstream.url))
         theirs = None
         if litellm is not None:
             theirs = stack.enter_context(_serve_litellm(litellm, Path(folder), upstream.url))
-        yield Bench(upstream, ours, theirs, seconds, produce_ours)
+        yield Bench(upstream, ours, floor, theirs, seconds, produce_ours)
 
 
 @contextlib.contextmanager
@@ -320,6 +326,14 @@ def _serve_ours(home: Path, upstream: str) -> Iterator[Server]:
     ]
     variables = environment(home, "openai-chat", f"{upstream}/v1")
     with serve("ours", command, variables, port, "/ready") as server:
+        yield server
+
+
+@contextlib.contextmanager
+def _serve_floor(folder: Path, upstream: str) -> Iterator[Server]:
+    port = find_port()
+    command = [sys.executable, str(HERE / "bare_server.py"), str(port), upstream]
+    with serve("floor", command, environment(folder), port, "/") as server:
         yield server
 
 

@@ -52,21 +52,24 @@ class Controls(
 
     def given(self) -> dict[str, Any]:
         """The controls that are set, by their configuration names (`top-p`), without extras."""
-        names = zip(self.__struct_fields__, self.__struct_encode_fields__, strict=True)
+        if self == _OPEN:
+            return {}
         return {
             encoded: value
-            for name, encoded in names
-            if name != "extras" and (value := getattr(self, name)) is not None
+            for name, encoded in _NAMES.items()
+            if (value := getattr(self, name)) is not None
         }
 
     def over(self, defaults: Controls) -> Controls:
         """These controls, completed by those of `defaults`."""
+        # Each turn does this several times, and most have controls on one side at most.
+        if defaults == _OPEN:
+            return self
+        if self == _OPEN:
+            return defaults
         values = {
-            name: getattr(self, name)
-            if getattr(self, name) is not None
-            else getattr(defaults, name)
-            for name in self.__struct_fields__
-            if name != "extras"
+            name: getattr(defaults, name) if (value := getattr(self, name)) is None else value
+            for name in _NAMES
         }
         extras = {row: dict(extra) for row, extra in defaults.extras.items()}
         for row, extra in self.extras.items():
@@ -74,6 +77,11 @@ class Controls(
         return Controls(**values, extras=extras)
 
 
+#: Controls that leave everything to the model.
+_OPEN = Controls()
+#: The names in the configuration, without that of `extras`.
+_NAMES = dict(zip(Controls.__struct_fields__, Controls.__struct_encode_fields__, strict=True))
+del _NAMES["extras"]
 _TABLES = frozenset({"response-schema", "extras"})
 
 

@@ -70,6 +70,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+_NO_TRACER = Tracer()
+
+
 class Session:
     """Opened by `open_session`; makes conversations and closes what they need.
 
@@ -635,7 +638,7 @@ class Session:
             from vibe_llms.telemetry import produce_tracer
 
             self._tracer = guard(produce_tracer(self.configuration))
-        return self._tracer or Tracer()
+        return self._tracer or _NO_TRACER
 
     def _produce_memory(self) -> TurnHook:
         host = HookHost(

@@ -12,6 +12,7 @@ from tests.fakes.models import endless, last_of, model_of, progressed, says
 from vibe_llms.conversations import streams
 from vibe_llms.conversations.conversation import Conversation
 from vibe_llms.conversations.streams import EventStream
+from vibe_llms.conversations.turns import TurnRun
 from vibe_llms.events import (
     Event,
     MessageProgressEvent,
@@ -43,6 +44,20 @@ async def test_a_turn_can_be_looped_over(session: Session) -> None:
     assert stream.turn.text == "It is blue."
     assert isinstance(events[-1], TurnEndedEvent)
     assert [event async for event in stream] == []
+
+
+async def test_a_conversation_at_rest_keeps_its_last_turn_and_not_what_ran_it(
+    session: Session,
+) -> None:
+    conversation = await session.begin(model_of(says("It is blue.")))
+    gc.collect()
+    gc.disable()
+    try:
+        await conversation.converse("Why?")
+        left = [one for one in gc.get_objects() if type(one) is TurnRun]
+    finally:
+        gc.enable()
+    assert not left
 
 
 async def test_what_has_arrived_is_taken_together(session: Session) -> None:

@@ -28,8 +28,7 @@ from vibe_llms.messages.canisters import (
 class TurnCalls:
     """Runs the calls of one turn, with the tools that the `dispatcher` knows by then.
 
-    `is_tainted` says whether untrusted text is in what is sent, and `keep` keeps results. `running`
-    is true while calls run.
+    `running` is true while calls run.
     """
 
     def __init__(
@@ -39,34 +38,38 @@ class TurnCalls:
         memo: TurnMemo,
         dispatcher: Dispatcher,
         record: TurnRecord | None,
-        *,
-        is_tainted: Callable[[], bool],
-        keep: Callable[[Sequence[Canister]], Awaitable[None]],
     ) -> None:
         self._history = history
         self._settings = settings
         self._memo = memo
         self._dispatcher = dispatcher
         self._record = record
-        self._is_tainted = is_tainted
-        self._keep = keep
         self.limits = CallLimits(settings.services.tools)
         self.running = False
         #: The results of calls that asked the user.
         self._answers: dict[str, ResultCanister] = {}
 
-    async def run(self, calls: Sequence[InvocationCanister]) -> Sequence[InvocationCanister]:
-        """Run calls; returns those that have to wait for a decision."""
+    async def run(
+        self,
+        calls: Sequence[InvocationCanister],
+        *,
+        is_tainted: Callable[[], bool],
+        keep: Callable[[Sequence[Canister]], Awaitable[None]],
+    ) -> Sequence[InvocationCanister]:
+        """Run calls; returns those that have to wait for a decision.
+
+        `is_tainted` says whether untrusted text is in what is sent, and `keep` keeps results.
+        """
         tools = self._settings.services.tools
         from vibe_llms.invocation.execution import Execution, execute
 
         execution = Execution(
             invokers=self._dispatcher.invokers,
             event_handler=self._dispatcher,
-            keep=self._keep,
-            admit=self._admit,
+            keep=keep,
+            admit=partial(self._admit, is_tainted),
             reuse=self._reuse,
-            is_tainted=self._is_tainted,
+            is_tainted=is_tainted,
             conversation=self._history.identity,
             timeout_seconds=tools.timeout_seconds,
             parallel=tools.parallel,
@@ -99,11 +102,13 @@ class TurnCalls:
         finally:
             service.withdraw(identity)
 
-    async def _admit(self, invocation: InvocationCanister, invoker: Invoker) -> str:
+    async def _admit(
+        self, is_tainted: Callable[[], bool], invocation: InvocationCanister, invoker: Invoker
+    ) -> str:
         refusal = await self._settings.services.gatekeeper.admit(
             invocation,
             invoker,
-            tainted=self._is_tainted(),
+            tainted=is_tainted(),
             conversation=self._history.identity,
             approver=None if self._record is None else self._record.decide,
         )

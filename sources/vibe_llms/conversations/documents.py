@@ -99,8 +99,7 @@ class ConversationDocuments:
 
     def apply(self, model: Model, canisters: Sequence[Canister]) -> Sequence[Canister]:
         """The messages as a model is given them."""
-        given = self._access(model).canisters
-        if not given:
+        if not self._given or not (given := self._access(model).canisters):
             return canisters
         return [given.get(canister.identity, canister) for canister in canisters]
 

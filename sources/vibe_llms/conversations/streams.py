@@ -39,7 +39,8 @@ class RunningTurn:
     """A turn as a task. It always begins, so that its end is reported and what arrived is kept."""
 
     def __init__(self, run: TurnRun, *, name: str) -> None:
-        self._run = run
+        #: The turn; none once it has ended, unless a run continues it.
+        self._run: TurnRun | None = run
         self._begun = False
         self._doomed = False
         self._quiet = False
@@ -60,6 +61,7 @@ class RunningTurn:
     @property
     def handover(self) -> Handover:
         """What a run needs to continue the turn."""
+        assert self._run is not None
         return self._run.handover
 
     async def suspend(self) -> Handover:
@@ -67,14 +69,14 @@ class RunningTurn:
 
         `RequestError` if it has ended by then.
         """
-        if self._run.suspend() and self._begun:
+        if self._run is not None and self._run.suspend() and self._begun:
             self.interrupt()
         await asyncio.wait([self.task])
         if self.task.cancelled() or self.task.exception() is not None:
             raise RequestError("the turn has failed")
         if self.task.result().stop_reason != StopReason.SUSPENDED:
             raise RequestError("the turn has ended")
-        return self._run.handover
+        return self.handover
 
     async def end(self) -> None:
         """Cancel the turn if it runs, and wait for its end, however often that is cancelled.
@@ -91,12 +93,18 @@ class RunningTurn:
         self._begun = True
         if self._doomed:
             self.task.cancel()
+        run = self._run
+        assert run is not None
         try:
-            return await self._run.run()
+            turn = await run.run()
         except asyncio.CancelledError:
             if not self._quiet:
                 raise
-            return self._run.result(StopReason.INTERRUPTED)
+            return run.result(StopReason.INTERRUPTED)
+        if turn.stop_reason != StopReason.SUSPENDED:
+            # A conversation keeps its last turn, and this has far more than what came of it.
+            self._run = None
+        return turn
 
 
 class _Channel:

@@ -68,7 +68,7 @@ from vibe_llms.messages.canisters import (
 )
 from vibe_llms.messages.contents import ImageContent, TextualContent, text_of
 from vibe_llms.offloading import LOOP_BYTES, offload
-from vibe_llms.providers.interfaces import InquiringModel, Model, TurnContext
+from vibe_llms.providers.interfaces import InquiringModel, Model, TurnContext, is_inquiring
 from vibe_llms.providers.limits import limited
 from vibe_llms.providers.spending import spend
 from vibe_llms.tracing import Requested, Span
@@ -99,8 +99,9 @@ class TurnRun:
         given = request.invokers
         self._invokers = settings.invokers if given is None else gather_invokers(given)
         self._model: Model = settings.model
-        # Python compares every member of a protocol, so this is found out once.
-        self._inquiring = settings.model if isinstance(settings.model, InquiringModel) else None
+        self._inquiring: InquiringModel | None = (
+            settings.model if is_inquiring(settings.model) else None
+        )
         self._offered: Sequence[Invoker] = ()
         self._check()
         self._instructions = memo.instruct(settings.toolbox.instruct(self._invokers.values()))
@@ -117,6 +118,8 @@ class TurnRun:
         self._limiter = settings.services.access_limiter(settings.model)
         self._spending = settings.services.access_spending(settings.budgets)
         self._output: object = None
+        #: The turn, once its end was reported.
+        self._ended: Turn | None = None
         self._counts = True
         self._suspending = False
         self._record = request.record
@@ -124,11 +127,7 @@ class TurnRun:
         self._state = replace(state, vouched=state.vouched | settings.vouched)
         #: Whether the history before this turn is tainted, once that is needed.
         self._begun_tainted: bool | None = None
-        self._calls = TurnCalls(
-            *(history, settings, memo, self._dispatcher, self._record),
-            is_tainted=lambda: self._taint(self._added).tainted,
-            keep=self._keep,
-        )
+        self._calls = TurnCalls(history, settings, memo, self._dispatcher, self._record)
         if self._record is not None and self._record.resumed:
             self._rejoin()
 
@@ -174,7 +173,7 @@ class TurnRun:
         finally:
             if reason != StopReason.SUSPENDED and not (self._record and self._record.lost):
                 await self._conclude(reason, withdrawn=withdrawn)
-        return self.result(reason)
+        return self._ended or self.result(reason)
 
     def suspend(self) -> bool:
         """Have a run continue the turn; returns whether its task is to be cancelled now.
@@ -195,7 +194,8 @@ class TurnRun:
             if self._added and not withdrawn:
                 await self._run_hooks_after(reason)
         finally:
-            turn, conversation = self.result(reason), self._history.identity
+            self._ended = turn = self.result(reason)
+            conversation = self._history.identity
             self._dispatcher(TurnEndedEvent(turn=turn, reason=reason, conversation=conversation))
 
     async def preview(self) -> bytes:
@@ -359,7 +359,11 @@ class TurnRun:
                 await self._refuse(unanswered, limit)
                 if len(own) == len(calls):
                     return StopReason.LIMIT
-            elif unanswered and await self._calls.run(unanswered):
+            elif unanswered and await self._calls.run(
+                unanswered,
+                is_tainted=lambda: self._taint(self._added).tainted,
+                keep=self._keep,
+            ):
                 return StopReason.SUSPENDED
             if len(own) < len(calls):
                 return StopReason.INVOCATIONS

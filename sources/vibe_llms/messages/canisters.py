@@ -3,11 +3,13 @@
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import reduce
+from operator import add
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Struct, field
-from msgspec.structs import force_setattr
+from msgspec.structs import astuple, force_setattr
 
 from vibe_llms.messages.contents import (
     AudioContent,
@@ -68,9 +70,7 @@ class Usage(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fi
         return self.input_tokens + self.output_tokens + self.reasoning_tokens
 
     def __add__(self, other: "Usage") -> "Usage":
-        return Usage(
-            *(getattr(self, name) + getattr(other, name) for name in self.__struct_fields__)
-        )
+        return Usage(*map(add, astuple(self), astuple(other)))
 
 
 class Cost(Struct, frozen=True):
@@ -340,8 +340,10 @@ def is_large(canisters: Sequence[Canister]) -> bool:
 
 def usage_of(canisters: Sequence[Canister]) -> Usage:
     """The total usage of all replies among these canisters."""
-    total = Usage()
-    for canister in canisters:
-        if isinstance(canister, AssistantCanister | InvocationCanister) and canister.ending:
-            total += canister.ending.usage or Usage()
-    return total
+    usages = [
+        canister.ending.usage
+        for canister in canisters
+        if isinstance(canister, AssistantCanister | InvocationCanister)
+        if canister.ending and canister.ending.usage
+    ]
+    return reduce(add, usages) if usages else Usage()

@@ -235,12 +235,16 @@ def settle_controls(
     A control of this very call that the model does not take is a `ControlInvalid`; a configured
     default that it does not take is left out with a notice.
     """
+    settled = controls.over(defaults)
+    given, extras = settled.given(), settled.extras
+    if not given and not extras:
+        return settled, ()
     for one in (controls, defaults):
         _check_extras(one, model)
     left_out: list[str] = []
     kept: dict[str, Any] = {}
     asked = controls.given()
-    for name, value in controls.over(defaults).given().items():
+    for name, value in given.items():
         refusal = _refusal(name, value, attributes)
         if refusal is None:
             kept[name] = value
@@ -253,7 +257,6 @@ def settle_controls(
             )
         else:
             left_out.append(f"the configured control {name} = {value!r} is not sent: {refusal}")
-    extras = controls.over(defaults).extras
     return msgspec.convert({**kept, "extras": extras}, Controls), tuple(left_out)
 
 

@@ -7,7 +7,12 @@ their connections, belong to the request too, so that no other request can use t
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    nullcontext,
+)
 from contextvars import ContextVar
 
 from vibe_llms.credentials import Secret
@@ -47,12 +52,13 @@ class CallerKey:
 _KEY: ContextVar[CallerKey | None] = ContextVar("caller_key", default=None)
 
 
-@asynccontextmanager
-async def calling_with(key: str) -> AsyncIterator[None]:
+def calling_with(key: str) -> AbstractAsyncContextManager[None]:
     """Within the block, rows of callers are used with a key; with none if it is empty."""
-    if not key:
-        yield
-        return
+    return _calling_with(key) if key else nullcontext()
+
+
+@asynccontextmanager
+async def _calling_with(key: str) -> AsyncIterator[None]:
     with remembered(key):
         held = CallerKey(Secret(key))
         token = _KEY.set(held)

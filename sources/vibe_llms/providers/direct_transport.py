@@ -10,7 +10,9 @@ import base64
 import select
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, suppress
+from functools import lru_cache
+from types import TracebackType
 from typing import TYPE_CHECKING, Self
 from urllib.parse import quote, unquote, urlsplit
 
@@ -81,6 +83,7 @@ class DirectTransport:
         if parts.username or parts.password:
             user = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
             self._headers["authorization"] = f"Basic {base64.b64encode(user.encode()).decode()}"
+        self._lines = _write_headers(self._headers)
         self._connections: set[_Connection] = set()
         self._idle: deque[_Connection] = deque()
         self._timer: asyncio.TimerHandle | None = None
@@ -97,25 +100,29 @@ class DirectTransport:
                     f"(SSL_CERT_FILE, SSL_CERT_DIR): {words_of(error)}"
                 ) from error
 
-    @asynccontextmanager
-    async def open(self, outgoing: Outgoing, body: AsyncIterator[bytes]) -> AsyncIterator[Incoming]:
+    def open(self, outgoing: Outgoing, body: AsyncIterator[bytes]) -> _Opened:
         """Send a request and give the reply; see `Transport`."""
-        head = self._encode_head(outgoing)
-        connection = self._take() or await self._connect()
-        try:
-            await self._send(connection, head, body)
-            while not connection.status:
-                if connection.error is not None:
-                    raise self._endpoint.broken(connection.error) from connection.cause
-                await connection.wait()
-            chunks: AsyncIterator[bytes] = _Body(connection, self._endpoint)
-            headers = read_headers(connection.headers)
-            encoding = headers.get("content-encoding", "").strip().lower()
-            if encoding not in ("", "identity"):
-                chunks = _inflate(chunks, encoding, self._endpoint)
-            yield Incoming(connection.status, headers, chunks)
-        finally:
-            self._release(connection)
+        return _Opened(self, outgoing, body)
+
+    async def access_connection(self) -> _Connection:
+        """A connection for one request: an idle one, or a new one."""
+        return self._take() or await self._connect()
+
+    async def ask(
+        self, connection: _Connection, head: bytes, body: AsyncIterator[bytes]
+    ) -> Incoming:
+        """Send a request over a connection, and wait for the head of the reply."""
+        await self._send(connection, head, body)
+        while not connection.status:
+            if connection.error is not None:
+                raise self._endpoint.broken(connection.error) from connection.cause
+            await connection.wait()
+        chunks: AsyncIterator[bytes] = _Body(connection, self._endpoint)
+        headers = read_headers(connection.headers)
+        encoding = headers.get("content-encoding", "").strip().lower()
+        if encoding not in ("", "identity"):
+            chunks = _inflate(chunks, encoding, self._endpoint)
+        return Incoming(connection.status, headers, chunks)
 
     async def close(self) -> None:
         """Close all connections; safe to call twice."""
@@ -128,12 +135,16 @@ class DirectTransport:
         while self._connections:
             await next(iter(self._connections)).ended
 
-    def _encode_head(self, outgoing: Outgoing) -> bytes:
-        headers = self._headers | check_headers(outgoing.headers, self._endpoint.provider)
+    def encode_head(self, outgoing: Outgoing) -> bytes:
+        """The head of a request; `ConfigurationError` if a header cannot be sent."""
+        added = check_headers(outgoing.headers, self._endpoint.provider)
         if outgoing.body or outgoing.method == "POST":
-            headers["content-length"] = str(outgoing.size)
+            added["content-length"] = str(outgoing.size)
+        lines = self._lines
+        if not added.keys().isdisjoint(self._headers):
+            lines = _write_headers({k: v for k, v in self._headers.items() if k not in added})
         target = _find_target(self._endpoint.base_url + outgoing.path)
-        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        lines += _write_headers(added)
         return f"{outgoing.method} {target} HTTP/1.1\r\n{lines}\r\n".encode("ascii")
 
     async def _send(self, connection: _Connection, head: bytes, body: AsyncIterator[bytes]) -> None:
@@ -206,7 +217,8 @@ class DirectTransport:
         )
         return connection
 
-    def _release(self, connection: _Connection) -> None:
+    def release(self, connection: _Connection) -> None:
+        """Keep a connection for the next request if that is possible; otherwise close it."""
         if not connection.rest():
             connection.abort()
             return
@@ -230,6 +242,11 @@ class DirectTransport:
             self._expect_expiry()
 
 
+def _write_headers(headers: Mapping[str, str]) -> str:
+    return "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+
+
+@lru_cache(64)
 def _find_target(url: str) -> str:
     parts = urlsplit(url)
     path = quote(_drop_dots(parts.path), safe=_PATH) or "/"
@@ -457,6 +474,37 @@ class _Connection(asyncio.Protocol):
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
+
+
+class _Opened(AbstractAsyncContextManager[Incoming]):
+    """A request that is sent where the block begins; its end releases the connection."""
+
+    def __init__(
+        self, transport: DirectTransport, outgoing: Outgoing, body: AsyncIterator[bytes]
+    ) -> None:
+        self._transport = transport
+        self._outgoing = outgoing
+        self._body = body
+
+    async def __aenter__(self) -> Incoming:
+        head = self._transport.encode_head(self._outgoing)
+        self._connection = await self._transport.access_connection()
+        answered = False
+        try:
+            incoming = await self._transport.ask(self._connection, head, self._body)
+            answered = True
+        finally:
+            if not answered:
+                self._transport.release(self._connection)
+        return incoming
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._transport.release(self._connection)
 
 
 class _Body:

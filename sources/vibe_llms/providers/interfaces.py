@@ -8,7 +8,7 @@ theirs from `vibe_llms.providers.models`.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, TypeAlias, TypeGuard, runtime_checkable
 
 from msgspec import Struct
 
@@ -165,6 +165,11 @@ class InquiringModel(Protocol):
     async def inquire(self, canisters: Sequence[Canister], controls: Controls) -> None:
         """Ask the provider; then raise what `check` raises."""
         ...
+
+
+def is_inquiring(model: Model) -> TypeGuard[InquiringModel]:
+    """Return True if a model is an `InquiringModel`; `isinstance` takes 25 times as long."""
+    return hasattr(model, "inquire")
 
 
 class Client(Protocol):

@@ -12,7 +12,13 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Coroutine, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import (
+    AbstractContextManager,
+    ExitStack,
+    contextmanager,
+    nullcontext,
+    suppress,
+)
 from contextvars import ContextVar
 from typing import Any, Protocol
 
@@ -309,12 +315,13 @@ class LimiterSlot:
 _SLOT: ContextVar[LimiterSlot | None] = ContextVar("slot", default=None)
 
 
-@contextmanager
-def limited(limiter: Limiter | None, tokens: int = 0) -> Iterator[None]:
+def limited(limiter: Limiter | None, tokens: int = 0) -> AbstractContextManager[None]:
     """Send what is sent in this context through a limiter, as about so many tokens."""
-    if limiter is None:
-        yield
-        return
+    return nullcontext() if limiter is None else _limited(limiter, tokens)
+
+
+@contextmanager
+def _limited(limiter: Limiter, tokens: int) -> Iterator[None]:
     token = _SLOT.set(LimiterSlot(limiter, tokens))
     try:
         yield

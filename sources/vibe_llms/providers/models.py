@@ -253,16 +253,11 @@ class HttpModel(RowModel[Connection[S]], Generic[S]):
             request = await self.assemble(canisters, invokers, controls, context)
         names = assimilate_names(invokers)
         outgoing = self._post(self.path, await request.produce_body())
-
-        async def otherwise(error: ProviderError) -> Outgoing | None:
-            other = request.otherwise(error) if request.otherwise is not None else None
-            return None if other is None else self._post(self.path, await other.produce_body())
-
         trip = RoundTrip(
             provider=self.provider,
             transport=self.client.transport,
             settings=self.client.stream,
-            produce_assimilator=lambda: self.produce_assimilator(names, request),
+            produce_assimilator=partial(self.produce_assimilator, names, request),
             read_error=partial(
                 self.errors.read, self.provider, model=self.name, size=outgoing.size
             ),
@@ -274,7 +269,12 @@ class HttpModel(RowModel[Connection[S]], Generic[S]):
         )
         accumulator = self.produce_accumulator(context)
         accumulator.may_stop_at_once = bool(controls.stop or context.default_controls.stop)
+        otherwise = None if request.otherwise is None else partial(self._ask_otherwise, request)
         return await hold(trip, outgoing, accumulator, otherwise=otherwise)
+
+    async def _ask_otherwise(self, request: Request, error: ProviderError) -> Outgoing | None:
+        other = None if request.otherwise is None else request.otherwise(error)
+        return None if other is None else self._post(self.path, await other.produce_body())
 
     def produce_assimilator(self, names: Mapping[str, str], request: Request) -> StreamAssimilator:
         """The translator of one reply; `names` are canonical names by those on the wire."""

@@ -97,6 +97,7 @@ class Providers:
         self._interactive = interactive
         self._import_guard = import_guard
         self._rows = {row.name: row for row in configuration.rows(PROVIDERS)}
+        self._longest = max(map(len, self._rows), default=0)
         self._providers: dict[str, Provider] = {}
         self._clients: dict[str, Client] = {}
         self._limiters = limiters or Limiters()
@@ -153,10 +154,10 @@ class Providers:
         raise ModelNotFound(self._explain(address, known, hint))
 
     def _split(self, address: str) -> tuple[Row, str] | None:
-        for row in sorted(self._rows, key=len, reverse=True):
-            for separator in "/:":
-                if address.startswith(row + separator):
-                    return self._rows[row], address[len(row) + 1 :]
+        # The longest name of a row that it begins with.
+        for place in range(min(len(address) - 1, self._longest), 0, -1):
+            if address[place] in "/:" and (row := self._rows.get(address[:place])) is not None:
+                return row, address[place + 1 :]
         return None
 
     def _explain(self, address: str, known: Sequence[tuple[str, str]], hint: str) -> str:

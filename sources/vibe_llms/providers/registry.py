@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from vibe_llms.events import EventHandler
 from vibe_llms.exceptions import RegistrationError, VibeLlmsError
@@ -40,15 +40,13 @@ def access_provider(
     return provider
 
 
-@contextmanager
-def guard_row(row: Row, table: str = _REGISTRY.table) -> Iterator[None]:
+def guard_row(row: Row, table: str = _REGISTRY.table) -> AbstractContextManager[None]:
     """What the code behind a row raises as an error of this library, one that names the row.
 
     So a broken module is reported and breaks no other.
     """
     place = {"file": row.file, "table": f"{table}.{row.name}", "key": "module"}
-    with guard_code(f"the module {row.module!r}", **place):
-        yield
+    return guard_code(f"the module {row.module!r}", **place)
 
 
 @contextmanager

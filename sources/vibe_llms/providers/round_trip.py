@@ -7,8 +7,17 @@ been seen.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import suppress
+from functools import partial
 from itertools import count
 from typing import Protocol, TypeVar
 
@@ -53,6 +62,7 @@ JSON = "application/json"
 #: Of a request whose body is JSON.
 JSON_HEADERS = {"content-type": JSON}
 HTML = "text/html"
+_REASONS = frozenset(StopReason)
 #: Statuses of servers that are too busy to begin.
 _TURNED_AWAY = (503, 529)
 
@@ -118,27 +128,52 @@ async def hold(
     `otherwise` may give another request in place of one that was refused: the whole history, say,
     where the server has forgotten the part of it that it should have kept.
     """
-    sent = outgoing
-
-    async def attempt(watch: Watch) -> None:
-        nonlocal sent
-        try:
-            await _attempt(trip, sent, accumulator, watch)
-        except RequestRefused as error:
-            other = await otherwise(error) if otherwise is not None and sent is outgoing else None
-            if other is None or not accumulator.reset():
-                raise
-            sent = other
-            await _attempt(trip, sent, accumulator, watch)
-
     return await attempt_reply(
-        attempt,
+        _Sending(trip, outgoing, accumulator, otherwise).attempt,
         accumulator,
         provider=trip.provider,
         settings=trip.settings,
         notify=trip.notify,
         tracer=trip.tracer,
     )
+
+
+class _Sending:
+    """The attempts to send one request, or another in its place."""
+
+    def __init__(
+        self,
+        trip: RoundTrip,
+        outgoing: Outgoing,
+        accumulator: Accumulator,
+        otherwise: Callable[[ProviderError], Awaitable[Outgoing | None]] | None,
+    ) -> None:
+        self._trip = trip
+        self._outgoing = outgoing
+        self._accumulator = accumulator
+        self._otherwise = otherwise
+
+    async def attempt(self, watch: Watch) -> None:
+        """Send the request, and once another one if it is refused."""
+        try:
+            await _attempt(self._trip, self._outgoing, self._accumulator, watch)
+        except RequestRefused as error:
+            otherwise, self._otherwise = self._otherwise, None
+            other = None if otherwise is None else await otherwise(error)
+            if other is None or not self._accumulator.reset():
+                raise
+            self._outgoing = other
+            await _attempt(self._trip, other, self._accumulator, watch)
+
+
+async def _trace(
+    attempt: Callable[[Watch], Awaitable[None]],
+    tracer: Tracer,
+    number: Iterator[int],
+    watch: Watch,
+) -> None:
+    with tracer.attempt(next(number)):
+        await attempt(watch)
 
 
 async def attempt_reply(
@@ -155,15 +190,12 @@ async def attempt_reply(
     `attempt` feeds the accumulator and sets the limit of the watch for each wait. On every way out
     of here, also a cancel, the failure of an open message has been reported.
     """
-    slot, number = access_slot(), count(1)
+    slot = access_slot()
     accumulator.refuses_empty = True
     if (spending := access_spending()) is not None:
         attempt = _pay(attempt, spending, accumulator)
 
-    async def traced(watch: Watch) -> None:
-        with tracer.attempt(next(number)):
-            await attempt(watch)
-
+    traced = partial(_trace, attempt, tracer, count(1))
     # The watch is the inner one: the accumulator has to see its timeout, not a cancel.
     with accumulator:
         if slot is None:
@@ -184,7 +216,7 @@ def _tell_doubts(canisters: Sequence[ReplyCanister], notify: Notifier, provider:
     if ending is None:
         return
     identity = canisters[-1].identity
-    if ending.reason not in {*StopReason}:
+    if ending.reason not in _REASONS:
         text = f"{provider}: the reply ended for a reason that is not known: {ending.reason!r}"
         notify(Notice("reply", text, identity))
     elif ending.reason == StopReason.FINISHED and all(map(_only_thinks, canisters)):

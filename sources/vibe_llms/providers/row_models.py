@@ -52,11 +52,8 @@ class RowModel(Generic[C]):
     def __init__(self, client: C, name: str) -> None:
         self.client = client
         self.name = name
-
-    @property
-    def provider(self) -> str:
-        """The name of the row."""
-        return self.client.provider
+        #: The name of the row.
+        self.provider = client.provider
 
     def produce_accumulator(self, context: TurnContext) -> Accumulator:
         """What puts the reply of a round trip together."""

@@ -10,6 +10,8 @@ from typing import Self
 from vibe_llms.exceptions import ReplyTimeout
 
 HELD_UP_SECONDS = 0.05
+#: The timer of a reply looks after so many seconds for the first time.
+_LOOK_SECONDS = 5.0
 
 
 class Watch:
@@ -37,7 +39,8 @@ class Watch:
 
     async def __aenter__(self) -> Self:
         await self._scope.__aenter__()
-        self._arm(self._end)
+        # Before most limits run out, so that few of them need a timer of their own.
+        self._arm(self._loop.time() + _LOOK_SECONDS)
         return self
 
     async def __aexit__(

@@ -301,6 +301,9 @@ class RunJob:
             self.lose()
             return
         await self._finish(status, error, reason)
+        # The turn and its conversation refer to this job.
+        conversation, self._turn = self._identity(), None
+        self._identity = lambda: conversation
 
     async def _hold_turn(self) -> str:
         run = self._run

@@ -58,6 +58,10 @@ _RETRY_SECONDS = 0.3
 _RECENT_CHARACTERS = 1024
 
 
+def _ignore(_: BaseException) -> None:
+    pass
+
+
 class RunRecorder:
     """The event handler of a recorded turn.
 
@@ -72,7 +76,7 @@ class RunRecorder:
         store: RunStore,
         lease: Lease,
         *,
-        fail: Callable[[BaseException], object] = lambda _: None,
+        fail: Callable[[BaseException], object] = _ignore,
     ) -> None:
         """A recorder for an epoch; `fail` is called with why events cannot be recorded."""
         self._store = store
@@ -89,7 +93,7 @@ class RunRecorder:
         self._pending: list[tuple[int, RunEvent]] = []
         self._writing = 0
         self._characters = 0
-        self._dropped = self._left = False
+        self._dropped = self._left = self._closing = False
         #: What follows a message that is complete but not durable.
         self._held: list[RunEvent] = []
         self._awaited: set[str] = set()
@@ -214,12 +218,15 @@ class RunRecorder:
         It is to be recorded together with what the last events say, so that a follower who sees
         them can act on them. Raises why events could not be recorded before.
         """
-        async with self._lock:
-            # Not while it writes: what is half done would be written again.
-            self._task.cancel()
+        # It is not cancelled: what is half done would be written again.
+        self._closing = True
+        self._news.set()
+        self._wanted.set()
         await asyncio.wait([self._task])
         if not self._task.cancelled():
             await self._task
+        # Whoever made this recorder may have it too.
+        self._fail = _ignore
         self.report_kept([*self._awaited])
         ends = [(self._position + place, event) for place, event in enumerate(last, 1)]
         return _encode([*self._pending, *ends])
@@ -232,12 +239,14 @@ class RunRecorder:
 
     async def _flush_often(self) -> None:
         while True:
-            while not self._pending:
+            while not self._pending and not self._closing:
                 self._news.clear()
                 await self._news.wait()
             with suppress(TimeoutError):
                 async with asyncio.timeout(_FLUSH_SECONDS):
                     await self._wanted.wait()
+            if self._closing:
+                return
             self._wanted.clear()
             await self.flush()
 

@@ -7,6 +7,7 @@ import ipaddress
 import secrets
 import time
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from vibe_llms.configuration import LOCAL
@@ -224,6 +225,7 @@ def _check_provider_key(key: str) -> None:
         raise Rejected(str(error), code="caller_key") from error
 
 
+@lru_cache(64)
 def _read_name(host: str) -> str:
     """The name in a `Host` header; empty if it is not one."""
     try:
@@ -232,6 +234,7 @@ def _read_name(host: str) -> str:
         return ""
 
 
+@lru_cache(64)
 def _is_address(name: str) -> bool:
     """Whether a host is an address rather than a name, which could be another's."""
     try:

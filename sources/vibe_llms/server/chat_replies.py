@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 from msgspec import Struct
@@ -87,7 +87,7 @@ class SentReply(Chunk, omit_defaults=True):
     model: str | None = None
 
 
-_FINISH = {
+_FINISH: Mapping[str, str] = {
     StopReason.INVOCATIONS: "tool_calls",
     StopReason.LENGTH: "length",
     StopReason.REFUSED: "content_filter",
@@ -160,15 +160,6 @@ class ChunkWriter:
         a `signer` also a state, and the images and files of the turn.
         """
         self._model = model
-        shared = SentReply(
-            id=_produce_id(), object="chat.completion.chunk", created=int(time.time()), model=model
-        )
-        self._head = b"data: " + _ENCODER.encode(shared)[:-1]
-        self._choice = self._head + b',"choices":[{"index":0,"delta":'
-        self._text = self._choice + b'{"content":'
-        self._tail = b',"usage":null}\n\n' if usage else b"}\n\n"
-        self._end = b',"finish_reason":null}]' + self._tail
-        self._text_end = b"}" + self._end
         self._tools = tools
         self._usage = usage
         self._hidden = hidden
@@ -226,6 +217,7 @@ class ChunkWriter:
         """The chunks after the last event."""
         turn = outcome.turn
         finish = _ENCODER.encode(_finish(turn.stop_reason, self._forms))
+        begun = self._begin()
         custom = self._end_custom()
         if (content := self._conclude(outcome)) is not None:
             custom += self._write_custom(content)
@@ -234,7 +226,7 @@ class ChunkWriter:
         if self._usage:
             counted = _ENCODER.encode(_encode_usage(turn.usage))
             usage = self._head + b',"choices":[],"usage":' + counted + b"}\n\n"
-        return self._begin() + custom + end + usage + DONE
+        return begun + custom + end + usage + DONE
 
     def _conclude(self, outcome: Outcome) -> CustomContent | None:
         """What follows the reply on the path of DIAL."""
@@ -289,7 +281,23 @@ class ChunkWriter:
         if self._begun:
             return b""
         self._begun = True
+        self._encode_shared()
         return self._write_delta(SentMessage(role="assistant", content=""))
+
+    def _encode_shared(self) -> None:
+        """Encode what all chunks share."""
+        shared = SentReply(
+            id=_produce_id(),
+            object="chat.completion.chunk",
+            created=int(time.time()),
+            model=self._model,
+        )
+        self._head = b"data: " + _ENCODER.encode(shared)[:-1]
+        self._choice = self._head + b',"choices":[{"index":0,"delta":'
+        self._text = self._choice + b'{"content":'
+        self._tail = b',"usage":null}\n\n' if self._usage else b"}\n\n"
+        self._end = b',"finish_reason":null}]' + self._tail
+        self._text_end = b"}" + self._end
 
     def _write_delta(self, delta: MessageDelta) -> bytes:
         return self._choice + _ENCODER.encode(delta) + self._end
@@ -298,7 +306,7 @@ class ChunkWriter:
 def _finish(reason: str, forms: ToolForms) -> str:
     if forms.legacy and reason == StopReason.INVOCATIONS:
         return "function_call"
-    return _FINISH.get(StopReason(reason), "stop") if reason in {*StopReason} else "stop"
+    return _FINISH.get(reason, "stop")
 
 
 def _encode_usage(usage: Usage) -> NativeUsage:

@@ -8,12 +8,17 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from vibe_llms.server.descriptors import ConnectionLimits
+from vibe_llms.server.exchanges import ARRIVED, LOST
 
 #: The longest time from the first byte of a request to the end of its headers.
 _HEADER_SECONDS = 15.0
 #: This many connections above the limit may learn that they are refused, each in this time.
 _REFUSED = 32
 _REFUSE_SECONDS = 1.0
+#: What uvicorn writes before the head, if the client waits for it before it sends the body.
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+#: The longest part of a body that is copied to be written with the head.
+_JOINED_BYTES = 64 * 1024
 _FULL_BODY = (
     b'{"error":{"message":"the server has too many connections; try again in a moment",'
     b'"type":"server_error","param":null,"code":"overloaded"}}'
@@ -35,8 +40,11 @@ class Connection(HttpToolsProtocol):
     has less. The size is that of the configuration for incomplete events.
     """
 
+    _lost: asyncio.Future[None]
     _admitted = True
     _timer: asyncio.TimerHandle | None = None
+    #: Whether the headers of a request are arriving, and how many bytes of them have.
+    _begun = False
     _received = 0
 
     def __init__(self, *values: Any, limits: ConnectionLimits, **named: Any) -> None:
@@ -46,6 +54,7 @@ class Connection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for the first request."""
         super().connection_made(transport)
+        self._lost = self.loop.create_future()
         self._admitted = self._limits.admit(len(self.connections))
         if self._admitted:
             self._await_headers(self.timeout_keep_alive)
@@ -58,17 +67,29 @@ class Connection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait no more."""
         self._cease()
+        self._lost.set_result(None)
         super().connection_lost(exc)
 
     def on_message_begin(self) -> None:
-        """Wait for the headers of a request."""
+        """Expect the headers of a request."""
         super().on_message_begin()
-        self._await_headers(min(_HEADER_SECONDS, self.timeout_keep_alive))
+        self.scope["state"][LOST] = self._lost
+        self._cease()
+        self._begun = True
 
     def on_headers_complete(self) -> None:
         """Leave the rest to the application."""
         self._cease()
+        self._begun = False
         super().on_headers_complete()
+        if self.scope["method"] != "HEAD":
+            # Nothing but the head answers that.
+            self.cycle.transport = _JoinedTransport(self.transport)
+
+    def on_message_complete(self) -> None:
+        """Tell the application that all of the body is there."""
+        self.scope["state"][ARRIVED] = True
+        super().on_message_complete()
 
     def on_response_complete(self) -> None:
         """Wait for the next request."""
@@ -88,7 +109,10 @@ class Connection(HttpToolsProtocol):
             self.transport.close()
             return
         super().data_received(data)
-        if self._timer is not None and not self.transport.is_closing():
+        if (self._begun or self._timer is not None) and not self.transport.is_closing():
+            if self._begun and self._timer is None:
+                # Most headers are in one piece, and no timer is needed.
+                self._await_headers(min(_HEADER_SECONDS, self.timeout_keep_alive))
             self._received += len(data)
             if self._received > (self.config.h11_max_incomplete_event_size or 0):
                 self.transport.write(_TOO_LONG)
@@ -105,3 +129,35 @@ class Connection(HttpToolsProtocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+class _JoinedTransport(asyncio.Transport):
+    """The transport of one response: it writes the head with the first part of the body."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        super().__init__()
+        self._transport = transport
+        self._head: bytes | None = None
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Write a part of the response; the head waits for the next one."""
+        if self._head is None and data != _CONTINUE:
+            self._head = bytes(data)
+            return
+        if self._head:
+            if len(data) <= _JOINED_BYTES:
+                data = self._head + data
+            else:
+                self._transport.write(self._head)
+            self._head = b""
+        self._transport.write(data)
+
+    def close(self) -> None:
+        """Close the connection once all is written."""
+        if self._head:
+            self._transport.write(self._head)
+        self._transport.close()
+
+    def is_closing(self) -> bool:
+        """Whether nothing can be written any more."""
+        return self._transport.is_closing()

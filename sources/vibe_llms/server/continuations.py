@@ -39,16 +39,17 @@ create table replies (
 
 
 class Chain:
-    """The hash of a history, as far as a client sees it."""
+    """The hash of a history, as far as a client sees it; empty if nothing asks for it."""
 
-    def __init__(self, agent: str) -> None:
+    def __init__(self, agent: str, *, wanted: bool = True) -> None:
         """An empty history with an agent."""
-        self.value = _digest(b"agent", agent.encode())
+        self.value = _digest(b"agent", agent.encode()) if wanted else b""
+        self._wanted = wanted
         self._calls: dict[str, int] = {}
 
     def extend(self, canisters: Iterable[Canister]) -> None:
         """Add messages of the client's."""
-        for canister in canisters:
+        for canister in canisters if self._wanted else ():
             match canister:
                 case UserCanister(contents=contents):
                     self._calls.clear()
@@ -65,11 +66,13 @@ class Chain:
 
     def add_text(self, text: str) -> None:
         """Add what the assistant said; white space around it does not count."""
-        if stripped := text.strip():
+        if self._wanted and (stripped := text.strip()):
             self._add(b"assistant", stripped.encode("utf-8", "surrogatepass"))
 
     def add_call(self, call: InvocationCanister) -> None:
         """Add a call of a tool of the client's."""
+        if not self._wanted:
+            return
         self._calls[call.identity] = len(self._calls)
         self._add(b"call", call.name.encode(), canonical_arguments(call))
 

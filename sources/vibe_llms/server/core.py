@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
+from types import TracebackType
 
 from vibe_llms.configuration import Configuration
 from vibe_llms.server.embedders import Embedders
@@ -42,17 +42,33 @@ class ServerCore:
             stack.push_async_callback(self.embedders.close)
             stack.push_async_callback(self.spaces.close)
 
-    @asynccontextmanager
-    async def turn_limit(self) -> AsyncIterator[None]:
+    def turn_limit(self) -> TurnLimit:
         """Cancel a turn that takes too long."""
-        seconds = self.settings.turn_seconds
+        return TurnLimit(self.settings.turn_seconds)
+
+
+class TurnLimit:
+    """Cancels a turn that takes too long; then raises `Rejected`."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._timeout = asyncio.timeout(seconds)
+
+    async def __aenter__(self) -> None:
+        await self._timeout.__aenter__()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         try:
-            async with asyncio.timeout(seconds):
-                yield
-        except TimeoutError as error:
+            await self._timeout.__aexit__(kind, error, trace)
+        except TimeoutError as late:
             raise Rejected(
-                f"the turn took more than {seconds:g} s (turn-seconds)",
+                f"the turn took more than {self._seconds:g} s (turn-seconds)",
                 status=504,
                 type="server_error",
                 code="turn_timeout",
-            ) from error
+            ) from late

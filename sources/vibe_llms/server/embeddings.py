@@ -85,7 +85,7 @@ async def create_embeddings(core: ServerCore, exchange: Exchange, space: UserSpa
         vectors = await core.embedders.embed(model, texts, request.dimensions)
     # What the embedders of all rows have in common counts no tokens.
     tokens = sum(measure_text(text).likely for text in texts)
-    core.metrics.tokens.labels(model, "input").inc(tokens)
+    core.metrics.find_tokens(model, "input").inc(tokens)
     packed = request.encoding_format == "base64"
     reply = EmbeddingReply(
         [

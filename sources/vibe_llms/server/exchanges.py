@@ -5,9 +5,18 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, MutableMapping
-from contextlib import asynccontextmanager
-from typing import Any, TypeAlias, TypeVar
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterable,
+    Mapping,
+    MutableMapping,
+)
+from contextlib import AbstractAsyncContextManager, nullcontext
+from types import TracebackType
+from typing import Any, Self, TypeAlias, TypeVar
 from urllib.parse import parse_qsl
 
 from vibe_llms.messages.identities import produce_identity
@@ -39,6 +48,9 @@ Receive: TypeAlias = Callable[[], Awaitable[Mapping[str, Any]]]
 Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
+#: Names in the state of a request: a future that is done once the connection is lost, and whether
+#: the whole body is there.
+LOST, ARRIVED = "lost", "arrived"
 #: What may be there once only: programs before the server may read the other one.
 _SINGLE = frozenset(
     (b"host", b"origin", b"authorization", b"x-api-key", b"api-key", b"content-type")
@@ -145,7 +157,9 @@ class Exchange:
             raise _too_large(settings)
         parts: list[bytes] = []
         try:
-            async with asyncio.timeout(settings.receive_seconds):
+            # Most bodies come with their headers, and need no timer.
+            arrived = ARRIVED in self.scope["state"]
+            async with nullcontext() if arrived else asyncio.timeout(settings.receive_seconds):
                 while True:
                     message = await self._receive()
                     if message["type"] == "http.disconnect":
@@ -210,30 +224,12 @@ class Exchange:
         dialect. Without, the connection breaks off, and the client continues by its cursor.
         """
         self._fail = fail
-        loop, silent = asyncio.get_running_loop(), True
-        comment: asyncio.Task[None] | None = None
-        timer: asyncio.TimerHandle
-
-        def speak() -> None:
-            # Programs between here and the client close connections that are silent, and a client
-            # that vanished is noticed only when something is sent.
-            nonlocal timer, silent, comment
-            if silent and (comment is None or comment.done()):
-                comment = loop.create_task(self._send_comment())
-            silent = True
-            timer = loop.call_later(_SILENT_SECONDS / 2, speak)
-
-        timer = loop.call_later(_SILENT_SECONDS, speak)
-        try:
+        with _Comments(self._send_comment) as comments:
             async for part in parts:
-                silent = False
+                comments.silent = False
                 if not self.status:
                     await self._start_events()
                 await self._send({"type": "http.response.body", "body": part, "more_body": True})
-        finally:
-            timer.cancel()
-            if comment is not None:
-                comment.cancel()
         self._fail = None
         await self._send({"type": "http.response.body", "body": b""})
 
@@ -258,29 +254,71 @@ class Exchange:
             return False
         return True
 
-    @asynccontextmanager
-    async def until_disconnect(self) -> AsyncIterator[None]:
+    def until_disconnect(self) -> _UntilDisconnect:
         """Cancel the block when the client closes the connection; then raises `Disconnected`."""
-        task = asyncio.current_task()
-        assert task is not None
-        gone = False
+        return _UntilDisconnect(self.scope["state"][LOST])
 
-        async def watch() -> None:
-            nonlocal gone
-            while (await self._receive())["type"] != "http.disconnect":
-                pass
-            gone = True
-            task.cancel()
 
-        watcher = asyncio.create_task(watch())
-        try:
-            yield
-        except asyncio.CancelledError:
-            if gone and not task.uncancel():
-                raise Disconnected from None
-            raise
-        finally:
-            watcher.cancel()
+class _Comments:
+    """Sends comments while a stream says nothing else.
+
+    Programs between here and the client close connections that are silent, and a client that
+    vanished is noticed only when something is sent.
+    """
+
+    def __init__(self, send: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self.silent = True
+        self._send = send
+        self._comment: asyncio.Task[None] | None = None
+
+    def __enter__(self) -> Self:
+        self._wait(_SILENT_SECONDS)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+        if self._comment is not None:
+            self._comment.cancel()
+
+    def _wait(self, seconds: float) -> None:
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._speak)
+
+    def _speak(self) -> None:
+        if self.silent and (self._comment is None or self._comment.done()):
+            self._comment = asyncio.create_task(self._send())
+        self.silent = True
+        self._wait(_SILENT_SECONDS / 2)
+
+
+class _UntilDisconnect(AbstractAsyncContextManager[None]):
+    """A block that is cancelled when its connection is lost."""
+
+    def __init__(self, lost: asyncio.Future[None]) -> None:
+        self._lost = lost
+        self._task: asyncio.Task[Any] | None = None
+        self._gone = False
+
+    async def __aenter__(self) -> None:
+        self._task = asyncio.current_task()
+        self._lost.add_done_callback(self._cancel)
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._lost.remove_done_callback(self._cancel)
+        # The callback may have been scheduled already.
+        task, self._task = self._task, None
+        cancelled = self._gone and isinstance(error, asyncio.CancelledError)
+        if cancelled and task is not None and not task.uncancel():
+            raise Disconnected from None
+
+    def _cancel(self, _: asyncio.Future[None]) -> None:
+        if self._task is not None:
+            self._gone = True
+            self._task.cancel()
 
 
 def _too_large(settings: ServerSettings) -> Rejected:

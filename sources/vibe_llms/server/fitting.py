@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from vibe_llms.controls import ControlRange, Controls
 from vibe_llms.exceptions import ControlInvalid
 from vibe_llms.providers.attributes import ModelAttributes
-from vibe_llms.providers.interfaces import InquiringModel, Model
+from vibe_llms.providers.interfaces import Model, is_inquiring
 from vibe_llms.server.omissions import Omissions
 
 #: Thinking budgets in tokens by efforts, in ascending order.
@@ -44,7 +44,7 @@ async def fit_controls(model: Model, controls: Controls, omissions: Omissions) -
     Raises:
         ControlInvalid: A value is wrong, such as a temperature out of range.
     """
-    if isinstance(model, InquiringModel):
+    if is_inquiring(model):
         await model.inquire((), Controls())
     controls = _fit_thinking(model, controls, omissions)
     while True:
@@ -65,6 +65,8 @@ async def fit_controls(model: Model, controls: Controls, omissions: Omissions) -
 
 def _fit_thinking(model: Model, controls: Controls, omissions: Omissions) -> Controls:
     asked = (controls.effort, controls.reasoning_tokens)
+    if asked == (None, None):
+        return controls
     refused: ControlInvalid | None = None
     for effort, budget in _survey_thinking(controls, model.attributes):
         fitted = replace(controls, effort=effort, reasoning_tokens=budget)

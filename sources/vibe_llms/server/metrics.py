@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from functools import cache
 from types import TracebackType
 from typing import Self
 
@@ -49,17 +50,22 @@ class Metrics:
                 f"vibe_llms_{name}", words, (label,), buckets=_SECONDS, registry=registry
             )
 
-        self._requests = counter("requests", "Requests, by path and status.", "path", "status")
-        self._seconds = histogram(
+        # Finding the counter of some labels takes longer than counting.
+        requests = counter("requests", "Requests, by path and status.", "path", "status")
+        self._find_requests = cache(requests.labels)
+        seconds = histogram(
             "request_seconds", "Seconds from a request to the end of its response.", "path"
         )
-        self.model_seconds = histogram(
+        self._find_seconds = cache(seconds.labels)
+        model_seconds = histogram(
             "model_request_seconds", "Seconds of a request to a model.", "model"
         )
+        self.find_model_seconds = cache(model_seconds.labels)
         self.model_errors = counter(
             "model_errors", "Requests to models that failed, by error.", "model", "error"
         )
-        self.tokens = counter("tokens", "Tokens that models read and wrote.", "model", "kind")
+        tokens = counter("tokens", "Tokens that models read and wrote.", "model", "kind")
+        self.find_tokens = cache(tokens.labels)
         self.refusals = counter("budget_refusals", "Requests that a budget did not allow.")
         running = Gauge("vibe_llms_running_turns", "Turns that run.", registry=registry)
         running.set_function(count_turns)
@@ -71,8 +77,8 @@ class Metrics:
 
     def count_request(self, path: str, status: int, seconds: float) -> None:
         """Count a request that has been answered."""
-        self._requests.labels(path, status).inc()
-        self._seconds.labels(path).observe(seconds)
+        self._find_requests(path, status).inc()
+        self._find_seconds(path).observe(seconds)
 
     def render(self, runs: Mapping[RunStatus, int], ended: Mapping[RunStatus, int]) -> bytes:
         """All counts, in the text format of Prometheus.
@@ -158,12 +164,12 @@ class _CountedRequest(Span):
         if isinstance(error, BudgetExceeded):
             metrics.refusals.inc()
             return
-        metrics.model_seconds.labels(model).observe(time.perf_counter() - self._begun)
+        metrics.find_model_seconds(model).observe(time.perf_counter() - self._begun)
         if isinstance(error, Exception):
             metrics.model_errors.labels(model, type(error).__name__).inc()
         usage = usage_of(self._replies)
-        metrics.tokens.labels(model, "input").inc(usage.input_tokens)
-        metrics.tokens.labels(model, "output").inc(usage.output_tokens + usage.reasoning_tokens)
+        metrics.find_tokens(model, "input").inc(usage.input_tokens)
+        metrics.find_tokens(model, "output").inc(usage.output_tokens + usage.reasoning_tokens)
 
     def watch(self, handler: EventHandler) -> EventHandler:
         """See `Span.watch`."""

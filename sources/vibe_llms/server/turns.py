@@ -75,8 +75,8 @@ class TurnOrder(Struct, frozen=True, kw_only=True):
 
     Each result in `said` names the call, in `said` too, that it belongs to. `states` are what the
     agent is known to have done before its messages in `said`, by their identities. With `media`,
-    the outcome has the images and files of the turn. `omissions` name what it asks for and does not
-    get.
+    the outcome has the images and files of the turn, and the hash of what the client sees.
+    `omissions` name what it asks for and does not get.
     """
 
     model: str
@@ -94,7 +94,7 @@ class TurnOrder(Struct, frozen=True, kw_only=True):
 class Outcome(Struct, frozen=True, kw_only=True):
     """A turn that has ended, as a client sees it: the text, and the calls that it has to answer.
 
-    `visible` is the hash of all that the client sees of the history.
+    `visible` is the hash of all that the client sees of the history, if the order asks for it.
     """
 
     turn: Turn[None]
@@ -178,7 +178,7 @@ class ServedTurn:
         await check_addresses(prompt, space.settings.media_hosts)
         agent, model = await _resolve(space, order.model)
         # Models may change within a conversation; an agent has histories of its own.
-        chain = Chain(agent or "")
+        chain = Chain(agent or "", wanted=order.store or order.media)
         await offload(large, chain.extend, past)
         stored = order.store and bool(past)
         place = await space.continuations.find(chain.value) if stored else None

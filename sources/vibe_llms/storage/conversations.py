@@ -72,14 +72,15 @@ from vibe_llms.storage.locks import locked
 from vibe_llms.storage.transfer import StoredConversation
 
 _IDENTITY = re.compile(r"[0-9a-z][0-9a-z_-]{0,63}")
-_ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
+#: A character of base32 for each byte.
+_ALPHABET = b"abcdefghijklmnopqrstuvwxyz234567" * 8
 _IDENTITY_LENGTH = 12
 _BACK_BYTES = 1024 * 1024
 
 
 def produce_conversation_identity() -> str:
     """A new identity: 12 random characters of base32, 60 bits."""
-    return "".join(_ALPHABET[byte % 32] for byte in os.urandom(_IDENTITY_LENGTH))
+    return os.urandom(_IDENTITY_LENGTH).translate(_ALPHABET).decode()
 
 
 def is_conversation_identity(text: str) -> bool:
