@@ -102,7 +102,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Machine:
     """A machine on which the container file has been built."""
     machine = Machine(tmp_path_factory.mktemp("machine"))
     source = machine.root / "source"
-    for name in ("sources", "data"):
+    for name in ("sources", "data", "documentation/examples"):
         skipped = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / name, source / name, ignore=skipped)
     for name in ("pyproject.toml", "README.md", "LICENSE"):

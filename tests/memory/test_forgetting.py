@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import string
@@ -135,9 +136,10 @@ async def test_of_what_was_forgotten_nothing_is_left(
     assert await memory.survey(ADA)
 
 
-def list_entries(files: MemoryFiles, scope: Scope) -> list[str]:
+def list_entries(files: MemoryFiles, scope: Scope, *, prefix: str = "") -> list[str]:
     """Only what has the name of an entry."""
-    return [*files.scan(scope), *(f"deleted/{place}" for place in files.scan(scope, deleted=True))]
+    every = [*files.scan(scope), *(f"deleted/{place}" for place in files.scan(scope, deleted=True))]
+    return [place for place in every if os.path.basename(place).startswith(prefix)]
 
 
 @pytest.mark.parametrize(

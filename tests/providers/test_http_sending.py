@@ -152,7 +152,7 @@ async def test_a_socket_that_is_left_open_by_a_cancel_would_be_detected(
     def release(self: DirectTransport, connection: Any) -> None:
         asyncio.get_running_loop().call_later(CLOSED_SECONDS * 2, connection.abort)
 
-    monkeypatch.setattr(DirectTransport, "_release", release)
+    monkeypatch.setattr(DirectTransport, "release", release)
     with pytest.raises(AssertionError):
         await check_cancel("body", 3)
 

@@ -61,16 +61,16 @@ def no_moment() -> None:
 def kill_before_a_reply_is_durable() -> None:
     """The moment: a reply has arrived."""
 
-    def wrap(keep: Any) -> Any:
-        async def wrapped(self: History, archive: Any, canisters: Sequence[Any]) -> Any:
+    def wrap(append: Any) -> Any:
+        async def wrapped(self: History, canisters: Sequence[Any], *rest: Any, **named: Any) -> Any:
             if isinstance(canisters[0], AssistantCanister) and comes():
                 await asyncio.sleep(_SETTLE_SECONDS)
                 kill()
-            return await keep(self, archive, canisters)
+            return await append(self, canisters, *rest, **named)
 
         return wrapped
 
-    patch(History, "_keep", wrap)
+    patch(History, "append", wrap)
 
 
 def kill_after_an_effect() -> None:
@@ -106,16 +106,16 @@ def kill_before_events_are_recorded() -> None:
 def stop_before_a_reply_is_durable() -> None:
     """The moment: the machine sleeps for longer than the lease."""
 
-    def wrap(keep: Any) -> Any:
-        async def wrapped(self: History, archive: Any, canisters: Sequence[Any]) -> Any:
+    def wrap(append: Any) -> Any:
+        async def wrapped(self: History, canisters: Sequence[Any], *rest: Any, **named: Any) -> Any:
             if isinstance(canisters[0], AssistantCanister) and comes():
                 subprocess.Popen(["/bin/sh", "-c", f"sleep 3; kill -CONT {os.getpid()}"])
                 os.kill(os.getpid(), signal.SIGSTOP)
-            return await keep(self, archive, canisters)
+            return await append(self, canisters, *rest, **named)
 
         return wrapped
 
-    patch(History, "_keep", wrap)
+    patch(History, "append", wrap)
 
 
 def show_before_durable() -> None:
@@ -131,17 +131,17 @@ def show_before_durable() -> None:
 def acknowledge_before_durable() -> None:
     """A reply is said to be kept while it is being written."""
 
-    def wrap(keep: Any) -> Any:
-        async def wrapped(self: History, archive: Any, canisters: Sequence[Any]) -> Any:
+    def wrap(append: Any) -> Any:
+        async def wrapped(self: History, canisters: Sequence[Any], *rest: Any, **named: Any) -> Any:
             if isinstance(canisters[0], AssistantCanister):
-                keeping.add(asyncio.ensure_future(keep(self, archive, canisters)))
-                return ()
-            return await keep(self, archive, canisters)
+                keeping.add(asyncio.ensure_future(append(self, canisters, *rest, **named)))
+                return
+            await append(self, canisters, *rest, **named)
 
         return wrapped
 
     keeping: set[Any] = set()
-    patch(History, "_keep", wrap)
+    patch(History, "append", wrap)
 
 
 def mark_no_call() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from typing import Any
 
 from vibe_llms.storage.archive import DirectoryArchive
@@ -11,8 +12,9 @@ from vibe_llms.storage.interfaces import FORMAT, Archive
 
 def methods_of(kind: type[Any]) -> dict[str, str]:
     return {
-        name: str(inspect.signature(method))
-        for name, method in inspect.getmembers(kind, inspect.iscoroutinefunction)
+        name: re.sub(r"Coroutine\[Any, Any, (.*)\]", r"\1", str(inspect.signature(method)))
+        for name, method in inspect.getmembers(kind, inspect.isfunction)
+        if inspect.iscoroutinefunction(method) or "Coroutine" in str(method.__annotations__)
     }
 
 

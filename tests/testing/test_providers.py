@@ -406,7 +406,7 @@ async def list_twice(client: Any) -> Any:
 
 async def list_a_stranger(client: Any) -> Any:
     model = await client.access_model("demo")
-    model.client.provider = "stranger"
+    model.provider = "stranger"
     return [model]
 
 

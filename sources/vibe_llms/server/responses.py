@@ -47,7 +47,7 @@ from vibe_llms.server.answers import answer
 from vibe_llms.server.chat_replies import DONE, name_call
 from vibe_llms.server.core import ServerCore
 from vibe_llms.server.exchanges import Exchange
-from vibe_llms.server.failures import Failure, Rejected
+from vibe_llms.server.failures import Failure, Rejected, describe_failure
 from vibe_llms.server.reading import read_query
 from vibe_llms.server.recorded import find_run_failure
 from vibe_llms.server.responses_identities import find_run
@@ -366,6 +366,9 @@ async def _read_continuation(
         )
     turn = await earlier.read()
     if not any(isinstance(one, ReplyCanister) for one in turn.canisters):
+        if record.status is RunStatus.COMPLETED:
+            # It had one, which was removed from the conversation.
+            raise _refuse_missing(request.previous_response_id, "previous_response_id")
         raise Rejected(
             f"the response {request.previous_response_id} has no reply to continue",
             param="previous_response_id",
@@ -488,21 +491,29 @@ async def _reply(exchange: Exchange, body: Item) -> None:
 async def _stream(exchange: Exchange, space: UserSpace, run: Run, *, after: int = -1) -> None:
     """The events of a response; the connection may end, and the response goes on."""
     with space.following():
-        async with exchange.until_disconnect(), aclosing(_write_events(run, after)) as parts:
+        async with (
+            exchange.until_disconnect(),
+            aclosing(_write_events(exchange, run, after)) as parts,
+        ):
             await exchange.stream(parts)
 
 
-async def _write_events(run: Run, after: int) -> AsyncGenerator[bytes, None]:
+async def _write_events(exchange: Exchange, run: Run, after: int) -> AsyncGenerator[bytes, None]:
     origin = _read_origin(run)
     tools = origin.request.read_tools()
     writer = StreamWriter(tools, after, run=run.identity, hidden=run.record.recipe.unshown)
     begun = ResponseState(identity=run.identity, model=origin.model, created=run.record.created)
     yield writer.begin(describe_response(origin.request, tools, begun))
-    async for cursor, event in run.events():
-        if isinstance(event, RunEnded | RunExpired):
-            yield writer.end(cursor, await _describe(run, tools)) + DONE
-        elif written := writer.write(cursor, event):
-            yield written
+    try:
+        async for cursor, event in run.events():
+            if isinstance(event, RunEnded | RunExpired):
+                yield writer.end(cursor, await _describe(run, tools)) + DONE
+            elif written := writer.write(cursor, event):
+                yield written
+    except RunNotFound as error:
+        # It was deleted with its conversation.
+        failure = describe_failure(error)
+        yield exchange.dialect.write_failure(failure, exchange.request_id) + DONE
 
 
 class _UnstoredWriter:

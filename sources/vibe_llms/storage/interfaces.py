@@ -150,7 +150,7 @@ class Archive(Protocol):
 
     async def append(
         self, identity: str, canisters: Sequence[Canister], *, after: str | None
-    ) -> tuple[tuple[Canister, ...], tuple[Notice, ...]]:
+    ) -> Appended:
         """Add canisters after the given one; returns them as they are kept in memory, and notices.
 
         `ConversationMoved` if another canister is last; `after=None` skips this check. Histories
