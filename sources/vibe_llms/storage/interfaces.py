@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
-from typing import Annotated, Protocol, TypeAlias
+from typing import Annotated, Any, Protocol, TypeAlias
 
 from msgspec import Meta, Struct
 
@@ -148,9 +148,9 @@ class Archive(Protocol):
         """
         ...
 
-    async def append(
+    def append(
         self, identity: str, canisters: Sequence[Canister], *, after: str | None
-    ) -> Appended:
+    ) -> Coroutine[Any, Any, Appended]:
         """Add canisters after the given one; returns them as they are kept in memory, and notices.
 
         `ConversationMoved` if another canister is last; `after=None` skips this check. Histories
