@@ -68,7 +68,7 @@ from vibe_llms.messages.canisters import (
 )
 from vibe_llms.messages.contents import ImageContent, TextualContent, text_of
 from vibe_llms.offloading import LOOP_BYTES, offload
-from vibe_llms.providers.interfaces import InquiringModel, Model, TurnContext, is_inquiring
+from vibe_llms.providers.interfaces import Model, TurnContext, as_inquiring
 from vibe_llms.providers.limits import limited
 from vibe_llms.providers.spending import spend
 from vibe_llms.tracing import Requested, Span
@@ -99,9 +99,7 @@ class TurnRun:
         given = request.invokers
         self._invokers = settings.invokers if given is None else gather_invokers(given)
         self._model: Model = settings.model
-        self._inquiring: InquiringModel | None = (
-            settings.model if is_inquiring(settings.model) else None
-        )
+        self._inquiring = as_inquiring(settings.model)
         self._offered: Sequence[Invoker] = ()
         self._check()
         self._instructions = memo.instruct(settings.toolbox.instruct(self._invokers.values()))

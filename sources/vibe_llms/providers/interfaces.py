@@ -8,7 +8,7 @@ theirs from `vibe_llms.providers.models`.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias, TypeGuard, runtime_checkable
+from typing import Any, Protocol, TypeAlias, cast, runtime_checkable
 
 from msgspec import Struct
 
@@ -167,9 +167,9 @@ class InquiringModel(Protocol):
         ...
 
 
-def is_inquiring(model: Model) -> TypeGuard[InquiringModel]:
-    """Return True if a model is an `InquiringModel`; `isinstance` takes 25 times as long."""
-    return hasattr(model, "inquire")
+def as_inquiring(model: Model) -> InquiringModel | None:
+    """Return a model if it is an `InquiringModel`; `isinstance` takes 25 times as long."""
+    return cast("InquiringModel", model) if hasattr(model, "inquire") else None
 
 
 class Client(Protocol):

@@ -73,7 +73,7 @@ class Connection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """Expect the headers of a request."""
         super().on_message_begin()
-        self.scope["state"][LOST] = self._lost
+        self.scope.setdefault("state", {})[LOST] = self._lost
         self._cease()
         self._begun = True
 
@@ -88,7 +88,7 @@ class Connection(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """Tell the application that all of the body is there."""
-        self.scope["state"][ARRIVED] = True
+        self.scope.setdefault("state", {})[ARRIVED] = True
         super().on_message_complete()
 
     def on_response_complete(self) -> None:

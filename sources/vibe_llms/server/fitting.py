@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from vibe_llms.controls import ControlRange, Controls
 from vibe_llms.exceptions import ControlInvalid
 from vibe_llms.providers.attributes import ModelAttributes
-from vibe_llms.providers.interfaces import Model, is_inquiring
+from vibe_llms.providers.interfaces import Model, as_inquiring
 from vibe_llms.server.omissions import Omissions
 
 #: Thinking budgets in tokens by efforts, in ascending order.
@@ -44,8 +44,8 @@ async def fit_controls(model: Model, controls: Controls, omissions: Omissions) -
     Raises:
         ControlInvalid: A value is wrong, such as a temperature out of range.
     """
-    if is_inquiring(model):
-        await model.inquire((), Controls())
+    if (inquiring := as_inquiring(model)) is not None:
+        await inquiring.inquire((), Controls())
     controls = _fit_thinking(model, controls, omissions)
     while True:
         try:
