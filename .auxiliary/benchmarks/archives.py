@@ -130,7 +130,7 @@ def _measure_append(folder: Path, runs: int) -> list[Row]:
         }
         samples: dict[str, list[float]] = {name: [] for name in (*work, *awaited)}
         for _ in range(runs * 60):
-            # In an order of its own each time: a sync also pays for what was written before it.
+            # Shuffle the order each time: a sync also pays for what was written before it.
             for name in random.sample([*work], len(work)):
                 start = time.perf_counter()
                 work[name]()

@@ -1,4 +1,4 @@
-"""How long the first index of a large memory takes, with the vectors of all entries.
+"""Time of the first index of a large memory, with the vectors of all entries.
 
     python .auxiliary/benchmarks/run.py memory
 

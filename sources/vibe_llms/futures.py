@@ -17,7 +17,7 @@ class ShieldedFuture(asyncio.Future[T]):
     `asyncio.shield`, this takes no second future and no further round of the event loop.
     """
 
-    #: The task that does the work, if there is one; a loop forgets tasks that nobody refers to.
+    #: The task that does the work, if any: a loop only keeps weak references to tasks.
     task: asyncio.Task[Any] | None = None
 
     def cancel(self, msg: Any | None = None) -> bool:

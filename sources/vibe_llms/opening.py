@@ -49,7 +49,7 @@ def open_session(
     `configuration` is laid over the user's own, or replaces it if it is a `Configuration`. `keys`
     are keys by rows, used before any other. `interactive` says that a person watches.
     `import_guard` surrounds the import of a provider's module, given the `import-seconds` of its
-    row: by itself an import is not bounded, as none is in Python; the command bounds it.
+    row. Imports have no timeout by default; the command sets one.
     `approver` decides on calls of tools that ask before they run; without one they do not run.
     `elicitor` answers what ensembles ask a person; without one they cannot ask. In turns begun with
     `start` they ask the user of the run in its place.

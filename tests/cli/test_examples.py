@@ -40,7 +40,7 @@ def test_a_file_or_those_of_a_page_are_copied_here(folder: Path, name: str) -> N
         assert copy.read_bytes() == (EXAMPLES / copy.name).read_bytes()
     again = invoke("examples", name)
     assert (again.status, again.output) == (0, "")
-    assert "all of it is there already" in again.errors
+    assert "all files are already there" in again.errors
 
 
 def test_all_are_copied_to_a_new_folder_with_what_is_in_folders(folder: Path) -> None:

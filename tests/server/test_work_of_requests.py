@@ -163,6 +163,8 @@ async def test_a_request_that_is_not_stored_takes_few_calls_tasks_and_timers(
             sys.setprofile(None)
         assert calls.total() <= MOST_CALLS[kind], dict(calls.most_common(100))
         assert len(tasks) <= MOST_TASKS, tasks
+        # Ten times a second the server itself sleeps until the next time.
+        timers = [one for one in timers if one[1].__name__ != "_set_result_unless_cancelled"]
         assert len(timers) <= MOST_TIMERS, timers
 
 

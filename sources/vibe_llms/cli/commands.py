@@ -214,7 +214,7 @@ def is_meant(context: click.Context, words: Sequence[str]) -> bool:
 
 
 def _describe_command(program: str, words: Sequence[str], names: Iterable[str]) -> str | None:
-    """What to type in place of words that look like a command; `None` for a prompt."""
+    """Return what to type instead of words that look like a command; `None` for a prompt."""
     first = words[0] if words else ""
     if (in_chat := other_programs.find_at_shell(words)) is not None:
         return f"{first!r} is not a command; start a chat: {program} chat{in_chat}."
@@ -229,7 +229,7 @@ def _describe_command(program: str, words: Sequence[str], names: Iterable[str]) 
 
 
 def is_forced(context: click.Context) -> bool:
-    """Whether the words of `chat` came after `--`, which says that they are a prompt."""
+    """Return True if the words of `chat` came after `--`, which marks them as a prompt."""
     return bool(context.find_root().meta.get(_FORCED))
 
 

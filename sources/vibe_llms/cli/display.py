@@ -242,7 +242,7 @@ class Silence:
         """Do nothing: the caller prints the answer."""
 
     def settle(self) -> None:
-        """Print the notes that were held back: there is no drawing."""
+        """Print the notes that were held back."""
         self._notes.flush()
 
     def close(self) -> None:

@@ -23,14 +23,14 @@ from vibe_llms.files import LARGEST_SETTINGS, read_file
 
 
 def find_examples() -> Path:
-    """The folder with the examples, in an installation or a checkout."""
+    """Return the folder with the examples, in an installation or a checkout."""
     shipped = shipped_folder()
     installed = shipped / "examples"
     return installed if installed.is_dir() else shipped.parent / "documentation" / "examples"
 
 
 def survey_pages() -> Mapping[str, Sequence[str]]:
-    """The files that each page uses."""
+    """Return the files that each page uses."""
     text = read_file(shipped_folder() / "examples.toml", LARGEST_SETTINGS).decode()
     pages: Mapping[str, Sequence[str]] = tomllib.loads(text)
     return pages
@@ -58,7 +58,7 @@ def _complete(
 def examples(names: tuple[str, ...], folder: str | None, yes: bool, as_json: bool) -> int:
     """List the files that pages of the documentation use, or copy some.
 
-    NAME is a file, or a page such as define-agents, which stands for all its files. Asks before it
+    NAME is a file, or a page such as define-agents for all files of that page. Asks before it
     overwrites a file.
     """
     pages = survey_pages()
@@ -88,7 +88,7 @@ def examples(names: tuple[str, ...], folder: str | None, yes: bool, as_json: boo
         written += 1
         write(sys.stdout, f"{path}\n")
     if not (written or kept):
-        note("all of it is there already")
+        note("all files are already there")
     return 1 if kept else 0
 
 
@@ -105,7 +105,7 @@ def _list(pages: Mapping[str, Sequence[str]]) -> None:
 
 
 def _find(name: str, pages: Mapping[str, Sequence[str]]) -> Sequence[str]:
-    """The files that a name stands for: one, or all of a page."""
+    """Return the file of a name, or all files of a page."""
     page = name.rpartition("/")[2].removesuffix(".md")
     if page in pages:
         return pages[page]

@@ -195,7 +195,7 @@ def take_expanded(options: Options) -> Options:
 def split_question(words: Sequence[str]) -> tuple[Sequence[str], str]:
     """The files and the question among the arguments of `ask`; the question is usually the last.
 
-    `UsageError` if there is no question, as behind an unquoted pattern.
+    `UsageError` if the question is missing, as after an unquoted pattern.
     """
     *files, question = words
     if not os.path.exists(question):

@@ -1,7 +1,7 @@
-"""What people type who come from other programs, and what to type here.
+"""Commands of other programs, and what to type here.
 
-Nothing of it is obeyed except what leaves the chat or shows its help: it is answered with what to
-type, and not sent to a model. The programs are llm, aichat, mods, gptme, aider and ollama, as of
+They are not sent to a model: the answer says what to type. Only commands that leave the chat or
+show its help are obeyed. The programs are llm, aichat, mods, gptme, aider and ollama, as of
 November 2026.
 """
 

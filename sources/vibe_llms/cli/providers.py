@@ -54,7 +54,7 @@ async def models(words: tuple[str, ...], as_json: bool, query: str) -> int:
         raise click.UsageError(f"Too many arguments: {' '.join(words)}.")
     if words[:1] == ("default",):
         return await _default(words[1] if len(words) > 1 else None)
-    # As `list` of other commands, which is no provider.
+    # As `list` of other commands; it is not the name of a provider.
     return await _survey(words[0] if words and words != ("list",) else None, as_json, query)
 
 

@@ -95,7 +95,7 @@ def suggest_command(name: str) -> str:
 def find_behind(line: str, draft: str) -> tuple[str, str]:
     """A command that was typed beside a draft that the prompt offered, and the draft without it.
 
-    Both are empty if there is none. A changed draft is a draft too, for `/undo` behind it.
+    Both are empty without such a command. `/undo` is also found behind a changed draft.
 
     >>> find_behind("How are you?/undo", "How are you?"), find_behind("a/b", "a")
     (('/undo', 'How are you?'), ('', ''))
@@ -116,7 +116,7 @@ def find_behind(line: str, draft: str) -> tuple[str, str]:
 
 
 def _is_like(text: str, draft: str) -> bool:
-    """Whether a text is what became of a draft: it has half of it at its beginning and end."""
+    """Return True if a text shares at least half of a draft at its beginning and end."""
     text, draft = text.rstrip(), draft.rstrip()
     begin = _count_same(text, draft)
     end = _count_same(text[begin:][::-1], draft[begin:][::-1])

@@ -17,7 +17,7 @@ DIM, BOLD, RESET = "\x1b[2m", "\x1b[1m", "\x1b[0m"
 #: Begins each line of our questions; no other text can print it on a terminal.
 MARK = "┃"
 # With these, a reply could look like a question; thin lines serve tables as well.
-#: The indent of a row's further lines, if there is no room beside its head.
+#: The indent of a row's further lines, if they do not fit beside its head.
 _HANG = 4
 _OURS = str.maketrans("┃┏┗", "│┌└")
 _OURS_ESCAPED = {code: f"\\u{code:04x}" for code in _OURS}

@@ -223,7 +223,7 @@ class Flow:
         self._held = ""
 
     def feed(self, text: str, cells: int) -> str:
-        """The text that can be shown, with a new line before each word that would not fit."""
+        """Return the text to show, with a new line before each word that would not fit."""
         *pieces, self._held = _PIECES.split(self._held + text)
         if len(self._held) > _LONGEST_HELD or not self._held.isascii():
             # It may be text without blanks between words.
@@ -231,7 +231,7 @@ class Flow:
         return "".join(self._put(piece, cells) for piece in pieces if piece)
 
     def close(self, cells: int) -> str:
-        """What is left; the next text begins a line."""
+        """Return the rest; the next text begins a line."""
         left, self._held = self._put(self._held, cells), ""
         self._column = 0
         return left

@@ -525,7 +525,7 @@ class Conversation:
 
     @property
     def _is_left(self) -> bool:
-        """Whether the caller left the loop over the last turn."""
+        """True if the caller left the loop over the last turn."""
         return self._running is not None and self._running.left
 
     async def _become_free(self) -> None:

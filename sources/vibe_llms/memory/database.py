@@ -117,7 +117,7 @@ class IndexDatabase:
         self._database = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         #: Conversations whose turns have no positions in their order yet.
         self._disordered: set[str] = set()
-        #: The order and position of the last turn of conversations, as far as it is known.
+        #: The order and position of the last turn of some conversations.
         self._last_turns: dict[str, tuple[int, str, str, int]] = {}
         self._layout: _Layout | None = None
         self.stats: dict[str, FileStat] = {}

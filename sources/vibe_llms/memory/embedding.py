@@ -54,7 +54,7 @@ class Embedding:
 
     @property
     def batch(self) -> int:
-        """How many entries get their vectors at a time."""
+        """Number of entries that get their vectors at a time."""
         return self.embedder.pace.count // _TEXTS
 
     async def load(self) -> None:

@@ -227,11 +227,11 @@ class ScopeIndex:
         return found
 
     def count_bare(self) -> int:
-        """How many entries have no vectors yet."""
+        """Return the number of entries without vectors."""
         return len(self._bare) if self.model and not self.mixed else 0
 
     def find_unchanged(self, records: Iterable[IndexRecord]) -> Sequence[int]:
-        """The numbers of the entries that still are what they were."""
+        """Return the numbers of the entries that are unchanged."""
         known = {record.number: record for record in records}
         return [one.number for one in self.records(known) if known[one.number] == one]
 

@@ -17,7 +17,7 @@ EMBEDDING: Stage = "embedding"
 
 
 class IndexingProgress(Struct, frozen=True):
-    """How many of the new entries of a scope have been read, or have their vectors."""
+    """Number of new entries of a scope that have been read, or have their vectors."""
 
     stage: Stage
     done: int
@@ -29,7 +29,7 @@ Report: TypeAlias = Callable[[IndexingProgress], None]
 
 
 class LongWork:
-    """What the indexes of a memory ask between two parts of their work."""
+    """Reports the progress of indexing, and ends it when the memory is closed."""
 
     def __init__(self, report: Report | None = None) -> None:
         self._report = report
@@ -53,9 +53,9 @@ class LongWork:
 
 
 class Pace:
-    """How many things are done at a time: more while they are quick, so that little is lost.
+    """Batch size that grows while batches are quick, so that an interruption loses little.
 
-    After each time, `note` gets how long it took.
+    Call `note` with the seconds that each batch took.
     """
 
     #: Twice as many are done at a time after less than this, and half as many after more.

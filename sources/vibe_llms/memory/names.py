@@ -58,7 +58,7 @@ def name_copy(name: str, identity: str) -> str:
     if not continued and name_original(name) == name:
         return ""
     mark = f"-{_digest(name)}"
-    # If it got this identity as a copy, and was edited since, it is an entry of its own now.
+    # A copy that got this identity and was edited since is a separate entry now.
     return "" if identity.endswith(mark) else f"{identity}{mark}"
 
 

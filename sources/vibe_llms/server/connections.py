@@ -87,7 +87,7 @@ class Connection(HttpToolsProtocol):
             self.cycle.transport = _JoinedTransport(self.transport)
 
     def on_message_complete(self) -> None:
-        """Tell the application that all of the body is there."""
+        """Tell the application that the whole body has arrived."""
         self.scope.setdefault("state", {})[ARRIVED] = True
         super().on_message_complete()
 
@@ -159,5 +159,5 @@ class _JoinedTransport(asyncio.Transport):
         self._transport.close()
 
     def is_closing(self) -> bool:
-        """Whether nothing can be written any more."""
+        """Return True if the connection is being closed."""
         return self._transport.is_closing()

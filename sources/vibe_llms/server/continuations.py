@@ -39,7 +39,7 @@ create table replies (
 
 
 class Chain:
-    """The hash of a history, as far as a client sees it; empty if nothing asks for it."""
+    """Hash of the part of a history that a client sees; empty unless `wanted`."""
 
     def __init__(self, agent: str, *, wanted: bool = True) -> None:
         """An empty history with an agent."""

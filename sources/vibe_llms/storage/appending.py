@@ -80,7 +80,7 @@ class LinesWriter:
         self._durable = settings.durability == "safe"
         self._held: _Held | None = None
         # The file as this process left it, and its last canister, which is not read again while
-        # nobody changes the file.
+        # the file is unchanged.
         self._left: _State | None = None
         self._end = ""
         self._changes = changes
@@ -108,9 +108,9 @@ class LinesWriter:
             self._turn.release()
 
     def append_at_once(self, lines: bytes, last: str, *, after: str | None) -> bool:
-        """Add lines if nobody has to be waited for, and nothing opened, read or repaired.
+        """Add lines if that takes no waiting, opening, reading or repair.
 
-        Otherwise nothing is changed, and it returns False.
+        Otherwise change nothing and return False.
         """
         if not self._turn.acquire(blocking=False):
             return False

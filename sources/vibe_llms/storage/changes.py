@@ -132,7 +132,7 @@ def compare(before: bytes, now: bytes) -> set[int]:
 
 
 def _find_different(before: bytes, now: bytes) -> Iterator[int]:
-    """Where the parts begin that differ between two states of a table."""
+    """Yield the offsets of the parts that differ between two states of a table."""
     for start in range(0, TABLE_BYTES, _PARTS * _PART_BYTES):
         end = start + _PARTS * _PART_BYTES
         if before[start:end] != now[start:end]:

@@ -157,7 +157,7 @@ class ConversationFolder:
             raise self._explain(error) from error
 
     def append_at_once(self, canisters: Sequence[Canister], *, after: str | None) -> bool:
-        """Add lines if nobody has to be waited for; otherwise change nothing and return False."""
+        """Add lines if that takes no waiting; otherwise change nothing and return False."""
         lines = self._encode(canisters)
         if not canisters or len(lines) > LOOP_BYTES:
             return False

@@ -72,7 +72,7 @@ _ORIGIN = msgspec.json.Decoder(Origin)
 LOOK_SECONDS = 10.0
 #: The clock of a file system may stand still for so long; changes in the meantime would not show.
 _TICK_SECONDS = 2.0
-#: The same where a time is no multiple of `_COARSE`, as on all file systems of today: theirs is the
+#: The same where a time is not a multiple of `_COARSE`, as on current file systems: theirs is the
 #: clock of the system, which stands still for 10 ms at most.
 _FINE_TICK_SECONDS = 0.1
 _COARSE = 10_000_000
@@ -129,7 +129,7 @@ class Seen(Struct, frozen=True, array_like=True):
 
 
 class _Memory(Struct):
-    """What an open database is known to have, as long as no other connection changes it.
+    """Known contents of an open database, until another connection changes it.
 
     `stored` is what the database says was seen; `seen` may be newer by a few conversations, at
     which another process has to look again. `inodes` are those of the conversations' folders, once
@@ -371,7 +371,7 @@ class Index:
         return suspects
 
     def _recall(self) -> _Memory:
-        """What the database has, read again if another connection has changed it."""
+        """Return the known contents, read again if another connection has changed them."""
         (version,) = self._access().execute("pragma data_version").fetchone()
         memory = self._memory
         if memory is None or memory.version != version:
@@ -502,7 +502,7 @@ class Index:
             return {entry.name: entry.inode() for entry in entries}
 
     def _is_conversation(self, name: str) -> bool:
-        """Whether this is the name of a conversation; notes those that are to be removed."""
+        """Return True for the name of a conversation; note the names of those to remove."""
         if name.startswith(DOOMED):
             self.doomed.append(name)
         return is_conversation_identity(name)

@@ -178,7 +178,7 @@ class _Crew:
                 return job
 
     def rest(self, thread: _Thread) -> bool:
-        """Let a thread wait for jobs, if there is nothing else to do."""
+        """Mark a thread as idle unless jobs are waiting; returns True if it is idle."""
         with self._lock:
             if not (thread.is_idle or self._waiting or self._ended):
                 self._idle.append(thread)
