@@ -15,21 +15,25 @@ import sys
 import tomllib
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpcore2
 import pytest
 
-from tests.fakes.anthropic import FakeAnthropic
-from tests.fakes.llamacpp import FakePackage
-from tests.fakes.ollama import FakeOllama
 from tests.faults.waits import pytest_timeout_set_timer as pytest_timeout_set_timer
-from vibe_llms import redaction
-from vibe_llms.configuration import StorageSettings
+from vibe_llms.base import redaction
+from vibe_llms.base.configuration import StorageSettings
 from vibe_llms.opening import open_session
-from vibe_llms.session import Session
+from vibe_llms.session.core import Session
 from vibe_llms.storage.archive import DirectoryArchive
 
+if TYPE_CHECKING:
+    from tests.fakes.anthropic import FakeAnthropic
+    from tests.fakes.llamacpp import FakePackage
+    from tests.fakes.ollama import FakeOllama
+
+#: Settings of plugins, which the tests of values need not have: those run with pytest alone.
+_PLUGIN_SETTINGS = ("timeout",)
 #: Variables that would lead a test out of its own home, or to a real key, or that hide how a
 #: command behaves elsewhere.
 _FOREIGN = (
@@ -82,12 +86,23 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """With `-n auto`, two workers for each core: tests wait for processes half of their time."""
     return 2 * len(os.sched_getaffinity(0))
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Let a worker that has nothing left to do take tests of another."""
+    if config.pluginmanager.hasplugin("xdist") and config.option.dist == "no":
+        config.option.dist = "worksteal" if config.option.numprocesses else "no"
+
+
+def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
+    for name in _PLUGIN_SETTINGS:
+        if not pluginmanager.hasplugin(name):
+            parser.addini(name, "a setting of a plugin that is not installed")
     parser.addoption(
         "--nightly",
         action="store_true",
@@ -170,6 +185,8 @@ def closed_network(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def fake_anthropic() -> Iterator[FakeAnthropic]:
     """A strict server of the Messages interface on this machine."""
+    from tests.fakes.anthropic import FakeAnthropic
+
     with FakeAnthropic() as server:
         yield server
 
@@ -177,6 +194,8 @@ def fake_anthropic() -> Iterator[FakeAnthropic]:
 @pytest.fixture
 def fake_ollama() -> Iterator[FakeOllama]:
     """A strict server of Ollama's interface on this machine."""
+    from tests.fakes.ollama import FakeOllama
+
     with FakeOllama() as server:
         yield server
 
@@ -184,6 +203,8 @@ def fake_ollama() -> Iterator[FakeOllama]:
 @pytest.fixture
 def fake_llamacpp(monkeypatch: pytest.MonkeyPatch) -> FakePackage:
     """The package llama-cpp-python, whether it is installed or not, without anything in C."""
+    from tests.fakes.llamacpp import FakePackage
+
     package = FakePackage()
     monkeypatch.setitem(sys.modules, "llama_cpp", package)
     return package

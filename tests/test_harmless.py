@@ -15,7 +15,7 @@ import pytest
 import vibe_llms
 from tests.cli.command import invoke
 from tests.fakes.embedders import WordsEmbedder
-from vibe_llms.configuration import find_places
+from vibe_llms.base.configuration import find_places
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import Scope
 from vibe_llms.memory.history import survey_changes

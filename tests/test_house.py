@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
@@ -19,39 +19,36 @@ import msgspec
 import pytest
 
 import vibe_llms
-from vibe_llms.configuration import load_configuration
-from vibe_llms.events import MessageFailedEvent
+from vibe_llms.base.configuration import load_configuration
+from vibe_llms.cli.commands import COMMANDS
+from vibe_llms.messages.events import MessageFailedEvent
 
 ROOT = Path(vibe_llms.__file__).parent
-#: The ten ranks. A module imports from its own rank and from those above it in this table, never
-#: from one below, and no two rooms import each other. The table is the one of
-#: documentation/explanation/architecture.md.
-RANKS = (
-    (
-        *("meta", "redaction", "exceptions", "files", "futures", "network", "registries"),
-        *("offloading", "endings"),
-    ),
-    (
-        *("controls", "configuration", "credentials", "messages", "events", "tracing"),
-        *("attachments", "costs"),
-    ),
-    ("invocation", "storage", "interpreter"),
-    ("keys", "plugins"),
-    ("providers",),
-    ("hooks",),
-    ("memory", "documents"),
-    ("ensembles",),
-    ("conversations", "asking", "agents", "runs"),
-    ("opening", "session", "telemetry", "synchronous", "testing", "server", "cli", "__main__"),
-)
-RANK_OF = {room: rank for rank, rooms in enumerate(RANKS) for room in rooms}
-#: These know nothing of each other, although one of them comes first.
-APART = {
-    ("cli", "interpreter"),
-    ("storage", "invocation"),
-    ("invocation", "storage"),
+#: The eight storeys, from the ground up. A module imports from its own room and from lower
+#: storeys. The table is the one of documentation/explanation/architecture.md.
+STOREYS = (
+    ("base", "plugins", "interpreter"),
+    ("messages",),
+    ("invocation",),
     ("providers", "storage"),
-    ("providers", "attachments"),
+    ("conversations",),
+    ("embedding", "memory", "documents", "ensembles", "agents", "runs", "telemetry"),
+    ("session", "opening", "synchronous", "testing"),
+    ("server", "cli", "__main__"),
+)
+STOREY_OF = {room: storey for storey, rooms in enumerate(STOREYS) for room in rooms}
+#: The imports within a storey, and why each is there.
+ARROWS = {
+    ("plugins", "base"): "installs packages with the locks, files and network rules of the base",
+    ("interpreter", "base"): "is a program of its own, and reports the version of the package",
+    ("memory", "embedding"): "finds entries by their vectors",
+    ("documents", "embedding"): "finds passages by their vectors",
+    ("runs", "agents"): "continues the turn of an agent, and counts its budget",
+    ("opening", "session"): "loads the session when the first one is opened",
+    ("synchronous", "opening"): "opens a session in a thread of its own",
+    ("synchronous", "session"): "passes each call to a session",
+    ("cli", "server"): "starts the server, and checks its settings",
+    ("__main__", "cli"): "is the command",
 }
 #: Outside their folders only the double that people test with names a provider, and the server,
 #: which writes what a provider reads, with the same types.
@@ -60,8 +57,29 @@ NAMES_A_PROVIDER = {
     ("server", "providers.openai"),
     ("server", "providers.anthropic"),
 }
+#: Public classes of one name in several modules: the synchronous faces of asynchronous classes, and
+#: the part of a document beside the part of a scripted reply.
+REPEATED = {"Background", "Conversation", "EventStream", "Part", "Run", "Session"}
 #: What most programs never need and every start would pay for.
 LATE = {
+    ("cli.chat", "cli.memory.ingesting.start_ingestion"),
+    ("cli.chat", "cli.repl.run_repl"),
+    ("cli.chat", "cli.runs.start_detached"),
+    ("cli.completion", "cli.memory.common.short_identity"),
+    ("cli.completion", "cli.memory.common.survey_latest"),
+    ("cli.completion", "runs.descriptions.read_title"),
+    ("cli.conversations", "runs.core.forget_runs"),
+    ("cli.main", "cli.commands.run_command"),
+    ("cli.options", "cli.index.refresh"),
+    ("cli.options", "cli.providers.offer_plugin"),
+    ("cli.repl", "cli.export"),
+    ("cli.repl", "cli.following.start_worker"),
+    ("cli.repl", "cli.memory.repl_memory.run_memory_command"),
+    ("cli.repl", "cli.runs.draw_run"),
+    ("cli.repl", "cli.runs.watch"),
+    ("cli.serving", "runs.core.cancel_runs"),
+    ("cli.serving", "server.running.RunningServer"),
+    ("cli.serving", "server.working.work"),
     ("conversations.calls", "invocation.execution.Execution"),
     ("conversations.calls", "invocation.execution.execute"),
     ("conversations.conversation", "conversations.outputs.produce_form"),
@@ -70,43 +88,62 @@ LATE = {
     ("conversations.turns", "conversations.outputs.OutputMismatch"),
     ("conversations.turns", "messages.images.REPAIR"),
     ("conversations.turns", "messages.images.find_damage"),
-    ("ensembles.core", "ensembles.pins.Guard"),
+    ("ensembles.core", "ensembles.pins.PinGuard"),
     ("invocation.invokers", "invocation.checks.SchemaCheck"),
+    ("memory.settings", "memory.cross_encoders.CrossEncoderReranker"),
+    ("memory.stores", "memory.home.produce_store"),
+    ("memory.stores", "memory.postgres.produce_store"),
     ("messages.canisters", "messages.markdown.escape_html"),
-    ("opening", "configuration.Configuration"),
-    ("opening", "configuration.LOCAL"),
-    ("opening", "configuration.Places"),
-    ("opening", "configuration.load_configuration"),
+    ("opening", "base.configuration.Configuration"),
+    ("opening", "base.configuration.LOCAL"),
+    ("opening", "base.configuration.Places"),
+    ("opening", "base.configuration.load_configuration"),
     ("opening", "providers.provider_pool.unguarded"),
-    ("opening", "session.Session"),
+    ("opening", "session.core.Session"),
+    ("opening", "session.parts.SessionParts"),
     ("opening", "storage.backends.open_backend"),
     ("providers.contract.selection", "providers.contract.model.ContractModel"),
     ("providers.provider_pool", "plugins.loading.open_plugin"),
-    ("session", "asking.ModelAsker"),
-    ("session", "costs.estimate_cost"),
-    ("session", "documents.core.produce_documents"),
-    ("session", "ensembles.agents.AgentsEnsemble"),
-    ("session", "ensembles.agents.OfferedAgent"),
-    ("session", "runs.budgets.produce_budgets"),
-    ("session", "runs.core"),
-    ("session", "runs.core.produce_history"),
-    ("session", "runs.core.forget_runs"),
-    ("cli.chat", "cli.repl.hold_repl"),
-    ("cli.conversations", "runs.core.forget_runs"),
-    ("cli.options", "cli.providers.offer_plugin"),
-    ("cli.serving", "runs.core.cancel_runs"),
-    ("session", "telemetry.produce_tracer"),
-    ("cli.serving", "server.running.RunningServer"),
-    ("cli.serving", "server.working.work"),
+    ("runs.stores", "runs.postgres.produce_store"),
+    ("runs.stores", "runs.postgres_budgets.produce_store"),
+    ("runs.stores", "runs.sqlite.produce_store"),
+    ("runs.stores", "runs.sqlite_budgets.produce_store"),
     ("server.spaces", "documents.store.produce_store"),
+    ("server.stores", "server.postgres_continuations.produce_store"),
+    ("server.stores", "server.postgres_secrets.produce_store"),
+    ("session.core", "agents.ensemble.AgentsEnsemble"),
+    ("session.core", "agents.ensemble.OfferedAgent"),
+    ("session.core", "conversations.asking.ModelAsker"),
+    ("session.core", "documents.core.produce_documents"),
+    ("session.core", "messages.costs.estimate_cost"),
+    ("session.core", "runs.budgets.produce_budgets"),
+    ("session.core", "runs.core"),
+    ("session.core", "runs.core.forget_runs"),
+    ("session.core", "runs.core.produce_history"),
+    ("session.core", "telemetry.produce_tracer"),
+    ("session.parts", "storage.postgres.limits.produce_store"),
+    ("storage.user_stores", "storage.postgres.users.produce_store"),
 }
 #: What opens files: the one place where they are read; folders and new files of the archive; and
 #: what the system itself provides, such as /proc and inherited descriptors.
 OPENING = {
-    *("files", "storage.files", "storage.locks", "storage.appending", "storage.databases"),
-    *("memory.journal", "memory.git", "memory.detaching", "attachments", "cli.terminal"),
+    *("base.files", "base.folders", "base.locks", "storage.appending", "base.databases"),
+    *(
+        "memory.journal",
+        "memory.git",
+        "base.detaching",
+        "conversations.attachments",
+        "cli.terminal",
+    ),
     *("ensembles.mcp.guardian", "storage.mounts"),
 }
+#: Load modules by their names: tables of public names, rows, the table of commands, and the module
+#: that a package of another owner is in.
+LOADS_BY_NAME = {
+    *("base.meta", "base.registries", "cli.commands", "telemetry", "embedding.hub"),
+    *("documents.readers.packages", "providers.llamacpp.package"),
+}
+OTHER_PACKAGES = {"jinja2"}
 TYPES_ONLY = "TYPE_CHECKING"
 
 
@@ -143,42 +180,57 @@ def variant_of(module: str) -> str:
     return parts[1] if f"providers.{parts[1]}" in folders() else ""
 
 
-def imports(tree: ast.AST, *, types: bool = True) -> Iterator[tuple[str, ast.stmt]]:
+@cache
+def imports(tree: ast.AST, *, types: bool = True) -> Sequence[tuple[str, ast.stmt]]:
     """What a module imports; without `types`, only what is imported when it runs."""
-    for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.If) and TYPES_ONLY in ast.dump(node.test) and not types:
-            continue
+    found: list[tuple[str, ast.stmt]] = []
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
         if isinstance(node, ast.ImportFrom):
-            for alias in node.names:
-                yield f"{node.module}.{alias.name}", node
+            found += [(f"{node.module}.{alias.name}", node) for alias in node.names]
         elif isinstance(node, ast.Import):
-            for alias in node.names:
-                yield alias.name, node
-        yield from imports(node, types=types)
+            found += [(alias.name, node) for alias in node.names]
+        elif isinstance(node, ast.If) and not types and ast.unparse(node.test) == TYPES_ONLY:
+            continue
+        elif isinstance(node, ast.stmt | ast.ExceptHandler | ast.match_case | ast.Module):
+            # No expression has an import in it.
+            waiting += [one for one in ast.iter_child_nodes(node) if not isinstance(one, ast.expr)]
+    return found
 
 
-def own_imports(tree: ast.AST) -> Iterator[str]:
-    """The modules of this package that a module imports."""
+@cache
+def own_imports(tree: ast.AST) -> Sequence[str]:
+    """The modules of this package that a module imports, by a statement or by a string."""
+    found = []
     for name, _ in imports(tree):
         if name.startswith("vibe_llms."):
             own = name.removeprefix("vibe_llms.")
-            yield own if own in modules() else own.rpartition(".")[0]
+            found.append(own if own in modules() else own.rpartition(".")[0])
+    for node in ast.walk(tree):
+        # The name of a package may be that of a logger; a logger's name is one of its own room.
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            own = node.value.removeprefix("vibe_llms.")
+            if own != node.value and own in modules() and own not in folders():
+                found.append(own)
+    return found
 
 
 def complaints(trees: dict[str, ast.Module]) -> list[str]:
-    """The imports that run upwards, or to what the importer must not know."""
+    """The imports that run upwards or sideways, or to a provider outside its folder."""
     found = []
     for module, tree in trees.items():
         room = room_of(module)
         for target in own_imports(tree):
             other = room_of(target)
-            if not other:
+            if not other or (other == room and variant_of(target) == variant_of(module)):
                 continue
-            upwards = RANK_OF[other] > RANK_OF[room]
+            sideways = STOREY_OF[other] == STOREY_OF[room] and (room, other) not in ARROWS
+            wrong = STOREY_OF[other] > STOREY_OF[room] or (sideways and other != room)
             provider = variant_of(target)
             foreign = provider and provider != variant_of(module)
             foreign = foreign and (room, f"providers.{provider}") not in NAMES_A_PROVIDER
-            if upwards or foreign or (room, other) in APART:
+            if wrong or foreign:
                 found.append(f"{module} imports {target}")
     return found
 
@@ -198,22 +250,68 @@ def arrows_between(name: Callable[[str], str]) -> dict[str, set[str]]:
     arrows: dict[str, set[str]] = {}
     for module, tree in modules().items():
         targets = {name(target) for target in own_imports(tree) if target}
+        if module == "cli.commands":
+            targets |= {name(f"cli.{home}") for home, _ in COMMANDS.values()}
         arrows.setdefault(name(module), set()).update(targets - {name(module)})
     return arrows
 
 
-def test_every_room_has_its_rank() -> None:
-    assert {room_of(module) for module in modules() if module} == set(RANK_OF)
-    assert len(RANKS) == 10
+def repeated(trees: dict[str, ast.Module]) -> dict[str, list[str]]:
+    """The public classes of one name that several modules define, with those modules."""
+    homes: dict[str, list[str]] = {}
+    for module, tree in trees.items():
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(module)
+    return {name: found for name, found in homes.items() if len(found) > 1}
 
 
-def test_no_import_runs_upwards() -> None:
+def test_a_public_class_has_a_name_of_its_own() -> None:
+    assert {*repeated(modules())} == REPEATED
+
+
+def test_a_repeated_name_would_be_found() -> None:
+    one, other = ast.parse("class Piece:\n    pass"), ast.parse("class _Own: ...\nclass Piece: ...")
+    assert repeated({"a": one, "b": other, "c": ast.parse("class _Own: ...")}) == {
+        "Piece": ["a", "b"]
+    }
+
+
+def test_every_room_has_its_storey() -> None:
+    assert {room_of(module) for module in modules() if module} == set(STOREY_OF)
+    assert len(STOREYS) == 8
+
+
+def test_no_import_runs_upwards_or_sideways() -> None:
     assert complaints(modules()) == []
+
+
+def test_every_arrow_within_a_storey_is_used() -> None:
+    arrows = arrows_between(room_of)
+    assert [pair for pair in ARROWS if pair[1] not in arrows[pair[0]]] == []
 
 
 def test_no_rooms_and_no_modules_import_each_other() -> None:
     assert circles(arrows_between(room_of)) == []
     assert circles(arrows_between(str)) == []
+
+
+def test_modules_are_loaded_by_name_in_registries_and_in_the_table_of_commands_only() -> None:
+    found = {
+        module
+        for module, tree in modules().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and names_function(node.func, "import_module")
+        if not (isinstance(node.args[0], ast.Constant) and node.args[0].value in OTHER_PACKAGES)
+    }
+    assert found == LOADS_BY_NAME
+
+
+def names_function(function: ast.expr, name: str) -> bool:
+    match function:
+        case ast.Name(id=found) | ast.Attribute(attr=found):
+            return found == name
+    return False
 
 
 def test_the_picture_of_the_house_is_up_to_date() -> None:
@@ -224,11 +322,11 @@ def test_the_picture_of_the_house_is_up_to_date() -> None:
     assert (done.returncode, done.stdout + done.stderr) == (0, ""), "run .auxiliary/scripts/house"
 
 
-def test_the_page_on_the_house_names_the_rooms_of_each_rank() -> None:
+def test_the_page_on_the_house_names_the_rooms_of_each_storey() -> None:
     page = Path(__file__).parents[1] / "documentation" / "explanation" / "architecture.md"
     rows = re.findall(r"^\| (\d+) \| ([^|]+) \|", page.read_text("utf-8"), re.MULTILINE)
-    reported = {int(rank): set(re.findall(r"`(\w+)`", rooms)) for rank, rooms in rows}
-    assert reported == {rank: {*rooms} for rank, rooms in enumerate(RANKS, 1)}
+    reported = {int(storey): set(re.findall(r"`(\w+)`", rooms)) for storey, rooms in rows}
+    assert reported == {storey: {*rooms} for storey, rooms in enumerate(STOREYS, 1)}
 
 
 def test_a_circle_would_be_found() -> None:
@@ -241,9 +339,13 @@ def test_a_circle_would_be_found() -> None:
         ("messages.contents", "from vibe_llms.storage.lines import x"),
         ("storage.archive", "from vibe_llms.providers.registry import register"),
         ("providers.registry", "from vibe_llms.storage import archive"),
+        ("memory.core", "from vibe_llms.documents import core"),
         ("providers.scripted.client", "from vibe_llms.providers.anthropic import client"),
         ("session", "from vibe_llms.providers.anthropic.client import AnthropicProvider"),
-        ("storage.search", "def f() -> None:\n    from vibe_llms.invocation import invokers"),
+        ("storage.search", "def f() -> None:\n    from vibe_llms.cli import main"),
+        ("storage.search", "if TYPE_CHECKING:\n    from vibe_llms.runs.core import Runs"),
+        ("storage.search", "import_module('vibe_llms.runs.sqlite')"),
+        ("storage.search", "PARTS = {'runs': 'vibe_llms.runs.sqlite'}"),
     ],
 )
 def test_an_import_upwards_or_sideways_would_be_found(module: str, line: str) -> None:
@@ -331,8 +433,8 @@ def test_what_runs_local_models_is_imported_by_name_where_they_are_loaded_only()
         if isinstance(node, ast.Constant) and node.value in names
     }
     assert found == {
-        *("memory.embedders.hub", "memory.embedders.onnx.package"),
-        "memory.embedders.sentence_transformers.package",
+        *("embedding.hub", "embedding.onnx.package"),
+        "embedding.sentence_transformers.package",
     }
     assert not {
         (module, name)
@@ -345,20 +447,20 @@ def test_what_runs_local_models_is_imported_by_name_where_they_are_loaded_only()
 #: Where everything may be caught, and why: code of others runs there, or the program ends there.
 BROAD = {
     "documents.worker._serve": "a reader's own code, on a hostile file: the caller gets an error",
-    "hooks._guard": "a hook's own code: a turn is not lost with it",
+    "conversations.hook_runner._guard": "a hook's own code: a turn is not lost with it",
     "cli.commands.run_command": "the terminal",
     "server.application.Application._serve": "a request: the server goes on with others",
-    "cli.repl.Repl.hold": "the terminal, line by line",
-    "futures.ShieldedFuture.settle": "raised where the result is asked for",
-    "futures._fulfil": "raised where shielded work is awaited",
+    "cli.repl.Repl.run": "the terminal, line by line",
+    "base.futures.ShieldedFuture.wait": "raised where the result is asked for",
+    "base.futures._fulfil": "raised where shielded work is awaited",
     "invocation.execution._invoke": "a tool's call",
     "invocation.threads._Work.carry_out": "raised again where a tool's call is awaited",
     "providers.registry.guard_code": "a plugin's own code: it breaks only itself",
     "providers.llamacpp.engines.Job.run": "raised again where the work of a thread is awaited",
-    "memory.embedders.onnx.package.TextModel._tokenize": "tokenizers raises Exception itself",
+    "embedding.onnx.package.TextModel._tokenize": "tokenizers raises Exception itself",
     "storage.threads._Thread._carry_out": "raised where the work of a thread is awaited",
-    "registries.Registry.access": "the import of a plugin: it breaks only itself",
-    "tracing._Reports.call": "telemetry's own code: a turn does not end with it",
+    "base.registries.Registry.access": "the import of a plugin: it breaks only itself",
+    "messages.tracing._Reports.call": "telemetry's own code: a turn does not end with it",
 }
 EVERYTHING = {"Exception", "BaseException"}
 
@@ -426,27 +528,29 @@ def loaded_by(code: str) -> set[str]:
 #: The names of the first example of README.md, and all that they add to asyncio and msgspec.
 EXAMPLE = "from vibe_llms import MessageProgressEvent, TextChunk, open_session"
 LOADED_BY_EXAMPLE = (
-    "events exceptions messages messages.canisters messages.contents messages.identities meta "
-    "offloading opening redaction"
+    "base base.exceptions base.meta base.offloading base.redaction messages messages.canisters "
+    "messages.contents messages.events messages.identities opening"
 )
 #: What is added when that example opens a session: all that a conversation without tools needs.
 LOADED_BY_SESSION = (
-    "agents configuration controls conversations conversations.calls conversations.context_window "
-    "conversations.conversation conversations.corrections conversations.dispatcher "
-    "conversations.documents conversations.history conversations.prompts conversations.settings "
-    "conversations.streams conversations.tools conversations.turns credentials endings ensembles "
-    "ensembles.core ensembles.interfaces files futures hooks invocation invocation.approval "
-    "invocation.asking invocation.invokers invocation.limits invocation.questions "
-    "invocation.results invocation.reuse invocation.schemata invocation.threads keys "
-    "messages.codecs plugins plugins.pins providers providers.attributes providers.caller_keys "
-    "providers.contract providers.contract.selection providers.conversions providers.interfaces "
-    "providers.limits providers.matching providers.pieces providers.provider_pool "
-    "providers.registry providers.spending registries session storage storage.appending "
-    "storage.archive storage.backends storage.changes storage.contents storage.conversations "
-    "storage.databases storage.deposits storage.details storage.files storage.home "
-    "storage.indexing storage.inspection storage.interfaces storage.lines storage.locks "
-    "storage.mounts storage.resolving storage.search storage.texts storage.threads "
-    "storage.transfer storage.uploads tracing"
+    "agents agents.definitions base.configuration base.credentials base.databases base.endings "
+    "base.files base.folders base.futures base.keys base.locks base.registries conversations "
+    "conversations.calls conversations.context_window conversations.conversation "
+    "conversations.corrections conversations.dispatcher conversations.document_texts "
+    "conversations.documents conversations.history conversations.hook_runner conversations.hooks "
+    "conversations.hosts conversations.prompts conversations.settings conversations.streams "
+    "conversations.tools conversations.turns ensembles ensembles.core invocation "
+    "invocation.approval invocation.asking invocation.ensembles invocation.invokers "
+    "invocation.limits invocation.questions invocation.results invocation.reuse "
+    "invocation.schemata invocation.threads messages.codecs messages.controls messages.tracing "
+    "plugins plugins.pins providers providers.attributes providers.caller_keys providers.contract "
+    "providers.contract.selection providers.conversions providers.interfaces providers.limits "
+    "providers.matching providers.pieces providers.provider_pool providers.registry "
+    "providers.spending session session.core session.options session.parts storage "
+    "storage.appending storage.archive storage.backends storage.changes storage.contents "
+    "storage.conversations storage.deposits storage.details storage.home storage.indexing "
+    "storage.inspection storage.interfaces storage.lines storage.mounts storage.resolving "
+    "storage.search storage.texts storage.threads storage.transfer storage.uploads"
 )
 OPENING_SESSION = """
 async def open_and_close() -> None:
@@ -501,7 +605,7 @@ def own(names: str) -> Iterator[str]:
 
 def test_importing_the_package_alone_loads_next_to_nothing() -> None:
     ours = {name for name in loaded_by("import vibe_llms") if name.startswith("vibe_llms")}
-    assert ours == {"vibe_llms", "vibe_llms.meta"}
+    assert ours == {"vibe_llms", "vibe_llms.base", "vibe_llms.base.meta"}
 
 
 def test_the_public_names_are_sorted_and_there() -> None:
@@ -537,7 +641,7 @@ def test_the_types_that_checkers_see_are_the_names_that_are_loaded(name: str) ->
 @pytest.mark.parametrize("name", ["vibe_llms.documents", "vibe_llms.memory", "vibe_llms.providers"])
 def test_importing_a_face_loads_none_of_its_modules(name: str) -> None:
     loaded = {module for module in loaded_by(f"import {name}") if module.startswith("vibe_llms")}
-    assert loaded == {"vibe_llms", "vibe_llms.meta", name}
+    assert loaded == {"vibe_llms", "vibe_llms.base", "vibe_llms.base.meta", name}
 
 
 def test_every_module_says_what_lives_in_it() -> None:

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,8 @@ import pytest
 from msgspec.structs import replace
 
 from tests.fakes.anthropic import KEY, FakeAnthropic
-from vibe_llms.configuration import Places, load_configuration
-from vibe_llms.controls import Controls
-from vibe_llms.events import Event, NoticeEvent
-from vibe_llms.exceptions import (
+from vibe_llms.base.configuration import Places, load_configuration
+from vibe_llms.base.exceptions import (
     ConfigurationError,
     ControlInvalid,
     ConversationAmbiguous,
@@ -31,8 +30,11 @@ from vibe_llms.exceptions import (
 )
 from vibe_llms.messages.canisters import SupervisorCanister, UserCanister
 from vibe_llms.messages.contents import Reference, TextualContent
+from vibe_llms.messages.controls import Controls
+from vibe_llms.messages.events import Event, NoticeEvent
 from vibe_llms.opening import open_session
-from vibe_llms.session import Session
+from vibe_llms.session.core import Session
+from vibe_llms.session.parts import SessionParts
 from vibe_llms.testing import ScriptedReply, scripted_model
 from vibe_llms.testing.wires.anthropic_replies import text_reply
 
@@ -223,13 +225,13 @@ async def test_a_model_is_found_by_its_address_or_an_alias(
     [
         (
             "nowhere/model",
-            "'nowhere/model': there is no provider 'nowhere'; see: vibe-llms providers",
+            "'nowhere/model': provider 'nowhere' not found; see: vibe-llms providers",
         ),
-        ("lost", r"\(the alias 'lost' stands for it\)"),
-        ("off/demo", "no known model is called 'off/demo'; did you mean scripted/demo"),
-        ("scripted-too", "no known model is called 'scripted-too'; write provider/model"),
-        ("scriptd/x", "there is no provider 'scriptd'; did you mean 'scripted'"),
-        ("", "no model is named"),
+        ("lost", r"\(from the alias 'lost'\)"),
+        ("off/demo", "model 'off/demo' not found; did you mean scripted/demo"),
+        ("scripted-too", "model 'scripted-too' not found; write provider/model"),
+        ("scriptd/x", "provider 'scriptd' not found; did you mean 'scripted'"),
+        ("", "no model is given"),
         ("scripted/", "no script ''"),
         ("anthropic/", "which model"),
     ],
@@ -256,7 +258,7 @@ async def test_a_row_without_its_module_breaks_only_itself(home: Path) -> None:
             ("scripted", "demo"), ("scripted-too", "demo")
         ]  # fmt: skip
         assert [model.name for model in await session.survey_models("scripted")] == ["demo"]
-        with pytest.raises(ModelNotFound, match="there is no provider 'none'"):
+        with pytest.raises(ModelNotFound, match="provider 'none' not found"):
             await session.survey_models("none")
 
 
@@ -507,7 +509,9 @@ async def test_a_text_can_be_loaded_where_a_content_refers_to_it() -> None:
 def test_a_session_can_be_made_by_hand(home: Path) -> None:
     from vibe_llms.storage.archive import DirectoryArchive
 
-    session = Session(load_configuration(), DirectoryArchive(home))
+    session = Session(
+        SessionParts(configuration=load_configuration(), archive=DirectoryArchive(home))
+    )
     names = {status.name for status in session.survey_providers()}
     assert {"anthropic", "openai", "ollama", "scripted"} <= names
     statuses = {status.name: status for status in session.survey_providers()}
@@ -528,7 +532,7 @@ def run_python(code: str, home: Path) -> str:
 ENDING = """
 import asyncio
 from vibe_llms import Invoker, open_session
-from vibe_llms.session import Session
+from vibe_llms.session.core import Session
 close = Session.close
 async def report(session):
     if not session._closed:
@@ -599,3 +603,17 @@ async def test_a_turn_has_its_cost(home: Path) -> None:
         assert turn.cost == session.estimate_cost(turn.canisters)
     assert replace(turn).cost is None
     assert json.loads(msgspec.json.encode(turn))["text"] == turn.text
+
+
+async def test_a_session_knows_the_list_of_each_row(fake_anthropic: FakeAnthropic) -> None:
+    fake_anthropic.replies = [text_reply("Hello.")]
+    async with open_session(
+        keys={"anthropic": fake_anthropic.key},
+        configuration={"providers": {"anthropic": {"base-url": fake_anthropic.url}}},
+    ) as session:
+        conversation = await session.begin("anthropic/claude-sonnet-4-5")
+        turn = await conversation.converse("Hello!")
+        assert session.estimate_cost(turn.canisters).dollars > 0
+        other = await session.begin("scripted/demo")
+        free = session.estimate_cost((await other.converse("Hello!")).canisters)
+    assert (free.dollars, free.unpriced) == (Decimal(0), 1)

@@ -19,9 +19,8 @@ from tests.fakes import anthropic, llamacpp, ollama, openai, strict
 from tests.fakes.llamacpp import FakePackage, write_model
 from tests.fakes.server import FakeServer
 from vibe_llms import open_session
+from vibe_llms.base.exceptions import ProviderError
 from vibe_llms.conversations.conversation import Conversation
-from vibe_llms.events import Event, MessageProgressEvent, NoticeEvent
-from vibe_llms.exceptions import ProviderError
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     DocumentCanister,
@@ -32,8 +31,9 @@ from vibe_llms.messages.canisters import (
 )
 from vibe_llms.messages.codecs import encode_canister
 from vibe_llms.messages.contents import Content, ImageContent, TextualContent
+from vibe_llms.messages.events import Event, MessageProgressEvent, NoticeEvent
 from vibe_llms.providers.conversions import Conversion
-from vibe_llms.session import Session
+from vibe_llms.session.core import Session
 from vibe_llms.testing.wires import (
     anthropic_replies,
     chat_completions_replies,

@@ -16,13 +16,9 @@ from typing import Any
 
 import pytest
 
-from vibe_llms import hooks, synchronous
-from vibe_llms import session as sessions
-from vibe_llms.configuration import StorageSettings
-from vibe_llms.conversations import conversation as asynchronous
-from vibe_llms.conversations import streams
-from vibe_llms.events import Event, MessageProgressEvent, TurnEndedEvent
-from vibe_llms.exceptions import (
+from vibe_llms import synchronous
+from vibe_llms.base.configuration import StorageSettings
+from vibe_llms.base.exceptions import (
     ConfigurationError,
     ModelNotFound,
     ProviderOverloaded,
@@ -30,8 +26,12 @@ from vibe_llms.exceptions import (
     SessionClosed,
     StorageError,
 )
+from vibe_llms.conversations import conversation as asynchronous
+from vibe_llms.conversations import hook_runner, streams
 from vibe_llms.messages.canisters import AssistantCanister, StopReason
+from vibe_llms.messages.events import Event, MessageProgressEvent, TurnEndedEvent
 from vibe_llms.runs import MessageDelta, Run, RunEnded, RunStatus
+from vibe_llms.session import core as sessions
 from vibe_llms.storage.archive import DirectoryArchive
 from vibe_llms.synchronous import Errand, Portal, Session, open_session
 from vibe_llms.testing import Part, Script, ScriptedReply, check_events, scripted_model
@@ -115,7 +115,7 @@ def test_every_public_method_has_its_twin() -> None:
             },
         ),
         (synchronous.Run, Run, set()),
-        (synchronous.Background, hooks.Background, {"add", "postpone", "tasks"}),
+        (synchronous.Background, hook_runner.Background, {"add", "postpone", "tasks"}),
     ):
         names = {name for name in vars(inner) if not name.startswith("_")}
         assert names - left_out == {name for name in vars(face) if not name.startswith("_")}
@@ -179,7 +179,7 @@ def test_errors_pass_through(session: Session, home: Path) -> None:
     conversation = session.begin(scripted_model(failing))
     with pytest.raises(ProviderOverloaded):
         conversation.converse("a")
-    with pytest.raises(RequestError, match="say something"):
+    with pytest.raises(RequestError, match="message is empty"):
         conversation.converse("")
     with pytest.raises(TypeError):
         conversation.converse(nonsense=1)  # type: ignore[call-overload]
@@ -281,7 +281,7 @@ def test_errors_are_raised_in_the_loop(session: Session) -> None:
     events: list[Event] = []
     with pytest.raises(ProviderOverloaded):
         events.extend(conversation.stream("a"))
-    with pytest.raises(RequestError, match="say something"):
+    with pytest.raises(RequestError, match="message is empty"):
         next(conversation.stream(""))
 
 
@@ -330,7 +330,7 @@ def test_what_cannot_be_kept_when_a_loop_is_left_is_reported(home: Path) -> None
 
 PROGRAM = """
 import os, signal, sys
-from vibe_llms.events import MessageProgressEvent
+from vibe_llms.messages.events import MessageProgressEvent
 from vibe_llms.synchronous import open_session
 from vibe_llms.testing import Part, Script, ScriptedReply, scripted_model
 

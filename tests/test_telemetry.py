@@ -22,24 +22,24 @@ from opentelemetry.trace import SpanKind, StatusCode
 from tests.documents.making import make_pdf
 from tests.fakes.anthropic import KEY, answer_json, failure, stream
 from tests.fakes.interfaces import Player
-from vibe_llms.configuration import StreamSettings
-from vibe_llms.controls import Controls
-from vibe_llms.events import Event, MessageProgressEvent
-from vibe_llms.exceptions import (
+from vibe_llms.base.configuration import StreamSettings
+from vibe_llms.base.exceptions import (
     DocumentUnreadable,
     PackageMissing,
     RequestForbidden,
     RequestRefused,
 )
+from vibe_llms.base.redaction import remember
 from vibe_llms.invocation.results import InvocationOutput
 from vibe_llms.messages.canisters import Usage, UserCanister
 from vibe_llms.messages.contents import FileContent, ImageContent, TextualContent
+from vibe_llms.messages.controls import Controls
+from vibe_llms.messages.events import Event, MessageProgressEvent
+from vibe_llms.messages.tracing import Tracer
 from vibe_llms.opening import open_session
-from vibe_llms.redaction import remember
 from vibe_llms.telemetry import OpenTelemetryTracer
 from vibe_llms.testing import Part, Script, ScriptedModel, ScriptedReply, scripted_model
 from vibe_llms.testing.wires.anthropic_replies import text_reply
-from vibe_llms.tracing import Tracer
 
 SECRET = "the horse of Troy"
 CONVERSATION = "gen_ai.conversation.id"

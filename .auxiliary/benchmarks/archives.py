@@ -19,7 +19,7 @@ import msgspec
 from measure import Row, best_of, ratio_row, settle
 
 from vibe_llms import open_session
-from vibe_llms.configuration import StorageSettings
+from vibe_llms.base.configuration import StorageSettings
 from vibe_llms.conversations.history import History
 from vibe_llms.messages.canisters import (
     AssistantCanister,

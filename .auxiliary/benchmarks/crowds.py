@@ -25,7 +25,7 @@ from measure import KEY, Row, loopback, ratio_row, settle
 
 from vibe_llms import Session, open_session
 from vibe_llms.conversations.conversation import Conversation
-from vibe_llms.events import Event, MessageProgressEvent
+from vibe_llms.messages.events import Event, MessageProgressEvent
 
 CROWDS = (50, 200, 1_000)
 CHUNKS = 20

@@ -24,10 +24,10 @@ sys.path.insert(0, str(ROOT))
 
 from tests.documents.making import make_pdf  # noqa: E402
 
-from vibe_llms.configuration import load_configuration  # noqa: E402
+from vibe_llms.base.configuration import load_configuration  # noqa: E402
+from vibe_llms.base.exceptions import DocumentUnreadable  # noqa: E402
+from vibe_llms.conversations.document_texts import Part  # noqa: E402
 from vibe_llms.documents.reading import DocumentReader  # noqa: E402
-from vibe_llms.documents.texts import Part  # noqa: E402
-from vibe_llms.exceptions import DocumentUnreadable  # noqa: E402
 
 #: What the tool writes of itself, and how it escapes.
 _OWN = re.compile(r"<!--.*?-->|&[a-z]+;|\\(?=[_*#])", re.DOTALL)

@@ -35,12 +35,12 @@ from typing import Any
 
 from memory_retrieval import check_embedder
 
-from vibe_llms.configuration import load_configuration
+from vibe_llms.base.configuration import load_configuration
+from vibe_llms.conversations.document_texts import DocumentText
 from vibe_llms.documents.index import CHARACTERS
 from vibe_llms.documents.store import DocumentStore
-from vibe_llms.documents.texts import DocumentText
-from vibe_llms.memory.embedders.interfaces import Embedder
-from vibe_llms.memory.embedders.rows import produce_embedder
+from vibe_llms.embedding.interfaces import Embedder
+from vibe_llms.embedding.rows import produce_embedder
 
 SIZES = (0.1, 1.0, 10.0, 50.0)
 MEGABYTE = 1_000_000

@@ -175,7 +175,7 @@ def _start(folder: Path, upstream: str) -> Iterator[_Ask]:
 
 
 async def _serve() -> None:
-    from vibe_llms.configuration import load_configuration
+    from vibe_llms.base.configuration import load_configuration
     from vibe_llms.server.running import RunningServer
     from vibe_llms.server.settings import read_server_settings
 

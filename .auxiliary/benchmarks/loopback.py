@@ -16,7 +16,7 @@ import msgspec
 from vibe_llms.messages.canisters import Usage
 from vibe_llms.testing.wires.anthropic import AnthropicWire
 from vibe_llms.testing.wires.chat_completions import ChatCompletionsWire
-from vibe_llms.testing.wires.core import Asked, Narrator, Wire
+from vibe_llms.testing.wires.core import AskedReply, Narrator, Wire
 from vibe_llms.testing.wires.ollama import OllamaWire
 from vibe_llms.testing.wires.responses import ResponsesWire
 
@@ -43,7 +43,7 @@ def produce_whole(interface: str, chunks: int, read: int) -> bytes:
 
 
 def _narrate(interface: str, chunks: int, read: int) -> tuple[list[bytes], Narrator]:
-    asked = Asked(
+    asked = AskedReply(
         interface=interface,
         model="m",
         canisters=(),

@@ -27,7 +27,7 @@ from tests.memory.cases import (
     open_plain,
 )
 
-from vibe_llms.configuration import Places
+from vibe_llms.base.configuration import Places
 from vibe_llms.memory.retrieval import RetrievalSettings
 
 ROWS = {

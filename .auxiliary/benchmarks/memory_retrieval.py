@@ -31,11 +31,11 @@ from typing import Any
 import msgspec
 from memory_stores import STORES, stores
 
-from vibe_llms.configuration import load_configuration
-from vibe_llms.exceptions import VibeLlmsError
+from vibe_llms.base.configuration import load_configuration
+from vibe_llms.base.exceptions import VibeLlmsError
+from vibe_llms.embedding.interfaces import Embedder
+from vibe_llms.embedding.rows import produce_embedder
 from vibe_llms.memory.core import Memory
-from vibe_llms.memory.embedders.interfaces import Embedder
-from vibe_llms.memory.embedders.rows import produce_embedder
 from vibe_llms.memory.entries import Role, Scope
 from vibe_llms.memory.interfaces import MemoryStore
 from vibe_llms.memory.retrieval import RetrievalSettings

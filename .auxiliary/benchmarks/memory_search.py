@@ -28,8 +28,8 @@ from typing import Any
 
 from memory_stores import STORES, OpenStore, stores
 
+from vibe_llms.embedding.interfaces import Embedder
 from vibe_llms.memory.core import Memory
-from vibe_llms.memory.embedders.interfaces import Embedder
 from vibe_llms.memory.entries import GLOBAL, Entry, Role
 from vibe_llms.memory.interfaces import MemoryStore
 from vibe_llms.messages.identities import produce_identity

@@ -13,13 +13,13 @@ from typing import Any
 
 import msgspec
 
-from vibe_llms.controls import Controls
 from vibe_llms.messages.canisters import Canister, UserCanister
 from vibe_llms.messages.contents import ImageContent, TextualContent
+from vibe_llms.messages.controls import Controls
 from vibe_llms.providers.scripted.demo import improvise, last_words
 from vibe_llms.providers.scripted.scripts import Part, ScriptedReply
 from vibe_llms.testing.server import FakeServer
-from vibe_llms.testing.wires.core import Asked
+from vibe_llms.testing.wires.core import AskedReply
 
 #: The question that is asked again and again, to count the turns that are sent.
 TURN = re.compile(r"Which turn is this\?")
@@ -34,11 +34,11 @@ class Upstream(FakeServer):
     def __init__(self) -> None:
         super().__init__(improvise, models=("thinker",), recording=False)
 
-    def _choose(self, asked: Asked) -> ScriptedReply:
+    def _choose(self, asked: AskedReply) -> ScriptedReply:
         return ScriptedReply(parts=(_THOUGHT, *_answer(asked)))
 
 
-def _answer(asked: Asked) -> Sequence[Part]:
+def _answer(asked: AskedReply) -> Sequence[Part]:
     canisters = _leave_prefaces_out(asked.canisters)
     words = last_words(canisters).strip()
     if "Count slowly" in words:

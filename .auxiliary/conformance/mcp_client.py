@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from vibe_llms import ElicitationAnswer, ElicitationRequest, Invoker, open_session
+from vibe_llms.base.exceptions import ArgumentsInvalid, EnsembleFailed
 from vibe_llms.ensembles.mcp import McpEnsemble
-from vibe_llms.exceptions import ArgumentsInvalid, EnsembleFailed
 
 SCENARIO = os.environ.get("MCP_CONFORMANCE_SCENARIO", "")
 CONTEXT = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")

@@ -1,7 +1,7 @@
 import asyncio
 
 from vibe_llms import open_session
-from vibe_llms.exceptions import BudgetExceeded
+from vibe_llms.base.exceptions import BudgetExceeded
 
 
 async def main() -> None:

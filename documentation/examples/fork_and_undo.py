@@ -1,7 +1,7 @@
 import asyncio
 
 from vibe_llms import open_session
-from vibe_llms.exceptions import ForkPointInvalid
+from vibe_llms.base.exceptions import ForkPointInvalid
 
 
 def add(a: int, b: int) -> int:

@@ -1,7 +1,7 @@
 import asyncio
 from pathlib import Path
 
-from vibe_llms.configuration import load_configuration
+from vibe_llms.base.configuration import load_configuration
 from vibe_llms.documents import DocumentReader
 
 

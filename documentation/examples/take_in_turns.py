@@ -3,7 +3,7 @@ import tempfile
 from pathlib import Path
 
 from vibe_llms import AssistantCanister, UserCanister
-from vibe_llms.asking import ModelAsker
+from vibe_llms.conversations.asking import ModelAsker
 from vibe_llms.memory import Ingestion, Memory, Scope
 from vibe_llms.testing import Script, ScriptedReply, scripted_model
 

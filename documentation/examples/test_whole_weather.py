@@ -6,7 +6,7 @@ import pytest
 from weather import advise
 
 from vibe_llms import open_session
-from vibe_llms.exceptions import ReplyCut, RequestForbidden
+from vibe_llms.base.exceptions import ReplyCut, RequestForbidden
 from vibe_llms.testing import FakeServer, Part, Script, ScriptedReply, fake_server, forbid_requests
 
 CALL = ScriptedReply(parts=(Part(invocation="temperature", arguments={"city": "Oslo"}),))

@@ -2,7 +2,7 @@ import asyncio
 from datetime import date
 
 from vibe_llms import DocumentCanister, Turn, open_session
-from vibe_llms.hooks import HookContext, HookRequest, TurnHook, Work
+from vibe_llms.conversations.hooks import HookContext, HookRequest, TurnHook, Work
 
 
 class Calendar(TurnHook):

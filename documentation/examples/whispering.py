@@ -2,13 +2,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vibe_llms.documents import Part, Place, Remark, Source, register_reader
+from vibe_llms.documents import Part, Place, ReaderNotice, Source, register_reader
 
 
-def read_whispering(source: Source) -> Iterator[Part | Remark]:
+def read_whispering(source: Source) -> Iterator[Part | ReaderNotice]:
     """A page for each line of the file, in lower case."""
     lines = source.file.read().decode().splitlines()
-    yield Remark(title="Whispers", pages=len(lines))
+    yield ReaderNotice(title="Whispers", pages=len(lines))
     for number, line in enumerate(lines, 1):
         yield Part(line.lower() + source.settings.get("ending", ""), Place(number))
 

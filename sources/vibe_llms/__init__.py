@@ -1,33 +1,32 @@
-"""Conversations with large language models: written once, held with any provider.
+"""Conversations with large language models: one interface for all providers.
 
-Names are loaded from their homes when they are first used, so that importing this package costs
-nothing that is not needed (documentation/adr/0012-lazy-public-names.md). The public names are
-those of `__all__`, with all of `vibe_llms.exceptions`, `vibe_llms.synchronous` and
-`vibe_llms.testing`.
+Names are loaded from their modules at first use, to keep the import of this package cheap
+(documentation/adr/0012-lazy-public-names.md). The public names are those in `__all__`, and all of
+`vibe_llms.base.exceptions`, `vibe_llms.synchronous`, and `vibe_llms.testing`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vibe_llms.meta import __version__, export_lazily
+from vibe_llms.base.meta import __version__, export_lazily
 
 # fmt: off
 if TYPE_CHECKING:
-    from vibe_llms.attachments import read_attachment, read_document
-    from vibe_llms.controls import Controls
+    from vibe_llms.conversations.attachments import read_attachment, read_document
+    from vibe_llms.messages.controls import Controls
     from vibe_llms.conversations.conversation import Conversation
     from vibe_llms.ensembles.functions import FunctionEnsemble
     from vibe_llms.invocation.questions import (
         ElicitationAnswer, ElicitationField, ElicitationRequest, Elicitor,
     )
-    from vibe_llms.events import (
+    from vibe_llms.messages.events import (
         Event, EventHandler, InvocationChunk, InvocationCompletedEvent, InvocationFailedEvent,
         InvocationProgressEvent, InvocationStartedEvent, MessageCompletedEvent, MessageFailedEvent,
         MessageProgressEvent, MessageStartedEvent, MessageUpdatedEvent, Notice, NoticeEvent,
         ReasoningChunk, TextChunk, TurnEndedEvent,
     )
-    from vibe_llms.exceptions import (
+    from vibe_llms.base.exceptions import (
         ConfigurationError, ContextOverflow, ConversationBusy, ProviderError, RateLimited,
         RequestError, StorageError, TurnInterrupted, VibeLlmsError,
     )
@@ -45,21 +44,21 @@ if TYPE_CHECKING:
     )
     from vibe_llms.conversations.streams import EventStream
     from vibe_llms.opening import open_session
-    from vibe_llms.session import Session
+    from vibe_llms.session.core import Session
 else:
     __getattr__, __dir__ = export_lazily(__name__, {
-        ".attachments": "read_attachment read_document",
-        ".controls": "Controls",
+        ".conversations.attachments": "read_attachment read_document",
+        ".messages.controls": "Controls",
         ".conversations.conversation": "Conversation",
         ".ensembles.functions": "FunctionEnsemble",
         ".invocation.questions": "ElicitationAnswer ElicitationField ElicitationRequest Elicitor",
-        ".events": (
+        ".messages.events": (
             "Event EventHandler InvocationChunk InvocationCompletedEvent InvocationFailedEvent "
             "InvocationProgressEvent InvocationStartedEvent MessageCompletedEvent "
             "MessageFailedEvent MessageProgressEvent MessageStartedEvent MessageUpdatedEvent "
             "Notice NoticeEvent ReasoningChunk TextChunk TurnEndedEvent"
         ),
-        ".exceptions": (
+        ".base.exceptions": (
             "ConfigurationError ContextOverflow ConversationBusy ProviderError RateLimited "
             "RequestError StorageError TurnInterrupted VibeLlmsError"
         ),
@@ -77,7 +76,7 @@ else:
         ),
         ".conversations.streams": "EventStream",
         ".opening": "open_session",
-        ".session": "Session",
+        ".session.core": "Session",
     })
 
 __all__ = [

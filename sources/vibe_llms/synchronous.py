@@ -1,8 +1,8 @@
-"""The same sessions and conversations for code that does not `await`.
+"""Synchronous sessions and conversations.
 
-Each session has a daemon thread with its own event loop, so it also works where a loop is already
-running, such as in a notebook. Ctrl-C cancels the turn, waits until what arrived is kept, and then
-raises `KeyboardInterrupt`. Event handlers run in the session's thread.
+Each session has a daemon thread with its own event loop, so it also works if a loop is already
+running, as in a notebook. Ctrl-C cancels the turn, waits until the part that arrived is stored, and
+then raises `KeyboardInterrupt`. Event handlers run in the session's thread.
 
 >>> with open_session(home=home) as session:
 ...     conversation = session.begin("scripted/demo")
@@ -23,27 +23,27 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
-from vibe_llms import hooks, opening
-from vibe_llms import session as sessions
-from vibe_llms.agents import Agent
+from vibe_llms import opening
+from vibe_llms.agents.definitions import Agent
+from vibe_llms.base.endings import close_at_end, forget
+from vibe_llms.base.exceptions import RequestError, SessionClosed, StorageError
 from vibe_llms.conversations import conversation as asynchronous
-from vibe_llms.conversations import streams
-from vibe_llms.endings import close_at_end, forget
-from vibe_llms.ensembles.interfaces import Ensemble
-from vibe_llms.events import Event, MessageProgressEvent, TextChunk
-from vibe_llms.exceptions import RequestError, SessionClosed, StorageError
-from vibe_llms.hooks import TurnHook
+from vibe_llms.conversations import hook_runner, streams
+from vibe_llms.conversations.hooks import TurnHook
+from vibe_llms.invocation.ensembles import Ensemble
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import Canister, Cost, T, Turn
+from vibe_llms.messages.events import Event, MessageProgressEvent, TextChunk
 from vibe_llms.providers.interfaces import Model
+from vibe_llms.session import core as sessions
 
 if TYPE_CHECKING:
-    from vibe_llms.controls import Controls
     from vibe_llms.conversations.outputs import OutputType
     from vibe_llms.conversations.prompts import Prompt
     from vibe_llms.invocation.approval import Decision
     from vibe_llms.invocation.questions import ElicitationAnswer
     from vibe_llms.messages.canisters import InvocationCanister
+    from vibe_llms.messages.controls import Controls
     from vibe_llms.runs.events import RunEvent
     from vibe_llms.runs.interfaces import CallApproval, RunQuestion, RunRecord, RunStatus
     from vibe_llms.runs.run import Run as RecordedRun
@@ -53,25 +53,25 @@ I = TypeVar("I")  # noqa: E741  (the asynchronous thing within)
 
 _QUEUED_EVENTS = 256
 _ROOM_SECONDS = 0.005
-#: A Ctrl-C that comes when a wait is about to begin does not end it, and is seen so much later.
+#: Seconds between checks while waiting: a Ctrl-C right before a wait does not interrupt it.
 _UNSEEN_SECONDS = 0.25
 
 
 def _await(outcome: Future[Any]) -> None:
-    """Wait for an outcome, whatever it is."""
+    """Wait until a future is done."""
     while not wait([outcome], timeout=_UNSEEN_SECONDS).done:
         pass
 
 
 def _take(events: queue.Queue[T]) -> T:
-    """The next of a queue, waited for in the same way."""
+    """Wait for the next item of a queue."""
     while True:
         with suppress(queue.Empty):
             return events.get(timeout=_UNSEEN_SECONDS)
 
 
 class Portal:
-    """A daemon thread with an event loop, and calls into it that wait for their end."""
+    """A daemon thread with an event loop, and blocking calls into it."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -82,11 +82,11 @@ class Portal:
 
     @property
     def is_open(self) -> bool:
-        """Whether the thread has not been ended."""
+        """True until the thread is closed."""
         return not self._loop.is_closed()
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of work on the loop; Ctrl-C cancels it and waits for its end."""
+        """Return the result of work on the loop; Ctrl-C cancels the work and waits for its end."""
         errand = Errand(self.require(work))
         try:
             errand.begin(self._loop)
@@ -103,7 +103,7 @@ class Portal:
         return errand
 
     def require(self, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
-        """The work, if it can be carried out; an error where waiting for it would never end."""
+        """Return the work; raises an error if waiting for it would never end."""
         if self._loop.is_closed():
             work.close()
             raise SessionClosed("the session is closed; open another one")
@@ -133,14 +133,14 @@ class Errand(Generic[T]):
         self._task: asyncio.Task[T] | None = None
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Hand the work over."""
+        """Schedule the work on a loop."""
         self._loop = loop
         loop.call_soon_threadsafe(self._start, loop)
 
     def end(self) -> None:
-        """Cancel the work, and wait until it has ended.
+        """Cancel the work and wait for its end.
 
-        `StorageError` is raised if something could not be stored.
+        Raises `StorageError` if something could not be stored.
         """
         if self._loop is None:
             self._work.close()
@@ -158,7 +158,7 @@ class Errand(Generic[T]):
         if self._task is not None:
             self._task.cancel()
         else:
-            # Ctrl-C came while it was handed over.
+            # Ctrl-C arrived before the loop started the work.
             self._work.close()
             self.outcome.set_exception(asyncio.CancelledError())
 
@@ -172,7 +172,7 @@ class Errand(Generic[T]):
 
 
 class _Face(Generic[I]):
-    """A thing of the library, and the portal through which it is called."""
+    """A blocking wrapper of an asynchronous object, with the portal for its calls."""
 
     def __init__(self, portal: Portal, inner: I) -> None:
         self._portal = portal
@@ -185,7 +185,7 @@ class _Face(Generic[I]):
 def _through(
     method: Callable[Concatenate[I, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[_Face[I], P], T]:
-    """A method of the inner thing, waited for."""
+    """Return a blocking version of an asynchronous method."""
 
     @functools.wraps(method)
     def call(self: _Face[I], /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -197,7 +197,7 @@ def _through(
 def _produces(
     method: Callable[Concatenate[I, P], Coroutine[Any, Any, asynchronous.Conversation]],
 ) -> Callable[Concatenate[_Face[I], P], Conversation]:
-    """A method of the inner thing that makes a conversation, waited for."""
+    """Return a blocking version of an asynchronous method that returns a conversation."""
 
     @functools.wraps(method)
     def call(self: _Face[I], /, *args: P.args, **kwargs: P.kwargs) -> Conversation:
@@ -219,18 +219,18 @@ class EventStream(Generic[T]):
 
     @property
     def turn(self) -> Turn[T] | None:
-        """The finished turn, once the loop has ended."""
+        """The finished turn, after the loop has ended."""
         return self._started[0].turn if self._started else None
 
     def text(self) -> Iterator[str]:
-        """The pieces of text as they arrive; leaving the loop early cancels the turn."""
+        """Yield the pieces of text as they arrive; leaving the loop early cancels the turn."""
         for event in self:
             match event:
                 case MessageProgressEvent(chunk=TextChunk(text)):
                     yield text
 
     def close(self) -> None:
-        """Cancel the turn if it runs."""
+        """Cancel the turn if it is running."""
         self._events.close()
 
     def __iter__(self) -> Iterator[Event]:
@@ -245,7 +245,7 @@ def _pump(
     start: Callable[[], streams.EventStream[T]],
     started: list[streams.EventStream[T]],
 ) -> Generator[Event, None, None]:
-    """The events of a turn; not a method, so that an abandoned loop ends at once."""
+    """Yield the events of a turn. Not a method, so that an abandoned loop ends immediately."""
     events: queue.Queue[Event | None] = queue.Queue()
 
     async def pump() -> None:
@@ -270,7 +270,7 @@ def _pump(
 def _streams(
     method: Callable[Concatenate[asynchronous.Conversation, P], streams.EventStream[T]],
 ) -> Callable[Concatenate[Conversation, P], EventStream[T]]:
-    """A method of the inner thing that streams a turn, for a `for` loop."""
+    """Return a version of a streaming method for a `for` loop."""
 
     @functools.wraps(method)
     def call(self: Conversation, /, *args: P.args, **kwargs: P.kwargs) -> EventStream[T]:
@@ -280,7 +280,7 @@ def _streams(
 
 
 class Conversation(_Face[asynchronous.Conversation]):
-    """A conversation, as `vibe_llms.Conversation`, for callers that do not `await`."""
+    """A synchronous `vibe_llms.Conversation`."""
 
     def _repr_markdown_(self) -> str:
         return self._inner._repr_markdown_()
@@ -292,7 +292,7 @@ class Conversation(_Face[asynchronous.Conversation]):
 
     @property
     def name(self) -> str:
-        """Its name; empty without one."""
+        """The name of the conversation; may be empty."""
         return self._inner.name
 
     @property
@@ -302,38 +302,38 @@ class Conversation(_Face[asynchronous.Conversation]):
 
     @property
     def canisters(self) -> tuple[Canister, ...]:
-        """All messages."""
+        """All messages of the history."""
         return self._inner.canisters
 
     @property
     def invokers(self) -> Mapping[str, Invoker]:
-        """The tools that the next turn offers, by their names: its own, and those of ensembles."""
+        """The tools that the next turn offers, by name: its own, and those of ensembles."""
         return self._inner.invokers
 
     @property
     def ensembles(self) -> Sequence[Ensemble]:
-        """The ensembles that its tools come from."""
+        """The ensembles that provide its tools."""
         return self._inner.ensembles
 
     @property
     def withheld(self) -> Sequence[str]:
-        """The names of its tools that are not offered."""
+        """Names of its tools that are not offered."""
         return self._inner.withheld
 
     def withhold(self, name: str) -> None:
-        """From the next turn on, do not offer a tool, or any tool of an ensemble."""
+        """Stop offering a tool, or all tools of an ensemble, from the next turn on."""
         self._inner.withhold(name)
 
     @property
     def untrusted(self) -> Sequence[Canister]:
-        """The messages with text from others: documents, files, and results from outside.
+        """Messages with text from others: documents, files, and results from outside.
 
         While there are any, tools that may send data out ask before they run.
         """
         return self._inner.untrusted
 
     def vouch(self, *identities: str) -> None:
-        """From the next turn on, trust the text of some messages, here and in forks made later.
+        """Trust the text of some messages from the next turn on, here and in later forks.
 
         This lasts until the session ends. `DocumentCanister(trusted=True)` is stored.
         """
@@ -341,7 +341,7 @@ class Conversation(_Face[asynchronous.Conversation]):
 
     @property
     def hooks(self) -> Sequence[TurnHook]:
-        """The hooks of its turns; see `vibe_llms.hooks`."""
+        """The hooks of its turns; see `vibe_llms.conversations.hooks`."""
         return self._inner.hooks
 
     def add_hook(self, hook: TurnHook) -> None:
@@ -349,9 +349,9 @@ class Conversation(_Face[asynchronous.Conversation]):
         self._inner.add_hook(hook)
 
     def remove_hook(self, name: str) -> None:
-        """From the next turn on, no longer call the hook of this name.
+        """Stop calling the hook with this name from the next turn on.
 
-        Its work on earlier turns continues. `RequestError` if there is no such hook.
+        Its work on earlier turns continues. Raises `RequestError` if no hook has this name.
         """
         self._inner.remove_hook(name)
 
@@ -370,30 +370,30 @@ class Conversation(_Face[asynchronous.Conversation]):
 
 
 class Run(_Face[Any], Generic[T]):
-    """A run, as `vibe_llms.runs.Run`, for callers that do not `await`."""
+    """A synchronous `vibe_llms.runs.Run`."""
 
     _inner: RecordedRun[T]
 
     @property
     def identity(self) -> str:
-        """Its identity; any process finds the run by it."""
+        """Identity by which any process finds the run."""
         return self._inner.identity
 
     @property
     def record(self) -> RunRecord:
-        """What was known of it when it was last looked at."""
+        """The record as last read."""
         return self._inner.record
 
     def access(self) -> RunRecord:
-        """What is known of it now."""
+        """Read the current record."""
         return self._portal.call(self._inner.access())
 
     def events(self, *, after: int = 0) -> Iterator[tuple[int, RunEvent]]:
-        """The events after a cursor, each with its own cursor, until the run ends.
+        """Yield the events after a cursor, each with its cursor, until the run ends.
 
-        It can be called at any time, also after the end. A follower that continues with the cursor
-        of the last event that arrived gets every later one once. If they were deleted, some days
-        after the end, it gets `RunExpired` in their place.
+        May be called at any time, even after the end. A follower that resumes with the cursor of
+        its last event gets each later event exactly once. If the events were deleted, some days
+        after the end, it gets `RunExpired` instead.
         """
         events = self._inner.events(after=after)
 
@@ -404,67 +404,70 @@ class Run(_Face[Any], Generic[T]):
             yield event
 
     def survey_events(self) -> Sequence[RunEvent]:
-        """The events that are recorded by now."""
+        """Return the events recorded so far."""
         return self._portal.call(self._inner.survey_events())
 
     def survey_approvals(self) -> Sequence[CallApproval]:
-        """The calls that it waits or waited for."""
+        """Return the calls that needed approval."""
         return self._portal.call(self._inner.survey_approvals())
 
     def decide(self, invocation: str | InvocationCanister, decision: Decision) -> CallApproval:
-        """Decide on a call that the run waits for; it continues in any process that works on runs.
+        """Decide on a call; any process that works on runs then continues the run.
 
-        `DecisionRefused` if it was decided otherwise before. What a decision remembers is not used:
-        it holds for this call.
+        Applies to this call only, even if the decision asks to be remembered. Raises
+        `DecisionRefused` if it was decided differently before.
         """
         return self._portal.call(self._inner.decide(invocation, decision))
 
     def survey_questions(self) -> Sequence[RunQuestion]:
-        """The questions that it asks or asked."""
+        """Return the questions that the run has asked."""
         return self._portal.call(self._inner.survey_questions())
 
     def answer(self, question: str, answer: ElicitationAnswer) -> RunQuestion:
-        """Answer a question of the run; it continues in any process that works on runs.
+        """Answer a question; any process that works on runs then continues the run.
 
-        `AnswerInvalid` if the answer does not fit the form, `DecisionRefused` if the question was
-        answered otherwise before.
+        Raises `AnswerInvalid` if the answer does not fit the form, and `DecisionRefused` if the
+        question was answered differently before.
         """
         return self._portal.call(self._inner.answer(question, answer))
 
     def cancel(self) -> RunStatus:
-        """Ask for its end; the worker that has it ends the request within a second.
+        """Request the end of the run, and return its status.
 
-        Returns its status. What arrived is kept.
+        Its worker stops within a second. Messages that arrived are kept.
         """
         return self._portal.call(self._inner.cancel())
 
     def result(self) -> Turn[T]:
-        """The finished turn; waits for its end. `RunFailed` says why there is none.
+        """Wait for the end, and return the finished turn.
 
-        Its `output` is of the type that the run was begun with here; in other processes, and for
-        runs that are found by their identity, it has plain values. `OutputInvalid` if the type
-        refuses what its schema allows.
+        `output` has the type given when the run was started here, and plain values in other
+        processes or for runs found by identity.
+
+        Raises:
+            RunFailed: The run failed.
+            OutputInvalid: The output fits the schema but not the type.
         """
         return self._portal.call(self._inner.result())
 
     def read(self) -> Turn[T]:
-        """What is durable of its turn by now; it has no output before it has completed."""
+        """Return the durable part of the turn; it has no output before the run has completed."""
         return self._portal.call(self._inner.read())
 
 
-class Background(_Face[hooks.Background]):
-    """The background work of a session, for callers that do not `await`."""
+class Background(_Face[hook_runner.Background]):
+    """The background work of a session, for synchronous callers."""
 
     @property
     def pending(self) -> int:
-        """How many turns have work that is not done yet."""
+        """Number of turns with unfinished work."""
         return self._inner.pending
 
     def cancel(self) -> None:
-        """Cancel all work at once; a notice says how much was not done."""
+        """Cancel all work immediately; a notice reports the amount of unfinished work."""
         self._portal.call(_call(self._inner.cancel))
 
-    wait = _through(hooks.Background.wait)
+    wait = _through(hook_runner.Background.wait)
 
 
 async def _call(function: Callable[[], T]) -> T:
@@ -472,9 +475,9 @@ async def _call(function: Callable[[], T]) -> T:
 
 
 class Session(_Face[sessions.Session]):
-    """A session, as `vibe_llms.Session`, for callers that do not `await`.
+    """A synchronous `vibe_llms.Session`.
 
-    It is closed with the block of `with`, by `close`, or at the end of the program.
+    It is closed with the `with` block, by `close`, or at the end of the program.
     """
 
     def __init__(self, portal: Portal, inner: sessions.Session) -> None:
@@ -550,58 +553,59 @@ class Session(_Face[sessions.Session]):
         controls: Controls | None = None,
         output: OutputType = None,
     ) -> Run[Any]:
-        """Begin a turn that does not depend on this process, and return at once.
+        """Begin a turn that does not depend on this process, and return immediately.
 
-        The turn is recorded: any process follows, cancels or approves it by its identity, and if
-        this process dies, another one that works on runs continues it. `ConversationBusy` if the
-        conversation has such a turn already; `RequestError` if no other process could rebuild it,
-        for example because a tool was not given to `open_session(invokers=...)`. `controls` are
-        merged over those of the conversation. `output` is as in `converse`, but any process checks
-        the reply, so it is checked against the schema of the type; the type itself reads it where
-        this run's `result` is called.
+        The turn is recorded: any process can follow, cancel, or approve it by its identity, and if
+        this process dies, another worker continues it. `controls` are merged over those of the
+        conversation. `output` is as in `converse`, but any process checks the reply, against the
+        schema of the type; the type itself reads it where this run's `result` is called.
+
+        Raises `ConversationBusy` if the conversation already has such a turn, `RequestError` if no
+        other process could rebuild it, for example because a tool was not given to
+        `open_session(invokers=...)`.
         """
         begun = self._inner.start(conversation._inner, prompt, controls=controls, output=output)
         return Run(self._portal, self._portal.call(begun))
 
     def detach(self, conversation: Conversation) -> Run:
-        """Let the turn of a conversation that is running go on as a run, which any process follows.
+        """Turn the running turn of a conversation into a run that any process can follow.
 
-        Its `converse` returns with the stop reason `suspended`. Calls that are running are waited
-        for; a reply that has not arrived whole is asked for again. `RequestError` if no other
-        process could continue it; then it goes on here.
+        Its `converse` returns with the stop reason `suspended`. Running calls are awaited; an
+        incomplete reply is requested again. Raises `RequestError` if no other process could
+        continue it; then it continues here.
         """
         left = self._inner.detach(conversation._inner)
         return Run(self._portal, self._portal.call(left))
 
     def access_run(self, run: str) -> Run:
-        """A run, by its identity or at least the first 4 characters of it."""
+        """Return a run by its identity or at least the first 4 characters of it."""
         return Run(self._portal, self._portal.call(self._inner.access_run(run)))
 
     @property
     def background(self) -> Background:
-        """The work that turns leave to hooks, such as memory: wait for it, or cancel it."""
+        """The work of hooks after turns, such as memory's: wait for it, or cancel it."""
         return Background(self._portal, self._inner.background)
 
     def access_memory(self) -> TurnHook:
-        """The hook that recalls and remembers what a user says in conversations.
+        """Return the hook that recalls and remembers the user's messages.
 
         `begin(memory=True)` adds it to a conversation, and so does `add_hook`.
         """
         return self._inner.access_memory()
 
     def survey_agents(self) -> Sequence[Agent]:
-        """The agents of `[agents]`, in the order of the configuration.
+        """Return the agents of `[agents]`, in the order of the configuration.
 
-        `ConfigurationError` if one of their rows is wrong.
+        Raises `ConfigurationError` if one of their rows is invalid.
         """
         return self._inner.survey_agents()
 
     def access_agent(self, name: str) -> Agent:
-        """The agent of this name. Raises `AgentNotFound`."""
+        """Return the agent with this name; raises `AgentNotFound`."""
         return self._inner.access_agent(name)
 
     def estimate_cost(self, canisters: Iterable[Canister]) -> Cost:
-        """The cost of the replies among some canisters, by the price list that each row names."""
+        """Estimate the cost of the replies among some canisters, by the price list of each row."""
         return self._inner.estimate_cost(canisters)
 
 
@@ -614,6 +618,6 @@ def _opens(opener: Callable[P, sessions.Session]) -> Callable[P, Session]:
     return call
 
 
-#: A session, closed with the block or at the end of the program; the options are those of
+#: Open a session, closed with the block or at the end of the program, with the options of
 #: `vibe_llms.open_session`.
 open_session = _opens(opening.open_session)

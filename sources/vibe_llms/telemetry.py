@@ -1,6 +1,6 @@
 """Spans and metrics of OpenTelemetry, by its conventions for generative AI.
 
-Nothing is imported from OpenTelemetry before a tracer is made.
+OpenTelemetry is imported only when a tracer is created.
 """
 
 from __future__ import annotations
@@ -16,16 +16,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from vibe_llms.configuration import Configuration
-from vibe_llms.credentials import guard_loggers
-from vibe_llms.events import (
-    Event,
-    EventHandler,
-    MessageCompletedEvent,
-    MessageFailedEvent,
-    MessageStartedEvent,
-)
-from vibe_llms.exceptions import PackageMissing
+from vibe_llms.base.configuration import Configuration
+from vibe_llms.base.credentials import guard_loggers
+from vibe_llms.base.exceptions import PackageMissing
+from vibe_llms.base.meta import __version__
+from vibe_llms.base.network.offline import permit_request
+from vibe_llms.base.redaction import redact
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
@@ -39,10 +35,14 @@ from vibe_llms.messages.canisters import (
     usage_of,
 )
 from vibe_llms.messages.contents import Content, ReasoningContent, TextualContent
-from vibe_llms.meta import __version__
-from vibe_llms.network.offline import permit_request
-from vibe_llms.redaction import redact
-from vibe_llms.tracing import Requested, Span, Tracer, Work
+from vibe_llms.messages.events import (
+    Event,
+    EventHandler,
+    MessageCompletedEvent,
+    MessageFailedEvent,
+    MessageStartedEvent,
+)
+from vibe_llms.messages.tracing import Requested, Span, Tracer, Work
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -51,23 +51,22 @@ if TYPE_CHECKING:
 
 SCOPE = "vibe_llms"
 CONVERSATION = "gen_ai.conversation.id"
-#: In the context: the span of the request that the server is answering.
+#: Context key of the span of the request that the server is answering.
 _SERVED = "vibe_llms.served"
-#: An export without an answer ends after so long; OpenTelemetry's own 10 s would be waited for at
-#: the end of each command.
+#: Timeout of an export in seconds; commands would wait for OpenTelemetry's default of 10 s at exit.
 _EXPORT_SECONDS = 2.0
-#: What the conventions say, in seconds and tokens.
+#: Bucket boundaries of the conventions, in seconds and tokens.
 _SECONDS = [0.01 * 2**step for step in range(14)]
 _TURN_SECONDS = [0.1 * 2**step for step in range(14)]
 _TOKENS = [4.0**step for step in range(14)]
-#: The words of the conventions for ours; other words are the same.
+#: Words of the conventions for stop reasons; other reasons are the same in both.
 _REASONS: Mapping[str, str] = {
     StopReason.FINISHED: "stop",
     StopReason.INVOCATIONS: "tool_call",
     StopReason.REFUSED: "content_filter",
     StopReason.FAILED: "error",
 }
-#: The names of companies for rows of ours.
+#: Names of companies that differ from the names of our rows.
 _PROVIDERS = {"openai-chat": "openai"}
 _CONTROLS = {
     "max_tokens": "output_tokens",
@@ -82,7 +81,7 @@ _DIMENSIONS = (
     *("gen_ai.operation.name", "gen_ai.provider.name", "gen_ai.request.model"),
     *("gen_ai.agent.name", "gen_ai.tool.name"),
 )
-#: What is searched for, by the kind of work.
+#: Attribute for the text of each kind of work.
 _TEXTS: Mapping[Work, str] = {
     "search_memory": "gen_ai.memory.query.text",
     "retrieval": "gen_ai.retrieval.query.text",
@@ -91,9 +90,9 @@ _TEXTS: Mapping[Work, str] = {
 
 
 class OpenTelemetryTracer(Tracer):
-    """Records a session with the given providers, or with the program's global ones.
+    """A tracer that reports to the given providers, or to the program's global ones.
 
-    With `content`, messages, tool arguments and results are recorded too.
+    With `content`, messages, tool arguments, and tool results are recorded too.
     """
 
     def __init__(
@@ -125,7 +124,7 @@ class OpenTelemetryTracer(Tracer):
         self.duration = histogram(
             "client.operation.duration", _SECONDS, "s", "GenAI operation duration."
         )
-        #: Of the operations that have a metric of their own.
+        #: Durations of the operations that have their own metric.
         self.durations = {
             "invoke_agent": histogram(
                 "invoke_agent.duration", _TURN_SECONDS, "s", "GenAI agent invocation duration."
@@ -208,11 +207,10 @@ class OpenTelemetryTracer(Tracer):
 
     @contextmanager
     def continuing(self, parent: Mapping[str, str]) -> Iterator[None]:
-        """See `Tracer.continuing`.
+        """Continue the trace of a span in another process.
 
-        The other span becomes the parent, so that a run has one trace wherever it goes on.
-        OpenTelemetry asks for links where one span processes several messages, and allows a parent
-        for a single one.
+        That span becomes the parent, so a run has a single trace in all processes. OpenTelemetry
+        requires links only for spans that process several messages.
 
         Source: OTEP 220 of OpenTelemetry, "Span structure for messaging scenarios".
         """
@@ -228,7 +226,7 @@ class OpenTelemetryTracer(Tracer):
             context.detach(token)
 
     async def close(self) -> None:
-        """Send what the providers hold, if they can; they stay open."""
+        """Flush the providers, if they support it; they stay open."""
         sends = [getattr(one, "force_flush", None) for one in self._providers]
         await asyncio.gather(*(asyncio.to_thread(send) for send in sends if send is not None))
 
@@ -243,7 +241,7 @@ class OpenTelemetryTracer(Tracer):
 
 
 class _Operation(Span):
-    """One span, and the duration of its operation as a metric."""
+    """A span, and the duration of its operation as a metric."""
 
     def __init__(
         self,
@@ -297,7 +295,7 @@ class _Operation(Span):
             words = redact(str(error)) if self._tracer.content and error is not None else None
             self._span.set_status(StatusCode.ERROR, words)
             self._span.set_attribute("error.type", self._error)
-        # The metrics are recorded within the span, so that they can name it as an example.
+        # Metrics are recorded within the span, so that exemplars can refer to it.
         self._measure()
         context.detach(self._token)
         self._span.end()
@@ -311,7 +309,7 @@ class _Operation(Span):
         self._span.set_attribute("gen_ai.memory.record.count", number)
 
     def _record_replies(self, canisters: Iterable[Canister]) -> Usage:
-        """Take replies; returns what they used."""
+        """Record replies; return their usage."""
         replies = [c for c in canisters if isinstance(c, AssistantCanister | InvocationCanister)]
         usage = usage_of(replies)
         attributes: dict[str, Any] = {}
@@ -341,13 +339,13 @@ class _Operation(Span):
 
     @property
     def _dimensions(self) -> Mapping[str, Any]:
-        """The attributes of metrics: few values each."""
+        """Attributes of metrics, with few values each."""
         known = {name: self._attributes[name] for name in _DIMENSIONS if name in self._attributes}
         return {**known, "error.type": self._error} if self._error else known
 
 
 class _Turn(_Operation):
-    """A turn: the request that it answers, if there is one, has its conversation too."""
+    """A turn; the request that it answers, if any, gets its conversation too."""
 
     def __enter__(self) -> Self:
         from opentelemetry import context
@@ -360,7 +358,7 @@ class _Turn(_Operation):
 
 
 class _Served(Span):
-    """A request that a server answers, within the span of its client."""
+    """A request that a server answers, as a child of the client's span."""
 
     def __init__(
         self,
@@ -418,7 +416,7 @@ class _Served(Span):
 
 
 class _Call(_Operation):
-    """A call of a tool: what it records is its result."""
+    """A tool call, which records its result."""
 
     def record(self, canisters: Sequence[Canister]) -> None:
         """See `Span.record`."""
@@ -431,7 +429,7 @@ class _Call(_Operation):
 
 
 class _Request(_Operation):
-    """A request to a model: it reads the events of the reply."""
+    """A request to a model, which reads the events of the reply."""
 
     def watch(self, handler: EventHandler) -> EventHandler:
         """See `Span.watch`."""
@@ -472,16 +470,16 @@ class _Request(_Operation):
 
 
 def _read_parent(parent: Mapping[str, str]) -> Context:
-    """The context of this task, within a span of another process."""
+    """Return the context of this task, within a span of another process."""
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
     return TraceContextTextMapPropagator().extract(parent)
 
 
 def produce_tracer(configuration: Configuration) -> OpenTelemetryTracer:
-    """The tracer that `[telemetry]` describes.
+    """Return the tracer that `[telemetry]` configures.
 
-    If the program has no tracer provider, global ones are set up as the variables `OTEL_*` say.
+    If the program has no tracer provider, set up global ones from the variables `OTEL_*`.
     """
     _require_package("opentelemetry.sdk")
     from opentelemetry import trace
@@ -492,7 +490,7 @@ def produce_tracer(configuration: Configuration) -> OpenTelemetryTracer:
 
 
 def _set_up_exporters(*, offline: bool) -> None:
-    """Global providers that send to a collector by OTLP over HTTP."""
+    """Set up global providers that send to a collector by OTLP over HTTP."""
     _require_package("opentelemetry.exporter.otlp.proto.http")
     from opentelemetry import metrics, trace
     from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
@@ -506,8 +504,8 @@ def _set_up_exporters(*, offline: bool) -> None:
     resource = Resource.create()
     if str(resource.attributes[SERVICE_NAME]).startswith("unknown_service"):
         resource = resource.merge(Resource({SERVICE_NAME: "vibe-llms"}))
-    # Closing a session or a server sends everything. A second try when the program ends would only
-    # wait again for a collector that does not answer.
+    # Closing a session or a server sends everything. Another attempt at exit would only wait again
+    # for a collector that does not answer.
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)
     if _is_wanted("TRACES", offline=offline):
         exporter = OTLPSpanExporter(timeout=_read_timeout("TRACES"))
@@ -518,12 +516,12 @@ def _set_up_exporters(*, offline: bool) -> None:
         readers.append(PeriodicExportingMetricReader(measures))
     trace.set_tracer_provider(provider)
     metrics.set_meter_provider(MeterProvider(readers, resource, shutdown_on_exit=False))
-    # Their errors name addresses, which may hold a key.
+    # Errors of the exporters contain addresses, which may contain a key.
     guard_loggers("opentelemetry")
 
 
 def _is_wanted(signal: str, *, offline: bool) -> bool:
-    """Whether a signal is exported; raises `RequestForbidden` where it would leave the machine."""
+    """Return True if a signal is exported; raises `RequestForbidden` if that is forbidden."""
     if os.environ.get(f"OTEL_{signal}_EXPORTER") == "none":
         return False
     names = (f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
@@ -533,7 +531,7 @@ def _is_wanted(signal: str, *, offline: bool) -> bool:
 
 
 def _read_timeout(signal: str) -> float | None:
-    """The seconds for an export; `None` if a variable says them, which the exporter reads then."""
+    """Return the timeout of an export, or None if a variable sets it for the exporter."""
     names = (f"OTEL_EXPORTER_OTLP_{signal}_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT")
     return None if any(map(os.environ.get, names)) else _EXPORT_SECONDS
 
@@ -554,7 +552,7 @@ def _count_output(usage: Usage) -> int:
 
 
 def _write_input(canisters: Iterable[Canister]) -> Mapping[str, str]:
-    """What a model is given, in the form of the conventions."""
+    """Return a model's input in the form of the conventions."""
     system: list[Any] = []
     messages: list[Any] = []
     for canister in canisters:
@@ -582,7 +580,7 @@ def _write_message(canister: Canister) -> Mapping[str, Any]:
 
 
 def _write_part(content: Content) -> dict[str, Any]:
-    """A content; of what is no text here, only its kind."""
+    """Return a content as a message part; only the kind for contents other than text."""
     match content:
         case TextualContent(data=str(text)):
             return {"type": "text", "content": text}

@@ -108,8 +108,8 @@ def test_what_an_agent_cannot_use_is_shown_but_not_reported_when_it_is_used(home
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        ('model = "scriptd/demo"', "[agents.one], key 'model': 'scriptd/demo': there is no prov"),
-        ('ensembles = ["pyton"]', "[agents.one], key 'ensembles': there is no 'pyton'"),
+        ('model = "scriptd/demo"', "[agents.one], key 'model': 'scriptd/demo': provider 's"),
+        ('ensembles = ["pyton"]', "[agents.one], key 'ensembles': 'pyton' not found"),
         ('agents = ["tr"]\n[agents.tr]\nprompt = "$a $input"', "key 'agents': 'tr' needs $a"),
         ('modle = "x"', "key 'modle': unknown key; did you mean 'model'?"),
     ],
@@ -131,7 +131,7 @@ def test_an_unknown_agent_is_an_error(file: Path) -> None:
     for outcome in (agents("show", "codr"), invoke("chat", "-A", "codr", "hi")):
         assert outcome.status == 66
         assert outcome.error == (
-            "no agent is named 'codr'; there are: general, coder, translator, lead"
+            "agent 'codr' not found; known agents: general, coder, translator, lead"
         )
 
 
@@ -166,9 +166,9 @@ def test_an_agent_is_added_and_comments_stay(file: Path) -> None:
         (("a b",), 78, "the name of an agent has up to 64"),
         (("x", "--set", "modle=y"), 78, "did you mean 'model'?"),
         (("x", "--set", "modle"), 2, "--set needs KEY=VALUE, not 'modle'"),
-        (("x", "-m", "scriptd/demo"), 78, "there is no provider 'scriptd'"),
-        (("x", "-T", "nope"), 78, "there is no 'nope' in [ensembles]"),
-        (("x", "-o", "temprature", "1"), 2, "there is no control 'temprature'"),
+        (("x", "-m", "scriptd/demo"), 78, "provider 'scriptd' not found"),
+        (("x", "-T", "nope"), 78, "'nope' not found in [ensembles]"),
+        (("x", "-o", "temprature", "1"), 2, "unknown control 'temprature'"),
         (("x", "--system-file", "missing.md"), 78, "missing.md cannot be read"),
         (("coder",), 2, "the agent 'coder' exists already; --force replaces it"),
     ],

@@ -103,7 +103,7 @@ def test_a_forged_question_and_parallel_calls_leave_each_question_whole(
             terminal.expect(QUESTION)
             (first,) = (n for n, one in enumerate(screen.rows) if one.startswith("┏━ vibe-llms"))
             seen = [one.removeprefix("┃ ") for one in screen.rows[first:]]
-            assert seen[1:3] == ["The model calls fake/echo", "(the tool asks before it runs)"]
+            assert seen[1:3] == ["The model calls fake/echo", "(the tool needs approval)"]
             assert seen[3 : 3 + len(lines)] == lines
             assert screen.rows[screen.row].startswith("┃ Run fake/echo?")
             screen.feed("\x1b[2J\x1b[H")
@@ -139,7 +139,7 @@ def test_ctrl_c_at_the_question_ends_the_turn(row: Path, tmp_path: Path) -> None
         terminal.expect(QUESTION)
         terminal.press("c-c")
         assert terminal.wait() == 130
-    assert "interrupted; what arrived is kept" in terminal.output
+    assert "interrupted; the partial answer is kept" in terminal.output
     (result,) = results_of(row)
     assert "interrupted" in result or "said no" in result
 
@@ -163,8 +163,8 @@ def test_an_unknown_ensemble_is_an_error(row: Path) -> None:
     outcome = invoke("-T", "nonesuch", "Go.")
     assert outcome.status == 78
     assert (
-        "there is no 'nonesuch'; there are python, images, documents, web, memory, user, fake"
-        in outcome.errors
+        "ensemble 'nonesuch' not found; known ensembles: python, images, documents, web, memory, "
+        "user, fake" in outcome.errors
     )
 
 

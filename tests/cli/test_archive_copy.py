@@ -18,18 +18,19 @@ from tests.cli.terminal import COMMAND
 from tests.fakes.objects import BucketServer, access_bucket_server
 from tests.fakes.postgres import TestDatabase, temporary_database
 from tests.faults.archives import FAST, produce_details, say
+from vibe_llms.base.configuration import load_configuration
 from vibe_llms.cli.archive_copy import find_backend
-from vibe_llms.configuration import load_configuration
 from vibe_llms.memory.entries import GLOBAL, Entry, Scope
 from vibe_llms.memory.files import MemoryFiles
 from vibe_llms.messages.canisters import UserCanister
 from vibe_llms.messages.contents import ImageContent, TextualContent
 from vibe_llms.runs.core import produce_store
 from vibe_llms.runs.interfaces import Recipe, RunRecord, RunStatus
-from vibe_llms.server.users import UserFile, find_users, produce_users
 from vibe_llms.storage.archive import DirectoryArchive
 from vibe_llms.storage.home import HomeBackend
 from vibe_llms.storage.objects import BucketSettings
+from vibe_llms.storage.user_stores import produce_users
+from vibe_llms.storage.users import UserFile, find_users
 
 
 @pytest.fixture

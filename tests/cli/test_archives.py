@@ -88,14 +88,14 @@ def test_a_step_that_ends_older_programs_is_asked_for(
     monkeypatch.setattr(migrations, "_read_all", lambda: [*steps, breaking])
     refused = invoke("archive", "migrate")
     assert (refused.status, refused.output) == (2, "")
-    assert f"(level {steps[-1].number}) cannot work with the" in refused.errors
+    assert f"(level {steps[-1].number}) cannot use the tables" in refused.errors
     assert "use -y to skip the question" in refused.errors
     with psycopg.connect(place.admin_dsn) as connection:
         rows = connection.execute("select max(number) from vibe.migrations").fetchall()
     assert rows == [(steps[-1].number,)]
     done = invoke("archive", "migrate", "-y")
     assert (done.status, done.output) == (0, "applied 9999 breaking\n")
-    assert "cannot work with the" in done.errors
+    assert "cannot use the tables" in done.errors
 
 
 def test_a_step_that_older_programs_work_with_is_not_asked_for(
@@ -127,7 +127,7 @@ def test_migrate_grants_what_was_revoked(place: TestDatabase) -> None:
         (
             "{app}",
             "",
-            "[archive], key 'admin-dsn': tables are made and changed by the role",
+            "[archive], key 'admin-dsn': migrations run as the role that owns",
         ),
         ("{nobody}", "{admin}", "create it: create role \"nobody\" login password '...'"),
         ("{admin}", "{admin}", "dsn and admin-dsn name the same role, 'postgres'"),

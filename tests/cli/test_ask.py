@@ -52,7 +52,7 @@ def test_an_answer_is_followed_by_its_sources(folder: Path) -> None:
     outcome = ask(str(folder / "harbour.pdf"), "Who keeps the lighthouse?")
     assert outcome.status == 0
     assert outcome.output.endswith("\n\nSources:\n- harbour.pdf\n")
-    assert "harbour.pdf is given to scripted/demo as text" in outcome.errors
+    assert "harbour.pdf is sent to scripted/demo as text" in outcome.errors
 
 
 def test_the_model_is_given_the_text_and_not_the_path(folder: Path) -> None:
@@ -91,7 +91,7 @@ def test_a_long_document_is_searched_before_the_model_is_asked(folder: Path) -> 
     roles = [role for role, _ in given(outcome)]
     assert roles == ["supervisor", "supervisor", "document", "document", "user"]
     beginning, passages = (text for role, text in given(outcome) if role == "document")
-    assert "long.txt is too long to be given whole" in beginning
+    assert "long.txt is too long to include in full" in beginning
     assert "ferry 217 is blue" in passages
     assert passages.startswith("[long.txt")
     assert len(passages) < 7000

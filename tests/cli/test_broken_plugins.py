@@ -17,7 +17,7 @@ import pytest
 
 from tests.cli.command import invoke, run
 from tests.cli.terminal import COMMAND, LONGEST_SECONDS
-from vibe_llms import registries
+from vibe_llms.base import registries
 from vibe_llms.cli.running import bound_import, interruptible
 from vibe_llms.providers import provider_pool, registry
 
@@ -34,9 +34,12 @@ from vibe_llms.providers.registry import register
 """
 #: The modules, and words of the error that names what is wrong with each.
 BROKEN = {
-    "missing": (None, "there is no module 'missing'"),
+    "missing": (None, "module 'missing' not found"),
     "needing": ("import a_package_that_is_not_there", "needs 'a_package_that_is_not_there'"),
-    "older": ("from vibe_llms.events import NoSuchEvent", "cannot import name 'NoSuchEvent'"),
+    "older": (
+        "from vibe_llms.messages.events import NoSuchEvent",
+        "cannot import name 'NoSuchEvent'",
+    ),
     "crooked": ("def (", "SyntaxError"),
     "raising": ("raise ValueError('out of order')", "ValueError: out of order"),
     "leaving": ("import sys; sys.exit(3)", "SystemExit: 3"),
@@ -56,7 +59,7 @@ BROKEN = {
         f"{_WHOLE}register('one', Provider)\nregister('two', Provider)",
         "registers 'one', 'two'",
     ),
-    "factless": (f"{_WHOLE}register('none', lambda *_: None)", "which is no provider"),
+    "factless": (f"{_WHOLE}register('none', lambda *_: None)", "which is not a provider"),
     "fewer": (f"{_WHOLE}register('few', lambda: 1)", "TypeError"),
     "failing": (
         f"{_WHOLE}\ndef make(*_): raise KeyError('made')\nregister('failing', make)",

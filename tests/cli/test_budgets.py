@@ -65,4 +65,4 @@ def test_an_exceeded_budget_is_reported_with_the_time_to_wait(home: Path) -> Non
     (home / "config.toml").write_text('[budgets]\ntokens = 3300\nperiod = "day"\n')
     outcome = invoke("chat", "-m", "scripted/demo", "x" * 4000)
     assert outcome.status == 75
-    assert "it never fits" in outcome.errors
+    assert "the request alone exceeds it" in outcome.errors

@@ -11,7 +11,8 @@ from tests.cli.command import Outcome, invoke, run
 from tests.cli.terminal import COMMAND, PROMPT, Terminal
 from vibe_llms import __version__
 from vibe_llms.cli import commands, other_programs
-from vibe_llms.cli.commands import COMMANDS, command, find_command, run_command
+from vibe_llms.cli.commands import COMMANDS, command, run_command
+from vibe_llms.cli.typed_commands import find_command
 
 _HEAVY = {
     "rich",

@@ -410,7 +410,7 @@ def test_conversations_are_named_by_part_of_a_title_or_by_how_new_they_are() -> 
     assert invoke("show", "--json", "-2").json["id"] == older
     assert invoke("chat", "-q", "--cid", "-2", "--print-id", "more").errors.split()[-1] == older
     assert invoke("fork", "-1", "--at", "-1", "--json").json["forked_from"] == older
-    assert invoke("show", "-9").error == "there are 3 conversations, so none is -9"
+    assert invoke("show", "-9").error == "conversation -9 not found; the list has 3"
     assert "no conversation named 'What'; see: vibe-llms list" in invoke("show", "What").error
     assert invoke("show", "-1", "--jsno").status == 2
     assert invoke("show", "--jsno").status == 2

@@ -15,6 +15,7 @@ from tests.cli.command import invoke, streams
 from tests.cli.desk import opened
 from tests.cli.hostile import check_harmless, produce_payloads
 from tests.cli.terminal import Screen
+from vibe_llms.base.exceptions import RateLimited
 from vibe_llms.cli import display
 from vibe_llms.cli.display import (
     Display,
@@ -25,7 +26,15 @@ from vibe_llms.cli.display import (
     print_notices,
     take_code,
 )
-from vibe_llms.events import (
+from vibe_llms.messages.canisters import (
+    AssistantCanister,
+    InvocationCanister,
+    ResultCanister,
+    Turn,
+    Usage,
+)
+from vibe_llms.messages.contents import Reference, TextualContent
+from vibe_llms.messages.events import (
     Event,
     InvocationChunk,
     InvocationCompletedEvent,
@@ -42,15 +51,6 @@ from vibe_llms.events import (
     TextChunk,
     TurnEndedEvent,
 )
-from vibe_llms.exceptions import RateLimited
-from vibe_llms.messages.canisters import (
-    AssistantCanister,
-    InvocationCanister,
-    ResultCanister,
-    Turn,
-    Usage,
-)
-from vibe_llms.messages.contents import Reference, TextualContent
 
 _CALL = InvocationCanister(name="weather", arguments='{"city":\n"Rome"}')
 

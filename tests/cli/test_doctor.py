@@ -10,8 +10,8 @@ import pytest
 
 from tests.cli.command import invoke
 from tests.fakes.sentence_transformers import make_folder
+from vibe_llms.base.configuration import ROW_KEYS
 from vibe_llms.cli.doctor import find_line
-from vibe_llms.configuration import ROW_KEYS
 from vibe_llms.providers.provider_pool import _COMMON
 
 #: A line of the file, and what is said of it; nothing of the others.
@@ -39,7 +39,7 @@ credentail = "none"                               # did you mean 'credential'?
 reply-seconds = "long"                            # Expected `float`, got `str`
 
 [providers.other]
-module = "nonesuch"                               # there is no module 'nonesuch'
+module = "nonesuch"                               # module 'nonesuch' not found
 
 [providers.empty]                                 # a row needs a module
 enabled = true
@@ -67,7 +67,7 @@ def assert_sound(*options: str) -> None:
     outcome = invoke("doctor", *options)
     assert (outcome.status, outcome.output) == (0, "")
     assert re.fullmatch(
-        r"checking (.*) \((there is no|named in) \1/config.toml\)\nno problems found\n",
+        r"checking (.*) \((?:named in )?\1/config.toml(?: not found)?\)\nno problems found\n",
         outcome.errors,
     )
 
@@ -140,13 +140,13 @@ def test_problems_of_the_embedder_are_reported(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("VIBE_LLMS_MEMORY__EMBEDDER", "no-such")
     outcome = invoke("doctor")
     assert outcome.status == 1
-    assert "names no embedder" in outcome.output
+    assert "not found; available: onnx" in outcome.output
 
 
 @pytest.mark.parametrize(
     ("model", "words"),
     [
-        ("nonesuch/x", "there is no provider 'nonesuch'"),
+        ("nonesuch/x", "provider 'nonesuch' not found"),
         ("openai/gpt-x", "OPENAI_API_KEY"),
         ("broken/x", "nonesuch_module"),
     ],
@@ -175,7 +175,7 @@ def test_problems_of_the_reranking_model_are_reported(
     outcome = invoke("doctor")
     assert outcome.status == 1
     assert outcome.output.startswith("memory.reranking.model: ")
-    assert "none holds no model" in outcome.output
+    assert "none has no model" in outcome.output
     make_folder(tmp_path / "none")
     assert_sound()
 
@@ -198,8 +198,11 @@ def test_invalid_files_of_memory_are_reported_and_kept(home: Path) -> None:
     outcome = invoke("doctor", "--repair")
     assert outcome.status == 1
     assert outcome.output.splitlines() == [
-        f"{path}: its front matter is no YAML: line 3, column 1: did not find expected ',' or ']'",
-        "    fix it by hand, or move it away",
+        (
+            f"{path}: the front matter is not valid YAML: "
+            "line 3, column 1: did not find expected ',' or ']'"
+        ),
+        "    fix it or move it away",
     ]
     assert path.exists()
 

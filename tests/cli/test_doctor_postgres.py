@@ -67,7 +67,7 @@ def test_each_damage_is_found(place: TestDatabase) -> None:
     change(place, "update vibe.contents set data = 'other'")
     found = find()
     assert sum("this line (6 bytes) cannot be read" in one for one in found) == 2
-    assert sum("does not have its hash any more" in one for one in found) == 1
+    assert sum("no longer matches its hash" in one for one in found) == 1
     assert invoke("doctor").status == 1
     change(place, "delete from vibe.content_uses; delete from vibe.contents")
     change(
@@ -75,7 +75,7 @@ def test_each_damage_is_found(place: TestDatabase) -> None:
         "update vibe.conversations set format = 2, "
         "metadata = replace(metadata, 'format = 1', 'format = 2') where messages = 2",
     )
-    assert any("a newer version of vibe-llms wrote this" in one for one in find())
+    assert any("written by a newer version of vibe-llms" in one for one in find())
 
 
 def test_a_content_that_is_missing_is_found(place: TestDatabase) -> None:
@@ -136,7 +136,7 @@ def test_entries_of_memory_that_cannot_be_read_are_found(place: TestDatabase) ->
     )
     (found,) = find()
     assert found.startswith("memory local/user-me/facts/")
-    assert "it does not begin with front matter" in found
+    assert "no front matter between two lines `---`" in found
     assert found.endswith("and copy this row from its vibe.memory_entries")
     assert invoke("doctor").status == 1
 
@@ -180,7 +180,7 @@ def test_a_database_that_cannot_be_used_is_one_problem(home: Path) -> None:
 def test_an_archive_module_that_cannot_be_used_is_named(home: Path) -> None:
     home.mkdir()
     (home / "config.toml").write_text('[archive]\nmodule = "nonesuch"\n')
-    assert any("there is no module 'nonesuch'" in one for one in find())
+    assert any("module 'nonesuch' not found" in one for one in find())
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ def test_a_database_that_takes_no_row_is_found(place: TestDatabase) -> None:
         assert "No space left on device; free space on its disk" in found
     with read_only(place):
         (found,) = find()
-        assert "connect to one that accepts writes" in found
+        assert "connect to a server that accepts writes" in found
     assert find() == []
 
 

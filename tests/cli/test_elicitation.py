@@ -55,7 +55,7 @@ def test_a_form_is_filled_in_field_by_field(home: Path, tmp_path: Path, era: str
         terminal.enter("Ada")
         terminal.expect(r"Seats \[2\]:")
         terminal.enter("many")
-        terminal.expect("seats: it is a number")
+        terminal.expect("seats: must be a number")
         terminal.expect(r"Seats \[2\]:")
         terminal.enter("3")
         terminal.expect(r"Smoking \[no\]:")

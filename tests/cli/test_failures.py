@@ -9,16 +9,8 @@ import click
 import pytest
 
 from tests.cli.command import streams
-from vibe_llms import exceptions
-from vibe_llms.cli.failures import (
-    STATUSES,
-    describe,
-    explain,
-    message_of,
-    report,
-    status_of,
-)
-from vibe_llms.exceptions import (
+from vibe_llms.base import exceptions
+from vibe_llms.base.exceptions import (
     ConfigurationError,
     ControlInvalid,
     PackageMissing,
@@ -27,7 +19,15 @@ from vibe_llms.exceptions import (
     StorageError,
     VibeLlmsError,
 )
-from vibe_llms.redaction import remember
+from vibe_llms.base.redaction import remember
+from vibe_llms.cli.failures import (
+    STATUSES,
+    describe,
+    explain,
+    message_of,
+    report,
+    status_of,
+)
 
 
 def survey_errors(base: type[VibeLlmsError] = VibeLlmsError) -> Iterator[type[VibeLlmsError]]:

@@ -9,8 +9,8 @@ import pytest
 from tests.cli.command import invoke
 from tests.cli.test_options import PDF, PNG, ask, listed, messages_of, stored
 from tests.fakes.anthropic import FakeAnthropic
+from vibe_llms.base.exceptions import AttachmentUnreadable
 from vibe_llms.cli.inputs import read_piped
-from vibe_llms.exceptions import AttachmentUnreadable
 from vibe_llms.messages.contents import ImageContent
 
 
@@ -128,7 +128,7 @@ def test_links_in_a_folder_are_left_out_with_a_note(
     patterns = {"folder": "", "pattern": "*.txt", "deep pattern": "**/*.txt"}
     named = str(folder / patterns[kind])
     outcome = ask("-f", named, "what?")
-    assert "linked.txt: cannot be read: it is a link" in outcome.errors
+    assert "linked.txt: cannot be read: it is a symbolic link" in outcome.errors
     assert "--follow-links" in outcome.errors
     assert "Xanadu" not in str(messages_of(claude))
     assert "My own." in str(messages_of(claude))

@@ -13,8 +13,8 @@ import pytest
 
 from tests.cli.command import invoke
 from tests.cli.terminal import COMMAND, LONGEST_SECONDS, Terminal
-from vibe_llms.credentials import read_keys
-from vibe_llms.keys import store_key
+from vibe_llms.base.credentials import read_keys
+from vibe_llms.base.keys import store_key
 
 _KEY = "sk-canary-0123456789abcdef"
 
@@ -127,7 +127,7 @@ def test_keys_that_are_set_at_once_are_all_kept() -> None:
 def test_a_change_without_the_lock_would_be_seen() -> None:
     # Reading and writing lie so far apart that the others' keys are lost.
     planting = (
-        "import contextlib, time, vibe_llms.keys as k; replace = k.replace_file; "
+        "import contextlib, time, vibe_llms.base.keys as k; replace = k.replace_file; "
         "k.locked = lambda *_, **__: contextlib.nullcontext(); "
         "k.replace_file = lambda *rest: (time.sleep(2), replace(*rest))"
     )

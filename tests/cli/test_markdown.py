@@ -114,7 +114,7 @@ def test_what_is_longer_than_the_window_is_drawn_once(text: str) -> None:
 def test_a_drawing_that_forgets_what_has_scrolled_away_would_be_seen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(MarkdownStream, "_count_settled", lambda *_: 0)
+    monkeypatch.setattr(MarkdownStream, "_count_finished", lambda *_: 0)
     with pytest.raises(AssertionError):
         check_once(_CODE)
 
@@ -125,7 +125,7 @@ def test_a_drawing_that_trusts_what_has_changed_would_be_seen(
     # The emphasis closes when its beginning has left the window long ago.
     text = f"**{' '.join(f'word{n}' for n in range(100))}**"
     check_complete(text, 4)
-    monkeypatch.setattr(MarkdownStream, "_count_settled", lambda self, _: len(self._committed))
+    monkeypatch.setattr(MarkdownStream, "_count_finished", lambda self, _: len(self._committed))
     with pytest.raises(AssertionError):
         check_complete(text, 4)
 

@@ -11,7 +11,7 @@ from tests.cli.command import invoke, streams
 from tests.cli.terminal import Terminal
 from vibe_llms.cli.display import Display
 from vibe_llms.cli.text import Flow, width
-from vibe_llms.events import MessageProgressEvent, ReasoningChunk
+from vibe_llms.messages.events import MessageProgressEvent, ReasoningChunk
 
 _LONG = "Answers with the help of documents, web pages, Python and a very long description of it."
 
@@ -79,7 +79,7 @@ def test_reasoning_wraps_between_words_as_it_comes(cells: int) -> None:
         display = Display(render=False)
         for letter in words:
             display(MessageProgressEvent(ReasoningChunk(letter)))
-        display.settle()
+        display.pause()
         plain = errors.text.replace("\x1b[2m", "").replace("\x1b[0m", "")
     assert plain.split() == words.split()
     assert all(width(line) <= cells for line in plain.splitlines())

@@ -10,7 +10,7 @@ import pytest
 from tests.cli.command import invoke, streams
 from vibe_llms.cli.display import Display, Silence
 from vibe_llms.cli.notes import merge_notices
-from vibe_llms.events import MessageProgressEvent, Notice, NoticeEvent, TextChunk
+from vibe_llms.messages.events import MessageProgressEvent, Notice, NoticeEvent, TextChunk
 
 
 def _notices(count: int, words: str) -> list[NoticeEvent]:

@@ -91,7 +91,7 @@ def test_a_model_may_be_a_part_of_its_name(
     assert claude.requests[-1].json["model"] == "claude-sonnet-4-5"
     assert listed()[0]["model"] == "anthropic/claude-sonnet-4-5"
     outcome = invoke("-m", "sonnet", "hi")
-    assert (outcome.status, "'sonnet' may be anthropic/claude-" in outcome.error) == (66, True)
+    assert (outcome.status, "'sonnet' matches anthropic/claude-" in outcome.error) == (66, True)
     assert "did you mean openai/gpt-5," in invoke("-m", "gtp-5", "hi").error
     # A server on this machine is asked for what nothing else knows.
     monkeypatch.setenv("OLLAMA_HOST", fake_ollama.url)
@@ -162,7 +162,7 @@ def test_a_conversation_that_is_not_there_is_named() -> None:
     ask("--name", "twin", "hello")
     outcome = invoke("--cid", "twin", "hi")
     assert outcome.status == 66
-    assert "fits 2 conversations" in outcome.error
+    assert "matches 2 conversations" in outcome.error
     outcome = invoke("--cid", "nonesuch", "hi")
     assert outcome.status == 66
     assert "vibe-llms list" in outcome.error
@@ -253,9 +253,9 @@ def test_an_empty_message_is_refused(arguments: tuple[str, ...], data: bytes) ->
         (["-a", "https://e.org/a"], 66, "--at https://e.org/a image/png"),
         (["-a", "-"], 66, "standard input is empty"),
         (["--system-file", "/nonesuch"], 66, "No such file"),
-        (["-m", "nope/x"], 66, "there is no provider 'nope'; see: vibe-llms providers"),
-        (["-m", "scripted/nope"], 66, "give the path of a script"),
-        (["-o", "warmth", "1"], 2, "the controls are effort"),
+        (["-m", "nope/x"], 66, "provider 'nope' not found; see: vibe-llms providers"),
+        (["-m", "scripted/nope"], 66, "write the path of a script"),
+        (["-o", "warmth", "1"], 2, "known controls: effort"),
         (["-o", "temperature", "hot"], 2, "temperature"),
         (["-c", "--cid", "x"], 2, "exclude each other"),
         (["-s", "x", "--system-file", "y"], 2, "exclude each other"),

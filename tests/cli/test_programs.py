@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command import streams
+from vibe_llms.base.exceptions import RequestError
 from vibe_llms.cli.programs import copy, find_editor, run_editor
-from vibe_llms.exceptions import RequestError
 
 
 def test_visual_comes_before_editor(monkeypatch: pytest.MonkeyPatch) -> None:

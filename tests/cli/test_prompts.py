@@ -17,6 +17,7 @@ from prompt_toolkit.output import DummyOutput
 
 from tests.cli.command import streams
 from tests.cli.desk import opened
+from vibe_llms.base.redaction import remember
 from vibe_llms.cli.prompts import (
     TerminalPrompts,
     is_worth_keeping,
@@ -24,7 +25,6 @@ from vibe_llms.cli.prompts import (
     produce_history,
 )
 from vibe_llms.cli.terminal import note
-from vibe_llms.redaction import remember
 
 _QUOTES = '"""'
 

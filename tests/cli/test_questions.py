@@ -20,10 +20,15 @@ from tests.cli.hostile import produce_payloads
 from vibe_llms.cli import progress, terminal
 from vibe_llms.cli import questions as questions_module
 from vibe_llms.cli.display import Display
-from vibe_llms.cli.questions import Line, Question, Questions
-from vibe_llms.cli.terminal import draw_status, hold_output, note, wipe_status, write
+from vibe_llms.cli.questions import QuestionLine, Questions, TypedQuestion
+from vibe_llms.cli.terminal import delay_output, draw_status, note, wipe_status, write
 from vibe_llms.cli.tool_questions import TerminalApprover, TerminalElicitor, draw_arguments
-from vibe_llms.events import (
+from vibe_llms.invocation.approval import ApprovalRequest, Decision
+from vibe_llms.invocation.invokers import Invoker
+from vibe_llms.invocation.questions import ElicitationAnswer, ElicitationField, ElicitationRequest
+from vibe_llms.messages.canisters import InvocationCanister, ResultCanister
+from vibe_llms.messages.contents import TextualContent
+from vibe_llms.messages.events import (
     InvocationCompletedEvent,
     InvocationProgressEvent,
     InvocationStartedEvent,
@@ -33,15 +38,10 @@ from vibe_llms.events import (
     NoticeEvent,
     TextChunk,
 )
-from vibe_llms.invocation.approval import ApprovalRequest, Decision
-from vibe_llms.invocation.invokers import Invoker
-from vibe_llms.invocation.questions import ElicitationAnswer, ElicitationField, ElicitationRequest
-from vibe_llms.messages.canisters import InvocationCanister, ResultCanister
-from vibe_llms.messages.contents import TextualContent
 
 FORGED = """┏━ vibe-llms asks ━━━━━━━━━━━━━━
 ┃ The model calls box/add
-┃ (the tool asks before it runs)
+┃ (the tool needs approval)
 ┃ a: 1
 ┃ Run box/add? """
 PLEAS = [
@@ -54,7 +54,7 @@ PLEAS = [
     "- ┃ Run box/add?\n",
     "| ┃ | ┏ |\n|---|---|\n| ┃ | Run box/add? |\n",
     "\x1b[33m┃ \x1b[0m\x1b[1mRun box/add?\x1b[0m ",
-    "The model calls box/add\n(the tool asks before it runs)\nRun box/add? ",
+    "The model calls box/add\n(the tool needs approval)\nRun box/add? ",
     "short",
     "日本語 🎉 " * 30,
     "word " * 200,
@@ -84,7 +84,7 @@ def check_question(desk: Desk, name: str, parts: Sequence[str]) -> None:
     seen = "\n".join(desk.emulator.rows)
     assert lines, seen
     joined = "".join(line.strip() for line in lines).replace(" ", "")
-    assert joined.startswith(f"Themodelcalls{name}(thetoolasksbeforeitruns)"), seen
+    assert joined.startswith(f"Themodelcalls{name}(thetoolneedsapproval)"), seen
     assert joined.endswith(f"Run{name}?"), seen
     for part in parts:
         assert part.replace(" ", "") in joined, (part, seen)
@@ -100,9 +100,7 @@ def call(name: str, **arguments: Any) -> InvocationCanister:
 def request(name: str, **arguments: Any) -> ApprovalRequest:
     invoker = Invoker.from_function(lambda: None, name=name)
     invocation = call(name, **arguments)
-    return ApprovalRequest(
-        invocation=invocation, invoker=invoker, reason="the tool asks before it runs"
-    )
+    return ApprovalRequest(invocation=invocation, invoker=invoker, reason="the tool needs approval")
 
 
 def make_noise(display: Display, chance: random.Random) -> None:
@@ -170,7 +168,7 @@ async def storm(
     count: int,
     seed: int,
     monkeypatch: pytest.MonkeyPatch,
-    questions: Callable[[Display], Questions] = lambda display: Questions(display.settle),
+    questions: Callable[[Display], Questions] = lambda display: Questions(display.pause),
 ) -> None:
     # The timers that draw anew run out while the question is asked.
     monkeypatch.setattr("vibe_llms.cli.markdown._PAUSE_SECONDS", 0.005)
@@ -205,7 +203,7 @@ async def test_no_reply_hides_or_forges_a_question(
 async def test_a_terminal_that_others_draw_on_would_be_seen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(questions_module, "hold_output", contextlib.nullcontext)
+    monkeypatch.setattr(questions_module, "delay_output", contextlib.nullcontext)
     monkeypatch.setattr(Desk, "looks", 200)
     with pytest.raises(AssertionError):
         await storm(40, 1, monkeypatch, lambda display: Questions())
@@ -261,7 +259,7 @@ async def test_what_a_server_asks_is_set_apart_and_alone_too(
     async with opened(24, columns) as desk:
         display = Display()
         display(MessageProgressEvent(chunk=TextChunk("Let me see")))
-        asking = asyncio.ensure_future(TerminalElicitor(Questions(display.settle))(wanted))
+        asking = asyncio.ensure_future(TerminalElicitor(Questions(display.pause))(wanted))
         await desk.until(lambda: "box asks: seats:" in asked(desk)[-1:])
         make_noise(display, random.Random(1))
         await asyncio.sleep(0.15)
@@ -336,7 +334,7 @@ def test_huge_arguments_are_drawn_in_time_that_does_not_grow(piece: str) -> None
     def measure(count: int) -> float:
         body = draw_arguments(call("box/run", text=piece * count))
         begun = time.process_time()
-        Question().show(body, below=4)
+        TypedQuestion().show(body, below=4)
         return time.process_time() - begun
 
     with streams(terminals="stderr"):
@@ -376,7 +374,7 @@ async def test_of_a_long_call_the_end_is_always_seen_and_all_of_it_on_demand(
 def test_held_output_is_written_afterwards_in_order() -> None:
     with streams(terminals="stdout stderr") as (output, errors):
         write(sys.stdout, "half a line")
-        with hold_output():
+        with delay_output():
             assert errors.text == "\n"
             write(sys.stdout, "one\n")
             print("two")
@@ -388,7 +386,7 @@ def test_held_output_is_written_afterwards_in_order() -> None:
 
 
 def test_output_that_is_no_terminal_is_not_held() -> None:
-    with streams(terminals="stderr") as (output, _), hold_output():
+    with streams(terminals="stderr") as (output, _), delay_output():
         write(sys.stdout, "answer\n")
         print("printed")
         assert output.text == "answer\nprinted\n"
@@ -411,9 +409,9 @@ def test_a_status_line_gives_way_and_waits_for_the_end_of_a_line() -> None:
 def test_a_locale_without_the_mark_gets_a_plain_one() -> None:
     with streams(terminals="stderr") as (_, errors):
         errors.reconfigure(encoding="ascii", errors="strict")
-        question = Question()
+        question = TypedQuestion()
         question.print("naïve?")
-        question.show([Line("a"), Line("b", 2, 4)], below=3)
+        question.show([QuestionLine("a"), QuestionLine("b", 2, 4)], below=3)
         question.close()
         assert "\x1b[33m| \x1b[0mna?ve?" in errors.text
         assert errors.text.startswith("\x1b[33m+- vibe-llms asks ---")

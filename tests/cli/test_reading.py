@@ -40,9 +40,9 @@ def test_a_page(pages: str) -> None:
     assert invoke("read", pages, "--page", "3").output == "Three\nlines\n"
     done = invoke("read", pages, "--page", "2")
     assert (done.status, done.output) == (66, "")
-    assert done.error == "pages.pdf: no page 2: it has no text; it may be a scan"
+    assert done.error == "pages.pdf: page 2 not found: it has no text; it may be a scan"
     done = invoke("read", pages, "--page", "4")
-    assert (done.status, done.error) == (66, "pages.pdf: no page 4: it has 3 pages")
+    assert (done.status, done.error) == (66, "pages.pdf: page 4 not found: it has 3 pages")
 
 
 def test_pages_of_a_text_are_its_slices(tmp_path: Path) -> None:
@@ -54,7 +54,10 @@ def test_pages_of_a_text_are_its_slices(tmp_path: Path) -> None:
     # What comes between two sections belongs to no part.
     assert "".join("".join(printed).split()) == "".join(text.split())
     assert all(9_900 <= len(page) <= 10_100 for page in printed[:2])
-    assert invoke("read", str(path), "--page", "4").error == "long.md: no page 4: it has 3 pages"
+    assert (
+        invoke("read", str(path), "--page", "4").error
+        == "long.md: page 4 not found: it has 3 pages"
+    )
 
 
 def test_standard_input_as_json(pages: str) -> None:
@@ -78,7 +81,7 @@ def test_standard_input_as_json(pages: str) -> None:
     [
         (b"", "standard input: it is empty"),
         (b" \n ", "standard input: it has no text"),
-        (bytes(1000), "standard input: it is of an unknown format, which no reader reads"),
+        (bytes(1000), "standard input: it is of an unknown format, which cannot be read"),
         (make_pdf([""]), "standard input: page 1 has no text; it may be a scan"),
     ],
     ids=["empty", "blank", "unknown", "scan"],
@@ -117,7 +120,7 @@ def test_a_text_that_ends_early_has_a_status_of_its_own(
 
 def test_a_reader_by_name(pages: str) -> None:
     done = invoke("read", pages, "--reader", "tex")
-    assert (done.status, done.error[:27]) == (2, "no reader is named 'tex'; t")
+    assert (done.status, done.error[:24]) == (2, "reader 'tex' not found; ")
     assert "1 0 obj" in invoke("read", pages, "--reader", "text").output
 
 

@@ -22,10 +22,10 @@ from tests.fakes import mcp_described
 from tests.fakes.anthropic import FakeAnthropic, failure
 from tests.pictures import make_png
 from vibe_llms.cli import other_programs
-from vibe_llms.cli.inputs import Said
+from vibe_llms.cli.inputs import PromptInput
 from vibe_llms.cli.options import Options, open_conversation
 from vibe_llms.cli.prompts import Block, TerminalPrompts
-from vibe_llms.cli.repl import Repl, hold_repl, unquote
+from vibe_llms.cli.repl import Repl, run_repl, unquote
 from vibe_llms.cli.repl_commands import COMMANDS, draw_help
 from vibe_llms.messages.contents import ImageContent
 from vibe_llms.opening import open_session
@@ -54,7 +54,10 @@ class Lines:
 
 
 def hold(
-    *lines: str | type[BaseException], said: Said = Said(), terminals: str = "", **options: Any
+    *lines: str | type[BaseException],
+    said: PromptInput = PromptInput(),
+    terminals: str = "",
+    **options: Any,
 ) -> tuple[int, str, str, Repl]:
     """How a REPL ends in which these lines are typed, what it printed, and itself."""
 
@@ -64,7 +67,7 @@ def hold(
             async with open_session() as session:
                 conversation = await open_conversation(session, given)
                 repl = Repl(session, conversation, given, Lines(lines), said)
-                return await repl.hold(), output.text, errors.text, repl
+                return await repl.run(), output.text, errors.text, repl
 
     return asyncio.run(work())
 
@@ -184,7 +187,7 @@ def test_the_model_is_shown_and_changed(claude: FakeAnthropic) -> None:
         "/model", "/model anthropic/claude-sonnet-4-5", "hi", "/model nope/x", "/model scripted"
     )
     assert errors.splitlines()[1:3] == ["scripted/demo", "anthropic/claude-sonnet-4-5"]
-    assert "there is no provider 'nope'" in errors
+    assert "provider 'nope' not found" in errors
     assert output == "Hello.\n"
     assert repl.conversation.model.name == "demo"
 
@@ -222,14 +225,14 @@ def test_a_pattern_attaches_all_its_files(tmp_path: Path) -> None:
 
 
 def test_what_the_options_say_goes_with_the_first_message() -> None:
-    said = Said((), (ImageContent(_PNG, "image/png"),))
+    said = PromptInput((), (ImageContent(_PNG, "image/png"),))
     repl = hold("what?", "and?", said=said)[3]
     assert len(repl.conversation.canisters[0].contents) == 2
     assert len(repl.conversation.canisters[2].contents) == 1
 
 
 def test_a_message_that_was_refused_leaves_its_files_for_the_next(claude: FakeAnthropic) -> None:
-    said = Said((), (ImageContent(_PNG, "image/png"),))
+    said = PromptInput((), (ImageContent(_PNG, "image/png"),))
     _, _, errors, repl = hold(
         "too warm", "now", said=said, model="anthropic/x", options=(("temperature", "9"),)
     )
@@ -336,7 +339,7 @@ def test_a_new_conversation_takes_the_place_and_the_other_is_kept() -> None:
     assert "(new conversation with scripted/demo)" in errors
     assert repl.conversation.canisters == ()
     assert [(one["name"], one["messages"]) for one in listed()] == [("", 2), ("first", 2)]
-    assert "there is no provider 'nope'" in hold("/new nope/x", "hello")[2]
+    assert "provider 'nope' not found" in hold("/new nope/x", "hello")[2]
 
 
 def test_conversations_are_listed_and_opened() -> None:
@@ -381,7 +384,7 @@ def test_what_is_typed_goes_through_the_editor() -> None:
         with streams():
             async with open_session() as session:
                 conversation = await open_conversation(session, given)
-                await Repl(session, conversation, given, lines).hold()
+                await Repl(session, conversation, given, lines).run()
 
     asyncio.run(work())
     assert lines.drafts == [("", True), ("some words", True)]
@@ -393,7 +396,7 @@ def test_the_model_goes_on_from_where_it_stopped(claude: FakeAnthropic) -> None:
     repl = hold("hi", "/continue", "/continue", model=model)[3]
     # The failed question is asked again; after an answer the model is asked to continue.
     assert texts(repl) == ["hi", "Hello.", "Continue exactly where you stopped.", "Hello."]
-    assert "there is nothing to answer yet" in hold("/continue")[2]
+    assert "the conversation has no message to answer" in hold("/continue")[2]
 
 
 def test_answers_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -434,7 +437,7 @@ def test_controls_are_set_shown_and_cleared(claude: FakeAnthropic) -> None:
     assert re.search(r'^effort +"low"$', errors, re.MULTILINE)
     assert re.search(r"^output-tokens +77$", errors, re.MULTILINE)
     assert "'effort' is not set" in errors
-    assert "there is no control 'bogus'" in errors
+    assert "unknown control 'bogus'" in errors
     assert errors.count("vibe-llms: ") == 4
     first, second = (request.json for request in claude.requests)
     assert (first["output_config"], first["max_tokens"]) == ({"effort": "low"}, 77)
@@ -512,7 +515,7 @@ def test_it_is_opened_with_what_the_options_say(monkeypatch: pytest.MonkeyPatch)
     lines = Lines(["hello", "/fork"])
     monkeypatch.setattr(TerminalPrompts, "read", lambda *_, **given: lines.read())
     with streams() as (output, errors):
-        assert asyncio.run(hold_repl(Options(print_id=True))) == 0
+        assert asyncio.run(run_repl(Options(print_id=True))) == 0
         newest = listed()[0]["id"]
         assert errors.text.splitlines()[0].startswith("note: no key is set")
         assert errors.text.splitlines()[-2:] == [
@@ -523,7 +526,7 @@ def test_it_is_opened_with_what_the_options_say(monkeypatch: pytest.MonkeyPatch)
     for options in (Options(no_log=True, print_id=True), Options(quiet=True)):
         lines = Lines(["hello"])
         with streams() as (_, errors):
-            assert asyncio.run(hold_repl(options)) == 0
+            assert asyncio.run(run_repl(options)) == 0
             assert "kept" not in errors.text
     assert len(listed()) == 3
 
@@ -595,7 +598,7 @@ def test_ctrl_c_ends_an_answer_and_a_second_one_the_conversation(model: str) -> 
         terminal.enter("slow")
         terminal.expect("Slowly")
         terminal.press("c-c")
-        terminal.expect("what arrived is kept")
+        terminal.expect("the partial answer is kept")
         terminal.expect(PROMPT)
         terminal.enter("hello")
         terminal.expect("said")
@@ -708,9 +711,9 @@ def test_tools_are_listed_offered_and_withheld(home: Path, tmp_path: Path) -> No
         "two/look  off",
         "two/push  off",
     ]
-    assert "vibe-llms: there is no tool or ensemble 'three' here; there are one, two," in errors
+    assert "vibe-llms: tool or ensemble 'three' not found; known: one, two," in errors
     assert "/tools on NAME or /tools off NAME switches one" in errors
-    assert "there is no tool or ensemble 'a/b' here" in errors
+    assert "tool or ensemble 'a/b' not found" in errors
 
 
 def test_without_tools_a_hint_is_printed(home: Path) -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from tests.cli.command import Outcome, invoke, write_script
 from tests.fakes.images import KEY, PNG, FakeImages
+from vibe_llms.base.exceptions import RequestError
 from vibe_llms.cli.reports import find_images, save_image
-from vibe_llms.exceptions import RequestError
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     ResultCanister,

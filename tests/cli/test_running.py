@@ -19,7 +19,7 @@ from tests.cli.command import invoke, script_of, streams, write_script
 from tests.cli.terminal import COMMAND, Terminal
 from tests.fakes.hooks import Companion
 from tests.fakes.models import endless
-from vibe_llms.cli.running import hold_turn, hold_work
+from vibe_llms.cli.running import finish_work, run_turn
 from vibe_llms.messages.canisters import StopReason, Turn, UserCanister
 from vibe_llms.opening import open_session
 
@@ -75,7 +75,7 @@ def check_interrupt(
         end(terminal)
         assert terminal.wait() == 130
         assert "Traceback" not in terminal.output
-        assert "what arrived is kept" in terminal.output
+        assert "the partial answer is kept" in terminal.output
     check_partial_is_kept()
 
 
@@ -184,7 +184,7 @@ async def test_a_second_press_or_the_system_ends_it(
             await conversation.converse("x")
             before = signal.getsignal(signal.SIGINT)
             send(0.1, *numbers)
-            await hold_work(session)
+            await finish_work(session)
             assert session.background.pending == 0
             assert signal.getsignal(signal.SIGINT) is before
         assert ("(still remembering a turn; Ctrl-C again cancels)" in errors.text) == reported
@@ -203,7 +203,7 @@ async def test_the_first_press_does_not_end_it(home: Path) -> None:
             await conversation.converse("x")
             await conversation.converse("y")
             send(0.05, signal.SIGINT)
-            await hold_work(session, quiet=True)
+            await finish_work(session, quiet=True)
         assert errors.text == ""
     assert done == ["Works.", "Works."]
 
@@ -212,17 +212,17 @@ async def test_leaving_at_once_cancels_background_work(home: Path) -> None:
     async with open_session(home=home) as session:
         conversation = await session.begin(endless(), hooks=[Companion(work=_for_ever)])
         await conversation.converse("x")
-        await hold_work(session, leave=True)
+        await finish_work(session, leave=True)
         await asyncio.wait_for(session.background.wait(), 10)
         assert session.background.pending == 0
-        await hold_work(session)
+        await finish_work(session)
 
 
 async def test_ctrl_c_while_hooks_are_asked_keeps_what_was_said(home: Path) -> None:
     companion = Companion("x", waits=True)
     async with open_session(home=home) as session:
         conversation = await session.begin(endless(), hooks=[companion])
-        held = asyncio.ensure_future(hold_turn(conversation, conversation.converse("My words")))
+        held = asyncio.ensure_future(run_turn(conversation, conversation.converse("My words")))
         await companion.begun.wait()
         os.kill(os.getpid(), signal.SIGINT)
         turn, leave = await held

@@ -21,7 +21,7 @@ BANK = """
 from pathlib import Path
 
 from vibe_llms import FunctionEnsemble
-from vibe_llms.ensembles.core import register
+from vibe_llms.conversations.hosts import register_ensemble
 
 bank = FunctionEnsemble("bank")
 
@@ -34,7 +34,7 @@ def transfer(sum: int, note: str = "") -> str:
     return f"sent {sum}"
 
 
-register("bank", lambda name, configuration: bank)
+register_ensemble("bank", lambda name, configuration: bank)
 """
 SCRIPTS = {
     "talk": '[[replies]]\nwhen = ".*"\nparts = [ { text = "one two three" } ]\n',
@@ -138,7 +138,7 @@ def test_a_typed_answer_is_printed_once_it_follows_its_schema(bank: Bank) -> Non
     identity = invoke(*options, "Who?").output.strip()
     followed = invoke("runs", "follow", identity)
     assert (followed.status, followed.json) == (0, {"name": "Ada", "born": 1815})
-    assert "note: the output is asked for again" in followed.errors
+    assert "note: requesting the output again" in followed.errors
     assert invoke("runs", "follow", identity, "--json").json["output"] == followed.json
     assert show(identity)["output"] == followed.json
 
@@ -147,7 +147,7 @@ def test_an_answer_that_never_follows_its_schema_fails_the_run(bank: Bank) -> No
     options = ("chat", "-q", "--detach", "--schema", "name", "-m", "scripted/talk")
     followed = invoke("runs", "follow", invoke(*options, "Who?").output.strip())
     assert (followed.status, followed.output) == (65, "")
-    assert "not what was asked for, 3 times" in followed.error
+    assert "not valid in 3 attempts" in followed.error
 
 
 def test_follow_gives_events_with_cursors_and_continues_after_one(bank: Bank) -> None:
@@ -260,9 +260,9 @@ def test_a_question_is_answered_from_elsewhere(bank: Bank) -> None:
     assert [choice for choice, _ in asked["fields"][0]["choices"]] == ["red", "blue"]
     assert f"answer: vibe-llms runs answer {identity}" in invoke("runs", "show", identity).errors
     for words, text in {
-        ("green",): "it is one of red, blue",
+        ("green",): "must be one of red, blue",
         (): "not a terminal; give the values, or --decline",
-        ("answer=",): "it is one of red, blue",
+        ("answer=",): "must be one of red, blue",
         ("blue", "--question", "none"): "waits for no answer to 'none'",
         ("blue", "--decline"): "exclude each other",
     }.items():
@@ -307,7 +307,7 @@ def test_ctrl_c_stops_following_and_cancel_ends_the_run(bank: Bank) -> None:
     assert (again.status, again.json["status"]) == (0, "cancelled")
     followed = invoke("runs", "follow", identity)
     assert (followed.status, followed.output) == (130, "first \n")
-    assert "what arrived is kept" in followed.errors
+    assert "the run was cancelled" in followed.errors
 
 
 def test_who_follows_starts_a_process_where_none_works_on_the_run(
@@ -343,10 +343,10 @@ def test_what_another_process_would_not_know_is_refused(bank: Bank, options: lis
 @pytest.mark.parametrize(
     ("arguments", "status", "text"),
     [
-        (["show", "abcd1234"], 66, "there is no run 'abcd1234'"),
-        (["follow", "abc"], 66, "there is no run 'abc'"),
-        (["cancel", "../../etc"], 66, "there is no run"),
-        (["approve", "abcd", "-y"], 66, "there is no run"),
+        (["show", "abcd1234"], 66, "run 'abcd1234' not found"),
+        (["follow", "abc"], 66, "run 'abc' not found"),
+        (["cancel", "../../etc"], 66, "not found"),
+        (["approve", "abcd", "-y"], 66, "not found"),
         (["list", "--status", "lost"], 2, "'lost' is not one of"),
         (["follow", "abcd", "--json", "--jsonl"], 2, "exclude each other"),
         (["follow"], 2, "Missing argument 'ID'"),
@@ -371,15 +371,15 @@ def test_the_repl_leaves_an_answer_and_comes_back_to_it(bank: Bank, home: Path) 
     with Terminal("chat", "-m", "scripted/slow") as terminal:
         terminal.expect(PROMPT)
         terminal.enter("/follow")
-        terminal.expect("nothing goes on in the background here")
+        terminal.expect("no background run in this conversation")
         terminal.expect(PROMPT)
         terminal.enter("Count.")
         terminal.expect("first")
         terminal.send("/detach\n")
-        terminal.expect("it goes on in the background as")
+        terminal.expect("it continues in the background as")
         terminal.expect(PROMPT)
         terminal.enter("More.")
-        terminal.expect("still works on this conversation")
+        terminal.expect("is still working on this conversation")
         terminal.expect(PROMPT)
         terminal.enter("/follow")
         terminal.expect("first")
@@ -399,7 +399,7 @@ def test_the_repl_leaves_an_answer_and_comes_back_to_it(bank: Bank, home: Path) 
         terminal.expect("one two three")
         terminal.expect(PROMPT)
         terminal.enter("/detach")
-        terminal.expect("type /detach while an answer is written")
+        terminal.expect("nothing to detach; type /detach while an answer is being written")
         terminal.expect(PROMPT)
         terminal.press("c-d")
         assert terminal.wait() == 0

@@ -11,8 +11,8 @@ import pytest
 from tests.cli.command import invoke, script_of, write_script
 from tests.cli.test_repl import hold
 from tests.fakes.anthropic import FakeAnthropic
+from vibe_llms.base.exceptions import AttachmentUnreadable, RequestError
 from vibe_llms.cli.options import read_schema
-from vibe_llms.exceptions import AttachmentUnreadable, RequestError
 from vibe_llms.testing.wires.anthropic_replies import text_reply
 
 _ADA = '{ "name": "Ada",\n "born": 1815 }'
@@ -113,7 +113,7 @@ def test_only_the_answer_that_fits_is_printed(claude: FakeAnthropic) -> None:
     claude.replies = [text_reply('{"name": "Ada"}'), text_reply(_ADA)]
     outcome = ask("anthropic/claude-sonnet-5-5")
     assert outcome.output == '{"name": "Ada", "born": 1815}\n'
-    assert "asked for again" in outcome.errors
+    assert "requesting the output again" in outcome.errors
 
 
 def test_an_answer_that_does_not_match_is_status_65(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_an_answer_that_does_not_match_is_status_65(tmp_path: Path) -> None:
     outcome = ask(model)
     assert outcome.status == 65
     assert outcome.output == ""
-    assert "is not what was asked for" in outcome.error
+    assert "the output was not valid in" in outcome.error
     reported = ask(model, "--json").json["error"]
     assert (reported["kind"], reported["status"]) == ("output-invalid", 65)
 
@@ -178,4 +178,4 @@ def test_in_a_dialogue_every_answer_follows_it(tmp_path: Path) -> None:
     model = write_script(tmp_path, script_of("{ text = 'no' }"))
     _, output, errors, _ = hold("who?", model=model, schema="name")
     assert output == ""
-    assert "is not what was asked for" in errors
+    assert "the output was not valid in" in errors

@@ -17,7 +17,7 @@ from tests.fakes import mcp_described, mcp_server
 from vibe_llms.cli.servers import draw_change
 from vibe_llms.ensembles.mcp.settings import McpSettings
 from vibe_llms.ensembles.mcp.tool_lists import ToolListFile
-from vibe_llms.ensembles.pins import Change, Definition
+from vibe_llms.ensembles.pins import Definition, ToolChange
 
 SECRET = "sesame-open-sesame"
 
@@ -120,7 +120,7 @@ def test_a_server_with_variables_of_the_environment(
         (["a"], 2, "either a URL, or a command after --"),
         (["a", "--url", "http://x", "--", "y"], 2, "either a URL, or a command after --"),
         (["a", "--env", "K", "--", "y"], 2, "--env needs NAME=VALUE, not 'K'"),
-        (["a", "--env", "LD_PRELOAD=x", "--", "y"], 78, "load code that its command does not name"),
+        (["a", "--env", "LD_PRELOAD=x", "--", "y"], 78, "it can make the program load other code"),
         (["a", "--set", "colour=red", "--", "y"], 78, "unknown key"),
         (["old", "--", "y"], 2, "'old' already exists; --force replaces"),
     ],
@@ -161,7 +161,7 @@ def test_servers_are_tested(home: Path, tmp_path: Path) -> None:
     assert "listing: it did not answer within 0.5 s" in lines[1]
     assert lines[2].strip() == "allow it more time (list-seconds), or report it to its authors"
     assert "it said: I do not want to" in lines[3]
-    assert lines[4].strip().startswith("check that this works by itself: ")
+    assert lines[4].strip().startswith("check that this works on its own: ")
     assert "'no-such-program' cannot be started" in lines[5]
     reports = {one["name"]: one for one in invoke("mcp", "test", "fake", "gone", "--json").json}
     assert reports["fake"]["tools"] == 2
@@ -169,7 +169,7 @@ def test_servers_are_tested(home: Path, tmp_path: Path) -> None:
     assert invoke("mcp", "test", "fake").status == 0
     outcome = invoke("mcp", "test", "nothing")
     assert outcome.status == 78
-    assert "there is no 'nothing'" in outcome.output
+    assert "ensemble 'nothing' not found" in outcome.output
 
 
 def test_without_any_server_there_is_nothing_to_test() -> None:
@@ -211,7 +211,7 @@ def test_servers_are_imported_after_they_were_shown(home: Path, foreign: str) ->
     outcome = invoke("mcp", "import", foreign, "--yes")
     assert outcome.status == 0
     assert "note: here: skipped: it uses ${workspaceFolder}" in outcome.errors
-    assert "note: files: autoApprove is left out" in outcome.errors
+    assert "note: files: autoApprove is omitted" in outcome.errors
     assert "note: files: API_KEY contains a key" in outcome.errors
     assert "added files, far;" in outcome.errors
     assert list(rows(home)) == ["files", "far"]
@@ -303,4 +303,4 @@ def test_what_was_approved_is_forgotten_with_the_server(home: Path) -> None:
 
 def test_marks_that_are_seen_only_together_with_a_letter_are_shown_by_their_codes() -> None:
     before, after = (Definition("a/b", text, {}, {}) for text in ("ready", "re\u0301ady\ufe0f"))
-    assert "+    re\\u{0301}ady\\u{fe0f}\n" in draw_change(Change(before, after))
+    assert "+    re\\u{0301}ady\\u{fe0f}\n" in draw_change(ToolChange(before, after))

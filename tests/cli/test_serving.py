@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from tests.cli.command import invoke
 from tests.cli.terminal import COMMAND, LONGEST_SECONDS
-from vibe_llms.configuration import load_configuration
+from vibe_llms.base.configuration import load_configuration
 from vibe_llms.runs.core import produce_store
 from vibe_llms.runs.interfaces import Recipe, RunRecord, RunStatus
 from vibe_llms.storage.backends import open_backend
@@ -126,7 +126,7 @@ def test_a_server_that_starts_with_the_lines_of_the_tutorial_refuses_its_own_req
             assert again.ask(CHAT, model=model, messages=[message]) == 400
         assert again.ask(CHAT, model="scripted/demo", messages=[message]) == 200
         _, _, errors = again.end()
-    assert errors.count("comes from the server itself") == 2
+    assert errors.count("sent the request to itself") == 2
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
@@ -206,7 +206,7 @@ def test_each_request_is_a_line_with_its_time_and_the_identity_that_its_client_g
     [
         (("--no-key", "--host", "0.0.0.0"), "without keys the server listens on this machine only"),
         (("--host", "192.0.2.1"), "this machine does not have the address"),
-        (("--host", "no-such-host.invalid"), "it is no address of this machine"),
+        (("--host", "no-such-host.invalid"), "it is not an address of this machine"),
         (("--port", "65536"), "is not in the range"),
     ],
 )
@@ -224,7 +224,9 @@ def test_a_wrong_agent_is_one_line_that_names_its_row_and_key(home: Path) -> Non
     (home / "config.toml").write_text('[agents.clerk]\nensembles = ["pyton"]\n')
     outcome = invoke("serve", "--port", "0")
     assert (outcome.status, outcome.output) == (78, "")
-    assert f"{home}/config.toml, [agents.clerk], key 'ensembles': there is no" in outcome.error
+    assert (
+        f"{home}/config.toml, [agents.clerk], key 'ensembles': 'pyton' not found" in outcome.error
+    )
     assert not (home / "server").exists()
 
 
@@ -260,7 +262,7 @@ def test_what_a_removed_user_leaves_is_said_and_who_gets_it(home: Path) -> None:
     assert "an earlier user had this name" in invoke("users", "add", "ada").errors
     invoke("users", "add", "local")
     removed = invoke("users", "rm", "local", "-y").errors
-    assert removed == "removed local; the conversations of this command stay\n"
+    assert removed == "removed local; the conversations of this command are kept\n"
 
 
 def test_the_runs_of_a_removed_user_are_cancelled(home: Path) -> None:
@@ -306,7 +308,7 @@ def test_a_bad_name_is_refused(home: Path, name: str) -> None:
 def test_a_user_who_is_not_there_is_an_error(home: Path, command: tuple[str, ...]) -> None:
     outcome = invoke("users", *command, "eve")
     assert outcome.status == 2
-    assert "there is no user 'eve'" in outcome.error
+    assert "user 'eve' not found" in outcome.error
 
 
 def test_a_user_is_not_removed_without_being_asked(home: Path) -> None:

@@ -102,11 +102,11 @@ def test_names_that_nothing_has_are_problems(home: Path) -> None:
     for line, words in zip(
         lines,
         [
-            ":1: default-model: 'nonesuch/a': there is no provider",
-            ":3: [aliases] fast: 'nonesuch/b': there is no provider",
-            ":4: [aliases] same: 'fast' is an alias too; name the model",
-            ":8: [documents] embedder: 'nonesuch/c' names no embedder",
-            ":12: [ensembles.far] sampling-model: 'nonesuch/d': there is no provider",
+            ":1: default-model: 'nonesuch/a': provider",
+            ":3: [aliases] fast: 'nonesuch/b': provider",
+            ":4: [aliases] same: 'fast' is also an alias; use the name of the model",
+            ":8: [documents] embedder: embedder 'nonesuch/c' not found",
+            ":12: [ensembles.far] sampling-model: 'nonesuch/d': provider",
         ],
         strict=True,
     ):
@@ -148,7 +148,7 @@ def test_a_key_is_set_in_the_file_whose_comments_stay(home: Path) -> None:
     [
         ("stream.retires", "3", "[stream] retires: unknown key; did you mean 'retries'?"),
         ("stream.retries", "many", "[stream] retries: "),
-        ("default-model", "nonesuch/x", "default-model: 'nonesuch/x': there is no provider"),
+        ("default-model", "nonesuch/x", "default-model: 'nonesuch/x': provider"),
         ("memory.enabld", "true", "[memory] enabld: unknown key"),
         ("two words", "3", "'two words' is not a key"),
         ("a.b\nc", "3", "is not a key"),

@@ -22,8 +22,8 @@ from tests.cli.test_serving import Serving
 from tests.fakes.objects import access_bucket_server
 from tests.fakes.postgres import TestDatabase, access_cluster, temporary_database
 from tests.faults.outages import Outage, change, closed, read_only
+from vibe_llms.base.credentials import get_logger
 from vibe_llms.cli.starts import warnings_printed
-from vibe_llms.credentials import get_logger
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def test_a_database_of_another_level_is_one_line_and_the_end(
     ("outage", "complaint"),
     [
         (closed, "not currently accepting connections"),
-        (read_only, "in a read-only transaction; .* connect to one that accepts writes"),
+        (read_only, "in a read-only transaction; .* connect to a server that accepts writes"),
         (None, "password authentication failed for .*; check the user and the password"),
     ],
 )
@@ -162,8 +162,8 @@ def test_a_worker_prints_when_it_cannot_look_for_runs_and_when_it_can_again(
     with started("worker") as process:
         assert read_to(process, "working on runs") == "working on runs; Ctrl-C ends it\n"
         with closed(place):
-            read_to(process, "runs cannot be looked for: the database cannot be used now: ")
-        read_to(process, "runs are looked for again\n")
+            read_to(process, "cannot poll for runs: the database cannot be used now: ")
+        read_to(process, "polling for runs works again\n")
         assert end(process) == (0, "", "")
 
 

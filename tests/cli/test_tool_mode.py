@@ -62,7 +62,7 @@ def test_without_the_contract_a_call_in_words_is_nothing_but_words(
 def test_the_mode_is_part_of_what_a_dry_run_shows(row: Path, tmp_path: Path) -> None:
     model = model_that_says(tmp_path, FINAL)
     options = ("-m", model, "-n", "-T", "fake", "--dry-run", "--tool-mode")
-    assert "tools, one a line" in invoke(*options, "contract", "Echo").output
+    assert "tools, one per line" in invoke(*options, "contract", "Echo").output
     assert "fake/echo" not in invoke(*options, "off", "Echo").output
 
 

@@ -146,8 +146,8 @@ def test_a_tool_is_called_without_a_model(described: Described) -> None:
     [
         (["fake/echo", "{"], "not a JSON object"),
         (["fake/echo", "[]"], "not a JSON object"),
-        (["fake/nothing"], "no tool 'fake/nothing'; known are fake/echo, fake/wipe"),
-        (["nothing"], "no tool 'nothing'"),
+        (["fake/nothing"], "tool 'fake/nothing' not found; known tools: fake/echo, fake/wipe"),
+        (["nothing"], "tool 'nothing' not found"),
     ],
 )
 def test_invalid_calls_are_an_error(described: Described, arguments: list[str], words: str) -> None:

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from tests.fakes.models import endless
+from vibe_llms.base.exceptions import ContextOverflow
 from vibe_llms.conversations.context_window import (
     SizeMeter,
     check_context_window,
     estimate_tokens,
 )
-from vibe_llms.exceptions import ContextOverflow
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
@@ -61,7 +61,7 @@ async def test_the_model_counts_only_near_its_limit(length: int, counted: int) -
     model.count_tokens = count  # type: ignore[method-assign, assignment]
     said = [UserCanister.from_text("x" * length)]
     if counted:
-        with pytest.raises(ContextOverflow, match="2000 tokens, script takes 1000") as caught:
+        with pytest.raises(ContextOverflow, match="2000 tokens, but script accepts 1000") as caught:
             await check_context_window(model, said, said, (), refuse_loading)
         assert (caught.value.tokens, caught.value.limit) == (2000, 1000)
     else:

@@ -15,18 +15,8 @@ import msgspec
 import pytest
 
 from tests.fakes.models import endless, last_of, model_of, progressed, says
-from vibe_llms.configuration import StorageSettings
-from vibe_llms.controls import Controls
-from vibe_llms.conversations.conversation import Conversation
-from vibe_llms.conversations.streams import RunningTurn
-from vibe_llms.events import (
-    Event,
-    InvocationStartedEvent,
-    Notice,
-    NoticeEvent,
-    TurnEndedEvent,
-)
-from vibe_llms.exceptions import (
+from vibe_llms.base.configuration import StorageSettings
+from vibe_llms.base.exceptions import (
     ConversationBusy,
     ConversationNotFound,
     CredentialMissing,
@@ -36,6 +26,8 @@ from vibe_llms.exceptions import (
     SessionClosed,
     StorageError,
 )
+from vibe_llms.conversations.conversation import Conversation
+from vibe_llms.conversations.streams import RunningTurn
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     DocumentCanister,
@@ -44,9 +36,17 @@ from vibe_llms.messages.canisters import (
     SupervisorCanister,
     UserCanister,
 )
+from vibe_llms.messages.controls import Controls
+from vibe_llms.messages.events import (
+    Event,
+    InvocationStartedEvent,
+    Notice,
+    NoticeEvent,
+    TurnEndedEvent,
+)
 from vibe_llms.opening import open_session
 from vibe_llms.providers.attributes import ModelAttributes
-from vibe_llms.session import Session
+from vibe_llms.session.core import Session
 from vibe_llms.storage.archive import DirectoryArchive
 from vibe_llms.testing import (
     Part,
@@ -93,7 +93,7 @@ async def test_without_a_prompt_the_model_continues_the_history(
     session: Session,
 ) -> None:
     conversation = await session.begin(model_of(says("One."), says("Two.")))
-    with pytest.raises(RequestError, match="nothing to answer yet"):
+    with pytest.raises(RequestError, match="no message to answer"):
         await conversation.converse()
     await conversation.converse("Count")
     assert (await conversation.converse()).text == "Two."

@@ -6,11 +6,14 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from vibe_llms.conversations.documents import ConversationDocuments, Reading, without_documents
+from vibe_llms.base.exceptions import DocumentUnreadable
+from vibe_llms.conversations.document_texts import DocumentText, Place
+from vibe_llms.conversations.documents import (
+    ConversationDocuments,
+    DocumentReading,
+    without_documents,
+)
 from vibe_llms.documents.extracts import write_beginning
-from vibe_llms.documents.texts import DocumentText, Place
-from vibe_llms.events import Notice
-from vibe_llms.exceptions import DocumentUnreadable
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
@@ -27,6 +30,7 @@ from vibe_llms.messages.contents import (
     Reference,
     TextualContent,
 )
+from vibe_llms.messages.events import Notice
 from vibe_llms.providers.attributes import ModelAttributes
 from vibe_llms.providers.interfaces import Loader, refuse_loading
 from vibe_llms.providers.scripted.client import ScriptedModel
@@ -76,6 +80,9 @@ class Service:
     ) -> None:
         raise AssertionError("no tool runs here")
 
+    async def add_page(self, conversation: str, address: str, text: DocumentText) -> None:
+        raise AssertionError("no tool runs here")
+
     def withdraw(self, conversation: str) -> None:
         raise AssertionError("no tool runs here")
 
@@ -98,7 +105,7 @@ class Rig:
     ) -> Sequence[Canister]:
         """What the model is given for all of it."""
         model = model or self.model
-        reading = Reading(
+        reading = DocumentReading(
             model=model,
             access_service=lambda: self.service,
             load=load,
@@ -133,7 +140,7 @@ async def test_a_file_that_the_model_cannot_take_becomes_text_at_its_place() -> 
         "What is it?",
     ]
     assert [notice.text for notice in rig.notices] == [
-        "report.pdf is given to scripted/small as text"
+        "report.pdf is sent to scripted/small as text"
     ]
     assert not rig.documents.is_cut(rig.model)
 
@@ -214,7 +221,7 @@ async def test_a_file_with_too_many_pages_for_a_model_that_takes_it_is_given_as_
     (given,) = await Rig(rig.model).read((), [short])
     assert data_of(given.contents[0]).count("\f") == 50
     (given,) = await Rig(rig.model).read((), [long])
-    assert "is too long to be given whole (501 pages" in data_of(given.contents[0])
+    assert "is too long to include in full (501 pages" in data_of(given.contents[0])
 
 
 async def test_several_files_that_a_model_takes_share_the_room() -> None:
@@ -292,13 +299,13 @@ async def test_a_document_that_is_too_long_is_given_its_outline_and_beginning() 
     (given,) = await rig.read((), [attach("words " * 20_000)])
     text = data_of(given.contents[0])
     assert len(text) < 10_000
-    assert "report.pdf is too long to be given whole (2 pages, 120,000 characters)" in text
+    assert "report.pdf is too long to include in full (2 pages, 120,000 characters)" in text
     assert "Search it." in text
     assert rig.documents.is_cut(rig.model)
     (notice,) = rig.notices
     assert notice.text == (
-        "report.pdf is too long for scripted/small: its outline and its beginning are given, "
-        "it can search the rest"
+        "report.pdf is too long for scripted/small: only its outline and its beginning are sent; "
+        "the model can search the rest"
     )
 
 

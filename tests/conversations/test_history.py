@@ -14,16 +14,15 @@ from tests.faults import workers
 from tests.faults.archives import FAST, identities_of, lines_of, open_all, produce_details, say
 from tests.faults.calls import SystemCalls
 from tests.faults.processes import Worker
-from vibe_llms.conversations.history import History, locate
-from vibe_llms.events import Notice
-from vibe_llms.exceptions import (
+from vibe_llms.base.exceptions import (
     ContentMissing,
     ConversationNotFound,
     ForkPointInvalid,
     RequestError,
     StorageError,
 )
-from vibe_llms.futures import ShieldedFuture
+from vibe_llms.base.futures import ShieldedFuture
+from vibe_llms.conversations.history import History, locate
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
@@ -32,6 +31,7 @@ from vibe_llms.messages.canisters import (
     UserCanister,
 )
 from vibe_llms.messages.contents import ImageContent
+from vibe_llms.messages.events import Notice
 from vibe_llms.storage.archive import DirectoryArchive
 from vibe_llms.storage.conversations import ConversationFolder
 from vibe_llms.storage.interfaces import Origin
@@ -239,7 +239,7 @@ async def test_what_is_said_in_a_removed_conversation_is_kept(tmp_path: Path) ->
     assert isinstance(history.archive, DirectoryArchive)
     await DirectoryArchive(tmp_path, FAST).remove(history.identity)
     history.archive.collect_now(grace_seconds=-1)
-    await check_rescue(history, "there is no conversation")
+    await check_rescue(history, "not found")
     assert len(history.canisters) == 4
 
 
@@ -287,7 +287,7 @@ async def test_what_is_said_in_a_conversation_of_a_newer_format_is_kept(tmp_path
         ),
         None,
     )
-    await check_rescue(other, "a newer version of vibe-llms wrote this")
+    await check_rescue(other, "written by a newer version of vibe-llms")
     assert path.read_text() == "format = 2\n"
 
 
@@ -630,10 +630,12 @@ def test_canisters_that_a_program_made_are_no_reply() -> None:
 
 @pytest.mark.parametrize("at", [9, -10, 1_000])
 def test_an_index_beyond_the_history_is_not_found(at: int) -> None:
-    with pytest.raises(ConversationNotFound, match=f"9 messages, so none at {at}"):
+    with pytest.raises(
+        ConversationNotFound, match=f"message {at} not found: this conversation has 9 messages"
+    ):
         locate(produce_history(), at)
 
 
 def test_an_unknown_identity_is_not_found() -> None:
-    with pytest.raises(ConversationNotFound, match="has no message 'unknown'"):
+    with pytest.raises(ConversationNotFound, match="message 'unknown' not found"):
         locate(produce_history(), "unknown")

@@ -10,21 +10,21 @@ from typing import Any
 
 import pytest
 
-from vibe_llms.configuration import StorageSettings
+from vibe_llms.base.configuration import StorageSettings
+from vibe_llms.base.exceptions import StorageError
 from vibe_llms.conversations.conversation import Conversation
 from vibe_llms.conversations.turns import TurnRun
-from vibe_llms.events import (
+from vibe_llms.messages.canisters import Canister, UserCanister
+from vibe_llms.messages.events import (
     Event,
     MessageFailedEvent,
     MessageStartedEvent,
     NoticeEvent,
     TurnEndedEvent,
 )
-from vibe_llms.exceptions import StorageError
-from vibe_llms.messages.canisters import Canister, UserCanister
 from vibe_llms.opening import open_session
 from vibe_llms.providers.scripted.scripts import Part, Script, ScriptedReply
-from vibe_llms.session import Session
+from vibe_llms.session.core import Session
 from vibe_llms.storage.archive import DirectoryArchive
 from vibe_llms.testing import fake_server
 from vibe_llms.testing.server import FakeServer

@@ -13,17 +13,9 @@ import pytest
 from tests.fakes.anthropic import FakeAnthropic
 from tests.fakes.clients import produce_model
 from vibe_llms import open_session
-from vibe_llms.controls import ControlRange
+from vibe_llms.base.exceptions import OutputCut, OutputInvalid, RequestError
 from vibe_llms.conversations.conversation import Conversation
 from vibe_llms.conversations.outputs import OutputMismatch, produce_form, read_partial
-from vibe_llms.events import (
-    Event,
-    MessageProgressEvent,
-    MessageStartedEvent,
-    NoticeEvent,
-    TurnEndedEvent,
-)
-from vibe_llms.exceptions import OutputCut, OutputInvalid, RequestError
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     StopReason,
@@ -31,9 +23,17 @@ from vibe_llms.messages.canisters import (
     UserCanister,
     role_of,
 )
+from vibe_llms.messages.controls import ControlRange
+from vibe_llms.messages.events import (
+    Event,
+    MessageProgressEvent,
+    MessageStartedEvent,
+    NoticeEvent,
+    TurnEndedEvent,
+)
 from vibe_llms.providers.attributes import ModelAttributes
 from vibe_llms.providers.scripted.client import ScriptedModel
-from vibe_llms.session import Session
+from vibe_llms.session.core import Session
 from vibe_llms.testing import Part, Script, ScriptedReply, check_events, scripted_model
 from vibe_llms.testing.wires.anthropic_replies import text_reply
 
@@ -269,7 +269,7 @@ async def test_output_that_never_fits_is_an_error_and_all_replies_are_kept() -> 
     async with open_session() as session:
         talk = Talk(session, *[says("No.")] * 3, says("Works."))
         conversation = await talk.begin()
-        with pytest.raises(OutputInvalid, match=r"3 times: This is not valid JSON"):
+        with pytest.raises(OutputInvalid, match=r"3 attempts: This is not valid JSON"):
             await conversation.converse("Who?", output=Person)
         assert len([c for c in conversation.canisters if isinstance(c, AssistantCanister)]) == 3
         assert (await conversation.converse("Go on")).text == "Works."

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from vibe_llms.conversations.prompts import read_prompt
-from vibe_llms.exceptions import (
+from vibe_llms.base.exceptions import (
     RequestError,
 )
+from vibe_llms.conversations.prompts import read_prompt
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
@@ -61,7 +61,7 @@ def test_lone_surrogates_are_replaced_on_the_way_in() -> None:
 
 @pytest.mark.parametrize("nothing", ["", "  \n\t", ["", " "], UserCanister(), [UserCanister()]])
 def test_saying_nothing_is_an_error(nothing: Any) -> None:
-    with pytest.raises(RequestError, match="say something"):
+    with pytest.raises(RequestError, match="the message is empty"):
         read_prompt(nothing)
 
 
@@ -72,5 +72,5 @@ def test_a_picture_alone_and_a_text_in_the_archive_are_something() -> None:
 
 @pytest.mark.parametrize("wrong", [5, b"bytes", ["a", None], {"a": 1}, object(), [["a"]]])
 def test_what_cannot_be_sent_is_reported(wrong: Any) -> None:
-    with pytest.raises(RequestError, match="is no prompt"):
+    with pytest.raises(RequestError, match="is not a prompt"):
         read_prompt(wrong)

@@ -9,24 +9,24 @@ import pytest
 
 from tests.fakes.hooks import Companion
 from tests.fakes.models import endless
-from vibe_llms.configuration import ToolMode
-from vibe_llms.controls import ControlRange, Controls
+from vibe_llms.base.configuration import ToolMode
+from vibe_llms.base.exceptions import ControlInvalid, ModelNotFound, RequestError
 from vibe_llms.conversations.conversation import Conversation
 from vibe_llms.conversations.history import History
 from vibe_llms.conversations.outputs import produce_form
 from vibe_llms.conversations.settings import ConversationSettings, Services, TurnMemo
 from vibe_llms.conversations.tools import Tool, Toolbox
-from vibe_llms.events import Event, ignore_events
-from vibe_llms.exceptions import ControlInvalid, ModelNotFound, RequestError
 from vibe_llms.invocation.invokers import Invoker, gather_invokers
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     SupervisorCanister,
     UserCanister,
 )
+from vibe_llms.messages.controls import ControlRange, Controls
+from vibe_llms.messages.events import Event, ignore_events
 from vibe_llms.providers.attributes import ModelAttributes
 from vibe_llms.providers.interfaces import Model
-from vibe_llms.session import Session
+from vibe_llms.session.core import Session
 from vibe_llms.testing import ScriptedModel
 
 
@@ -101,7 +101,7 @@ async def test_a_form_goes_to_the_model_as_a_schema_or_in_words(takes: bool) -> 
 @pytest.mark.parametrize(("choice", "mode"), [("find", "auto"), ("look", "off")])
 async def test_a_tool_that_is_not_offered_cannot_be_chosen(choice: str, mode: ToolMode) -> None:
     settings = held(None, look, tool_mode=mode)
-    with pytest.raises(ControlInvalid, match=f"no tool '{choice}' to choose") as caught:
+    with pytest.raises(ControlInvalid, match=f"tool '{choice}' not found") as caught:
         await requests(settings, controls=Controls(tool_choice=choice))
     assert caught.value.control == "tool-choice"
 
@@ -132,7 +132,7 @@ async def test_a_model_that_is_not_there_leaves_the_one_that_is() -> None:
 
 
 def test_a_hook_that_is_not_there_cannot_be_removed() -> None:
-    with pytest.raises(RequestError, match="no hook 'x'; known are: none"):
+    with pytest.raises(RequestError, match="hook 'x' not found; known hooks: none"):
         conversation(held()).remove_hook("x")
 
 

@@ -9,24 +9,24 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.fakes.models import endless, last_of, model_of, progressed, says
+from vibe_llms.base.exceptions import (
+    ConversationBusy,
+    ProviderOverloaded,
+)
 from vibe_llms.conversations import streams
 from vibe_llms.conversations.conversation import Conversation
 from vibe_llms.conversations.streams import EventStream
 from vibe_llms.conversations.turns import TurnRun
-from vibe_llms.events import (
-    Event,
-    MessageProgressEvent,
-    TurnEndedEvent,
-)
-from vibe_llms.exceptions import (
-    ConversationBusy,
-    ProviderOverloaded,
-)
 from vibe_llms.messages.canisters import (
     StopReason,
     UserCanister,
 )
-from vibe_llms.session import Session
+from vibe_llms.messages.events import (
+    Event,
+    MessageProgressEvent,
+    TurnEndedEvent,
+)
+from vibe_llms.session.core import Session
 from vibe_llms.testing import (
     Part,
     ScriptedReply,

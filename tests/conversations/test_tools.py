@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import pytest
 
+from vibe_llms.base.exceptions import InvokerInvalid, RequestError
 from vibe_llms.conversations.tools import Toolbox
 from vibe_llms.ensembles.functions import FunctionEnsemble
-from vibe_llms.ensembles.interfaces import Ensemble
-from vibe_llms.exceptions import InvokerInvalid, RequestError
+from vibe_llms.invocation.ensembles import Ensemble
 from vibe_llms.invocation.invokers import Invoker
 
 
@@ -40,7 +40,7 @@ def test_all_tools_are_offered(toolbox: Toolbox) -> None:
 async def test_a_tool_is_withheld_and_offered_again(toolbox: Toolbox) -> None:
     toolbox = toolbox.withhold("sums/add")
     assert list(toolbox.offered) == ["alone", "sums/take"]
-    assert list(toolbox.every) == ["alone", "sums/add", "sums/take"]
+    assert list(toolbox.all_tools) == ["alone", "sums/add", "sums/take"]
     toolbox = await toolbox.offer("sums/add", open_nothing)
     assert list(toolbox.offered) == ["alone", "sums/add", "sums/take"]
 
@@ -66,7 +66,7 @@ async def test_an_ensemble_is_opened_when_it_is_first_offered() -> None:
 
 
 async def test_what_is_missing_is_reported_with_what_exists(toolbox: Toolbox) -> None:
-    words = "or ensemble 'sums/x' here; there are sums, alone, sums/add, sums/take"
+    words = "or ensemble 'sums/x' not found; known: sums, alone, sums/add, sums/take"
     with pytest.raises(RequestError, match=words):
         toolbox.withhold("sums/x")
     with pytest.raises(RequestError, match=words):
@@ -74,7 +74,7 @@ async def test_what_is_missing_is_reported_with_what_exists(toolbox: Toolbox) ->
 
 
 def test_an_ensemble_lists_its_tools_only_where_one_is_meant(toolbox: Toolbox) -> None:
-    every = toolbox.every
+    every = toolbox.all_tools
     assert toolbox.instruct(every.values()) == []
     (sums,) = toolbox.ensembles
     sums.instructions = "Sums only."  # type: ignore[attr-defined]

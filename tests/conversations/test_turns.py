@@ -16,22 +16,8 @@ from tests.fakes.anthropic import KEY, FakeAnthropic
 from tests.fakes.interfaces import VENDORS, RecordedInterface, asked
 from tests.faults import turning
 from tests.pictures import make_png
-from vibe_llms.configuration import StorageSettings, StreamSettings, ToolMode
-from vibe_llms.controls import Controls
-from vibe_llms.conversations.calls import CallLimits
-from vibe_llms.events import (
-    Event,
-    InvocationCompletedEvent,
-    InvocationFailedEvent,
-    InvocationStartedEvent,
-    MessageCompletedEvent,
-    MessageFailedEvent,
-    MessageStartedEvent,
-    Notice,
-    NoticeEvent,
-    TurnEndedEvent,
-)
-from vibe_llms.exceptions import (
+from vibe_llms.base.configuration import StorageSettings, StreamSettings, ToolMode
+from vibe_llms.base.exceptions import (
     AttachmentUnreadable,
     ContextOverflow,
     ProviderError,
@@ -40,6 +26,7 @@ from vibe_llms.exceptions import (
     RequestRefused,
     RequestTooLarge,
 )
+from vibe_llms.conversations.calls import CallLimits
 from vibe_llms.invocation.execution import INTERRUPTED
 from vibe_llms.invocation.invokers import Invoker, invoker
 from vibe_llms.messages.canisters import (
@@ -59,6 +46,19 @@ from vibe_llms.messages.contents import (
     ImageContent,
     Reference,
     TextualContent,
+)
+from vibe_llms.messages.controls import Controls
+from vibe_llms.messages.events import (
+    Event,
+    InvocationCompletedEvent,
+    InvocationFailedEvent,
+    InvocationStartedEvent,
+    MessageCompletedEvent,
+    MessageFailedEvent,
+    MessageStartedEvent,
+    Notice,
+    NoticeEvent,
+    TurnEndedEvent,
 )
 from vibe_llms.opening import open_session
 from vibe_llms.providers.attributes import ModelAttributes
@@ -202,7 +202,10 @@ async def test_identical_calls_in_a_row_end_the_turn(together: bool) -> None:
     assert turn.stop_reason == StopReason.LIMIT
     assert [one.failed for one in ended(events)] == [together, together, True]
     assert isinstance(turn.canisters[-1], ResultCanister)
-    assert "'add' was called 3 times alike (identical-calls)" in turn.canisters[-1].text
+    assert (
+        "'add' was called 3 times with the same arguments (identical-calls)"
+        in turn.canisters[-1].text
+    )
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.fakes.anthropic import FakeAnthropic
 from tests.fakes.ollama import FakeOllama
-from tests.fakes.server import Answer, Request
+from tests.fakes.server import HttpAnswer, ReceivedRequest
 from vibe_llms.testing.wires.anthropic_replies import block, reply, text_block
 from vibe_llms.testing.wires.ollama_replies import text_reply
 
@@ -64,7 +64,7 @@ class Answering(FakeAnthropic):
             )
         ]
 
-    def respond(self, request: Request) -> Answer:
+    def respond(self, request: ReceivedRequest) -> HttpAnswer:
         """The answer to the question that the request ends with."""
         if request.path.startswith("/api/"):
             if request.path == "/api/chat":

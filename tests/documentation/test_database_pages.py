@@ -129,9 +129,11 @@ def test_a_database_is_set_up_backed_up_restored_and_upgraded_as_the_pages_say(
     # Another home has another configuration; that is not silent.
     elsewhere = machine.run("archive", "migrate", home=tmp_path / "elsewhere", **_ADMIN)
     assert elsewhere.status == 78
-    assert "the archive is in files, which do not use this" in elsewhere.errors
+    assert "not used by an archive in files" in elsewhere.errors
     calm = machine.run("doctor", home=tmp_path / "elsewhere")
-    assert f"checking {tmp_path}/elsewhere (there is no " in calm.errors
+    assert (
+        f"checking {tmp_path}/elsewhere ({tmp_path}/elsewhere/config.toml not found)" in calm.errors
+    )
     # So are other roles.
     for role, complaint in (("owner", "the same role"), ("nobody", 'create role "nobody"')):
         dsn = f"host=db.example.org dbname=chat user={role}"

@@ -35,13 +35,13 @@ from tests.documentation.pages import (
 )
 from tests.documentation.transcripts import Shell, newcomer, read_commands
 from tests.fakes.llamacpp import write_model
+from vibe_llms.base.configuration import Places, load_configuration
 from vibe_llms.cli.commands import command as root_command
-from vibe_llms.configuration import Places, load_configuration
-from vibe_llms.events import Notice
-from vibe_llms.memory.embedders.rows import produce_embedder
+from vibe_llms.embedding.rows import produce_embedder
 from vibe_llms.memory.entries import GLOBAL, decode_entry, encode_entry
 from vibe_llms.memory.settings import read_memory_settings
 from vibe_llms.messages.codecs import decode_canister, encode_canister
+from vibe_llms.messages.events import Notice
 from vibe_llms.opening import open_session
 from vibe_llms.providers.scripted.scripts import read_script
 

@@ -30,7 +30,7 @@ from tests.documentation.pages import EXAMPLES
 from tests.documentation.test_services import find_port
 from tests.fakes.objects import access_bucket_server
 from tests.fakes.postgres import ROLE, TestDatabase, access_cluster, temporary_database
-from vibe_llms.configuration import Places, load_configuration
+from vibe_llms.base.configuration import Places, load_configuration
 from vibe_llms.storage.postgres.settings import PostgresSettings, read_postgres_settings
 
 _SECONDS = 120

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.documents.children import BEFORE
-from vibe_llms.configuration import Configuration, Places, load_configuration, merge
+from vibe_llms.base.configuration import Configuration, Places, load_configuration, merge
 from vibe_llms.documents.reading import DocumentReader
 from vibe_llms.interpreter.processes import survey_tree
 

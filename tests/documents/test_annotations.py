@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.documents.making import assemble_pdf, make_pdf
+from vibe_llms.base.exceptions import DocumentUnreadable
 from vibe_llms.documents.reading import DocumentReader
-from vibe_llms.exceptions import DocumentUnreadable
 
 _WIDGET = "/Subtype /Widget /Rect [50 600 90 620]"
 #: The first line of a page of `make_pdf`, and its second one.

@@ -11,11 +11,16 @@ from unittest.mock import AsyncMock
 import pytest
 from msgspec.structs import replace
 
+from vibe_llms.base.exceptions import (
+    CollectionNotFound,
+    DocumentUnreadable,
+    RequestError,
+    StorageError,
+)
+from vibe_llms.conversations.document_texts import DocumentText
 from vibe_llms.documents.collections import CollectionFile
 from vibe_llms.documents.snapshots import Snapshot, take_snapshot
 from vibe_llms.documents.store import DocumentStore
-from vibe_llms.documents.texts import DocumentText
-from vibe_llms.exceptions import CollectionNotFound, DocumentUnreadable, RequestError, StorageError
 
 
 class TextReader:
@@ -192,12 +197,12 @@ async def test_unknown_and_invalid_names_and_paths_are_clear_errors(
 ) -> None:
     store = DocumentStore(tmp_path / "store")
     await store.add_to_collection("papers", [folder])
-    with pytest.raises(CollectionNotFound, match="no collection is named 'other'; there are: p"):
+    with pytest.raises(CollectionNotFound, match="collection 'other' not found; available: p"):
         await store.access_collection("other")
     with pytest.raises(CollectionNotFound):
         await store.remove_collection("other")
     for name in ("", "../papers", ".hidden", "a b", "x" * 65):
-        with pytest.raises(RequestError, match="cannot name a collection"):
+        with pytest.raises(RequestError, match="is not a valid name of a collection"):
             await store.add_to_collection(name, [folder])
     with pytest.raises(RequestError, match="no such file or folder"):
         await store.add_to_collection("papers", [folder / "nothing"])
@@ -290,7 +295,7 @@ async def test_a_file_that_is_swapped_for_a_link_while_it_is_read_is_not_indexed
     done = await store.refresh("papers", reader)
     assert sorted(reader.read_names) == ["a.txt", "b.txt"]
     (problem,) = done.problems.values()
-    assert "it was replaced" in problem
+    assert "the file was replaced" in problem
     await store.close()
 
 

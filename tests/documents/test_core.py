@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.documents.making import make_pdf
-from vibe_llms.configuration import Places, load_configuration
+from vibe_llms.base.configuration import Places, load_configuration
+from vibe_llms.base.exceptions import DocumentUnreadable, RequestError
 from vibe_llms.conversations.documents import survey_files
 from vibe_llms.documents.core import Documents, produce_documents
 from vibe_llms.documents.reading import DocumentReader
-from vibe_llms.exceptions import DocumentUnreadable, RequestError
 from vibe_llms.messages.canisters import UserCanister
 from vibe_llms.messages.contents import FileContent, Location, Reference, hash_bytes
 from vibe_llms.providers.interfaces import refuse_loading
@@ -142,7 +142,7 @@ async def test_a_reference_is_loaded(documents: Documents) -> None:
 
 
 async def test_what_only_a_provider_has_cannot_be_read(documents: Documents) -> None:
-    with pytest.raises(DocumentUnreadable, match="only its provider"):
+    with pytest.raises(DocumentUnreadable, match="only the provider"):
         await documents.read(FileContent(Location("https://example.org/a.pdf"), "", "a.pdf"))
 
 
@@ -171,9 +171,9 @@ async def test_a_conversation_reads_only_its_own_documents(documents: Documents)
     documents.offer("two", [LONG], (), refuse_loading)
     assert [*await documents.survey("one")] == ["harbour.pdf"]
     assert [*await documents.survey("three")] == []
-    with pytest.raises(RequestError, match=r"there are: ferries\.txt"):
+    with pytest.raises(RequestError, match=r"available: ferries\.txt"):
         await documents.read_page("two", "harbour.pdf", 1)
-    with pytest.raises(RequestError, match="there are: none"):
+    with pytest.raises(RequestError, match="available: none"):
         await documents.search("three", "harbour", "harbour.pdf")
     assert await documents.search("three", "harbour") == []
 
@@ -181,7 +181,7 @@ async def test_a_conversation_reads_only_its_own_documents(documents: Documents)
 @pytest.mark.parametrize("source", ["/etc/passwd", "../../etc/passwd", "file:///etc/passwd", ""])
 async def test_a_model_cannot_name_a_path(documents: Documents, source: str) -> None:
     documents.offer("one", [REPORT], (), refuse_loading)
-    with pytest.raises(RequestError, match="there is no document"):
+    with pytest.raises(RequestError, match="not found; available"):
         await documents.read_page("one", source, 1)
 
 

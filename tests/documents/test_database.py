@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from vibe_llms.base.exceptions import StorageError
+from vibe_llms.conversations.document_texts import DocumentText
 from vibe_llms.documents.database import FILE, DocumentDatabase
 from vibe_llms.documents.index import DocumentIndex
-from vibe_llms.documents.texts import DocumentText
-from vibe_llms.exceptions import StorageError
 
 INSERT = "insert into files values ('c', ?, 0, 0, '', '')"
 COUNT = "select count(*) from files"
@@ -140,7 +140,7 @@ ADD = """
 import sys
 from pathlib import Path
 from vibe_llms.documents.index import DocumentIndex
-from vibe_llms.documents.texts import DocumentText
+from vibe_llms.conversations.document_texts import DocumentText
 index = DocumentIndex(Path(sys.argv[1]), lock_seconds=60, notify=sys.exit)
 for number in range(20):
     text = f"number{number} " * 400

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from vibe_llms.conversations.document_texts import DocumentText, Part, Place, join_parts
 from vibe_llms.documents.extracts import (
     PAGE,
     count_pages,
@@ -13,7 +14,6 @@ from vibe_llms.documents.extracts import (
     write_outline,
     write_page,
 )
-from vibe_llms.documents.texts import DocumentText, Part, Place, join_parts
 
 
 def produce_document(pages: int = 30) -> DocumentText:
@@ -76,7 +76,7 @@ def test_the_beginning_of_a_long_document_keeps_to_its_room() -> None:
     text = write_beginning("report.pdf", document, 4000, "Search it.")
     assert len(text) < 4200
     assert "300 pages" in text
-    assert "beginning. Search it.\n" in text
+    assert "beginning follow. Search it.\n" in text
     assert "- Chapter 0 (page 1)" in text
     assert "page 1 word" in text
     assert len(text) < len(write_beginning("report.pdf", document, 40_000, "")) < 2 * PAGE
@@ -84,9 +84,7 @@ def test_the_beginning_of_a_long_document_keeps_to_its_room() -> None:
 
 def test_without_room_a_document_is_one_line() -> None:
     text = write_beginning("report.pdf", produce_document(300), 0, "Search it.")
-    assert text == (
-        "report.pdf (300 pages, 303,190 characters) is not given here: there is no room."
-    )
+    assert text == ("report.pdf (300 pages, 303,190 characters) is not included: no room is left.")
 
 
 def test_a_size_is_described() -> None:

@@ -16,9 +16,9 @@ from tests.documents.making import (
     make_xlsx,
     make_zip,
 )
+from vibe_llms.base.exceptions import DocumentUnreadable
+from vibe_llms.conversations.document_texts import Place
 from vibe_llms.documents.reading import DocumentReader
-from vibe_llms.documents.texts import Place
-from vibe_llms.exceptions import DocumentUnreadable
 
 MAIL = b"""From: Ada <ada@example.com>
 To: bob@example.com
@@ -213,10 +213,10 @@ async def test_the_outline_of_a_pdf_names_headings(reader: DocumentReader) -> No
         (
             b"\x89PNG\r\n\x1a\n" + bytes(100),
             "a.pdf",
-            "it is of the type image/png, which no reader",
+            "it is of the type image/png, which cannot be read",
         ),
         (bytes(range(256)) * 4, "a.xyz", "it is of an unknown format"),
-        (make_zip({"a": "b"}), "a.docx", "it is damaged, or not all of it was copied"),
+        (make_zip({"a": "b"}), "a.docx", "it is damaged or incomplete"),
         (make_zip({"a": "b"}), "a.zip", "it is of the type application/zip"),
         (b"%PDF-1.4 nonsense", "a.pdf", "it is not a valid PDF file, or it is damaged"),
     ],

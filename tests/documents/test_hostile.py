@@ -13,9 +13,9 @@ import pytest
 
 from tests.documents.children import children
 from tests.documents.hostile import MEBIBYTE, survey
-from vibe_llms.configuration import Configuration
+from vibe_llms.base.configuration import Configuration
+from vibe_llms.base.exceptions import DocumentUnreadable
 from vibe_llms.documents.reading import DocumentReader
-from vibe_llms.exceptions import DocumentUnreadable
 
 CASES = {case.label: case for case in survey()}
 #: Limits as the shipped ones, but soon reached.

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from vibe_llms.conversations.document_texts import DocumentText, Part, Place, join_parts
 from vibe_llms.documents.index import DocumentIndex, hash_document
 from vibe_llms.documents.passages import Passage
-from vibe_llms.documents.texts import DocumentText, Part, Place, join_parts
 
 FILLER = "The committee met again and discussed the usual matters at length. "
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tests.documents.making import OPEN_NAMES, make_odt
+from vibe_llms.conversations.document_texts import Place
 from vibe_llms.documents.reading import DocumentReader
-from vibe_llms.documents.texts import Place
 
 
 def write(text: str) -> str:

@@ -18,13 +18,8 @@ import pytest
 
 from tests.documents.children import children
 from tests.documents.making import make_pdf
-from vibe_llms.configuration import Configuration
-from vibe_llms.documents import reading
-from vibe_llms.documents.readers.interfaces import Remark
-from vibe_llms.documents.reading import DocumentReader
-from vibe_llms.documents.snapshots import Snapshot, take_snapshot
-from vibe_llms.documents.texts import Part, Place
-from vibe_llms.exceptions import (
+from vibe_llms.base.configuration import Configuration
+from vibe_llms.base.exceptions import (
     ConfigurationError,
     DocumentUnreadable,
     PackageMissing,
@@ -32,6 +27,11 @@ from vibe_llms.exceptions import (
     RequestError,
     SessionClosed,
 )
+from vibe_llms.conversations.document_texts import Part, Place
+from vibe_llms.documents import reading
+from vibe_llms.documents.readers.interfaces import ReaderNotice
+from vibe_llms.documents.reading import DocumentReader
+from vibe_llms.documents.snapshots import Snapshot, take_snapshot
 from vibe_llms.interpreter.processes import read_process
 
 Configure = Callable[..., Configuration]
@@ -101,14 +101,14 @@ async def test_a_third_partys_row_reads_its_files(configure: Configure) -> None:
 
 
 async def test_an_unknown_reader_is_named(reader: DocumentReader) -> None:
-    with pytest.raises(RequestError, match="no reader is named 'pdff'; there are: text, "):
+    with pytest.raises(RequestError, match="reader 'pdff' not found; available: text, "):
         await reader.read(b"a", reader="pdff")
 
 
 async def test_a_row_without_its_module_is_named(configure: Configure) -> None:
     row = {"module": "tests.documents.absent", "suffixes": [".x"]}
     async with DocumentReader(configure(readers={"x": row})) as reader:
-        with pytest.raises(RegistrationError, match=r"\[documents.readers.x\].*no module") as found:
+        with pytest.raises(RegistrationError, match=r"\[documents.readers.x\].*not found") as found:
             await reader.read(b"a", "a.x")
     assert (found.value.table, found.value.key) == ("documents.readers.x", "module")
 
@@ -182,7 +182,7 @@ async def test_a_cancelled_read_leaves_nothing(reader: DocumentReader, tmp_path:
 async def test_parts_arrive_as_they_are_read(reader: DocumentReader, tmp_path: Path) -> None:
     items = reader.stream(str(tmp_path / "number").encode(), "a.endless")
     async with aclosing(items):
-        assert await anext(items) == Remark(format="endless")
+        assert await anext(items) == ReaderNotice(format="endless")
         assert await anext(items) == Part("the first page", Place(1))
     assert children() == 0
 
@@ -261,7 +261,7 @@ async def test_a_reader_cannot_write(reader: DocumentReader, tmp_path: Path) -> 
 
 PARENT = """
 import asyncio, sys
-from vibe_llms.configuration import load_configuration
+from vibe_llms.base.configuration import load_configuration
 from vibe_llms.documents.reading import DocumentReader
 row = {"module": "tests.documents.peculiar", "suffixes": [".endless"]}
 settings = load_configuration(overrides={"documents": {"readers": {"endless": row}}})
@@ -299,8 +299,8 @@ async def test_a_snapshot_is_what_was_read(reader: DocumentReader, tmp_path: Pat
 
 async def test_remarks_come_in_the_stream(reader: DocumentReader) -> None:
     items = [item async for item in reader.stream(make_pdf(["One", "Two"]), "a.pdf")]
-    assert items[0] == Remark(format="pdf")
-    assert items[1] == Remark(pages=2)
+    assert items[0] == ReaderNotice(format="pdf")
+    assert items[1] == ReaderNotice(pages=2)
     assert items[2:] == [Part("One", Place(1)), Part("Two", Place(2))]
 
 

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from tests.fakes.embedders import WordsEmbedder
-from vibe_llms.configuration import Places, load_configuration
+from vibe_llms.base.configuration import Places, load_configuration
+from vibe_llms.base.exceptions import ProviderUnreachable
+from vibe_llms.conversations.document_texts import DocumentText
 from vibe_llms.documents import store as store_module
 from vibe_llms.documents.store import DocumentStore, produce_store
-from vibe_llms.documents.texts import DocumentText
-from vibe_llms.exceptions import ProviderUnreachable
-from vibe_llms.memory.embedders.cache import digest_text
+from vibe_llms.embedding.cache import digest_text
 
 TEXT = DocumentText("a.txt", "Ada planted quinces. " + "Nothing else happened. " * 600)
 
@@ -88,7 +88,7 @@ async def test_an_embedder_that_fails_leaves_the_words() -> None:
     await store.add("long", text)
     found = await store.search("zebra", ["long"], characters=500)
     assert "Zebra" in found[0].text
-    assert [one for one in notices if "documents are searched by words alone" in one] == [
+    assert [one for one in notices if "documents are searched by words only" in one] == [
         notices[-1]
     ]
     await store.close()

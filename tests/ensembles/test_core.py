@@ -12,12 +12,13 @@ import pytest
 
 from tests.fakes.models import model_of, says
 from vibe_llms import open_session
-from vibe_llms.configuration import load_configuration
-from vibe_llms.ensembles.core import Ensembles, register
-from vibe_llms.ensembles.interfaces import EnsembleConfiguration, EnsembleRules
-from vibe_llms.events import Event, NoticeEvent
-from vibe_llms.exceptions import ConfigurationError, EnsembleFailed, RegistrationError
+from vibe_llms.base.configuration import load_configuration
+from vibe_llms.base.exceptions import ConfigurationError, EnsembleFailed, RegistrationError
+from vibe_llms.conversations.hosts import EnsembleConfiguration, register_ensemble
+from vibe_llms.ensembles.core import Ensembles
+from vibe_llms.invocation.ensembles import EnsembleRules
 from vibe_llms.invocation.invokers import Invoker
+from vibe_llms.messages.events import Event, NoticeEvent
 
 
 class Settings(EnsembleRules, frozen=True):
@@ -46,7 +47,7 @@ class Probe:
     @property
     def invokers(self) -> Sequence[Invoker]:
         invoker = Invoker.from_function(lambda: None, name=f"{self._name}/look")
-        return [self._settings.settle(invoker, reads_only=False)]
+        return [self._settings.apply(invoker, reads_only=False)]
 
     async def open(self) -> None:
         await asyncio.wait_for(Probe.gate.wait(), 30)
@@ -63,7 +64,7 @@ def probe(monkeypatch: pytest.MonkeyPatch) -> None:
     module = ModuleType("probing")
     exec("def announce(register, factory): register('probe', factory)", vars(module))
     monkeypatch.setitem(sys.modules, "probing", module)
-    vars(module)["announce"](register, Probe)
+    vars(module)["announce"](register_ensemble, Probe)
     Probe.opened, Probe.closed = [], []
 
 
@@ -126,13 +127,13 @@ async def test_an_ensemble_that_is_required_is_an_error() -> None:
 @pytest.mark.parametrize(
     ("rows", "error", "words"),
     [
-        ({}, ConfigurationError, "there is no 'a'; there are python"),
+        ({}, ConfigurationError, "ensemble 'a' not found; known ensembles: python"),
         (
             {"b": {"module": "probing"}},
             ConfigurationError,
-            "there is no 'a'; there are python, images, documents, web, memory, user, b",
+            "known ensembles: python, images, documents, web, memory, user, b",
         ),
-        ({"a": {"module": "nonesuch"}}, RegistrationError, "there is no module 'nonesuch'"),
+        ({"a": {"module": "nonesuch"}}, RegistrationError, "module 'nonesuch' not found"),
         ({"a": {"module": "probing", "fial": 1}}, ConfigurationError, "fial"),
         ({"a": {"module": "probing", "approval": "perhaps"}}, ConfigurationError, "approval"),
     ],
@@ -160,7 +161,7 @@ def test_tools_ask_unless_they_only_read_or_their_row_says_otherwise(
     rules: Any, reads_only: bool, approval: str
 ) -> None:
     invoker = Invoker.from_function(lambda: None, name="a/look")
-    assert EnsembleRules(**rules).settle(invoker, reads_only=reads_only).approval == approval
+    assert EnsembleRules(**rules).apply(invoker, reads_only=reads_only).approval == approval
 
 
 @pytest.mark.parametrize(

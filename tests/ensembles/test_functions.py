@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.fakes.models import model_of, says
+from vibe_llms.base.exceptions import ArgumentsInvalid, InvokerInvalid
 from vibe_llms.ensembles.functions import FunctionEnsemble
-from vibe_llms.exceptions import ArgumentsInvalid, InvokerInvalid
 from vibe_llms.messages.canisters import ResultCanister
-from vibe_llms.session import Session
+from vibe_llms.session.core import Session
 from vibe_llms.testing import Part, ScriptedReply
 
 
@@ -41,7 +41,7 @@ def test_a_function_is_found_by_its_names(sums: FunctionEnsemble, name: str) -> 
 
 
 def test_what_is_missing_is_reported_with_what_exists(sums: FunctionEnsemble) -> None:
-    with pytest.raises(InvokerInvalid, match="no tool 'minus'; its tools are sums/add, sums/dou"):
+    with pytest.raises(InvokerInvalid, match="no tool 'minus'; known tools: sums/add, sums/dou"):
         sums.access("minus")
 
 

@@ -14,17 +14,17 @@ import pytest
 from tests.fakes import mcp_described
 from tests.fakes.models import model_of, says
 from vibe_llms import ApprovalRequest, Decision, open_session
-from vibe_llms.ensembles.interfaces import OutsideEnsemble
-from vibe_llms.ensembles.pins import Change, Definition, Guard, Pins
-from vibe_llms.events import Event, NoticeEvent, ignore_events
-from vibe_llms.exceptions import EnsembleFailed, StorageError
+from vibe_llms.base.exceptions import EnsembleFailed, StorageError
+from vibe_llms.ensembles.pins import Definition, PinGuard, Pins, ToolChange
 from vibe_llms.invocation import execution as executions
 from vibe_llms.invocation.approval import Gatekeeper
+from vibe_llms.invocation.ensembles import OutsideEnsemble
 from vibe_llms.invocation.execution import Execution, execute
 from vibe_llms.invocation.invokers import Approval, InvocationContext, Invoker, gather_invokers
 from vibe_llms.invocation.results import InvocationOutput
 from vibe_llms.messages.canisters import InvocationCanister, ResultCanister
 from vibe_llms.messages.contents import TextualContent
+from vibe_llms.messages.events import Event, NoticeEvent, ignore_events
 from vibe_llms.providers.scripted.scripts import Part, ScriptedReply
 
 SCHEMA: dict[str, Any] = {
@@ -149,11 +149,11 @@ CHANGES: dict[str, dict[str, Any]] = {
 async def check_change(state: Path, changes: Mapping[str, Any]) -> None:
     """What was approved runs, and after the change nothing does until it is approved anew."""
     ensemble = Outside()
-    guard = Guard(ensemble, state)
+    guard = PinGuard(ensemble, state)
     await guard.invokers[0].invoke('{"to": "Ada"}', CONTEXT)
     ensemble.tools = (ensemble.produce(**changes),)
     # Another process, later.
-    guard = Guard(ensemble, state)
+    guard = PinGuard(ensemble, state)
     (blocked,) = guard.invokers
     assert "vibe-llms mcp approve post" in blocked.blocked
     assert (blocked.description, blocked.arguments_schema) == (DESCRIPTION, SCHEMA)
@@ -201,9 +201,9 @@ async def test_what_was_never_called_is_not_pinned_and_its_row_may_say_so_of_all
     tmp_path: Path,
 ) -> None:
     ensemble = Outside()
-    assert not Guard(ensemble, tmp_path).invokers[0].blocked
+    assert not PinGuard(ensemble, tmp_path).invokers[0].blocked
     ensemble.tools = (ensemble.produce(description="Something else."),)
-    guard = Guard(ensemble, tmp_path)
+    guard = PinGuard(ensemble, tmp_path)
     assert not guard.invokers[0].blocked
     assert guard.invokers is guard.invokers
     assert not guard.pins.path.exists()
@@ -211,21 +211,21 @@ async def test_what_was_never_called_is_not_pinned_and_its_row_may_say_so_of_all
 
 async def test_the_order_of_keys_is_no_change(tmp_path: Path) -> None:
     ensemble = Outside()
-    await Guard(ensemble, tmp_path).invokers[0].invoke("{}", CONTEXT)
+    await PinGuard(ensemble, tmp_path).invokers[0].invoke("{}", CONTEXT)
     turned = dict(reversed(list(SCHEMA.items())))
     ensemble.tools = (ensemble.produce(arguments_schema=turned),)
-    assert not Guard(ensemble, tmp_path).invokers[0].blocked
+    assert not PinGuard(ensemble, tmp_path).invokers[0].blocked
 
 
 async def test_another_command_is_another_server(tmp_path: Path) -> None:
-    await Guard(Outside(), tmp_path).invokers[0].invoke("{}", CONTEXT)
+    await PinGuard(Outside(), tmp_path).invokers[0].invoke("{}", CONTEXT)
     other = Outside(origin="other --serve")
     other.tools = (other.produce(description="Something else."),)
-    assert not Guard(other, tmp_path).invokers[0].blocked
+    assert not PinGuard(other, tmp_path).invokers[0].blocked
 
 
 async def test_the_file_is_for_its_owner_and_holds_no_key_of_a_command(tmp_path: Path) -> None:
-    guard = Guard(Outside(origin="post --key sesame-sesame"), tmp_path)
+    guard = PinGuard(Outside(origin="post --key sesame-sesame"), tmp_path)
     await guard.invokers[0].invoke("{}", CONTEXT)
     path = guard.pins.path
     assert path.stat().st_mode & 0o777 == 0o600
@@ -237,7 +237,7 @@ async def test_the_file_is_for_its_owner_and_holds_no_key_of_a_command(tmp_path:
     "text", ["", "[]", "{}", '{"format": 1}', '{"format": 1, "tools": [{}]}', '{"format": 2}']
 )
 def test_a_file_that_cannot_be_read_approves_nothing(tmp_path: Path, text: str) -> None:
-    guard = Guard(Outside(), tmp_path)
+    guard = PinGuard(Outside(), tmp_path)
     guard.pins.path.parent.mkdir(parents=True)
     guard.pins.path.write_text(text)
     with pytest.raises(StorageError, match=guard.pins.path.name):
@@ -248,15 +248,15 @@ async def test_where_nothing_can_be_kept_nothing_runs(tmp_path: Path) -> None:
     (tmp_path / "pins").write_text("")
     ensemble = Outside()
     with pytest.raises(StorageError):
-        await Guard(ensemble, tmp_path).invokers[0].invoke("{}", CONTEXT)
+        await PinGuard(ensemble, tmp_path).invokers[0].invoke("{}", CONTEXT)
     assert ensemble.ran == []
 
 
 async def test_two_processes_do_not_approve_two_definitions_of_a_tool(tmp_path: Path) -> None:
     ensemble = Outside()
-    (before,) = Guard(ensemble, tmp_path).invokers
+    (before,) = PinGuard(ensemble, tmp_path).invokers
     ensemble.tools = (ensemble.produce(description="Something else."),)
-    (after,) = Guard(ensemble, tmp_path).invokers
+    (after,) = PinGuard(ensemble, tmp_path).invokers
     await before.invoke("{}", CONTEXT)
     with pytest.raises(EnsembleFailed, match="blocked"):
         Pins(tmp_path, "post", "post --serve").keep(Definition.of(ensemble.tools[0]))
@@ -278,14 +278,14 @@ def test_what_is_approved_takes_the_place_of_what_was(tmp_path: Path) -> None:
     pins = Pins(tmp_path, "post", "post --serve")
     old, new = (Definition.of(Outside().produce(name=name)) for name in ("post/send", "post/Send"))
     pins.keep(old)
-    pins.approve([Change(old, new)])
+    pins.approve([ToolChange(old, new)])
     assert list(Pins(tmp_path, "post", "post --serve").load()) == ["post/Send"]
 
 
 async def check_shadowing(state: Path, count: int) -> None:
     """Two servers with one tool name: each call reaches its own."""
     ensembles = [Outside(name=name, origin="the same") for name in ("one", "two")]
-    tools = gather_invokers([tool for one in ensembles for tool in Guard(one, state).invokers])
+    tools = gather_invokers([tool for one in ensembles for tool in PinGuard(one, state).invokers])
     kept: dict[str, str] = {}
 
     async def keep(results: Sequence[ResultCanister]) -> None:
@@ -319,9 +319,9 @@ async def test_tools_that_are_found_by_their_bare_names_would_be_detected(
 
 async def test_pins_of_one_server_say_nothing_of_another(tmp_path: Path) -> None:
     one, two = Outside(name="one"), Outside(name="two")
-    await Guard(one, tmp_path).invokers[0].invoke("{}", CONTEXT)
+    await PinGuard(one, tmp_path).invokers[0].invoke("{}", CONTEXT)
     two.tools = (two.produce(description="Something else."),)
-    assert not Guard(two, tmp_path).invokers[0].blocked
+    assert not PinGuard(two, tmp_path).invokers[0].blocked
 
 
 def calls(name: str) -> ScriptedReply:

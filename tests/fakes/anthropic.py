@@ -26,7 +26,7 @@ from anthropic.types.text_block_param import TextBlockParam
 from anthropic.types.tool_union_param import ToolUnionParam
 
 from tests.fakes import strict
-from tests.fakes.server import Answer, Request
+from tests.fakes.server import HttpAnswer, ReceivedRequest
 from tests.fakes.strict import Events, Refused, StrictServer, decode, dump, encode_event, validate
 from vibe_llms.testing.wires.anthropic_replies import (
     text_reply,
@@ -76,7 +76,7 @@ class FakeAnthropic(StrictServer):
         self.models: Sequence[Mapping[str, Any]] = ()
         self.page_size = 1000
 
-    def respond(self, request: Request) -> Answer:
+    def respond(self, request: ReceivedRequest) -> HttpAnswer:
         if request.headers.get("authorization") != f"Bearer {self.key}":
             return failure(401, "authentication_error", "invalid x-api-key")
         if request.headers.get("anthropic-version") != VERSION:
@@ -94,11 +94,11 @@ class FakeAnthropic(StrictServer):
             self.refusals.append(str(error))
             return failure(400, "invalid_request_error", str(error))
         if address.path == "/v1/messages/count_tokens":
-            if isinstance(self.count, Answer):
+            if isinstance(self.count, HttpAnswer):
                 return self.count
             return answer_json({"input_tokens": self.count})
         reply = self.next_reply(request, lambda: text_reply("Hello."))
-        if isinstance(reply, Answer):
+        if isinstance(reply, HttpAnswer):
             return reply
         message = accumulate(reply)
         self.issued.remember(message["content"], request.json["model"], message["stop_reason"])
@@ -106,7 +106,7 @@ class FakeAnthropic(StrictServer):
             return stream(reply)
         return answer_json(message)
 
-    def _list_models(self, query: Mapping[str, Sequence[str]]) -> Answer:
+    def _list_models(self, query: Mapping[str, Sequence[str]]) -> HttpAnswer:
         names = [model["id"] for model in self.models]
         start = names.index(query["after_id"][0]) + 1 if "after_id" in query else 0
         size = min(self.page_size, int(query.get("limit", ["20"])[0]))
@@ -123,7 +123,7 @@ class FakeAnthropic(StrictServer):
 
 def failure(
     status: int, kind: str, message: str = "m", *, headers: Mapping[str, str] | None = None
-) -> Answer:
+) -> HttpAnswer:
     """An error as the server sends it."""
     body = {"type": "error", "error": {"type": kind, "message": message}, "request_id": "req_1"}
     answer = answer_json(body, status=status)
@@ -131,20 +131,20 @@ def failure(
     return answer
 
 
-def answer_json(body: Any, *, status: int = 200) -> Answer:
+def answer_json(body: Any, *, status: int = 200) -> HttpAnswer:
     """A whole body, with its length."""
     return strict.answer_json(body, status=status, request_id="req_1")
 
 
-def stream(events: Events, **faults: Any) -> Answer:
+def stream(events: Events, **faults: Any) -> HttpAnswer:
     """Events as a stream, each as an HTTP chunk of its own."""
     return stream_bytes([*map(encode_event, events)], **faults)
 
 
-def stream_bytes(chunks: Sequence[bytes], **faults: Any) -> Answer:
+def stream_bytes(chunks: Sequence[bytes], **faults: Any) -> HttpAnswer:
     """The bytes of a stream in these chunks."""
     headers = {"content-type": "text/event-stream; charset=utf-8", "request-id": "req_1"}
-    return Answer(200, headers, chunks, **faults)
+    return HttpAnswer(200, headers, chunks, **faults)
 
 
 def accumulate(events: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -165,7 +165,9 @@ def accumulate(events: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return message
 
 
-def check_request(request: Request, issued: Issued, *, system_messages: bool = True) -> None:
+def check_request(
+    request: ReceivedRequest, issued: Issued, *, system_messages: bool = True
+) -> None:
     """Raise `Refused` for what the real server would not accept."""
     body = _decode(request.body)
     counting = request.path == "/v1/messages/count_tokens"

@@ -6,11 +6,11 @@ import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
-from vibe_llms.exceptions import OutputInvalid
+from vibe_llms.base.exceptions import OutputInvalid
 from vibe_llms.memory.deduplication import Repeats
-from vibe_llms.memory.extraction import Finding, Findings
-from vibe_llms.memory.reconciliation import Decision, Decisions
-from vibe_llms.memory.summaries import Summary
+from vibe_llms.memory.extraction import ExtractedFact, Findings
+from vibe_llms.memory.reconciliation import Decisions, FactDecision
+from vibe_llms.memory.summaries import WrittenSummary
 from vibe_llms.messages.canisters import Usage
 
 T = TypeVar("T")
@@ -35,7 +35,7 @@ class ScriptedAsker:
 
     async def ask(self, supervisor: str, text: str, output: type[T]) -> T:
         """The next answer for this type."""
-        name = output.__name__.lower()
+        name = output.__name__.lower().removeprefix("written")
         self.asked.append((name, supervisor, text))
         self.usage += Usage(uncached_input_tokens=len(text), output_tokens=7)
         queue = self._answers.get(name, [])
@@ -52,19 +52,21 @@ class ScriptedAsker:
         return answer
 
 
-def finds(*statements: str | Finding) -> Findings:
+def finds(*statements: str | ExtractedFact) -> Findings:
     """The answer that these are facts."""
-    return Findings(tuple(one if isinstance(one, Finding) else Finding(one) for one in statements))
+    return Findings(
+        tuple(one if isinstance(one, ExtractedFact) else ExtractedFact(one) for one in statements)
+    )
 
 
 def decides(*decisions: tuple[Any, ...]) -> Decisions:
     """The answer of these decisions: number, event, and what else `Decision` has."""
-    return Decisions(tuple(Decision(*one) for one in decisions))
+    return Decisions(tuple(FactDecision(*one) for one in decisions))
 
 
-def sums_up(text: str = "They spoke.") -> Summary:
+def sums_up(text: str = "They spoke.") -> WrittenSummary:
     """The answer that this is the summary."""
-    return Summary(text)
+    return WrittenSummary(text)
 
 
 def names_repeats(text: str) -> Repeats:

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vibe_llms.configuration import StorageSettings
+from vibe_llms.base.configuration import StorageSettings
 from vibe_llms.opening import open_session
-from vibe_llms.session import Session
+from vibe_llms.session.core import Session
 from vibe_llms.storage.archive import DirectoryArchive
 
 

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tests.fakes.anthropic import KEY, Issued, check_request
-from tests.fakes.server import Request
-from vibe_llms.configuration import StreamSettings, load_configuration
-from vibe_llms.controls import Controls
-from vibe_llms.credentials import Credential, Secret
-from vibe_llms.events import EventHandler, Notice, ignore_events
+from tests.fakes.server import ReceivedRequest
+from vibe_llms.base.configuration import StreamSettings, load_configuration
+from vibe_llms.base.credentials import Credential, Secret
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import Canister
+from vibe_llms.messages.controls import Controls
+from vibe_llms.messages.events import EventHandler, Notice, ignore_events
 from vibe_llms.providers.anthropic.client import AnthropicClient, AnthropicProvider
 from vibe_llms.providers.anthropic.controls import read_native
 from vibe_llms.providers.anthropic.model import AnthropicModel
@@ -74,6 +74,6 @@ async def assemble(
 
 def check_body(model: AnthropicModel, body: bytes, issued: Issued | None = None) -> None:
     """Raise `Refused` where the strict fake would not accept a body that is sent to a model."""
-    request = Request("POST", "/v1/messages", {}, body)
+    request = ReceivedRequest("POST", "/v1/messages", {}, body)
     system_messages = read_native(model).system_messages
     check_request(request, issued or Issued(), system_messages=system_messages)

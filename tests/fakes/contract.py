@@ -155,7 +155,7 @@ def improvise(canisters: Sequence[Canister], invokers: Sequence[Invoker]) -> Scr
     tools = [
         json.loads(line)
         for text in reported
-        for line in text.partition("The tools, one a line:\n")[2].splitlines()
+        for line in text.partition("The tools, one per line:\n")[2].splitlines()
     ]
     words = last_words(canisters)
     if not tools:

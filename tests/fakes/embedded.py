@@ -24,9 +24,7 @@ from tests.fakes.llamacpp import (
     call_text,
     write_model,
 )
-from vibe_llms.configuration import StreamSettings
-from vibe_llms.controls import Controls
-from vibe_llms.events import EventHandler, ignore_events
+from vibe_llms.base.configuration import StreamSettings
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import (
     Canister,
@@ -36,6 +34,8 @@ from vibe_llms.messages.canisters import (
     SupervisorCanister,
 )
 from vibe_llms.messages.codecs import encode_canister
+from vibe_llms.messages.controls import Controls
+from vibe_llms.messages.events import EventHandler, ignore_events
 from vibe_llms.providers.contract.model import ContractModel
 from vibe_llms.providers.deltas import Delta
 from vibe_llms.providers.interfaces import TurnContext
@@ -297,7 +297,7 @@ class ContractBackend(ScriptedBackend):
     def __call__(self, canisters: Sequence[Canister], invokers: Sequence[Invoker]) -> ScriptedReply:
         calls = any(isinstance(one, InvocationCanister | ResultCanister) for one in canisters)
         instructions = (one.text for one in canisters if isinstance(one, SupervisorCanister))
-        offered = any("one a line" in text for text in instructions)
+        offered = any("one per line" in text for text in instructions)
         if invokers or (offered and calls):
             self.refusals.append("a call that is not in words")
         return super().__call__(canisters, invokers)

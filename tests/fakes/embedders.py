@@ -7,8 +7,8 @@ import math
 from array import array
 from collections.abc import Sequence
 
-from vibe_llms.exceptions import VibeLlmsError
-from vibe_llms.memory.words import split_words
+from vibe_llms.base.exceptions import VibeLlmsError
+from vibe_llms.embedding.words import split_words
 
 
 class WordsEmbedder:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from vibe_llms.hooks import HookContext, HookRequest, TurnHook, Work
+from vibe_llms.conversations.hooks import HookContext, HookRequest, TurnHook, Work
 from vibe_llms.messages.canisters import DocumentCanister, Turn
 
 

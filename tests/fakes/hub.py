@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from vibe_llms.testing.listening import Answer, Listener, Request
+from vibe_llms.testing.listening import HttpAnswer, Listener, ReceivedRequest
 
 COMMIT = "c9745ed1d9f207416be6d2e6f8de32d1f16199bf"
 
@@ -38,9 +38,9 @@ class FakeHub(Listener):
         }
         return {**found, **self.further}
 
-    def respond(self, request: Request) -> Answer:
+    def respond(self, request: ReceivedRequest) -> HttpAnswer:
         if self.silent:
-            return Answer(stall=-1)
+            return HttpAnswer(stall=-1)
         path = request.path.partition("?")[0]
         described = f"/api/models/{self.name}"
         if path in (described, f"{described}/revision/main", f"{described}/revision/{COMMIT}"):
@@ -54,7 +54,7 @@ class FakeHub(Listener):
                 return self._give(path.removeprefix(start), request)
         return missing("RepoNotFound")
 
-    def _give(self, name: str, request: Request) -> Answer:
+    def _give(self, name: str, request: ReceivedRequest) -> HttpAnswer:
         data = self.files.get(name)
         if data is None:
             return missing("EntryNotFound")
@@ -64,7 +64,7 @@ class FakeHub(Listener):
             "content-length": str(len(data)),
             "accept-ranges": "bytes",
         }
-        return Answer(200, headers, [] if request.method == "HEAD" else [data])
+        return HttpAnswer(200, headers, [] if request.method == "HEAD" else [data])
 
 
 def describe(name: str, data: bytes) -> dict[str, object]:
@@ -73,13 +73,13 @@ def describe(name: str, data: bytes) -> dict[str, object]:
     return {"type": "file", "path": name, "size": len(data), "oid": blob}
 
 
-def answer(body: object) -> Answer:
+def answer(body: object) -> HttpAnswer:
     data = json.dumps(body).encode()
     headers = {"content-type": "application/json", "content-length": str(len(data))}
-    return Answer(200, headers, [data])
+    return HttpAnswer(200, headers, [data])
 
 
-def missing(code: str) -> Answer:
+def missing(code: str) -> HttpAnswer:
     data = b'{"error":"Not found"}'
     headers = {
         "content-type": "application/json",
@@ -87,4 +87,4 @@ def missing(code: str) -> Answer:
         "x-error-code": code,
         "x-error-message": "Not found",
     }
-    return Answer(404, headers, [data])
+    return HttpAnswer(404, headers, [data])

@@ -17,7 +17,7 @@ import pydantic
 from openai.types import ImagesResponse
 from openai.types.image_generate_params import ImageGenerateParamsNonStreaming
 
-from tests.fakes.server import Answer, FakeServer, Request
+from tests.fakes.server import FakeServer, HttpAnswer, ReceivedRequest
 
 KEY = "sk-proj-pictures-0123456789abcdefghijkl"
 PATH = "/v1/images/generations"
@@ -44,15 +44,15 @@ class FakeImages(FakeServer):
 
     def __init__(self) -> None:
         super().__init__()
-        self.replies: list[Answer | Callable[[Request], Answer]] = []
+        self.replies: list[HttpAnswer | Callable[[ReceivedRequest], HttpAnswer]] = []
         self.refusals: list[str] = []
         self.keeps = False
-        self.kept: Mapping[str, Answer] = {"/kept/1.png": Answer(200, {}, [PNG])}
+        self.kept: Mapping[str, HttpAnswer] = {"/kept/1.png": HttpAnswer(200, {}, [PNG])}
 
-    def respond(self, request: Request) -> Answer:
+    def respond(self, request: ReceivedRequest) -> HttpAnswer:
         if request.method == "GET":
             assert "authorization" not in request.headers, "a key was sent to where pictures lie"
-            return self.kept.get(request.path, Answer(404, {}, [b"nothing"]))
+            return self.kept.get(request.path, HttpAnswer(404, {}, [b"nothing"]))
         try:
             self.check(request)
         except Refused as refusal:
@@ -60,12 +60,12 @@ class FakeImages(FakeServer):
             return error_answer(str(refusal), refusal.code, refusal.status)
         if self.replies:
             reply = self.replies.pop(0)
-            return reply if isinstance(reply, Answer) else reply(request)
+            return reply if isinstance(reply, HttpAnswer) else reply(request)
         if self.keeps:
             return picture_answer({"url": f"{self.url}/kept/1.png"})
         return picture_answer({"b64_json": base64.b64encode(PNG).decode()})
 
-    def check(self, request: Request) -> None:
+    def check(self, request: ReceivedRequest) -> None:
         if request.headers.get("authorization") != f"Bearer {KEY}":
             raise Refused("Incorrect API key provided.", "invalid_api_key", 401)
         if (request.method, request.path) != ("POST", PATH):
@@ -110,16 +110,16 @@ class FakeImages(FakeServer):
             )
 
 
-def picture_answer(picture: Mapping[str, Any]) -> Answer:
+def picture_answer(picture: Mapping[str, Any]) -> HttpAnswer:
     """The answer that holds one picture, as the package's own type has it."""
     body = {"created": 1, "data": [picture]}
     ImagesResponse.model_validate(body)
-    return Answer(200, {"content-type": "application/json"}, [json.dumps(body).encode()])
+    return HttpAnswer(200, {"content-type": "application/json"}, [json.dumps(body).encode()])
 
 
 def error_answer(
     message: str, code: str | None = None, status: int = 400, **headers: str
-) -> Answer:
+) -> HttpAnswer:
     """The answer of an error, as the real server words it."""
     kind = (
         "image_generation_user_error" if code == "moderation_blocked" else "invalid_request_error"
@@ -127,4 +127,4 @@ def error_answer(
     error = {"message": message, "type": kind, "param": None, "code": code}
     data = json.dumps({"error": error}).encode()
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return Answer(status, {"content-type": "application/json", **named}, [data])
+    return HttpAnswer(status, {"content-type": "application/json", **named}, [data])

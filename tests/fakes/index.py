@@ -9,7 +9,7 @@ import tarfile
 import zipfile
 from collections.abc import Mapping
 
-from tests.fakes.server import Answer, FakeServer, Request
+from tests.fakes.server import FakeServer, HttpAnswer, ReceivedRequest
 
 
 class FakeIndex(FakeServer):
@@ -29,7 +29,7 @@ class FakeIndex(FakeServer):
         self.files[name] = data
         return f"sha256:{hashlib.sha256(data).hexdigest()}"
 
-    def respond(self, request: Request) -> Answer:
+    def respond(self, request: ReceivedRequest) -> HttpAnswer:
         """A page of links, or a file."""
         parts = request.path.strip("/").split("/")
         if parts[0] == "simple" and len(parts) == 2:
@@ -85,5 +85,5 @@ def _package_of(file: str) -> str:
     return stem.rpartition("-")[0].replace("_", "-").lower()
 
 
-def _answer(status: int, body: bytes, kind: str = "text/html") -> Answer:
-    return Answer(status, {"content-type": kind, "content-length": str(len(body))}, [body])
+def _answer(status: int, body: bytes, kind: str = "text/html") -> HttpAnswer:
+    return HttpAnswer(status, {"content-type": kind, "content-length": str(len(body))}, [body])

@@ -27,7 +27,7 @@ from tests.fakes import (
 from tests.fakes.backends import Interface, produce_row
 from tests.fakes.embedded import CONTRACT, LLAMACPP, SCRIPTED
 from tests.fakes.recordings import Recordings
-from tests.fakes.server import Answer, FakeServer, Request
+from tests.fakes.server import FakeServer, HttpAnswer, ReceivedRequest
 from tests.fakes.strict import Events
 from vibe_llms.testing.wires import (
     anthropic_replies,
@@ -56,31 +56,31 @@ class HttpInterface(Interface):
     produce_server: Callable[..., Any]
     connect: Callable[..., Any]
     encode: Callable[[Events], list[bytes]]
-    stream_bytes: Callable[..., Answer]
-    whole: Callable[[Events], Answer]
-    refuse: Callable[[str], Answer]
+    stream_bytes: Callable[..., HttpAnswer]
+    whole: Callable[[Events], HttpAnswer]
+    refuse: Callable[[str], HttpAnswer]
     late: Mapping[str, Mapping[str, Any]]
     opened: int
     spoken: int
     signed: Callable[[Any, Events], None] = lambda server, events: None
     lines: bool = False
-    lost: Answer | None = None
+    lost: HttpAnswer | None = None
     extras: Mapping[str, Any] = field(default_factory=dict)
 
     def serve(self) -> Any:
         return self.produce_server()
 
     def play(self, *replies: Any) -> Player:
-        return Player([one if isinstance(one, Answer) else self.stream(one) for one in replies])
+        return Player([one if isinstance(one, HttpAnswer) else self.stream(one) for one in replies])
 
-    def cut(self, reply: Any, part: float) -> Answer:
+    def cut(self, reply: Any, part: float) -> HttpAnswer:
         return self.stream(reply, cut=int(part * len(b"".join(self.encode(reply)))))
 
-    def stall(self, reply: Any, part: float) -> Answer:
+    def stall(self, reply: Any, part: float) -> HttpAnswer:
         size = len(b"".join(self.encode(reply)))
         return self.stream(reply, stall=-1 if part < 0 else int(part * size), pause=0.001)
 
-    def escape(self, reply: Any) -> Answer:
+    def escape(self, reply: Any) -> HttpAnswer:
         return self.stream_bytes([self.frame(json.dumps(event).encode()) for event in reply])
 
     def remember(self, backend: Any, reply: Any) -> None:
@@ -107,7 +107,7 @@ class HttpInterface(Interface):
         """Data as an event of a stream."""
         return data + b"\n" if self.lines else b"data: " + data + b"\n\n"
 
-    def stream(self, events: Events, **faults: Any) -> Answer:
+    def stream(self, events: Events, **faults: Any) -> HttpAnswer:
         """A reply as a stream, each event as a chunk of its own."""
         return self.stream_bytes(self.encode(events), **faults)
 
@@ -122,20 +122,20 @@ class RecordedInterface(HttpInterface):
 class Player(FakeServer):
     """Answers with one reply after the other and looks at nothing, which would take its time."""
 
-    def __init__(self, replies: Sequence[Answer]) -> None:
+    def __init__(self, replies: Sequence[HttpAnswer]) -> None:
         super().__init__()
         self.key = ""
         self.replies = list(replies)
-        self.asked: list[Request] = []
+        self.asked: list[ReceivedRequest] = []
 
-    def respond(self, request: Request) -> Answer:
+    def respond(self, request: ReceivedRequest) -> HttpAnswer:
         if request.path == _SHOW:
             return ollama.answer_json({"capabilities": ["completion", "tools", "thinking"]})
         self.asked.append(request)
         return self.replies.pop(0)
 
 
-def asked(server: FakeServer) -> list[Request]:
+def asked(server: FakeServer) -> list[ReceivedRequest]:
     """The requests for a reply."""
     return [request for request in server.requests if request.path != _SHOW]
 
@@ -217,7 +217,7 @@ def _encode_chat(events: Events) -> list[bytes]:
     return [*map(strict.encode_event, events), b"data: [DONE]\n\n"]
 
 
-_OPENAI_FAILURES: Mapping[str, Callable[..., Answer]] = {
+_OPENAI_FAILURES: Mapping[str, Callable[..., HttpAnswer]] = {
     "limited": lambda **more: openai.failure(429, "tokens", "slow", "rate_limit_exceeded", **more),
     "broken": lambda **more: openai.failure(500, "server_error", "oh", **more),
     "overloaded": lambda **more: openai.failure(503, "service_unavailable_error", "busy", **more),

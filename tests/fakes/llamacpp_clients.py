@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from vibe_llms.configuration import StreamSettings, load_configuration
-from vibe_llms.credentials import Credential
-from vibe_llms.events import EventHandler, ignore_events
+from vibe_llms.base.configuration import StreamSettings, load_configuration
+from vibe_llms.base.credentials import Credential
+from vibe_llms.messages.events import EventHandler, ignore_events
 from vibe_llms.providers.interfaces import ProviderConfiguration
 from vibe_llms.providers.llamacpp.client import LlamacppClient, LlamacppProvider
 from vibe_llms.providers.llamacpp.model import LlamacppModel

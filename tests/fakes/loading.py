@@ -18,8 +18,8 @@ from pathlib import Path
 from msgspec import Struct
 
 from tests.fakes.embedders import WordsEmbedder
-from vibe_llms.exceptions import ModelUnavailable
-from vibe_llms.memory.embedders.core import EmbedderConfiguration, register
+from vibe_llms.base.exceptions import ModelUnavailable
+from vibe_llms.embedding.core import EmbedderConfiguration, register
 
 
 class _Settings(Struct, rename="kebab", forbid_unknown_fields=True):

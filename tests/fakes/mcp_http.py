@@ -16,13 +16,13 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 import msgspec
 
-from vibe_llms.testing.listening import Answer, Listener, Request
+from vibe_llms.testing.listening import HttpAnswer, Listener, ReceivedRequest
 
 SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}}
 JSON = {"content-type": "application/json"}
 EVENTS = {"content-type": "text/event-stream"}
 #: An answer of a test's own to a method of MCP, or nothing.
-Override = Callable[[str, Any], Answer | None]
+Override = Callable[[str, Any], HttpAnswer | None]
 
 
 def encode(value: Any) -> list[bytes]:
@@ -39,7 +39,7 @@ class FakeMcp(Listener):
         super().__init__()
         self.override: Override = lambda *_: None
         #: An answer to requests of a session, or nothing.
-        self.refuse: Callable[[str], Answer | None] = lambda _: None
+        self.refuse: Callable[[str], HttpAnswer | None] = lambda _: None
         self.events = True
         self.tokens: set[str] | None = None
         self.lasts: int | None = 3600
@@ -57,7 +57,7 @@ class FakeMcp(Listener):
         self._refreshes: set[str] = set()
         self._numbers = itertools.count(1)
 
-    def respond(self, request: Request) -> Answer:
+    def respond(self, request: ReceivedRequest) -> HttpAnswer:
         """The response of any path."""
         path = urlsplit(request.path)
         match path.path:
@@ -66,9 +66,9 @@ class FakeMcp(Listener):
             case "/.well-known/oauth-protected-resource/mcp":
                 servers = [self.url]
                 about = {"resource": f"{self.url}/mcp", "authorization_servers": servers}
-                return Answer(headers=JSON, chunks=encode(about))
+                return HttpAnswer(headers=JSON, chunks=encode(about))
             case "/.well-known/oauth-authorization-server":
-                return Answer(headers=JSON, chunks=encode(self._describe()))
+                return HttpAnswer(headers=JSON, chunks=encode(self._describe()))
             case "/register":
                 return self._register(request.json)
             case "/authorize":
@@ -77,16 +77,16 @@ class FakeMcp(Listener):
                 form = {k: v[0] for k, v in parse_qs(request.body.decode()).items()}
                 return self._grant(form, request.headers.get("authorization", ""))
             case _:
-                return Answer(404, headers=JSON, chunks=encode({"error": "not found"}))
+                return HttpAnswer(404, headers=JSON, chunks=encode({"error": "not found"}))
 
-    def _speak(self, request: Request) -> Answer:
+    def _speak(self, request: ReceivedRequest) -> HttpAnswer:
         token = request.headers.get("authorization", "").removeprefix("Bearer ")
         if self.tokens is not None and token not in self.tokens:
             where = f"{self.url}/.well-known/oauth-protected-resource/mcp"
             wanted = {"www-authenticate": f'Bearer resource_metadata="{where}"'}
-            return Answer(401, headers={**JSON, **wanted}, chunks=encode({"error": "token"}))
+            return HttpAnswer(401, headers={**JSON, **wanted}, chunks=encode({"error": "token"}))
         if request.method != "POST":
-            return Answer(200 if request.method == "DELETE" else 405)
+            return HttpAnswer(200 if request.method == "DELETE" else 405)
         message = request.json
         method = message.get("method", "")
         if (own := self.override(method, message)) is not None:
@@ -108,11 +108,11 @@ class FakeMcp(Listener):
         if (refusal := self.refuse(session)) is not None:
             return refusal
         if session not in self.sessions:
-            return Answer(404, headers={"content-type": "text/plain"}, chunks=[b"no session"])
+            return HttpAnswer(404, headers={"content-type": "text/plain"}, chunks=[b"no session"])
         if "id" not in message:
             if method == "notifications/cancelled":
                 self.cancelled.append(message["params"]["requestId"])
-            return Answer(202)
+            return HttpAnswer(202)
         if method == "tools/list":
             return self.reply(message, {"tools": [{"name": "echo", "inputSchema": SCHEMA}]})
         if method == "tools/call":
@@ -121,13 +121,13 @@ class FakeMcp(Listener):
             return self.reply(message, {"content": [{"type": "text", "text": text}]})
         return self.reply(message, error={"code": -32601, "message": f"there is no {method}"})
 
-    def reply(self, message: Any, result: Any = None, error: Any = None) -> Answer:
+    def reply(self, message: Any, result: Any = None, error: Any = None) -> HttpAnswer:
         """A whole reply, as one event or as JSON."""
         body = {"jsonrpc": "2.0", "id": message["id"]}
         body |= {"result": result} if error is None else {"error": error}
         if self.events:
-            return Answer(headers=dict(EVENTS), chunks=[b"data: %b\n\n" % encode(body)[0]])
-        return Answer(headers=dict(JSON), chunks=encode(body))
+            return HttpAnswer(headers=dict(EVENTS), chunks=[b"data: %b\n\n" % encode(body)[0]])
+        return HttpAnswer(headers=dict(JSON), chunks=encode(body))
 
     def _describe(self) -> dict[str, Any]:
         return {
@@ -141,15 +141,15 @@ class FakeMcp(Listener):
             "token_endpoint_auth_methods_supported": ["none", "client_secret_basic"],
         }
 
-    def _register(self, about: Any) -> Answer:
+    def _register(self, about: Any) -> HttpAnswer:
         redirects = about["redirect_uris"]
         assert all(one.startswith("http://127.0.0.1:") for one in redirects)
         client = f"client-{next(self._numbers)}"
         self._clients[client] = redirects
         known = {**about, "client_id": client, "token_endpoint_auth_method": "none"}
-        return Answer(201, headers=JSON, chunks=encode(known))
+        return HttpAnswer(201, headers=JSON, chunks=encode(known))
 
-    def _authorize(self, query: dict[str, str]) -> Answer:
+    def _authorize(self, query: dict[str, str]) -> HttpAnswer:
         assert query["redirect_uri"] in self._clients[query["client_id"]]
         assert query["code_challenge_method"] == "S256"
         assert query["resource"] == (self.resource or f"{self.url}/mcp")
@@ -158,10 +158,10 @@ class FakeMcp(Listener):
         self._codes[code] = query
         found = {"error": self.refusal} if self.refusal else {"code": code}
         back = urlencode({**found, "state": query["state"]})
-        return Answer(302, headers={"location": f"{query['redirect_uri']}?{back}"})
+        return HttpAnswer(302, headers={"location": f"{query['redirect_uri']}?{back}"})
 
-    def _grant(self, form: dict[str, str], authorization: str) -> Answer:
-        refused = Answer(400, headers=JSON, chunks=encode({"error": "invalid_grant", **form}))
+    def _grant(self, form: dict[str, str], authorization: str) -> HttpAnswer:
+        refused = HttpAnswer(400, headers=JSON, chunks=encode({"error": "invalid_grant", **form}))
         match form["grant_type"]:
             case "authorization_code":
                 query = self._codes.pop(form["code"], None)
@@ -189,4 +189,4 @@ class FakeMcp(Listener):
         tokens = {"access_token": token, "token_type": "Bearer", "refresh_token": again}
         if self.lasts is not None:
             tokens["expires_in"] = self.lasts  # type: ignore[assignment]
-        return Answer(headers=JSON, chunks=encode(tokens))
+        return HttpAnswer(headers=JSON, chunks=encode(tokens))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from vibe_llms.configuration import StreamSettings
+from vibe_llms.base.configuration import StreamSettings
 from vibe_llms.conversations.conversation import Conversation
-from vibe_llms.events import (
-    Event,
-    MessageProgressEvent,
-)
 from vibe_llms.messages.canisters import (
     AssistantCanister,
+)
+from vibe_llms.messages.events import (
+    Event,
+    MessageProgressEvent,
 )
 from vibe_llms.testing import (
     Part,

@@ -24,7 +24,7 @@ import ollama._types as official
 import pydantic
 
 from tests.fakes import strict
-from tests.fakes.server import Answer, Request
+from tests.fakes.server import HttpAnswer, ReceivedRequest
 from tests.fakes.strict import Refused, StrictServer, encode
 from vibe_llms.testing.wires.ollama_replies import (
     MODEL,
@@ -180,7 +180,7 @@ class FakeOllama(StrictServer):
         """The bodies of the chats."""
         return [request.json for request in self.requests if request.path == "/api/chat"]
 
-    def respond(self, request: Request) -> Answer:
+    def respond(self, request: ReceivedRequest) -> HttpAnswer:
         if self.key and request.headers.get("authorization") != f"Bearer {self.key}":
             return failure(401, "unauthorized")
         match request.path:
@@ -194,9 +194,9 @@ class FakeOllama(StrictServer):
                 return self._pull(request.json["model"])
             case "/api/chat":
                 return self._chat(request)
-        return Answer(404, {"content-type": "text/plain"}, [b"404 page not found"])
+        return HttpAnswer(404, {"content-type": "text/plain"}, [b"404 page not found"])
 
-    def _list(self) -> Answer:
+    def _list(self) -> HttpAnswer:
         return answer_json(
             {
                 "models": [
@@ -216,7 +216,7 @@ class FakeOllama(StrictServer):
             }
         )
 
-    def _show(self, name: str) -> Answer:
+    def _show(self, name: str) -> HttpAnswer:
         if not self.describes:
             return failure(500, "it is not known")
         if name not in self.models:
@@ -233,7 +233,7 @@ class FakeOllama(StrictServer):
             shown["capabilities"] = list(model.capabilities)
         return answer_json(shown)
 
-    def _embed(self, body: Mapping[str, Any]) -> Answer:
+    def _embed(self, body: Mapping[str, Any]) -> HttpAnswer:
         official.EmbedRequest.model_validate(body, extra="forbid")
         if body["model"] not in self.models:
             return failure(404, f"model '{body['model']}' not found")
@@ -245,7 +245,7 @@ class FakeOllama(StrictServer):
         vectors = [[len(text) / 100, 0.5, -1.0][:size] for text in texts]
         return answer_json({"embeddings": vectors, "prompt_eval_count": sum(counts)})
 
-    def _pull(self, name: str) -> Answer:
+    def _pull(self, name: str) -> HttpAnswer:
         if name not in ("qwen3:8b", "phi4"):
             return stream([{"status": "pulling manifest"}, {"error": "file does not exist"}])
         self.models[name] = FakeModel()
@@ -255,7 +255,7 @@ class FakeOllama(StrictServer):
              {"status": "success"}]
         )  # fmt: skip
 
-    def _chat(self, request: Request) -> Answer:
+    def _chat(self, request: ReceivedRequest) -> HttpAnswer:
         try:
             chat = read_request(request.body)
         except Refused as error:
@@ -271,7 +271,7 @@ class FakeOllama(StrictServer):
             return failure(400, "the prompt is longer than the context length currently available")
         self.served.append(served)
         reply = self.next_reply(request, lambda: text_reply("Hello."))
-        if isinstance(reply, Answer):
+        if isinstance(reply, HttpAnswer):
             return reply
         lines = [dict(line) for line in reply]
         if lines[-1].get("done"):
@@ -406,26 +406,26 @@ def _complain(chat: ChatRequest, model: FakeModel) -> str:
     return ""
 
 
-def failure(status: int, message: str, *, headers: Mapping[str, str] | None = None) -> Answer:
+def failure(status: int, message: str, *, headers: Mapping[str, str] | None = None) -> HttpAnswer:
     """An error as the server sends it."""
     answer = answer_json({"error": message}, status=status)
     answer.headers.update(headers or {})
     return answer
 
 
-def answer_json(body: Any, *, status: int = 200) -> Answer:
+def answer_json(body: Any, *, status: int = 200) -> HttpAnswer:
     """A whole body, with its length."""
     return strict.answer_json(body, status=status)
 
 
-def stream(lines: Sequence[Mapping[str, Any]], **faults: Any) -> Answer:
+def stream(lines: Sequence[Mapping[str, Any]], **faults: Any) -> HttpAnswer:
     """Lines as a stream, each as an HTTP chunk of its own."""
     return stream_bytes([encode_line(line) for line in lines], **faults)
 
 
-def stream_bytes(chunks: Sequence[bytes], **faults: Any) -> Answer:
+def stream_bytes(chunks: Sequence[bytes], **faults: Any) -> HttpAnswer:
     """The bytes of a stream in these chunks."""
-    return Answer(200, {"content-type": "application/x-ndjson"}, chunks, **faults)
+    return HttpAnswer(200, {"content-type": "application/x-ndjson"}, chunks, **faults)
 
 
 def encode_line(line: Mapping[str, Any]) -> bytes:

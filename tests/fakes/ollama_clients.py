@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vibe_llms.configuration import StreamSettings, load_configuration
-from vibe_llms.credentials import Credential
-from vibe_llms.events import EventHandler, ignore_events
+from vibe_llms.base.configuration import StreamSettings, load_configuration
+from vibe_llms.base.credentials import Credential
+from vibe_llms.messages.events import EventHandler, ignore_events
 from vibe_llms.providers.interfaces import ProviderConfiguration
 from vibe_llms.providers.ollama.client import OllamaClient, OllamaProvider
 from vibe_llms.providers.ollama.model import OllamaModel

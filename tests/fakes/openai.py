@@ -41,7 +41,7 @@ from openai.types.responses.response_create_params import (
 from openai.types.responses.response_input_item_param import Message, ResponseInputItemParam
 
 from tests.fakes import strict
-from tests.fakes.server import Answer, Request
+from tests.fakes.server import HttpAnswer, ReceivedRequest
 from tests.fakes.strict import Refused, StrictServer, decode, dump, encode_event, validate
 from vibe_llms.testing.wires.chat_completions_replies import (
     chat_reply,
@@ -90,7 +90,7 @@ class FakeOpenAI(StrictServer):
         self.encoding = "float"
         self.shuffled = False
 
-    def respond(self, request: Request) -> Answer:
+    def respond(self, request: ReceivedRequest) -> HttpAnswer:
         if request.headers.get("authorization") != f"Bearer {self.key}":
             return failure(401, "invalid_request_error", "Incorrect API key", "invalid_api_key")
         path = request.path
@@ -115,15 +115,15 @@ class FakeOpenAI(StrictServer):
             request,
             lambda: chat_reply("Hello.") if path == CHAT else response_reply(message("Hello.")),
         )
-        if isinstance(reply, Answer):
+        if isinstance(reply, HttpAnswer):
             return reply
         if path == CHAT:
             return stream(reply) if request.json.get("stream") else answer_json(complete(reply))
         return self._answer_response(request, reply)
 
-    def _embed(self, request: Request) -> Answer:
+    def _embed(self, request: ReceivedRequest) -> HttpAnswer:
         reply = self.replies.pop(0) if self.replies else None
-        if isinstance(reply, Answer):
+        if isinstance(reply, HttpAnswer):
             return reply
         try:
             texts = check_embedding(request)
@@ -153,7 +153,9 @@ class FakeOpenAI(StrictServer):
             }
         )
 
-    def _answer_response(self, request: Request, events: Sequence[Mapping[str, Any]]) -> Answer:
+    def _answer_response(
+        self, request: ReceivedRequest, events: Sequence[Mapping[str, Any]]
+    ) -> HttpAnswer:
         whole = events[-1].get("response") or {}
         self.remember(whole.get("output", ()), request.json["model"])
         if request.json.get("store") is not False:
@@ -169,7 +171,7 @@ class FakeOpenAI(StrictServer):
 # Vectors.
 
 
-def check_embedding(request: Request) -> Sequence[str]:
+def check_embedding(request: ReceivedRequest) -> Sequence[str]:
     """The texts of a request; `Refused` for what the real server refuses."""
     body = decode(request.body)
     validate(EmbeddingCreateParams, body)
@@ -213,7 +215,7 @@ def failure(
     code: str | None = None,
     *,
     headers: Mapping[str, str] | None = None,
-) -> Answer:
+) -> HttpAnswer:
     """An error as the server sends it."""
     error = {"message": message, "type": kind, "param": None, "code": code or None}
     answer = answer_json({"error": error}, status=status)
@@ -221,21 +223,21 @@ def failure(
     return answer
 
 
-def answer_json(body: Any, *, status: int = 200) -> Answer:
+def answer_json(body: Any, *, status: int = 200) -> HttpAnswer:
     """A whole body, with its length."""
     return strict.answer_json(body, status=status, x_request_id="req_1")
 
 
-def stream(events: Sequence[Mapping[str, Any]], *, done: bool = True, **faults: Any) -> Answer:
+def stream(events: Sequence[Mapping[str, Any]], *, done: bool = True, **faults: Any) -> HttpAnswer:
     """Events as a stream, each as an HTTP chunk of its own."""
     chunks = [encode_event(event) for event in events]
     return stream_bytes([*chunks, b"data: [DONE]\n\n"] if done else chunks, **faults)
 
 
-def stream_bytes(chunks: Sequence[bytes], **faults: Any) -> Answer:
+def stream_bytes(chunks: Sequence[bytes], **faults: Any) -> HttpAnswer:
     """The bytes of a stream in these chunks."""
     headers = {"content-type": "text/event-stream; charset=utf-8", "x-request-id": "req_1"}
-    return Answer(200, headers, chunks, **faults)
+    return HttpAnswer(200, headers, chunks, **faults)
 
 
 # What the real servers refuse.
@@ -271,7 +273,7 @@ def _check_schema(schema: Mapping[str, Any]) -> None:
         raise Refused("response_format: bad name")
 
 
-def check_chat(request: Request, server: FakeOpenAI) -> None:
+def check_chat(request: ReceivedRequest, server: FakeOpenAI) -> None:
     """Raise `Refused` for what Chat Completions would not accept."""
     body = decode(request.body)
     streams = body.get("stream")
@@ -406,7 +408,7 @@ def _bare(hint: Any) -> Any:
     return hint
 
 
-def check_response(request: Request, server: FakeOpenAI, *, counting: bool) -> None:
+def check_response(request: ReceivedRequest, server: FakeOpenAI, *, counting: bool) -> None:
     """Raise `Refused` for what Responses would not accept."""
     body = decode(request.body)
     kind: Any = ResponseCreateParamsNonStreaming

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from tests.fakes.openai import KEY
-from vibe_llms.configuration import StreamSettings, load_configuration
-from vibe_llms.credentials import Credential, Secret
-from vibe_llms.events import EventHandler, ignore_events
+from vibe_llms.base.configuration import StreamSettings, load_configuration
+from vibe_llms.base.credentials import Credential, Secret
+from vibe_llms.messages.events import EventHandler, ignore_events
 from vibe_llms.providers.interfaces import ProviderConfiguration
 from vibe_llms.providers.openai.chat_completions.messages import MODULE as CHAT_MODULE
 from vibe_llms.providers.openai.chat_completions.model import ChatCompletionsProvider

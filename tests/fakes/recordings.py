@@ -16,8 +16,7 @@ import msgspec
 
 from tests.fakes.anthropic import accumulate
 from tests.fakes.server import End
-from vibe_llms.events import Event
-from vibe_llms.exceptions import ReplyCut
+from vibe_llms.base.exceptions import ReplyCut
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     InvocationCanister,
@@ -33,6 +32,7 @@ from vibe_llms.messages.contents import (
     TextualContent,
     repair_text,
 )
+from vibe_llms.messages.events import Event
 from vibe_llms.providers.accumulators import Accumulator
 from vibe_llms.providers.anthropic.streams import AnthropicAssimilator
 from vibe_llms.providers.ollama.streams import OllamaAssimilator

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from vibe_llms.testing.listening import Answer, End, Listener, Request
+from vibe_llms.testing.listening import End, HttpAnswer, Listener, ReceivedRequest
 
-__all__ = ["Answer", "End", "FakeServer", "Request"]
+__all__ = ["End", "FakeServer", "HttpAnswer", "ReceivedRequest"]
 
 
 class FakeServer(Listener):

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from tests.fakes import strict
-from tests.fakes.server import Answer, Request
+from tests.fakes.server import HttpAnswer, ReceivedRequest
 from tests.fakes.strict import Events, Refused, StrictServer
-from vibe_llms.configuration import StreamSettings, load_configuration
-from vibe_llms.credentials import Credential
-from vibe_llms.events import EventHandler, ignore_events
+from vibe_llms.base.configuration import StreamSettings, load_configuration
+from vibe_llms.base.credentials import Credential
+from vibe_llms.messages.events import EventHandler, ignore_events
 from vibe_llms.providers.interfaces import ProviderConfiguration
 
 MODULE = "shout_example"
@@ -29,7 +29,7 @@ _ROLES = {"model", "tool", "person", "system"}
 class FakeShout(StrictServer):
     """The server; a call that has an id twice, and a result of none, are refused."""
 
-    def respond(self, request: Request) -> Answer:
+    def respond(self, request: ReceivedRequest) -> HttpAnswer:
         if request.path == "/models":
             return strict.answer_json(MODELS)
         try:
@@ -41,7 +41,7 @@ class FakeShout(StrictServer):
         if body["model"] not in MODELS:
             return failure(404, f"there is no model {body['model']}")
         reply = self.next_reply(request, lambda: text_reply("Hello."))
-        return reply if isinstance(reply, Answer) else stream_bytes(map(encode_line, reply))
+        return reply if isinstance(reply, HttpAnswer) else stream_bytes(map(encode_line, reply))
 
 
 def _check(body: Mapping[str, Any]) -> None:
@@ -77,20 +77,20 @@ def _end(why: str, shouted: int) -> Mapping[str, Any]:
     return {"end": why, "heard": 3, "shouted": shouted}
 
 
-def stream_bytes(chunks: Any, **faults: Any) -> Answer:
+def stream_bytes(chunks: Any, **faults: Any) -> HttpAnswer:
     """The bytes of a stream in these chunks."""
     chunks = chunks if isinstance(chunks, list) else [*chunks]
-    return Answer(200, {"content-type": "application/x-ndjson"}, chunks, **faults)
+    return HttpAnswer(200, {"content-type": "application/x-ndjson"}, chunks, **faults)
 
 
-def answer_whole(events: Events) -> Answer:
+def answer_whole(events: Events) -> HttpAnswer:
     """A reply in one piece."""
     data = b"".join(map(encode_line, events))
     length = {"content-length": str(len(data))}
-    return Answer(200, {"content-type": "application/json", **length}, [data])
+    return HttpAnswer(200, {"content-type": "application/json", **length}, [data])
 
 
-def failure(status: int, words: str, headers: Mapping[str, str] | None = None) -> Answer:
+def failure(status: int, words: str, headers: Mapping[str, str] | None = None) -> HttpAnswer:
     """An error."""
     answer = strict.answer_json({"error": {"message": words}}, status=status)
     answer.headers.update(headers or {})

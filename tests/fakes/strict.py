@@ -9,10 +9,10 @@ from typing import Any, TypeAlias
 
 import pydantic
 
-from tests.fakes.server import Answer, FakeServer, Request
+from tests.fakes.server import FakeServer, HttpAnswer, ReceivedRequest
 
 Events: TypeAlias = Sequence[Mapping[str, Any]]
-Reply: TypeAlias = Answer | Events
+Reply: TypeAlias = HttpAnswer | Events
 
 
 class Refused(Exception):
@@ -33,10 +33,10 @@ class StrictServer(FakeServer):
     def __init__(self, key: str = "") -> None:
         super().__init__()
         self.key = key
-        self.replies: list[Reply | Callable[[Request], Reply]] = []
+        self.replies: list[Reply | Callable[[ReceivedRequest], Reply]] = []
         self.refusals: list[str] = []
 
-    def next_reply(self, request: Request, otherwise: Callable[[], Events]) -> Reply:
+    def next_reply(self, request: ReceivedRequest, otherwise: Callable[[], Events]) -> Reply:
         """The reply to a request."""
         reply = self.replies.pop(0) if self.replies else otherwise()
         return reply(request) if callable(reply) else reply
@@ -110,12 +110,12 @@ def _walk(value: Any) -> None:
             _walk(item)
 
 
-def answer_json(body: Any, *, status: int = 200, **headers: str) -> Answer:
+def answer_json(body: Any, *, status: int = 200, **headers: str) -> HttpAnswer:
     """A whole body, with its length."""
     data = json.dumps(body, separators=(",", ":")).encode()
     reported = {name.replace("_", "-"): value for name, value in headers.items()}
     reported |= {"content-type": "application/json", "content-length": str(len(data))}
-    return Answer(status, reported, [data])
+    return HttpAnswer(status, reported, [data])
 
 
 def encode_event(event: Mapping[str, Any]) -> bytes:

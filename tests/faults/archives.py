@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.workers import INLINE, SHARED
-from vibe_llms.configuration import StorageSettings
+from vibe_llms.base.configuration import StorageSettings
 from vibe_llms.messages.canisters import Canister, UserCanister
 from vibe_llms.storage.archive import DirectoryArchive
 from vibe_llms.storage.conversations import survey_folders

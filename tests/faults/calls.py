@@ -74,7 +74,7 @@ class SystemCalls:
         short_writes: int | None = None,
         syncing: bool = True,
         observer: Observer | None = None,
-        modules: tuple[str, ...] = ("vibe_llms.storage", "vibe_llms.files"),
+        modules: tuple[str, ...] = ("vibe_llms.storage", "vibe_llms.base"),
     ) -> None:
         self.names: list[str] = []
         self.failed = ""

@@ -14,8 +14,8 @@ from pathlib import Path
 from tests.fakes import mcp_server
 from tests.faults.family import VARIABLE
 from vibe_llms import open_session
+from vibe_llms.base.exceptions import EnsembleFailed
 from vibe_llms.ensembles.mcp import McpEnsemble, guardian
-from vibe_llms.exceptions import EnsembleFailed
 
 WAYS = ("return", "raise", "cancel", "timeout", "SIGINT", "SIGTERM", "SIGKILL")
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from vibe_llms.conversations import turns
-from vibe_llms.events import Event
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import Canister, InvocationCanister
+from vibe_llms.messages.events import Event
 from vibe_llms.opening import open_session
 from vibe_llms.testing import Part, ScriptedReply, scripted_model
 
@@ -85,6 +85,8 @@ def _run_calls_before_they_are_kept() -> None:
     async def keep_late(self: Any, canisters: Sequence[Canister]) -> None:
         held.extend(canisters)
         if not isinstance(canisters[-1], InvocationCanister):
+            # As on a slow disk, so that a kill comes in between.
+            await asyncio.sleep(0.01)
             await keep(self, list(held))
             held.clear()
 

@@ -38,6 +38,7 @@ class TimeLimitExceeded(BaseException):
     """
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool:
     """Fail a test at its time limit, with the stacks of all tasks and threads.
 

@@ -14,10 +14,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from vibe_llms.configuration import StorageSettings
+from vibe_llms.base import folders as files
+from vibe_llms.base.configuration import StorageSettings
 from vibe_llms.messages.canisters import UserCanister
 from vibe_llms.messages.contents import ImageContent, TextualContent
-from vibe_llms.storage import appending, contents, conversations, files
+from vibe_llms.storage import appending, contents, conversations
 from vibe_llms.storage.archive import DirectoryArchive
 from vibe_llms.storage.conversations import produce_conversation_identity
 from vibe_llms.storage.interfaces import Details, Origin
@@ -175,7 +176,7 @@ def add_tags_without_a_lock(folder: Path, report: Report, seed: int, count: int)
 
 def hold_a_lock(folder: Path, report: Report, seed: int) -> None:
     """Hold the lock of a folder until killed."""
-    from vibe_llms.storage.locks import locked
+    from vibe_llms.base.locks import locked
 
     with locked(folder, seconds=0):
         report("held")

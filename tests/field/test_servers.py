@@ -13,7 +13,7 @@ from tests.fakes.raw_server import RawServer
 from tests.field.cases import ServerCase, load_server_cases
 from tests.field.upstream import LINES, SSE, bodies_of, plain, respond
 from vibe_llms import NoticeEvent, open_session
-from vibe_llms.exceptions import VibeLlmsError
+from vibe_llms.base.exceptions import VibeLlmsError
 from vibe_llms.messages.canisters import AssistantCanister
 from vibe_llms.messages.contents import ReasoningContent
 from vibe_llms.providers import round_trip

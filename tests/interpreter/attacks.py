@@ -48,16 +48,18 @@ for number in range(300):
         "import signal\n"
         "for one in (signal.SIGINT, signal.SIGTERM): signal.signal(one, signal.SIG_IGN)\n"
         "while True: pass",
-        words="the interpreter was ended",
+        words="the interpreter was stopped",
         lost=True,
         slow=True,
     ),
     "swallows interrupts": Attack(
         "while True:\n    try:\n        while True: pass\n    except BaseException: pass",
-        words="it had not ended after",
+        words="it did not finish within",
         slow=True,
     ),
-    "never ends": Attack("while True: pass", words="it had not ended after", lost=False, slow=True),
+    "never ends": Attack(
+        "while True: pass", words="it did not finish within", lost=False, slow=True
+    ),
     "computes in many": Attack(
         """
 import subprocess, sys
@@ -261,8 +263,8 @@ print("\\n".join(found)[:900_000])
     "closes descriptors": Attack("import os\nos.closerange(0, 256)", lost=None, slow=True),
     "kills its parent": Attack("import os, time\nos.kill(os.getppid(), 9)\ntime.sleep(1)"),
     "kills all": Attack("import os, time\nos.kill(-1, 9)\ntime.sleep(1)", alone=True, lost=None),
-    "exits": Attack("import os\nos._exit(7)", words="it has ended itself", lost=True),
-    "crashes": Attack("import ctypes\nctypes.string_at(0)", words="it has ended itself", lost=True),
+    "exits": Attack("import os\nos._exit(7)", words="it exited", lost=True),
+    "crashes": Attack("import ctypes\nctypes.string_at(0)", words="it exited", lost=True),
     "leaves threads": Attack(
         """
 import threading, time
@@ -304,7 +306,7 @@ print("done")
     ),
     "writes a huge file": Attack(
         "with open('huge.bin', 'wb') as file: file.truncate(100_000_000)\n",
-        words="100,000,000 bytes, too many to give",
+        words="100,000,000 bytes, too many to return",
         lost=False,
     ),
     "reaches the network": Attack(

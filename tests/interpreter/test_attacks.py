@@ -14,8 +14,8 @@ import pytest
 
 from tests.interpreter.attacks import ATTACKS, Attack
 from vibe_llms.interpreter import kernels
-from vibe_llms.interpreter.cage import find_lack
-from vibe_llms.interpreter.kernels import Answer, Kernel
+from vibe_llms.interpreter.cage import find_obstacle
+from vibe_llms.interpreter.kernels import Kernel, KernelResult
 from vibe_llms.interpreter.settings import Limits
 
 QUICK = Limits(call_seconds=1.5, cpu_seconds=20, grace_seconds=1, start_seconds=60)
@@ -48,7 +48,7 @@ def survivors(token: str) -> list[str]:
     return found
 
 
-def reported(answer: Answer) -> str:
+def reported(answer: KernelResult) -> str:
     return "\n".join(piece.text for piece in answer.pieces)
 
 
@@ -70,7 +70,7 @@ def port() -> Iterator[int]:
         yield listener.getsockname()[1]
 
 
-async def attack(one: Attack, limits: Limits, *, spaces: bool, port: int) -> Answer:
+async def attack(one: Attack, limits: Limits, *, spaces: bool, port: int) -> KernelResult:
     """Run the code, see that it ends in time and leaves nothing; gives what it was answered."""
     kernel = Kernel(limits, spaces=spaces)
     await kernel.start()
@@ -97,7 +97,7 @@ async def attack(one: Attack, limits: Limits, *, spaces: bool, port: int) -> Ans
 async def test_an_attack_in_a_cage_ends_and_leaves_nothing(
     name: str, port: int, key_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert not find_lack()
+    assert not find_obstacle()
     monkeypatch.setenv("ANTHROPIC_API_KEY", SECRET)
     one = ATTACKS[name]
     one = one._replace(code=one.code.replace("KEYNAME", key_name))

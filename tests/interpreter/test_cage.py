@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from vibe_llms.interpreter import cage, linux
-from vibe_llms.interpreter.cage import CHANNELS, WORK, Plan
+from vibe_llms.interpreter.cage import CHANNELS, WORK, CagePlan
 
 
-def produce_plan(folder: Path, *, spaces: bool = False, **settings: Any) -> Plan:
+def produce_plan(folder: Path, *, spaces: bool = False, **settings: Any) -> CagePlan:
     values: dict[str, Any] = {
         "command": (sys.executable, "-c", "import time; time.sleep(3600)"),
         "environment": {},
@@ -29,7 +29,7 @@ def produce_plan(folder: Path, *, spaces: bool = False, **settings: Any) -> Plan
         "processes": 64,
         **settings,
     }
-    plan = Plan(**values)
+    plan = CagePlan(**values)
     for path in (plan.base, plan.channels):
         os.makedirs(path, exist_ok=True)
     return plan
@@ -239,7 +239,7 @@ def test_it_runs_commands_until_its_input_or_its_kernel_ends(
         kernel.communicate()
     started, *rest = map(json.loads, lines)
     assert started["started"] == kernel.pid
-    assert "code reaches the network" in started["gaps"][0]
+    assert "code can reach the network" in started["gaps"][0]
     if leaves:
         assert reaped == [kernel.pid]
     else:
@@ -277,7 +277,7 @@ def test_it_is_known_whether_the_system_gives_namespaces(monkeypatch: pytest.Mon
     def refuse(_: int) -> None:
         raise PermissionError
 
-    assert not cage.find_lack()
+    assert not cage.find_obstacle()
     monkeypatch.setattr(linux, "unshare", refuse)
-    assert "no namespaces" in cage.find_lack()
+    assert "cannot create namespaces" in cage.find_obstacle()
     assert CHANNELS != WORK

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from vibe_llms.interpreter import plans
-from vibe_llms.interpreter.kernels import Answer, Kernel, KernelLost
+from vibe_llms.interpreter.kernels import Kernel, KernelLost, KernelResult
 from vibe_llms.interpreter.processes import survey_tree
 from vibe_llms.interpreter.settings import Limits
 
@@ -33,7 +33,7 @@ async def run(*, spaces: bool = True, **limits: Any) -> AsyncIterator[Kernel]:
         await kernel.end()
 
 
-def parts(answer: Answer) -> list[tuple[str, str]]:
+def parts(answer: KernelResult) -> list[tuple[str, str]]:
     return [(piece.kind, piece.text) for piece in answer.pieces]
 
 
@@ -87,7 +87,7 @@ async def test_code_that_does_not_end_is_interrupted_and_keeps_its_state() -> No
         await kernel.execute("x = 1")
         answer = await kernel.execute("import time\nx = 2\ntime.sleep(100)")
         assert answer.failed
-        assert parts(answer)[0] == ("note", "[stopped: it had not ended after 1 s]")
+        assert parts(answer)[0] == ("note", "[stopped: it did not finish within 1 s]")
         assert parts(await kernel.execute("x")) == [("value", "2")]
 
 
@@ -112,10 +112,12 @@ async def test_what_goes_on_after_its_call_is_ended_when_it_has_computed_enough(
         async with asyncio.timeout(30):
             while not kernel.lost:
                 await asyncio.sleep(0.05)
-        assert kernel.lost == "it computed for more than 1.5 s"
+        assert kernel.lost == "it used more than 1.5 s of CPU time"
         again = await kernel.execute("1")
         assert again.failed
-        assert "it computed for more than 1.5 s; what it held is lost" in again.pieces[-1].text
+        assert (
+            "it used more than 1.5 s of CPU time; names and files are lost" in again.pieces[-1].text
+        )
 
 
 async def test_what_its_start_computes_counts_for_no_call() -> None:
@@ -140,7 +142,7 @@ async def test_a_kernel_that_cannot_start_says_so_and_leaves_nothing(
 ) -> None:
     monkeypatch.setattr(plans, "_ARGUMENTS", ("--no-such-option=1", "--debug", "--version"))
     kernel = Kernel(LIMITS, spaces=True)
-    with pytest.raises(KernelLost, match="it has ended"):
+    with pytest.raises(KernelLost, match="it exited"):
         await kernel.start()
     assert kernel.lost
     assert not Path(kernel._folder).name
@@ -181,7 +183,7 @@ FLOODS = {
 PATIENT: dict[str, Any] = {"call_seconds": 300, "cpu_seconds": 300, "grace_seconds": 60}
 
 
-def reported(answer: Answer) -> str:
+def reported(answer: KernelResult) -> str:
     return "\n".join(piece.text for piece in answer.pieces)
 
 
@@ -192,7 +194,7 @@ async def test_a_flood_is_interrupted_at_the_limit_and_the_state_is_kept(name: s
         answer = await kernel.execute(FLOODS[name])
         assert "[the output reached its limit of 1,048,576 bytes]" in reported(answer)
         assert reported(answer).endswith(
-            "[what still ran was interrupted; names and files are kept]"
+            "[the running code was interrupted; names and files are kept]"
         )
         assert reported(await kernel.execute("state + 1")) == "42"
 

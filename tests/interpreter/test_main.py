@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from vibe_llms.base.meta import CONVERSATION_KEY
 from vibe_llms.interpreter import __main__ as program
 from vibe_llms.interpreter.server import Interpreter, produce_server, sweep_while
 from vibe_llms.interpreter.settings import Limits
-from vibe_llms.meta import CONVERSATION_KEY
 
 
 async def ask(app: Any, **headers: str) -> int:
@@ -71,7 +71,7 @@ def test_options_become_limits(
     monkeypatch.setattr(sys, "argv", options if spaces else [*options, "--cage", "none"])
     monkeypatch.setattr(program, "Interpreter", Recorded)
     monkeypatch.setattr(program, "adopt_orphans", lambda: None)
-    monkeypatch.setattr(program, "find_lack", lambda: "")
+    monkeypatch.setattr(program, "find_obstacle", lambda: "")
     monkeypatch.setattr(program, "sweep_while", lambda _, work: work)
     monkeypatch.setattr(asyncio, "run", run)
     program.main()
@@ -85,8 +85,10 @@ def test_without_namespaces_it_does_not_start_unless_the_cage_is_off(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["interpreter"])
-    monkeypatch.setattr(program, "find_lack", lambda: "this system gives none")
-    with pytest.raises(SystemExit, match=r'no cage here: this system gives none.*cage = "none"'):
+    monkeypatch.setattr(program, "find_obstacle", lambda: "this system gives none")
+    with pytest.raises(
+        SystemExit, match=r'cage is not available here: this system gives none.*cage = "none"'
+    ):
         program.main()
 
 

@@ -17,10 +17,11 @@ import pytest
 
 from tests.fakes.models import model_of, says
 from vibe_llms import open_session
-from vibe_llms.configuration import load_configuration
-from vibe_llms.ensembles.interfaces import EnsembleConfiguration
+from vibe_llms.base.configuration import load_configuration
+from vibe_llms.base.exceptions import EnsembleFailed
+from vibe_llms.base.meta import CONVERSATION_KEY
+from vibe_llms.conversations.hosts import EnsembleConfiguration
 from vibe_llms.ensembles.mcp.ensemble import McpEnsemble
-from vibe_llms.exceptions import EnsembleFailed
 from vibe_llms.interpreter.processes import survey_tree
 from vibe_llms.interpreter.server import Interpreter
 from vibe_llms.interpreter.settings import Limits
@@ -29,7 +30,6 @@ from vibe_llms.invocation.invokers import InvocationContext
 from vibe_llms.invocation.results import InvocationOutput
 from vibe_llms.messages.canisters import InvocationCanister, ResultCanister
 from vibe_llms.messages.contents import FileContent, ImageContent, TextualContent
-from vibe_llms.meta import CONVERSATION_KEY
 from vibe_llms.testing import Part, ScriptedReply
 
 LIMITS = Limits(start_seconds=60, grace_seconds=3, kernels=2)
@@ -72,7 +72,7 @@ async def test_conversations_and_their_forks_do_not_see_each_other() -> None:
         second = await session.begin(model_of(calls("x"), says("Done.")), ensembles=["python"])
         turn = await first.converse("Go.")
         results = [one for one in turn.canisters if isinstance(one, ResultCanister)]
-        assert [one.text for one in results] == ["[it printed and showed nothing]", "1"]
+        assert [one.text for one in results] == ["[no output]", "1"]
         (other,) = (
             one
             for one in (await second.converse("Go.")).canisters
@@ -127,7 +127,7 @@ async def test_one_kernel_too_many_ends_the_one_that_was_used_longest_ago() -> N
         assert "NameError" in await say(interpreter, "c", "x")
         reported = await say(interpreter, "a", "x")
         assert reported.startswith(
-            "[a new interpreter; the one before was ended: others needed its place]"
+            "[a new interpreter; the previous one was stopped: other conversations needed its slot]"
         )
         assert "NameError" in reported
 
@@ -146,9 +146,9 @@ async def test_an_idle_kernel_is_ended_and_that_is_reported() -> None:
     async with interpret(idle_seconds=0.3) as interpreter:
         await say(interpreter, "a", "x = 1")
         async with asyncio.timeout(30):
-            while interpreter.kernels._seats:
+            while interpreter.kernels._slots:
                 await asyncio.sleep(0.05)
-        assert "it was not used for a long time" in await say(interpreter, "a", "1")
+        assert "it was idle for too long" in await say(interpreter, "a", "1")
 
 
 async def test_a_restart_forgets_everything() -> None:
@@ -163,16 +163,16 @@ async def test_a_restart_forgets_everything() -> None:
 
 async def test_what_a_limit_ended_is_reported_again_with_the_next_call() -> None:
     async with interpret() as interpreter:
-        assert "it has ended itself" in await say(interpreter, "a", "import os; os._exit(1)")
+        assert "it exited" in await say(interpreter, "a", "import os; os._exit(1)")
         reported = await say(interpreter, "a", "1")
-        assert reported == "[a new interpreter; the one before was ended: it has ended itself]\n1"
+        assert reported == "[a new interpreter; the previous one was stopped: it exited]\n1"
 
 
 async def test_strangers_who_share_an_address_share_no_kernel() -> None:
     async with interpret(shared=True) as interpreter:
         await say(interpreter, "", "x = 1")
         assert "NameError" in await say(interpreter, "", "x")
-        assert interpreter.kernels._seats == {}
+        assert interpreter.kernels._slots == {}
     async with interpret() as interpreter:
         await say(interpreter, "", "x = 1")
         assert await say(interpreter, "", "x") == "1"
@@ -183,7 +183,7 @@ async def test_strangers_who_share_an_address_share_no_kernel() -> None:
     [
         ("execute_code", {}, "`code` is missing"),
         ("execute_code", {"code": 1}, "`code` is missing"),
-        ("nonesuch", {}, "There is no tool 'nonesuch'"),
+        ("nonesuch", {}, "Tool 'nonesuch' not found"),
     ],
 )
 async def test_a_wrong_call_is_a_failed_result(
@@ -266,7 +266,10 @@ async def test_a_server_that_is_killed_leaves_neither_kernels_nor_folders(
 
 async def test_without_namespaces_it_does_not_open_and_says_what_to_do() -> None:
     ensemble = produce_ensemble(command=[sys.executable, "-c", NO_NAMESPACES])
-    with pytest.raises(EnsembleFailed, match=r'no cage here: .*no namespaces.* cage = "none"'):
+    with pytest.raises(
+        EnsembleFailed,
+        match=r'cage is not available here: .*cannot create namespaces.* cage = "none"',
+    ):
         await ensemble.open()
 
 
@@ -288,9 +291,9 @@ async def test_without_a_cage_the_question_says_so_before_and_the_result_after(
         assert execute.sends
         call = InvocationCanister(name=execute.name, arguments='{"code": "1"}')
         assert await Gatekeeper(approve).admit(call, execute) == ""
-        assert "it runs without a cage: code reaches the network" in asked[0]
+        assert "it runs without a cage: its code can use the network" in asked[0]
         reported = (await invoke(ensemble, "1")).text
-        assert reported.startswith("[no cage here: code reaches the network")
+        assert reported.startswith("[no cage here: code can reach the network")
         assert (await invoke(ensemble, "1")).text == "1"
     finally:
         await ensemble.close()

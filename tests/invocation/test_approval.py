@@ -14,7 +14,6 @@ import pytest
 
 from tests.fakes.models import model_of, says
 from vibe_llms import open_session
-from vibe_llms.events import Event, InvocationFailedEvent, InvocationStartedEvent
 from vibe_llms.invocation import approval
 from vibe_llms.invocation.approval import (
     ApprovalRequest,
@@ -30,6 +29,7 @@ from vibe_llms.messages.canisters import (
     Turn,
 )
 from vibe_llms.messages.contents import TextualContent
+from vibe_llms.messages.events import Event, InvocationFailedEvent, InvocationStartedEvent
 from vibe_llms.testing import Part, ScriptedReply, check_events
 
 
@@ -145,11 +145,11 @@ async def test_a_stricter_rule_forgets_what_was_allowed_of_its_tool_alone(rule: 
         for arguments in ("{}", '{"number": 1}'):
             called = InvocationCanister(name=name, arguments=arguments)
             assert await keeper.admit(called, tool) == ""
-    assert keeper.settle(tools) is tools
+    assert keeper.apply_rules(tools) is tools
     keeper.decide("a", rule)
     kept = ["a", "b"] if rule == "allow" else ["b"]
     assert [*keeper.allowed_tools] == [one.name for one in keeper.allowed] == kept
-    settled = keeper.settle(tools)
+    settled = keeper.apply_rules(tools)
     assert (settled["a"].approval, settled["b"].approval) == (rule, "ask")
 
 
@@ -182,11 +182,11 @@ async def test_an_approval_may_cover_a_scope_of_arguments() -> None:
     await admit('{"text": "a"}')
     keeper.decide("send", "ask")
     assert [*keeper.allowed_scopes] == []
-    settled = keeper.settle({"send": invoker})["send"]
+    settled = keeper.apply_rules({"send": invoker})["send"]
     await admit('{"text": "home"}', settled)
     assert len(asked) == 5
     keeper.decide("send", "allow")
-    assert keeper.settle({"send": invoker})["send"].allowed_scopes == ("home",)
+    assert keeper.apply_rules({"send": invoker})["send"].allowed_scopes == ("home",)
 
 
 async def test_a_tool_may_ask_each_time_for_some_of_its_arguments() -> None:
@@ -201,7 +201,9 @@ async def test_a_tool_may_ask_each_time_for_some_of_its_arguments() -> None:
     assert [(request.reason, request.each_time) for request in asked] == [("a lot", True)] * 3
     assert not keeper.allowed
     assert not keeper.allowed_tools
-    assert "saying so at a terminal" in await Gatekeeper().admit(call_of('{"number": 9}'), invoker)
+    assert "approving the call at a terminal" in await Gatekeeper().admit(
+        call_of('{"number": 9}'), invoker
+    )
 
 
 async def test_a_tool_that_was_allowed_is_asked_about_again_before_it_sends_data_out() -> None:

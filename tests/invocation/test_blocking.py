@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from vibe_llms.events import ignore_events
 from vibe_llms.invocation import invokers as invoking
 from vibe_llms.invocation.execution import Execution, execute
 from vibe_llms.invocation.invokers import gather_invokers
 from vibe_llms.messages.canisters import InvocationCanister, ResultCanister
+from vibe_llms.messages.events import ignore_events
 
 TOOLS = 16
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from vibe_llms.exceptions import ArgumentsInvalid, InvokerInvalid, VibeLlmsError
+from vibe_llms.base.exceptions import ArgumentsInvalid, InvokerInvalid, VibeLlmsError
 from vibe_llms.invocation import checks
 from vibe_llms.invocation.checks import SchemaCheck
 from vibe_llms.invocation.invokers import InvocationContext, Invoker

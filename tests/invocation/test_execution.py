@@ -12,7 +12,14 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from vibe_llms.events import (
+from vibe_llms.base.exceptions import StorageError
+from vibe_llms.base.redaction import remember
+from vibe_llms.invocation import execution as executions
+from vibe_llms.invocation.execution import INTERRUPTED, Execution, execute
+from vibe_llms.invocation.invokers import Approval, InvocationContext, Invoker, gather_invokers
+from vibe_llms.messages.canisters import InvocationCanister, ResultCanister
+from vibe_llms.messages.contents import TextualContent
+from vibe_llms.messages.events import (
     Event,
     EventHandler,
     InvocationCompletedEvent,
@@ -21,13 +28,6 @@ from vibe_llms.events import (
     InvocationStartedEvent,
     ignore_events,
 )
-from vibe_llms.exceptions import StorageError
-from vibe_llms.invocation import execution as executions
-from vibe_llms.invocation.execution import INTERRUPTED, Execution, execute
-from vibe_llms.invocation.invokers import Approval, InvocationContext, Invoker, gather_invokers
-from vibe_llms.messages.canisters import InvocationCanister, ResultCanister
-from vibe_llms.messages.contents import TextualContent
-from vibe_llms.redaction import remember
 
 FOREVER = 3600.0
 
@@ -137,7 +137,7 @@ ENDINGS = {
     "cancelling": (True, "The tool cancelled itself."),
     "grouped": (True, "The tool failed: BaseExceptionGroup"),
     "hanging": (True, "The tool did not return within 0.01 seconds."),
-    "nothing": (True, "There is no tool 'nothing'. The tools are: blocking, cancelling"),
+    "nothing": (True, "Tool 'nothing' not found. Available tools: blocking, cancelling"),
 }
 
 
@@ -208,7 +208,7 @@ async def test_without_any_tool_the_prompt_says_that_there_is_none() -> None:
     desk = Desk()
     execution = Execution(invokers={}, event_handler=ignore_events, keep=desk.keep)
     await execute([call("ok")], execution)
-    assert desk.kept[0].text == "There is no tool 'ok'. No tools."
+    assert desk.kept[0].text == "Tool 'ok' not found. No tools are available."
 
 
 async def test_the_error_of_a_tool_goes_to_the_log_and_its_keys_nowhere(

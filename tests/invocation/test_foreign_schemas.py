@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from vibe_llms.exceptions import ArgumentsInvalid
+from vibe_llms.base.exceptions import ArgumentsInvalid
 from vibe_llms.invocation.checks import SchemaCheck
-from vibe_llms.testing.listening import Answer, Listener, Request
+from vibe_llms.testing.listening import HttpAnswer, Listener, ReceivedRequest
 
 
 class Schemas(Listener):
     """Answers every request with a schema that nothing fits."""
 
-    def respond(self, request: Request) -> Answer:
-        return Answer(chunks=[b"false"], headers={"content-type": "application/schema+json"})
+    def respond(self, request: ReceivedRequest) -> HttpAnswer:
+        return HttpAnswer(chunks=[b"false"], headers={"content-type": "application/schema+json"})
 
 
 @pytest.fixture

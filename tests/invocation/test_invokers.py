@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from vibe_llms.exceptions import ArgumentsInvalid, InvokerInvalid
+from vibe_llms.base.exceptions import ArgumentsInvalid, InvokerInvalid
 from vibe_llms.invocation import schemata
 from vibe_llms.invocation.invokers import (
     InvocationContext,

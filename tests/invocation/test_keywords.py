@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
+from vibe_llms.base.exceptions import ArgumentsInvalid
 from vibe_llms.conversations.outputs import OutputMismatch, produce_form
-from vibe_llms.exceptions import ArgumentsInvalid
 from vibe_llms.invocation import keywords
 from vibe_llms.invocation.checks import SchemaCheck
 from vibe_llms.invocation.keywords import CheckTooLong, SchemaInapplicable, SchemaValidator

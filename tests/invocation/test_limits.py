@@ -10,7 +10,7 @@ import pytest
 from tests.faults.virtual import run_virtually
 from vibe_llms.invocation.execution import Execution, execute
 from vibe_llms.invocation.invokers import InvocationContext, Invoker
-from vibe_llms.invocation.limits import Limit, Patience
+from vibe_llms.invocation.limits import Limit, SharedLimits
 from vibe_llms.messages.canisters import InvocationCanister, ResultCanister
 
 
@@ -48,9 +48,9 @@ async def test_a_pause_outside_of_the_block_changes_nothing() -> None:
 
 def test_patience_stops_all_clocks_that_are_kept() -> None:
     async def work() -> None:
-        patience = Patience()
+        limits = SharedLimits()
         async with Limit(0.2) as one, Limit(0.25) as other:
-            with patience.keep(one.pause), patience.keep(other.pause), patience.ask():
+            with limits.register(one.pause), limits.register(other.pause), limits.paused():
                 await asyncio.sleep(0.4)
         assert not one.expired
         assert not other.expired

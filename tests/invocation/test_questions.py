@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from vibe_llms.exceptions import AnswerInvalid
+from vibe_llms.base.exceptions import AnswerInvalid
 from vibe_llms.invocation.questions import (
     ElicitationField,
     ElicitationRequest,
@@ -123,21 +123,21 @@ def test_what_a_person_types_becomes_a_value(
 @pytest.mark.parametrize(
     ("one", "typed", "words"),
     [
-        (NUMBER, "much", "a: it is a number"),
-        (NUMBER, "inf", "a: it is a number"),
-        (NUMBER, "nan", "a: it is a number"),
-        (WHOLE, "1.5", "a: it is a whole number"),
+        (NUMBER, "much", "a: must be a number"),
+        (NUMBER, "inf", "a: must be a number"),
+        (NUMBER, "nan", "a: must be a number"),
+        (WHOLE, "1.5", "a: must be a whole number"),
         (YES, "perhaps", "a: answer yes or no"),
-        (ONE, "blue", "a: it is one of r, g"),
-        (ONE, "3", "a: it is one of r, g"),
-        (SEVERAL, "red, blue", "a: it is one of r, g"),
+        (ONE, "blue", "a: must be one of r, g"),
+        (ONE, "3", "a: must be one of r, g"),
+        (SEVERAL, "red, blue", "a: must be one of r, g"),
         (SEVERAL, "", "a: at least 1 chosen"),
-        (SEVERAL, "red,red", "a: each can be chosen once"),
-        (text("email"), "unknown", "a: it is an address of mail"),
-        (text("uri"), "nowhere", "a: it is an address such as"),
-        (text("uri"), "http://[", "a: it is a uri"),
-        (text("date"), "soon", "a: it is a date, such as 2026-07-28"),
-        (text("date-time"), "soon", "a: it is a date-time, such as 2026-07-28T12:00:00Z"),
+        (SEVERAL, "red,red", "a: must not repeat a choice"),
+        (text("email"), "unknown", "a: must be an email address"),
+        (text("uri"), "nowhere", "a: must be a URL such as"),
+        (text("uri"), "http://[", "a: must be a uri"),
+        (text("date"), "soon", "a: must be a date, such as 2026-07-28"),
+        (text("date-time"), "soon", "a: must be a date-time, such as 2026-07-28T12:00:00Z"),
         (ElicitationField(name="a", least=2), "b", "a: at least 2 characters"),
         (ElicitationField(name="a", kind="integer", most=2), "3", "a: at most 2"),
     ],
@@ -174,8 +174,8 @@ def test_a_form_is_settled_with_its_defaults() -> None:
         ElicitationField(name="c"),
     )
     request = ElicitationRequest(ensemble="e", message="m", fields=fields)
-    assert request.settle({"a": "x"}) == {"a": "x", "b": 2}
-    with pytest.raises(AnswerInvalid, match="a: it must be given"):
-        request.settle({})
+    assert request.check({"a": "x"}) == {"a": "x", "b": 2}
+    with pytest.raises(AnswerInvalid, match="a: is required"):
+        request.check({})
     with pytest.raises(AnswerInvalid, match="the form has no field 'd'"):
-        request.settle({"a": "x", "d": 1})
+        request.check({"a": "x", "d": 1})

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from vibe_llms.events import Event, InvocationCompletedEvent
 from vibe_llms.invocation.invokers import Invoker, invoker
 from vibe_llms.invocation.reuse import NOTE
 from vibe_llms.messages.canisters import Canister, InvocationCanister, ResultCanister
+from vibe_llms.messages.events import Event, InvocationCompletedEvent
 from vibe_llms.opening import open_session
 from vibe_llms.testing import (
     Part,

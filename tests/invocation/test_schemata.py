@@ -15,8 +15,8 @@ import pytest
 import typing_extensions
 from pydantic import BaseModel, Field
 
+from vibe_llms.base.exceptions import ArgumentsInvalid, InvokerInvalid
 from vibe_llms.conversations.outputs import produce_form
-from vibe_llms.exceptions import ArgumentsInvalid, InvokerInvalid
 from vibe_llms.invocation.schemata import Signature
 
 

@@ -17,10 +17,10 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from vibe_llms.configuration import Places, load_configuration
+from vibe_llms.base.configuration import Places, load_configuration
+from vibe_llms.embedding.interfaces import Embedder
+from vibe_llms.embedding.rows import produce_embedder
 from vibe_llms.memory.core import Memory
-from vibe_llms.memory.embedders.interfaces import Embedder
-from vibe_llms.memory.embedders.rows import produce_embedder
 from vibe_llms.memory.entries import Entry, Role, Scope
 from vibe_llms.memory.retrieval import Recollection, RetrievalSettings
 

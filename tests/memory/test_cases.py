@@ -20,7 +20,7 @@ from tests.memory.cases import (
     produce_plain,
     read_cases,
 )
-from vibe_llms.configuration import Places
+from vibe_llms.base.configuration import Places
 from vibe_llms.memory.retrieval import RetrievalSettings
 
 AS_SHIPPED = RetrievalSettings(limit=LIMIT)

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from vibe_llms.exceptions import ArchiveLocked, MemoryInvalid
+from vibe_llms.base.exceptions import ArchiveLocked, MemoryInvalid
 from vibe_llms.memory.changes import HeldScope, evict
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import Entry, Role, Scope

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.fakes.postgres import temporary_database
-from vibe_llms.exceptions import StorageError
+from vibe_llms.base.exceptions import StorageError
 from vibe_llms.memory.copying import copy_memory
 from vibe_llms.memory.entries import GLOBAL, Entry, Role, Scope
 from vibe_llms.memory.files import MemoryFiles

@@ -19,7 +19,7 @@ import pytest
 
 from tests.memory import workers
 from tests.memory.workers import Worker, kill_at_random
-from vibe_llms.exceptions import MemoryDamaged, MemoryInvalid, MemoryNotFound, SecretRefused
+from vibe_llms.base.exceptions import MemoryDamaged, MemoryInvalid, MemoryNotFound, SecretRefused
 from vibe_llms.memory import files as memory_files
 from vibe_llms.memory import scanner
 from vibe_llms.memory.core import Memory
@@ -116,8 +116,8 @@ async def test_an_unknown_or_ambiguous_identity_is_reported(memory: Memory) -> N
     await memory.add("coffee")
     for identity, reported in (
         ("abc", "too short"),
-        (first.identity[:5], "fits several"),
-        ("zzzz", "nothing is remembered"),
+        (first.identity[:5], "matches several"),
+        ("zzzz", "no entry matches"),
     ):
         with pytest.raises(MemoryNotFound, match=reported):
             await memory.access(identity)
@@ -166,7 +166,7 @@ async def test_an_entry_that_cannot_be_read_is_no_entry_that_is_not_there(
 async def test_a_damaged_file_is_not_blamed_for_another_identity(memory: Memory) -> None:
     entry = await memory.add("tea")
     path_of(memory, entry).write_text("no front matter")
-    with pytest.raises(MemoryNotFound, match="nothing is remembered as 'zzzz'"):
+    with pytest.raises(MemoryNotFound, match="no entry matches 'zzzz'"):
         await memory.access("zzzz")
     with pytest.raises(MemoryDamaged):
         await memory.access(entry.identity)
@@ -625,7 +625,7 @@ async def test_a_recall_by_words_reports_what_cannot_be_read(tmp_path: Path) -> 
     path_of(memory, await memory.add("Ada likes tea.")).write_text("no front matter")
     assert await memory.recall("tea", seconds=60) == []
     (words,) = reported
-    assert "is not found until it is mended" in words
+    assert "searches skip it until it is fixed" in words
 
 
 async def test_many_that_cannot_be_read_are_one_notice(tmp_path: Path) -> None:
@@ -635,7 +635,7 @@ async def test_many_that_cannot_be_read_are_one_notice(tmp_path: Path) -> None:
         path_of(memory, await memory.add(f"Ada likes tea {number}.")).write_text("no front matter")
     assert await memory.recall("tea", seconds=60) == []
     (words,) = reported
-    assert words.endswith("; so are 29 more, which vibe-llms doctor names")
+    assert words.endswith(" (29 more files are damaged; see: vibe-llms doctor)")
 
 
 async def test_what_cannot_be_read_is_reported_once_and_breaks_nothing_else(tmp_path: Path) -> None:
@@ -650,7 +650,7 @@ async def test_what_cannot_be_read_is_reported_once_and_breaks_nothing_else(tmp_
         assert len(await memory.survey()) == 1
     (words,) = reported
     assert str(broken) in words
-    assert "is not found until it is mended" in words
+    assert "searches skip it until it is fixed" in words
     broken.write_text("---\nid: b1\ncreated_at: 2026-05-04\n---\n\nAda likes coffee.\n")
     assert len(await memory.survey()) == 2
     broken.write_text("Ada likes coffee.\n")

@@ -18,10 +18,10 @@ import pytest
 from tests.fakes import onnx as fake_onnx
 from tests.fakes.hub import COMMIT
 from tests.fakes.sentence_transformers import FakePackages, SafetensorError, make_folder
-from vibe_llms.exceptions import ModelUnavailable, PackageMissing, SessionClosed
+from vibe_llms.base.exceptions import ModelUnavailable, PackageMissing, SessionClosed
+from vibe_llms.embedding.hub import Hub, Packages
+from vibe_llms.embedding.sentence_transformers import package
 from vibe_llms.memory.cross_encoders import CrossEncoderReranker
-from vibe_llms.memory.embedders.hub import Hub, Packages
-from vibe_llms.memory.embedders.sentence_transformers import package
 
 WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "where", "is", "the", "lantern", "red")
 
@@ -78,7 +78,7 @@ async def test_a_model_that_is_not_there_is_an_error_at_once(
 ) -> None:
     pretend(monkeypatch)
     async with asyncio.timeout(60):
-        with pytest.raises(ModelUnavailable, match=r"hf download cross-encoder|holds no model"):
+        with pytest.raises(ModelUnavailable, match=r"hf download cross-encoder|has no model"):
             await CrossEncoderReranker(model).score("tea", ["tea"])
 
 
@@ -93,10 +93,10 @@ async def test_what_prevents_loading_is_reported_without_loading_anything(
                 await CrossEncoderReranker(model).inquire()
     pretend(monkeypatch)
     for model in ("/no/such/folder", "org/name"):
-        with pytest.raises(ModelUnavailable, match=r"hf download org/name|holds no model"):
+        with pytest.raises(ModelUnavailable, match=r"hf download org/name|has no model"):
             await CrossEncoderReranker(model).inquire()
     folder = make_folder(tmp_path / "bad", weights="pytorch_model.bin")
-    with pytest.raises(ModelUnavailable, match="pickles"):
+    with pytest.raises(ModelUnavailable, match="pickle files"):
         await CrossEncoderReranker(str(folder)).inquire()
     await CrossEncoderReranker(str(make_folder(tmp_path / "good"))).inquire()
 
@@ -244,8 +244,8 @@ async def test_an_onnx_file_of_the_cache_is_found_without_the_other_packages(
 async def test_onnx_files_that_cannot_be_used_are_reported(tmp_path: Path) -> None:
     for name, model, words in (
         ("damaged", b"none", "cannot be loaded"),
-        ("two", fake_onnx.cross_encoder(columns=2), r"is no cross-encoder: .* shape \(1, 2\)"),
-        ("embedder", fake_onnx.embedding_model(), "is no cross-encoder"),
+        ("two", fake_onnx.cross_encoder(columns=2), r"is not a cross-encoder: .* shape \(1, 2\)"),
+        ("embedder", fake_onnx.embedding_model(), "is not a cross-encoder"),
     ):
         folder = fake_onnx.make_folder(tmp_path / name, model)
         with pytest.raises(ModelUnavailable, match=words):
@@ -284,7 +284,7 @@ async def test_a_real_model_gives_raw_logits(tmp_path: Path) -> None:
 @pytest.mark.minilm
 async def test_pickled_weights_and_broken_folders_are_refused(tmp_path: Path) -> None:
     folder = write_model(tmp_path / "model", safe=False)
-    with pytest.raises(ModelUnavailable, match="pickles"):
+    with pytest.raises(ModelUnavailable, match="pickle files"):
         await CrossEncoderReranker(str(folder)).score("tea", ["tea"])
     broken = write_model(tmp_path / "broken")
     (broken / "model.safetensors").write_bytes(b"\x00" * 64)

@@ -11,14 +11,14 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
+from vibe_llms.embedding.words import rarity_of
 from vibe_llms.memory import database
 from vibe_llms.memory.database import K1, LABEL, OTHERS, WINDOW, B, IndexDatabase
 from vibe_llms.memory.entries import Role
 from vibe_llms.memory.metadata import Metadata
-from vibe_llms.memory.parts import NORM, Fit, Part
+from vibe_llms.memory.parts import NORM, Fit, WeightedPart
 from vibe_llms.memory.places import FileStat
 from vibe_llms.memory.records import IndexRecord
-from vibe_llms.memory.words import rarity_of
 
 WORDS = [f"w{number}" for number in range(40)]
 WHEN = datetime(2026, 5, 4, 10, 30, tzinfo=UTC)
@@ -26,8 +26,8 @@ STAT = FileStat(1, 2, 3, 4)
 ROLES = frozenset(Role)
 
 
-def part(rarities: dict[str, float], weight: float = 1.0) -> Part:
-    return Part(rarities, weight)
+def part(rarities: dict[str, float], weight: float = 1.0) -> WeightedPart:
+    return WeightedPart(rarities, weight)
 
 
 def record(
@@ -95,12 +95,12 @@ class Reference:
                 )
         return scores
 
-    def factor(self, name: str, others: Iterable[str], one: Part) -> float:
+    def factor(self, name: str, others: Iterable[str], one: WeightedPart) -> float:
         """How much a part counts for an entry: less if it names the speaker of another one."""
         named = {label for other in others for label in self.entries[other][1]} & {*one.rarities}
         return OTHERS if named and self.entries[name][1].isdisjoint(named) else 1.0
 
-    def fit(self, parts: list[Part]) -> dict[str, Fit]:
+    def fit(self, parts: list[WeightedPart]) -> dict[str, Fit]:
         fits: dict[str, Fit] = {}
         scores = [(self.score(dict(one.rarities)), one.weight) for one in parts]
         fits_of = {name for its, _ in scores for name in its}

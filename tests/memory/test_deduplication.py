@@ -15,19 +15,19 @@ from tests.fakes.embedders import WordsEmbedder
 from tests.memory import workers
 from tests.memory.test_similarity import read_pairs
 from tests.memory.workers import Worker, kill_at_random
-from vibe_llms.exceptions import ArchiveLocked, MemoryInvalid, ProviderError
+from vibe_llms.base.exceptions import ArchiveLocked, MemoryInvalid, ProviderError
+from vibe_llms.base.locks import locked
 from vibe_llms.memory import deduplication as deduplication_module
 from vibe_llms.memory.changes import HeldScope
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.deduplication import (
     Deduplication,
+    DeduplicationReport,
     DeduplicationSettings,
     Repeats,
-    Report,
 )
 from vibe_llms.memory.entries import GLOBAL, Entry, Role, Scope
 from vibe_llms.memory.files import MemoryFiles
-from vibe_llms.storage.locks import locked
 
 NOW = datetime(2026, 5, 4, tzinfo=UTC)
 CELLAR, LONGER = "The box stands in the cellar.", "The box stands in the cellar behind the stairs."
@@ -78,7 +78,7 @@ async def test_repeats_become_one_and_the_rest_stays(memory: Memory) -> None:
     assert f"replaced_by: {short.identity}" in path_of(memory, longer).read_text()
     assert "/deleted/" in str(path_of(memory, longer))
     assert [one.entry.identity for one in await memory.search("stairs")] == [short.identity]
-    assert await runs.run(GLOBAL) == Report()
+    assert await runs.run(GLOBAL) == DeduplicationReport()
 
 
 async def test_the_more_important_stays_and_keeps_what_others_wrote(memory: Memory) -> None:
@@ -164,10 +164,8 @@ async def test_a_model_that_does_not_answer_is_reported_and_repeats_are_merged(
     await memory.add(LONGER)
     reported: list[str] = []
     report = await Deduplication(memory, notify=reported.append, asker=ScriptedAsker()).run(GLOBAL)
-    assert report == Report()
-    assert reported == [
-        "facts that are alike were not compared: the model gave no valid answer (1 try)"
-    ]
+    assert report == DeduplicationReport()
+    assert reported == ["similar facts were not compared: the model gave no valid answer (1 try)"]
 
 
 async def test_what_has_not_changed_since_the_last_run_is_not_asked_about_again(
@@ -179,11 +177,11 @@ async def test_what_has_not_changed_since_the_last_run_is_not_asked_about_again(
     await memory.add(LONGER)
     for number in range(10):
         await memory.add(f"box{number} is red")
-    assert await runs.run_if_due(GLOBAL) == Report()
+    assert await runs.run_if_due(GLOBAL) == DeduplicationReport()
     tomorrow = datetime.now(UTC) + timedelta(days=2)
-    assert await runs.run_if_due(GLOBAL, now=tomorrow) == Report()
+    assert await runs.run_if_due(GLOBAL, now=tomorrow) == DeduplicationReport()
     assert len(asker.asked) == 1
-    assert await runs.run(GLOBAL) == Report()
+    assert await runs.run(GLOBAL) == DeduplicationReport()
     assert len(asker.asked) == 2
 
 
@@ -212,7 +210,7 @@ async def test_where_the_embedder_fails_words_are_compared_and_it_is_reported(
     other = Memory(memory.folder, durable=False, embedder=embedder)
     report = await deduplication(other, notify=reported.append).survey(GLOBAL)
     assert len(report.groups) == 1
-    assert reported == ["facts are compared by their words alone: words: no network"]
+    assert reported == ["facts are compared by words only: words: no network"]
     assert len((await deduplication(other).survey(GLOBAL)).groups) == 1
 
 
@@ -239,7 +237,7 @@ async def test_a_group_that_does_not_fit_into_a_file_is_left(
     await memory.add(LONGER)
 
     def refuse(self: HeldScope, entry: Entry, known: object) -> None:
-        raise MemoryInvalid("its front matter would be longer than 64 KiB")
+        raise MemoryInvalid("the front matter would be longer than 64 KiB")
 
     monkeypatch.setattr(HeldScope, "write_over", refuse)
     report = await deduplication(memory).run(GLOBAL)
@@ -250,7 +248,7 @@ async def test_a_group_that_does_not_fit_into_a_file_is_left(
 async def test_a_scope_without_facts_is_left_without_a_folder(memory: Memory) -> None:
     runs = deduplication(memory)
     ada = Scope.of_user("ada")
-    assert await runs.survey(ada) == await runs.run(ada) == Report()
+    assert await runs.survey(ada) == await runs.run(ada) == DeduplicationReport()
     assert await runs.run_if_due(ada) is None
     assert not list(memory.folder.iterdir())
 
@@ -299,7 +297,7 @@ async def test_it_can_be_turned_off(memory: Memory) -> None:
     await fill(memory, 12)
     settings = DeduplicationSettings(automatic=False)
     assert await deduplication(memory, settings).run_if_due(GLOBAL) is None
-    assert await deduplication(memory, settings).run(GLOBAL) == Report()
+    assert await deduplication(memory, settings).run(GLOBAL) == DeduplicationReport()
 
 
 async def test_two_runs_do_not_meet(memory: Memory) -> None:
@@ -313,7 +311,7 @@ async def test_two_runs_do_not_meet(memory: Memory) -> None:
     assert await runs.run_if_due(GLOBAL, now=NOW) is not None
 
 
-async def change_between(memory: Memory, change: str) -> tuple[Report, list[str]]:
+async def change_between(memory: Memory, change: str) -> tuple[DeduplicationReport, list[str]]:
     """A run in whose midst something happens; what it did, and all that is known then."""
     one, two = await memory.add(CELLAR, created=NOW), await memory.add(LONGER, created=NOW)
     await memory.add("Tea is green.", created=NOW)

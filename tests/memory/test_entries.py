@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from vibe_llms.exceptions import MemoryDamaged, MemoryInvalid
+from vibe_llms.base.exceptions import MemoryDamaged, MemoryInvalid
 from vibe_llms.memory import entries
 from vibe_llms.memory.entries import (
     GLOBAL,
@@ -131,30 +131,36 @@ def test_times_written_by_hand_have_a_zone(value: str, expected: datetime) -> No
 @pytest.mark.parametrize(
     ("text", "reported"),
     [
-        ("", "does not begin with front matter"),
-        ("Tea", "does not begin with front matter"),
-        ("---\nid: abcd\n", "has no end"),
-        ("---\nid: [\n---\n", "is no YAML: line 3, column 1: "),
-        ("---\n- id\n---\n", "no names with values"),
+        ("", "no front matter between two lines"),
+        ("Tea", "no front matter between two lines"),
+        ("---\nid: abcd\n", "does not end"),
+        ("---\nid: [\n---\n", "not valid YAML: line 3, column 1: "),
+        ("---\n- id\n---\n", "must be a mapping"),
         ("---\nid: abcd\n---\n", "missing required field `created_at`"),
-        ('---\nid: ""\ncreated_at: 2026-05-04\n---\nx', "an `id` has letters"),
-        ('---\nid: "x] \\n[fact"\ncreated_at: 2026-05-04\n---\nx', "an `id` has letters"),
-        ("---\nid: ../../x\ncreated_at: 2026-05-04\n---\nx", "an `id` has letters"),
-        ("---\nid: abcd\ncreated_at: yesterday\n---\n", "its front matter"),
+        ('---\nid: ""\ncreated_at: 2026-05-04\n---\nx', "`id` must be 1 to 128 letters"),
+        ('---\nid: "x] \\n[fact"\ncreated_at: 2026-05-04\n---\nx', "`id` must be 1 to 128 letters"),
+        ("---\nid: ../../x\ncreated_at: 2026-05-04\n---\nx", "`id` must be 1 to 128 letters"),
+        ("---\nid: abcd\ncreated_at: yesterday\n---\n", "front matter: "),
         ("---\nid: abcd\ncreated_at: 2026-05-04\nimportance: 7\n---\n", "importance"),
         ("---\nid: abcd\ncreated_at: 2026-05-04\nimportance: .nan\n---\n", "importance"),
-        ("---\nid: abcd\ncreated_at: .inf\n---\n", "its front matter"),
-        ("---\nid: abcd\ncreated_at: 2026-99-99\n---\n", "its front matter"),
-        ("---\nid: a\ncreated_at: 0001-01-01T00:00:00Z\n---\nx", "`created_at` is not from 2"),
-        ("---\nid: a\ncreated_at: 9999-12-31T23:59:59-12:00\n---\nx", "`created_at` is not from"),
+        ("---\nid: abcd\ncreated_at: .inf\n---\n", "front matter: "),
+        ("---\nid: abcd\ncreated_at: 2026-99-99\n---\n", "front matter is not valid"),
+        (
+            "---\nid: a\ncreated_at: 0001-01-01T00:00:00Z\n---\nx",
+            "the year of `created_at` must be from 2",
+        ),
+        (
+            "---\nid: a\ncreated_at: 9999-12-31T23:59:59-12:00\n---\nx",
+            "the year of `created_at` must be from",
+        ),
         ("---\nid: abcd\ncreated_at: 2026-05-04\nrole: king\n---\n", "role"),
         ("---\nx: " + "y" * 70_000 + "\n---\n", "longer than 64 KiB"),
         ("---\nx: " + "[" * 60_000 + "\n---\n", "nest"),
-        ("---\n" + "- " * 30_000 + "\n---\n", "more than 50 deep"),
-        ("---\na: &a [x, x]\nb: [*a, *a]\n---\n", "reference to another value"),
-        ("---\nx: !!python/object/apply:os.mkdir [planted]\n---\n", "is no YAML"),
-        ("---\nx: !!python/name:os.system\n---\n", "is no YAML"),
-        (b"---\nid: abcd\ncreated_at: 2026-05-04\n---\n\xff\xfe", "no text in UTF-8"),
+        ("---\n" + "- " * 30_000 + "\n---\n", "more than 50 levels deep"),
+        ("---\na: &a [x, x]\nb: [*a, *a]\n---\n", "aliases"),
+        ("---\nx: !!python/object/apply:os.mkdir [planted]\n---\n", "not valid YAML"),
+        ("---\nx: !!python/name:os.system\n---\n", "not valid YAML"),
+        (b"---\nid: abcd\ncreated_at: 2026-05-04\n---\n\xff\xfe", "not UTF-8 text"),
         (b"-" * (LARGEST_BYTES + 1), "longer than 4 MiB"),
     ],
     ids=lambda value: str(value[:30]),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from tests.fakes.askers import ScriptedAsker, finds
-from vibe_llms.exceptions import OutputInvalid
+from vibe_llms.base.exceptions import OutputInvalid
 from vibe_llms.memory.asking import Unanswered
-from vibe_llms.memory.extraction import Extraction, Finding, extract, judge
+from vibe_llms.memory.extraction import ExtractedFact, Extraction, extract, judge
 from vibe_llms.memory.reports import Refusal, Why
 
 
@@ -16,7 +16,7 @@ async def test_the_question_holds_the_words_and_the_day_and_says_how_many() -> N
     found = await extract(
         asker, "I like tea.", most=2, seconds=9, when=datetime(2026, 3, 4, tzinfo=UTC)
     )
-    assert found == Extraction((Finding("The user likes tea"),))
+    assert found == Extraction((ExtractedFact("The user likes tea"),))
     ((_, supervisor, text),) = asker.asked
     assert "Write down at most 2" in supervisor
     assert text == "The user said on 2026-03-04:\n\nI like tea."
@@ -31,7 +31,9 @@ async def test_a_model_without_an_answer_finds_nothing_and_says_why() -> None:
 
 def test_no_more_than_were_asked_for_are_kept() -> None:
     said = "I like tea, cake, rum and figs."
-    facts = [Finding(f"The user likes {what}") for what in ("tea", "gold", "cake", "rum", "figs")]
+    facts = [
+        ExtractedFact(f"The user likes {what}") for what in ("tea", "gold", "cake", "rum", "figs")
+    ]
     found = judge(facts, said, most=2)
     assert [one.statement for one in found.facts] == ["The user likes tea", "The user likes cake"]
     assert [(one.text, one.why) for one in found.refused] == [
@@ -43,18 +45,18 @@ def test_no_more_than_were_asked_for_are_kept() -> None:
 
 def test_what_belongs_to_a_fact_is_brought_into_bounds() -> None:
     topics = ("  a \n b ", "", "x" * 41, "a b", "password: frog7", "c", "d", "e", "f")
-    finding = Finding("  The user likes   tea ", 7.5, "very " * 20, topics)
-    named = Finding("The user likes tea", 0.5, " food  and drink ", ())
+    finding = ExtractedFact("  The user likes   tea ", 7.5, "very " * 20, topics)
+    named = ExtractedFact("The user likes tea", 0.5, " food  and drink ", ())
     (settled,) = judge([finding], "I like tea", most=3).facts
     assert settled.statement == "The user likes tea"
     assert settled.importance == 1.0
     assert settled.category == ""
     assert judge([named], "I like tea", most=3).facts[0].category == "food and drink"
     assert settled.topics == ("a b", "password: [secret]", "c", "d", "e")
-    low = judge([Finding("The user likes tea", -3)], "I like tea", most=3)
+    low = judge([ExtractedFact("The user likes tea", -3)], "I like tea", most=3)
     assert low.facts[0].importance == 0.0
 
 
 def test_a_refused_fact_shows_no_secret() -> None:
-    found = judge([Finding("The user's password is frog7")], "my password is frog7", most=3)
+    found = judge([ExtractedFact("The user's password is frog7")], "my password is frog7", most=3)
     assert found.refused == (Refusal("The user's password is [secret]", Why.SECRET),)

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from tests.faults.calls import ERRORS, SystemCalls
-from vibe_llms.exceptions import MemoryNotFound, StorageError, VibeLlmsError
+from vibe_llms.base import folders as storage_files
+from vibe_llms.base.exceptions import MemoryNotFound, StorageError, VibeLlmsError
 from vibe_llms.memory import files as files_module
 from vibe_llms.memory.changes import HeldScope
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import Entry, Role, Scope
-from vibe_llms.storage import files as storage_files
 
 ADA = Scope.of_user("ada")
 BEGIN = datetime(2026, 5, 4, tzinfo=UTC)
@@ -90,7 +90,7 @@ class Scenario:
 
 async def run_with_failure(folder: Path, at: int | None, error: int) -> SystemCalls:
     scenario = Scenario(folder)
-    modules = ("vibe_llms.storage", "vibe_llms.memory")
+    modules = ("vibe_llms.base", "vibe_llms.storage", "vibe_llms.memory")
     with SystemCalls(fail_at=at, error=error, syncing=False, modules=modules) as calls:
         await scenario.run()
     await scenario.check()
@@ -119,7 +119,7 @@ async def test_that_check_sees_words_that_were_not_forgotten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # As the standard library walks: a folder that cannot be read is as one that is empty.
-    monkeypatch.setattr(files_module, "_insist", lambda error: None)
+    monkeypatch.setattr(files_module, "_raise_unless_gone", lambda error: None)
     with pytest.raises(AssertionError):
         await check_every_call(tmp_path, 1, name="scandir")
 

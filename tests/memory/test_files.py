@@ -11,12 +11,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from vibe_llms.exceptions import MemoryDamaged, MemoryInvalid, StorageError
+from vibe_llms.base.exceptions import MemoryDamaged, MemoryInvalid, StorageError
+from vibe_llms.base.folders import TEMPORARY
 from vibe_llms.memory import files
 from vibe_llms.memory.entries import GLOBAL, LARGEST_BYTES, Entry, Role, Scope
 from vibe_llms.memory.files import MemoryFiles
 from vibe_llms.memory.places import identity_in
-from vibe_llms.storage.files import TEMPORARY
 
 WHEN = datetime(2026, 5, 4, 10, 30, tzinfo=UTC)
 FACT = Entry(content="Ada likes tea", identity="abcd-1", created=WHEN)

@@ -14,7 +14,8 @@ import pytest
 
 from tests.fakes.embedders import WordsEmbedder
 from tests.memory.repositories import ask_git
-from vibe_llms.exceptions import MemoryInvalid
+from vibe_llms.base.exceptions import MemoryInvalid
+from vibe_llms.base.folders import TEMPORARY
 from vibe_llms.memory import files
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import LARGEST_BYTES, Role, Scope
@@ -23,7 +24,6 @@ from vibe_llms.memory.forgetting import survey_offspring, survey_traces
 from vibe_llms.memory.index import ScopeIndex
 from vibe_llms.memory.purging import find_held, purge
 from vibe_llms.memory.versions import Versions
-from vibe_llms.storage.files import TEMPORARY
 
 ADA = Scope.of_user("ada")
 
@@ -197,7 +197,7 @@ async def test_what_lies_next_to_the_scopes_is_named_and_not_touched(tmp_path: P
         path.write_text("The code is XYZZYQ")
     (tmp_path / "entries" / "other.md").write_text("nothing")
     assert len(await memory.forget("xyzzyq")) == 1
-    assert [words.partition(" holds it too")[0] for words in reported] == [
+    assert [words.partition(" also contains the text")[0] for words in reported] == [
         str(tmp_path / place)
         for place in ("entries/loose.md", "entries/user-ada.bak/facts/old.md", "notes.txt")
     ]
@@ -262,7 +262,7 @@ async def test_the_preview_lists_what_forgetting_removes(tmp_path: Path) -> None
     gone = await memory.forget("bees")
     assert sorted(gone, key=str) == sorted((one.entry for one in found), key=str)
     assert not await survey_traces(MemoryFiles(tmp_path), "bees")
-    with pytest.raises(MemoryInvalid, match="say what"):
+    with pytest.raises(MemoryInvalid, match="is empty"):
         await survey_traces(MemoryFiles(tmp_path), "  ")
 
 

@@ -11,9 +11,9 @@ import pytest
 
 from tests.fakes.embedders import WordsEmbedder
 from tests.memory.repositories import ask_git
+from vibe_llms.embedding.cache import digest_text
 from vibe_llms.memory.chunks import split_passages
 from vibe_llms.memory.core import Memory
-from vibe_llms.memory.embedders.cache import digest_text
 from vibe_llms.memory.entries import Role, Scope
 from vibe_llms.memory.files import MemoryFiles
 from vibe_llms.memory.forgetting import survey_traces

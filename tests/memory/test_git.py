@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.memory.repositories import make_program
-from vibe_llms.exceptions import VersioningFailed
+from vibe_llms.base.exceptions import VersioningFailed
 from vibe_llms.memory.git import Git, ask, is_held
 
 _PATIENCE_SECONDS = 60
@@ -82,7 +82,7 @@ def test_a_git_that_is_missing_or_cannot_be_run_is_reported(
     with pytest.raises(VersioningFailed, match="git is not installed"):
         Git(tmp_path).run("status")
     make_program(tmp_path / "git", "").write_text("#!/no/such/program\n")
-    with pytest.raises(VersioningFailed, match="git cannot be run: No such file"):
+    with pytest.raises(VersioningFailed, match="git cannot be started: No such file"):
         Git(tmp_path).run("status")
 
 

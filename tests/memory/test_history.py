@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.memory.repositories import ask_git, make_program
-from vibe_llms.exceptions import MemoryNotFound, StorageError
+from vibe_llms.base.exceptions import MemoryNotFound, StorageError
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import GLOBAL, Role, Scope
 from vibe_llms.memory.history import Change, survey_changes
@@ -148,7 +148,9 @@ async def test_a_git_that_hangs_is_killed_and_reported(
         found = await survey_changes(memory, notify=lines.append, seconds=0.5)
     assert [one.entry.identity for one in found] == [entry.identity]
     (line,) = lines
-    assert line.startswith("this comes from the files, not from git: git for-each-ref took longer")
+    assert line.startswith(
+        "git cannot be read; changes come from the files: git for-each-ref took longer"
+    )
     await memory.close()
 
 
@@ -166,5 +168,5 @@ async def test_what_git_keeps_is_shown_where_it_can_only_be_read(
     lines: list[str] = []
     (change,) = await survey_changes(memory, notify=lines.append)
     assert change.commit
-    words = "the latest changes are not in git, and not listed here: the file system is read-only"
+    words = "the latest changes are not committed and not listed: the file system is read-only"
     assert lines == [words]

@@ -20,15 +20,15 @@ import pytest
 from tests.fakes.embedders import WordsEmbedder
 from tests.memory import workers
 from tests.memory.workers import Worker
-from vibe_llms.exceptions import ArchiveLocked, MemoryNotFound
+from vibe_llms.base.cross_loop_lock import CrossLoopLock
+from vibe_llms.base.exceptions import ArchiveLocked, MemoryNotFound
+from vibe_llms.base.locks import LockTimeout
 from vibe_llms.memory import indexes as indexes_module
 from vibe_llms.memory.core import Memory
-from vibe_llms.memory.cross_loop_lock import CrossLoopLock
 from vibe_llms.memory.entries import GLOBAL, Entry, Role, Scope
 from vibe_llms.memory.files import MemoryFiles
 from vibe_llms.memory.index import ScopeIndex
 from vibe_llms.memory.store import IndexedStore
-from vibe_llms.storage.locks import Patience
 
 ADA, BEN, TALK = Scope.of_user("ada"), Scope.of_user("ben"), Scope.of_conversation("c1")
 SCOPES = (GLOBAL, ADA, BEN, TALK)
@@ -97,10 +97,10 @@ async def test_one_lock_for_a_whole_memory_is_detected(
 async def test_changes_that_wait_in_the_threads_of_all_are_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def hold(self: Memory, scope: Scope, work: Callable[[Patience], Any]) -> Any:
-        return await asyncio.to_thread(work, Patience(120))
+    async def hold(self: Memory, scope: Scope, work: Callable[[LockTimeout], Any]) -> Any:
+        return await asyncio.to_thread(work, LockTimeout(120))
 
-    monkeypatch.setattr(Memory, "_hold", hold)
+    monkeypatch.setattr(Memory, "_run_locked", hold)
     assert not await goes_on_in_parallel(tmp_path, seconds=1)
 
 
@@ -125,8 +125,8 @@ async def test_those_that_wait_together_time_out_together(tmp_path: Path) -> Non
 async def test_those_who_wait_one_after_the_other_are_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begin = Patience.__init__
-    monkeypatch.setattr(Patience, "__init__", lambda self, seconds, **_: begin(self, seconds))
+    begin = LockTimeout.__init__
+    monkeypatch.setattr(LockTimeout, "__init__", lambda self, seconds, **_: begin(self, seconds))
     assert not await fail_together(tmp_path, 10, seconds=4)
 
 
@@ -173,7 +173,7 @@ async def test_what_is_cancelled_while_it_waits_changes_nothing(tmp_path: Path) 
 async def test_a_thread_that_waits_for_no_one_is_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Patience, "end", lambda self: None)
+    monkeypatch.setattr(LockTimeout, "end", lambda self: None)
     assert not await is_nothing_of_what_was_cancelled(tmp_path)
 
 

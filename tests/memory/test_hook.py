@@ -20,11 +20,10 @@ from tests.fakes.loading import SlowEmbedder, loads
 from tests.fakes.models import LONG, model_of, says
 from tests.fakes.postgres import access_cluster, temporary_database
 from vibe_llms import synchronous
-from vibe_llms.asking import ModelAsker
-from vibe_llms.configuration import LOCAL, load_configuration
-from vibe_llms.events import Event, Notice, NoticeEvent, ignore_events
-from vibe_llms.exceptions import ConfigurationError, ProviderError, StorageError
-from vibe_llms.hooks import HookHost
+from vibe_llms.base.configuration import LOCAL, load_configuration
+from vibe_llms.base.exceptions import ConfigurationError, ProviderError, StorageError
+from vibe_llms.conversations.asking import ModelAsker
+from vibe_llms.conversations.hosts import HookHost
 from vibe_llms.invocation.approval import Decision
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.memory.core import Memory
@@ -41,9 +40,10 @@ from vibe_llms.messages.canisters import (
     SupervisorCanister,
     UserCanister,
 )
+from vibe_llms.messages.events import Event, Notice, NoticeEvent, ignore_events
 from vibe_llms.opening import open_session
 from vibe_llms.providers.provider_pool import Providers
-from vibe_llms.session import Session
+from vibe_llms.session.core import Session
 from vibe_llms.storage.backends import open_backend
 from vibe_llms.storage.postgres.blocking import BlockingDatabase
 from vibe_llms.storage.postgres.settings import PostgresSettings
@@ -108,10 +108,10 @@ async def test_words_alone_answer_where_the_embedder_is_not_ready(
         assert isinstance(conversation.canisters[0], DocumentCanister)
         assert "cat is called Tom" in conversation.canisters[0].text
         session.background.cancel()
-    late = [text for text in notices(events) if "by words alone" in text]
+    late = [text for text in notices(events) if "by words only" in text]
     why = "the embedder slow was not ready within 0.3 s"
     remedy = "to keep it loaded: vibe-llms memory serve-embedder"
-    assert late == [f"recalled by words alone: {why}; {remedy}"]
+    assert late == [f"recalled by words only: {why}; {remedy}"]
 
 
 async def test_vectors_join_when_they_are_ready(home: Path, tmp_path: Path) -> None:
@@ -400,7 +400,7 @@ def hook(
         Memory(home / "memory", durable=False),
         MemorySettings(),
         journal=journal or Journal(home / "ingestion"),
-        produce_taker=produce,
+        produce_ingester=produce,
         host=HookHost(
             backend=open_backend(session.configuration),
             user=LOCAL,
@@ -510,7 +510,7 @@ async def test_a_turn_that_cannot_be_noted_is_remembered_with_the_next_one(home:
             await one.close()
         database.close()
     noted, worked = notices(events)
-    assert noted.startswith("memory could not note this turn: the database cannot be used now")
+    assert noted.startswith("memory could not record this turn: the database cannot be used now")
     assert worked.startswith("memory could not finish its work: the database cannot be used now")
 
 
@@ -527,7 +527,7 @@ async def test_cancelled_work_is_done_by_the_next_session(home: Path) -> None:
         await one.close()
     assert stuck.taken == []
     assert notices(events) == [
-        "the work of memory on 2 turns was cancelled; it is done the next time"
+        "the work of memory on 2 turns was cancelled; it will resume next time"
     ]
     async with open_session(home=home, configuration=FAST, event_handler=events.append) as session:
         taker = Taker()
@@ -538,7 +538,7 @@ async def test_cancelled_work_is_done_by_the_next_session(home: Path) -> None:
         await session.background.wait()
         await two.close()
     assert taker.taken == [["x" * 5000], ["Two"], ["Three"]]
-    assert notices(events)[1:] == ["memory now remembers what an earlier session left: 2 turns"]
+    assert notices(events)[1:] == ["memory remembered 2 turns of an earlier session"]
     assert not list((home / "ingestion").iterdir())
 
 
@@ -580,11 +580,8 @@ async def test_a_turn_that_cannot_be_read_holds_no_other_up(home: Path, where: s
             await session.background.wait()
             await two.close()
         assert taker.taken == [[f"Turn {number}"]]
-        after = ["will be tried again"] * 2 + ["will not be tried again; to try"]
-        assert [
-            text.partition("was not remembered and ")[2].partition(":")[0]
-            for text in notices(events)
-        ] == after[number : number + 1]
+        after = ["it is retried in a later session"] * 2 + ["to retry: vibe-llms memory ingest"]
+        assert [text.rpartition("; ")[2] for text in notices(events)] == after[number : number + 1]
     # It is kept until it is asked for.
     (left,) = Journal(home / "ingestion").survey()
     assert (left.ticket.failed, left.held) == (True, False)
@@ -721,7 +718,7 @@ async def test_facts_that_say_the_same_are_merged_when_it_is_due(home: Path) -> 
         conversation = await session.begin(model(), memory=True)
         await conversation.converse("My cat is called Tom.")
     assert len(await stored(home)) == 12
-    assert "memory merged a fact that says the same as others" in notices(events)
+    assert "memory merged 1 repeated fact" in notices(events)
 
 
 async def test_a_deduplication_that_fails_is_reported_and_fails_no_turn(

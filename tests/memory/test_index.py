@@ -15,7 +15,9 @@ import pytest
 
 from tests.faults.processes import Worker as _Worker
 from tests.memory.workers import Worker, add_facts
-from vibe_llms.exceptions import MemoryDamaged
+from vibe_llms.base import folders as storage_files
+from vibe_llms.base.exceptions import MemoryDamaged
+from vibe_llms.embedding.words import split_words
 from vibe_llms.memory import files as memory_files
 from vibe_llms.memory import scanner, snapshot
 from vibe_llms.memory.core import Memory
@@ -23,11 +25,9 @@ from vibe_llms.memory.database import IndexDatabase
 from vibe_llms.memory.entries import GLOBAL, Entry, Role, Scope
 from vibe_llms.memory.files import MemoryFiles
 from vibe_llms.memory.index import ScopeIndex
-from vibe_llms.memory.parts import Part
+from vibe_llms.memory.parts import WeightedPart
 from vibe_llms.memory.retrieval import FOUND_ROLES
 from vibe_llms.memory.scanner import DirectoryScanner
-from vibe_llms.memory.words import split_words
-from vibe_llms.storage import files as storage_files
 
 WHEN = datetime(2026, 5, 4, 10, 30, tzinfo=UTC)
 THINGS = ("lantern", "kettle", "harbour", "violin", "orchard", "glacier", "saddle", "compass")
@@ -56,7 +56,7 @@ def fill(folder: Path, count: int = 40) -> MemoryFiles:
 
 
 def found_by(index: ScopeIndex, question: str) -> set[str]:
-    asked = [Part(dict.fromkeys(split_words(question), 1.0), 1.0)]
+    asked = [WeightedPart(dict.fromkeys(split_words(question), 1.0), 1.0)]
     return {record.identity for record in index.records(index.score(asked, 100, FOUND_ROLES))}
 
 
@@ -285,7 +285,7 @@ def test_windows_are_the_same_however_the_index_came_about(tmp_path: Path) -> No
                 for record in one.records(found)
             }
             for one in (index, fresh)
-            for asked in ([Part({split_words(thing)[0]: 1.0}, 1.0)],)
+            for asked in ([WeightedPart({split_words(thing)[0]: 1.0}, 1.0)],)
         ]
         assert scores[0] == pytest.approx(scores[1], rel=1e-6)
 
@@ -372,7 +372,7 @@ def test_files_that_are_deleted_on_a_passing_error_are_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, many: bool
 ) -> None:
     if many:
-        monkeypatch.setattr(DirectoryScanner, "doubt", lambda self: None)
+        monkeypatch.setattr(DirectoryScanner, "rescan_later", lambda self: None)
     else:
         read = MemoryFiles.read
 

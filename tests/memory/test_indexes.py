@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 from tests.fakes.embedders import WordsEmbedder
+from vibe_llms.base.locks import LockTimeout
 from vibe_llms.memory import snapshot
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import GLOBAL, Role, Scope
 from vibe_llms.memory.files import MemoryFiles
 from vibe_llms.memory.index import ScopeIndex
 from vibe_llms.memory.indexes import MOST, Indexes
-from vibe_llms.storage.locks import Patience
 
 ADA = Scope.of_user("ada")
 
@@ -200,7 +200,7 @@ def test_on_a_full_disk_they_are_let_go_all_the_same(
     assert len(indexes) == 2
     monkeypatch.undo()
     # What is still there can be stored later on.
-    indexes.keep(Patience(1))
+    indexes.keep(LockTimeout(1))
     stored = {path.parent.name for path in (tmp_path / "index").glob("*/*")}
     assert stored == {str(talk(3)), str(talk(4))}
 

@@ -14,7 +14,7 @@ from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import Entry, Role, Scope
 from vibe_llms.memory.files import MemoryFiles
 from vibe_llms.memory.ingestion import Ingestion, IngestionSettings
-from vibe_llms.memory.recall import Asked, RecallSettings, recall
+from vibe_llms.memory.recall import RecallQuery, RecallSettings, recall
 from vibe_llms.memory.records import IndexRecord
 from vibe_llms.memory.retrieval import RetrievalSettings
 from vibe_llms.messages.canisters import AssistantCanister, UserCanister
@@ -135,7 +135,7 @@ async def test_of_many_summaries_recall_reads_the_one_that_it_shows(
     async def load(_: object) -> dict[str, bytes]:
         return {}
 
-    asked = Asked([UserCanister.from_text("What of the zebra?")], TALK, (), load)
+    asked = RecallQuery([UserCanister.from_text("What of the zebra?")], TALK, (), load)
     with counted_reads(monkeypatch) as read:
         found = await recall(
             memory, asked, user=ADA, retrieval=RetrievalSettings(), settings=RecallSettings()

@@ -24,13 +24,13 @@ from tests.memory.workers import (
     producing_asker,
     turn_of,
 )
-from vibe_llms.exceptions import MemoryNotFound
+from vibe_llms.base.exceptions import MemoryNotFound
 from vibe_llms.memory import ingestion as ingestion_module
 from vibe_llms.memory.changes import HeldScope
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import Role, Scope
 from vibe_llms.memory.ingestion import Ingestion
-from vibe_llms.memory.reconciliation import Applied, Decisions, Plan, apply
+from vibe_llms.memory.reconciliation import Applied, Decisions, ReconciliationPlan, apply
 from vibe_llms.messages.canisters import UserCanister
 
 PLACE = Scope.of_conversation(TALK)
@@ -89,7 +89,7 @@ async def test_what_four_processes_remember_is_stored_once(tmp_path: Path) -> No
     assert len(await Memory(tmp_path).survey(role=Role.USER)) == 80
 
 
-def _store_the_snapshot(held: HeldScope, wanted: Plan) -> Applied:
+def _store_the_snapshot(held: HeldScope, wanted: ReconciliationPlan) -> Applied:
     """As a consolidation does that writes back the list which it began with, changed."""
     applied = apply(held, wanted)
     seen = {one.identity for step in wanted.steps for one in step.instead_of}
@@ -158,7 +158,7 @@ async def test_what_others_do_while_a_model_is_asked_is_kept(
         await meddle_while_asked(tmp_path / str(seed), seed)
 
 
-def _apply_blindly(held: HeldScope, wanted: Plan) -> Applied:
+def _apply_blindly(held: HeldScope, wanted: ReconciliationPlan) -> Applied:
     """Carries out what was decided about a snapshot, whatever has become of it."""
     for step in wanted.steps:
         held.add(step.entry)

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from tests.faults.calls import SystemCalls
-from vibe_llms.exceptions import StorageError
+from vibe_llms.base.exceptions import StorageError
 from vibe_llms.memory import journal as journals
 from vibe_llms.memory.journal import Journal
 from vibe_llms.memory.tickets import MOST_ATTEMPTS, Ticket, Worker
@@ -35,8 +35,8 @@ def test_nothing_is_on_the_disk_before_something_is_entered(tmp_path: Path) -> N
 def test_what_was_settled_is_not_left_over(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal")
     path = journal.enter(ticket())
-    journal.settle(path)
-    journal.settle(path)
+    journal.remove(path)
+    journal.remove(path)
     journal.close()
     journal.close()
     assert not list((tmp_path / "journal").iterdir())

@@ -10,15 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from vibe_llms.memory import index, vectors
+from vibe_llms.embedding import vectors
+from vibe_llms.embedding.cache import EmbeddingCache
+from vibe_llms.embedding.pace import Pace
+from vibe_llms.embedding.vectors import VectorIndex
+from vibe_llms.memory import index
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.database import IndexDatabase
-from vibe_llms.memory.embedders.cache import EmbeddingCache
 from vibe_llms.memory.entries import GLOBAL, Entry, Role, Scope
 from vibe_llms.memory.files import MemoryFiles
 from vibe_llms.memory.index import ScopeIndex
-from vibe_llms.memory.long_work import EMBEDDING, READING, IndexingProgress, Pace
-from vibe_llms.memory.vectors import VectorIndex
+from vibe_llms.memory.long_work import EMBEDDING, READING, IndexingProgress
 
 BEGIN = datetime(2026, 5, 4, tzinfo=UTC)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vibe_llms.memory.parts import Fit, Part, Words, split_message, weigh_parts
+from vibe_llms.memory.parts import Fit, WeightedPart, Words, split_message, weigh_parts
 
 TALK = "We had a lovely walk by the river yesterday. The kettle broke again. Where is my lantern?"
 
@@ -69,7 +69,7 @@ def test_one_short_sentence_in_a_message_does_not_have_its_whole_weight() -> Non
 
 
 def test_no_words_weigh_something() -> None:
-    assert weigh_parts([Words([])], {}, 0) == [Part({}, 1.0)]
+    assert weigh_parts([Words([])], {}, 0) == [WeightedPart({}, 1.0)]
 
 
 def test_an_entry_that_fits_several_parts_fits_better_than_one_that_fits_the_best() -> None:

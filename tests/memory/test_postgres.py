@@ -15,8 +15,8 @@ import psycopg
 import pytest
 
 from tests.fakes.postgres import TestDatabase, access_cluster, temporary_database
-from vibe_llms.configuration import load_configuration
-from vibe_llms.exceptions import ConfigurationError, StorageError, StorageUnavailable
+from vibe_llms.base.configuration import load_configuration
+from vibe_llms.base.exceptions import ConfigurationError, StorageError, StorageUnavailable
 from vibe_llms.memory.changes import HeldScope
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import Role, Scope
@@ -232,13 +232,13 @@ async def test_what_needs_files_says_so(home: Path, place: TestDatabase, memory:
     (home / "config.toml").write_text(f"{place.table}[memory]\nversioning = true\n")
     configuration = load_configuration()
     backend: Any = PostgresBackend(configuration)
-    with pytest.raises(ConfigurationError, match="git keeps versions of files"):
+    with pytest.raises(ConfigurationError, match="versioning needs files"):
         produce_memory(configuration, MemorySettings(versioning=True), backend=backend)
     made = produce_memory(configuration, MemorySettings(), backend=backend, user="ben")
     assert made.store.address == "PostgreSQL, user ben"
     assert await made.survey() == []
     await made.close()
     await backend.close()
-    with pytest.raises(StorageError, match="there are no files"):
+    with pytest.raises(StorageError, match="has no files"):
         async with watch(memory):
             pass

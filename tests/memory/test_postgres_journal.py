@@ -50,12 +50,12 @@ def test_one_server_works_and_takes_what_comes_to_others(
     assert bob.begin()
     assert bob.survey() == []
     assert names(one) == [first, second]
-    one.settle(first)
+    one.remove(first)
     assert not one.end()
     assert one.end(known=[second])
     assert other.begin()
     assert names(other) == [second]
-    other.settle(second)
+    other.remove(second)
     assert other.end()
     assert one.survey() == []
 
@@ -71,7 +71,7 @@ def test_a_turn_that_is_entered_twice_is_one_ticket(
     again = ticket("a", failure="it broke again", attempts=2)
     assert other.enter(again, identity) == identity
     assert [left.ticket for left in one.survey()] == [again]
-    one.settle(identity)
+    one.remove(identity)
     # What was cancelled in between does not come back.
     other.enter(again, identity)
     assert one.survey() == []
@@ -108,7 +108,7 @@ def test_each_turn_that_is_worked_on_renews_the_lease(
     if failure:
         busy.enter(ticket("a", failure=failure, attempts=1), "a")
     else:
-        busy.settle("a")
+        busy.remove("a")
     assert not other.begin()
 
 
@@ -138,7 +138,7 @@ def test_of_many_servers_each_ticket_is_worked_on_once(
                 while not journal.end():
                     for identity, _ in journal.take_over("me"):
                         done.append(identity)
-                        journal.settle(identity)
+                        journal.remove(identity)
         journal.close()
 
     with ThreadPoolExecutor(3) as servers:

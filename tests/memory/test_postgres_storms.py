@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from tests.fakes.postgres import temporary_database
+from vibe_llms.embedding.words import digest_of
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import Scope
 from vibe_llms.memory.postgres import PostgresMemory
-from vibe_llms.memory.words import digest_of
 from vibe_llms.storage.postgres.blocking import BlockingDatabase
 from vibe_llms.storage.postgres.settings import PostgresSettings
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.memory.repositories import ask_git, list_committed, list_files
-from vibe_llms.exceptions import MemoryInvalid, VersioningFailed
+from vibe_llms.base.exceptions import MemoryInvalid, VersioningFailed
 from vibe_llms.memory import purging
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import Role, Scope
@@ -125,7 +125,7 @@ async def test_what_no_commit_names_is_found_and_removed(
     ask_git(memory.folder, "hash-object", "-w", str(tmp_path / "loose"))
     (held,) = await find_held(repository, "lisbon")
     assert held.commit == ""
-    assert describe_held([held]) == "what is left of earlier commits"
+    assert describe_held([held]) == "unreachable objects"
     await purge(repository, "lisbon")
     assert "Lisbon" not in everything_in_git(memory.folder)
 
@@ -181,6 +181,6 @@ async def test_a_purge_that_leaves_something_is_detected(
     await remember_and_forget(memory, repository)
     with monkeypatch.context() as patch:
         seed(patch)
-        with pytest.raises(VersioningFailed, match="git still holds it in"):
+        with pytest.raises(VersioningFailed, match="git still contains the text in"):
             await purge(repository, "lisbon")
     assert "isbon" in everything_in_git(memory.folder)

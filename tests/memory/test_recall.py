@@ -10,18 +10,17 @@ from typing import Any
 
 import pytest
 
-from vibe_llms.controls import Controls
 from vibe_llms.memory import recall as recollecting
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import GLOBAL, Entry, Role, Scope
 from vibe_llms.memory.recall import (
     LEAD,
-    Asked,
+    RecallQuery,
     RecallSettings,
     describe,
     is_recalled,
-    question_of,
     recall,
+    recall_query,
     write_down,
 )
 from vibe_llms.memory.retrieval import RetrievalSettings
@@ -33,6 +32,7 @@ from vibe_llms.messages.canisters import (
     UserCanister,
 )
 from vibe_llms.messages.contents import ImageContent, Reference, TextualContent
+from vibe_llms.messages.controls import Controls
 from vibe_llms.opening import open_session
 from vibe_llms.providers.interfaces import TurnContext, refuse_loading
 from vibe_llms.providers.llamacpp.messages import nativize
@@ -50,12 +50,12 @@ def memory(tmp_path: Path) -> Memory:
 
 def asked(
     *said: str | Canister, history: Sequence[Canister] = (), conversation: str = HERE
-) -> Asked:
+) -> RecallQuery:
     canisters = [UserCanister.from_text(one) if isinstance(one, str) else one for one in said]
-    return Asked(canisters, conversation, history, refuse_loading)
+    return RecallQuery(canisters, conversation, history, refuse_loading)
 
 
-async def texts(memory: Memory, one: Asked, **settings: Any) -> list[str]:
+async def texts(memory: Memory, one: RecallQuery, **settings: Any) -> list[str]:
     entries = await recall(
         memory,
         one,
@@ -137,7 +137,7 @@ async def test_what_lies_in_the_archive_is_read_for_that(memory: Memory) -> None
         assert list(references) == [reference]
         return {reference.hash: written}
 
-    one = Asked([UserCanister.from_text("cat")], HERE, [earlier], load)
+    one = RecallQuery([UserCanister.from_text("cat")], HERE, [earlier], load)
     assert await texts(memory, one) == []
 
 
@@ -169,7 +169,7 @@ async def test_the_summary_of_the_conversation_comes_first_and_once(memory: Memo
 
 def test_a_long_text_is_asked_by_its_beginning_and_its_end() -> None:
     text = "cat " + "x " * 5000 + "dog"
-    question = question_of([SupervisorCanister.from_text("no"), UserCanister.from_text(text)])
+    question = recall_query([SupervisorCanister.from_text("no"), UserCanister.from_text(text)])
     assert question.startswith("cat ")
     assert question.endswith(" dog")
     assert len(question) < 2100

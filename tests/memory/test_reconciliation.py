@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vibe_llms.embedding.words import digest_of
 from vibe_llms.memory import reconciliation
 from vibe_llms.memory.changes import HeldScope
 from vibe_llms.memory.core import Memory
@@ -21,16 +23,15 @@ from vibe_llms.memory.files import MemoryFiles
 from vibe_llms.memory.gate import covers
 from vibe_llms.memory.reconciliation import (
     Applied,
-    Decision,
-    Plan,
+    FactDecision,
+    ReconciliationPlan,
     Step,
     add_all,
     apply,
     plan,
-    pose,
+    write_question,
 )
 from vibe_llms.memory.records import IndexRecord
-from vibe_llms.memory.words import digest_of
 from vibe_llms.messages.identities import produce_identity
 
 ADA = Scope.of_user("ada")
@@ -55,15 +56,15 @@ NOTES = (
 )
 FACTS = (entry("The user moved to Porto", 9), entry("The user's dog is named Rex", 9))
 GOOD = (
-    Decision(1, "DELETE", by=4),
-    Decision(2, "UPDATE", "The user has a dog named Rex", 5),
-    Decision(3, "NONE"),
-    Decision(4, "ADD"),
-    Decision(5, "NONE"),
+    FactDecision(1, "DELETE", by=4),
+    FactDecision(2, "UPDATE", "The user has a dog named Rex", 5),
+    FactDecision(3, "NONE"),
+    FactDecision(4, "ADD"),
+    FactDecision(5, "NONE"),
 )
 
 
-def instead(number: int, **changes: Any) -> tuple[Decision, ...]:
+def instead(number: int, **changes: Any) -> tuple[FactDecision, ...]:
     """The good answer with one decision changed."""
     return tuple(
         msgspec.structs.replace(one, **changes) if one.number == number else one for one in GOOD
@@ -71,7 +72,7 @@ def instead(number: int, **changes: Any) -> tuple[Decision, ...]:
 
 
 def test_a_question_has_numbers_and_no_identities() -> None:
-    question = pose((*NOTES[:1], entry("a\nb  c")), FACTS[:1])
+    question = write_question((*NOTES[:1], entry("a\nb  c")), FACTS[:1])
     assert question.split("\n") == [
         "Notes:",
         "1. (2026-01-01) The user lives in Lisbon",
@@ -95,30 +96,30 @@ def test_a_good_answer_is_carried_out_as_it_says() -> None:
 @pytest.mark.parametrize(
     ("decisions", "reported"),
     [
-        ((), "says nothing of 1"),
-        (GOOD[:-1], "says nothing of 5"),
-        ((*GOOD, Decision(6, "ADD")), "6, which it was not shown"),
-        ((*GOOD, Decision(0, "NONE")), "0, which it was not shown"),
-        ((*GOOD, Decision(-1, "DELETE", by=4)), "-1, which it was not shown"),
-        ((*GOOD, GOOD[0]), "decides twice"),
+        ((), "no decision about 1"),
+        (GOOD[:-1], "no decision about 5"),
+        ((*GOOD, FactDecision(6, "ADD")), "6, which was not shown"),
+        ((*GOOD, FactDecision(0, "NONE")), "0, which was not shown"),
+        ((*GOOD, FactDecision(-1, "DELETE", by=4)), "-1, which was not shown"),
+        ((*GOOD, GOOD[0]), "two decisions"),
         (instead(1, event="ADD"), "1 cannot be ADD"),
         (instead(4, event="DELETE"), "4 cannot be DELETE"),
         (instead(4, event="UPDATE"), "4 cannot be UPDATE"),
-        (instead(4, event="NONE"), "would not be stored"),
-        (instead(1, by=5), "would not be stored"),
-        (instead(1, by=0), "names no new fact"),
-        (instead(1, by=2), "names no new fact"),
-        (instead(2, by=9), "names no new fact"),
+        (instead(4, event="NONE"), "is not added"),
+        (instead(1, by=5), "is not added"),
+        (instead(1, by=0), "does not name a new fact"),
+        (instead(1, by=2), "does not name a new fact"),
+        (instead(2, by=9), "does not name a new fact"),
         (instead(2, text=" \n"), "has no text"),
         (instead(2, text="The user has a cat called Tom"), "neither the note nor the fact"),
         (instead(2, text="The user has a dog named Rex, 7 years old"), "neither the note nor"),
-        (instead(2, text="The user has a dog"), "leaves out what the fact says"),
-        (instead(2, text="The user has a dog named Rex. " * 20), "may not be remembered"),
-        (instead(2, text="The user's dog Rex: password: x7"), "may not be remembered"),
+        (instead(2, text="The user has a dog"), "omits part of the fact"),
+        (instead(2, text="The user has a dog named Rex. " * 20), "too long or contains a secret"),
+        (instead(2, text="The user's dog Rex: password: x7"), "too long or contains a secret"),
     ],
 )
 def test_an_answer_that_is_not_whole_adds_the_facts_and_no_more(
-    decisions: Sequence[Decision], reported: str
+    decisions: Sequence[FactDecision], reported: str
 ) -> None:
     wanted, why = plan(decisions, NOTES, FACTS)
     assert reported in why
@@ -126,20 +127,25 @@ def test_an_answer_that_is_not_whole_adds_the_facts_and_no_more(
 
 
 def test_with_one_new_fact_it_is_the_reason() -> None:
-    decisions = (Decision(1, "DELETE"), Decision(2, "ADD"))
-    assert plan(decisions, NOTES[:1], FACTS[:1]) == (Plan((Step(FACTS[0], NOTES[:1]),)), "")
+    decisions = (FactDecision(1, "DELETE"), FactDecision(2, "ADD"))
+    assert plan(decisions, NOTES[:1], FACTS[:1]) == (
+        ReconciliationPlan((Step(FACTS[0], NOTES[:1]),)),
+        "",
+    )
 
 
 def test_a_fact_is_known_only_where_something_that_stays_says_it() -> None:
     fact = entry("The user is fond of green tea", 9)
     known = entry("The user drinks green tea", 0)
-    decisions = (Decision(1, "NONE"), Decision(2, "NONE"))
-    assert plan(decisions, [known], [fact])[0] == Plan(known=(fact,))
+    decisions = (FactDecision(1, "NONE"), FactDecision(2, "NONE"))
+    assert plan(decisions, [known], [fact])[0] == ReconciliationPlan(known=(fact,))
     assert plan(decisions, [NOTES[0]], [fact])[0] == add_all([fact])
     # Named as known because of a note that goes at the same time: it is stored.
     other = entry("The user hates tea", 9)
-    leaving = (Decision(1, "DELETE", by=3), Decision(2, "NONE"), Decision(3, "ADD"))
-    assert plan(leaving, [known], [fact, other])[0] == Plan((Step(fact), Step(other, (known,))))
+    leaving = (FactDecision(1, "DELETE", by=3), FactDecision(2, "NONE"), FactDecision(3, "ADD"))
+    assert plan(leaving, [known], [fact, other])[0] == ReconciliationPlan(
+        (Step(fact), Step(other, (known,)))
+    )
 
 
 def test_a_fact_that_is_added_and_merged_is_there_once() -> None:
@@ -162,13 +168,13 @@ texts = st.sampled_from(
     [*(one.content for one in (*NOTES, *FACTS)), "", "The user has a dog named Rex", "nonsense"]
 )
 answers = st.lists(
-    st.builds(Decision, st.integers(-1, 7), events, texts, st.integers(-1, 7)), max_size=8
+    st.builds(FactDecision, st.integers(-1, 7), events, texts, st.integers(-1, 7)), max_size=8
 )
 
 
 @given(answers, st.permutations(range(1, 6)), st.booleans())
 def test_no_decision_loses_a_fact_or_touches_an_unseen_one(
-    decisions: list[Decision], order: list[int], whole: bool
+    decisions: list[FactDecision], order: list[int], whole: bool
 ) -> None:
     if whole:
         # As a model would that counts well: each number once.
@@ -192,10 +198,12 @@ def statement(chance: random.Random) -> str:
     return f"The user {chance.choice(VERBS)} {chance.choice(SUBJECTS)}"
 
 
-def fuzz(chance: random.Random, notes: Sequence[Entry], facts: Sequence[Entry]) -> list[Decision]:
+def fuzz(
+    chance: random.Random, notes: Sequence[Entry], facts: Sequence[Entry]
+) -> list[FactDecision]:
     """A list of decisions: a good one, or one that is spoiled in one or several places."""
     first, last = len(notes) + 1, len(notes) + len(facts)
-    decisions: list[Decision] = []
+    decisions: list[FactDecision] = []
     for number, note in enumerate(notes, 1):
         by = chance.randint(first, last)
         reported = facts[by - first].content
@@ -204,16 +212,16 @@ def fuzz(chance: random.Random, notes: Sequence[Entry], facts: Sequence[Entry]) 
         )
         match chance.choice(("UPDATE", "DELETE", "NONE")):
             case "UPDATE":
-                decisions.append(Decision(number, "UPDATE", text, by))
+                decisions.append(FactDecision(number, "UPDATE", text, by))
             case "DELETE":
-                decisions.append(Decision(number, "DELETE", "", by))
+                decisions.append(FactDecision(number, "DELETE", "", by))
             case _:
-                decisions.append(Decision(number, "NONE"))
+                decisions.append(FactDecision(number, "NONE"))
     for number in range(first, last + 1):
-        decisions.append(Decision(number, "ADD" if chance.random() < 0.7 else "NONE"))
+        decisions.append(FactDecision(number, "ADD" if chance.random() < 0.7 else "NONE"))
     while chance.random() < 0.4:
         place = chance.randrange(len(decisions) or 1)
-        spoiled = Decision(
+        spoiled = FactDecision(
             chance.randint(-1, last + 2),
             chance.choice(("ADD", "UPDATE", "DELETE", "NONE")),
             chance.choice([statement(chance), produce_identity(), ""]),
@@ -246,7 +254,7 @@ async def storm(folder: Path, count: int, *, seed: int) -> int:
         wanted, _ = plan(fuzz(chance, shown, facts), shown, facts)
         before = all_files(memory)
 
-        def carry_out(held: HeldScope, wanted: Plan = wanted) -> Applied:
+        def carry_out(held: HeldScope, wanted: ReconciliationPlan = wanted) -> Applied:
             return apply(held, wanted)
 
         applied = await memory.change(ADA, carry_out)
@@ -298,7 +306,7 @@ def _covers_anyway(text: str, fact: str) -> bool:
     return True
 
 
-def _apply_deleting_first(held: HeldScope, wanted: Plan) -> Applied:
+def _apply_deleting_first(held: HeldScope, wanted: ReconciliationPlan) -> Applied:
     """As `apply`, without care for what says the same as something new."""
     for step in wanted.steps:
         repeat = held.find_repeat(step.entry) or held.add(step.entry)
@@ -334,7 +342,8 @@ async def test_of_the_same_fact_again_one_copy_is_there_never_none(tmp_path: Pat
     again = entry("the user lives in Lisbon!", 1)
     # As a model might answer that is asked all the same: the old one goes because of the new one.
     for step in (Step(again, (old,)), Step(again, (old,), merged=True)):
-        applied = await memory.change(ADA, lambda held, step=step: apply(held, Plan((step,))))  # type: ignore[misc]
+        plan = ReconciliationPlan((step,))
+        applied = await memory.change(ADA, partial(apply, wanted=plan))
         assert await memory.survey(ADA, role=Role.FACT) == [old]
         assert applied == Applied(known=(old,))
 

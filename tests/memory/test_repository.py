@@ -18,7 +18,8 @@ import pytest
 from tests.memory import workers
 from tests.memory.repositories import REAL, ask_git, list_committed, list_files, make_program
 from tests.memory.workers import Worker
-from vibe_llms.exceptions import StorageError, VersioningFailed
+from vibe_llms.base.exceptions import StorageError, VersioningFailed
+from vibe_llms.base.folders import TEMPORARY
 from vibe_llms.memory import repository as module
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import LARGEST_BYTES, Scope
@@ -27,7 +28,6 @@ from vibe_llms.memory.history import survey_changes
 from vibe_llms.memory.purging import find_held, purge
 from vibe_llms.memory.repository import MARK, Repository
 from vibe_llms.memory.versions import Versions
-from vibe_llms.storage.files import TEMPORARY
 
 _PATIENCE_SECONDS = 60
 
@@ -325,9 +325,9 @@ async def test_a_repository_around_the_memory_is_left_alone(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda path: path.write_text("gitdir: ../other\n"), "is a link or a file"),
-        (lambda path: path.symlink_to(path.parent.parent / "other"), "is a link or a file"),
-        (lambda path: path.symlink_to(path.parent.parent), "is a link or a file"),
+        (lambda path: path.write_text("gitdir: ../other\n"), "not a folder with a git"),
+        (lambda path: path.symlink_to(path.parent.parent / "other"), "not a folder with a git"),
+        (lambda path: path.symlink_to(path.parent.parent), "not a folder with a git"),
         (lambda path: ask_git(path.parent, "init", "-q"), "mkdir "),
     ],
 )
@@ -351,7 +351,7 @@ async def test_the_repository_of_its_owner_is_used_once_it_is_marked(
     ask_git(memory.folder, "init", "-q", "-b", "trunk")
     with pytest.raises(VersioningFailed) as raised:
         repository.commit()
-    command = str(raised.value).partition("let it be used: ")[2]
+    command = str(raised.value).partition("allow its use: ")[2]
     subprocess.run(command, shell=True, check=True)
     assert repository.commit() == 2
     assert ask_git(memory.folder, "branch", "--show-current").strip() == "trunk"
@@ -593,7 +593,7 @@ async def test_the_lock_is_held_as_long_as_an_orphan_of_ours_lives(
             assert time.monotonic() < end, "git was not started"
             time.sleep(0.01)
         ours.kill()
-    with pytest.raises(StorageError, match="another process has held it"):
+    with pytest.raises(StorageError, match="another process has locked it"):
         Repository(memory.folder, seconds=0.2).commit()
     os.killpg(int(started.read_text()), signal.SIGKILL)
     monkeypatch.undo()

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from vibe_llms.configuration import load_configuration
-from vibe_llms.exceptions import ProviderError
+from vibe_llms.base.configuration import load_configuration
+from vibe_llms.base.exceptions import ProviderError
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import GLOBAL, Entry, Role
 from vibe_llms.memory.reranking import Reranking, RerankingSettings, rerank
@@ -136,7 +136,7 @@ async def test_a_model_that_fails_is_reported_once_and_memory_goes_on(tmp_path: 
         found = await memory.search("lantern")
         assert len(found) == 3
         assert [*found[0].reasons] == ["words"]
-    assert reported == ["what memory finds is not reranked: memory.reranking: no weights"]
+    assert reported == ["memory results are not reranked: memory.reranking: no weights"]
     quiet = Memory(tmp_path, durable=False, reranking=Reranking(judge))
     assert len(await quiet.search("lantern")) == 3
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vibe_llms.exceptions import SecretRefused
+from vibe_llms.base.exceptions import SecretRefused
 from vibe_llms.memory.secrets import (
     find_secret,
     holds_secret,

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
+from tests.embedding.test_cache import holds
 from tests.fakes.ollama import FakeModel, FakeOllama
-from tests.memory.embedders.test_cache import holds
-from vibe_llms.configuration import Configuration, load_configuration
-from vibe_llms.events import ignore_events
-from vibe_llms.exceptions import ConfigurationError
+from vibe_llms.base.configuration import Configuration, load_configuration
+from vibe_llms.base.exceptions import ConfigurationError
+from vibe_llms.embedding.cache import FILE, EmbeddingCache, digest_text
 from vibe_llms.memory.core import Memory
-from vibe_llms.memory.embedders.cache import FILE, EmbeddingCache, digest_text
 from vibe_llms.memory.entries import GLOBAL
 from vibe_llms.memory.settings import produce_memory, read_memory_settings
+from vibe_llms.messages.events import ignore_events
 from vibe_llms.providers.provider_pool import Providers
 from vibe_llms.storage.backends import open_backend
 
@@ -98,7 +98,7 @@ async def test_memory_works_on_where_its_embedder_fails(fake: FakeOllama) -> Non
 
 
 def test_an_invalid_embedder_is_reported_at_once() -> None:
-    with pytest.raises(ConfigurationError, match="names no embedder"):
+    with pytest.raises(ConfigurationError, match="not found; available"):
         produce(configure(embedder="no-such"))
 
 

@@ -15,7 +15,7 @@ import pytest
 from msgspec import Struct
 
 from tests.fakes.embedders import WordsEmbedder
-from vibe_llms.exceptions import ConfigurationError
+from vibe_llms.base.exceptions import ConfigurationError
 from vibe_llms.memory.entries import Entry
 from vibe_llms.memory.similarity import (
     LARGEST,

@@ -24,7 +24,7 @@ from vibe_llms.memory.summaries import (
     GROUP,
     PART_TOKENS,
     Depth,
-    Task,
+    SummaryTask,
     _Covered,
     check_summary,
     choose_plan,
@@ -66,7 +66,7 @@ def record_of(entry: Entry) -> IndexRecord:
     )
 
 
-def choose(entries: Sequence[Entry]) -> Task | None:
+def choose(entries: Sequence[Entry]) -> SummaryTask | None:
     """The next summary to make of some entries."""
     there = {one.identity: one for one in entries}
     plan = choose_plan(map(record_of, entries))
@@ -75,14 +75,14 @@ def choose(entries: Sequence[Entry]) -> Task | None:
     )
 
 
-def carry_out(task: Task, text: str = "") -> Entry:
+def carry_out(task: SummaryTask, text: str = "") -> Entry:
     return produce_summary(task, text or f"{task.plan.level} of {len(task.sources)}", PLACE, "c1")
 
 
-def sum_up(turns: Sequence[Entry]) -> tuple[list[Entry], list[tuple[Task, Entry]]]:
+def sum_up(turns: Sequence[Entry]) -> tuple[list[Entry], list[tuple[SummaryTask, Entry]]]:
     """All summaries that are made while these turns come one by one, and all tasks with theirs."""
     made: dict[str, Entry] = {}
-    tasks: list[tuple[Task, Entry]] = []
+    tasks: list[tuple[SummaryTask, Entry]] = []
     for count in range(1, len(turns) + 1):
         while (task := choose([*turns[:count], *made.values()])) is not None:
             entry = carry_out(task)
@@ -260,7 +260,12 @@ def test_long_turns_are_shown_in_part() -> None:
 
 @pytest.mark.parametrize(
     ("text", "reported"),
-    [("", "is empty"), (" \n", "is empty"), ("x" * 800, "about 200 tokens where 25"), ("Ok.", "")],
+    [
+        ("", "is empty"),
+        (" \n", "is empty"),
+        ("x" * 800, "about 200 tokens instead of 25"),
+        ("Ok.", ""),
+    ],
 )
 def test_what_is_no_summary_is_refused(text: str, reported: str) -> None:
     task = choose([said(0, 120)])
@@ -292,7 +297,7 @@ def test_every_turn_is_in_one_part_at_most_and_the_whole_covers_all_but_the_newe
     assert len(tasks) <= len(turns) + len(parts) + 1
 
 
-def find_unheard(tasks: Sequence[tuple[Task, Entry]], turns: Sequence[Entry]) -> list[Entry]:
+def find_unheard(tasks: Sequence[tuple[SummaryTask, Entry]], turns: Sequence[Entry]) -> list[Entry]:
     """The turns of which nothing went into the summary of the whole, however it was made."""
     heard = {turn.identity: {turn.identity} for turn in turns}
     whole: set[str] = set()
@@ -370,7 +375,7 @@ async def test_a_conversation_goes_on_in_its_summary_after_the_clock_was_set_bac
     assert coverage.covers_from == BEGIN - timedelta(days=1)
 
 
-async def prepare(memory: Memory, tokens: int = 200) -> tuple[Task, Entry]:
+async def prepare(memory: Memory, tokens: int = 200) -> tuple[SummaryTask, Entry]:
     for number in range(2):
         turn = said(number, tokens)
         await memory.add(turn.content, role=turn.role, scope=PLACE, created=turn.created)
@@ -379,7 +384,7 @@ async def prepare(memory: Memory, tokens: int = 200) -> tuple[Task, Entry]:
     return task, carry_out(task, "They spoke.")
 
 
-async def keep(memory: Memory, task: Task, entry: Entry) -> bool:
+async def keep(memory: Memory, task: SummaryTask, entry: Entry) -> bool:
     return await memory.change(PLACE, lambda held: keep_summary(held, task, entry))
 
 

@@ -17,18 +17,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.fakes.embedders import WordsEmbedder
-from vibe_llms.exceptions import MemoryInvalid
+from vibe_llms.base.exceptions import MemoryInvalid
+from vibe_llms.embedding.cache import EMBEDDINGS, EmbeddingCache
 from vibe_llms.memory import transfer
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.deduplication import Deduplication
-from vibe_llms.memory.embedders.cache import EMBEDDINGS, EmbeddingCache
 from vibe_llms.memory.entries import GLOBAL, Entry, Role, Scope, check_entry
 from vibe_llms.memory.transfer import (
     IMPORTED,
     export_memory,
+    import_memory,
     produce_export,
     read_export,
-    take_in,
 )
 
 ADA, BEN = Scope.of_user("ada"), Scope.of_user("ben")
@@ -72,7 +72,7 @@ async def test_the_file_of_others_is_taken_in(memory: Memory) -> None:
     assert (entry.importance, entry.category) == (0.9, "personal_info")
     assert (entry.topics, entry.scope) == (("location", "geography"), ADA)
     assert entry.further == {IMPORTED: 1735689600}
-    taken = await take_in(memory, [entry])
+    taken = await import_memory(memory, [entry])
     assert (taken.new, taken.known) == ({"user-ada": 1}, 0)
     (there,) = await memory.survey()
     assert there.identity == entry.identity
@@ -80,7 +80,7 @@ async def test_the_file_of_others_is_taken_in(memory: Memory) -> None:
     # Another time it is known, although this reading gave it another identity.
     (again,) = read_export(json.dumps(FOREIGN).encode(), ADA).entries
     assert again.identity != entry.identity
-    assert (await take_in(memory, [again])).known == 1
+    assert (await import_memory(memory, [again])).known == 1
     assert len(await memory.survey()) == 1
 
 
@@ -167,7 +167,7 @@ async def test_vectors_and_the_last_deduplication_go_out_and_come_in_again(tmp_p
     other = WordsEmbedder()
     again = Memory(tmp_path / "two", embedder=other, durable=False)
     parcel = read_export(data, BEN)
-    await take_in(
+    await import_memory(
         again, parcel.entries, vectors=parcel.vectors, last_deduplicated=parcel.last_deduplicated
     )
     await again.embed([ADA])
@@ -204,7 +204,7 @@ async def test_a_vector_that_cannot_be_compared_is_made_again(
     change(whole["memories"][0])
     parcel = read_export(json.dumps(whole).encode(), ADA)
     assert not parcel.faults
-    await take_in(memory, parcel.entries, vectors=parcel.vectors)
+    await import_memory(memory, parcel.entries, vectors=parcel.vectors)
     embedder.batches.clear()
     found = await memory.search("Who keeps bees?", scopes=[ADA])
     assert found[0].entry.identity == entry.identity
@@ -233,7 +233,7 @@ async def test_a_time_ahead_of_the_clock_stops_no_deduplication(
     parcel = read_export(
         json.dumps({**FOREIGN, "last_deduplicated_at": "2026-01-01T00:00:00Z"}).encode(), ADA
     )
-    await take_in(memory, parcel.entries, last_deduplicated=parcel.last_deduplicated)
+    await import_memory(memory, parcel.entries, last_deduplicated=parcel.last_deduplicated)
     # What was there before has not been compared with what came.
     assert json.loads((await export_memory(memory, ADA))[0])["last_deduplicated_at"] is None
 
@@ -286,13 +286,13 @@ def test_what_was_exported_comes_in_again_without_loss(given_entries: list[Entry
             parcel = read_export(data, BEN)
             assert parcel.faults == []
             second = Memory(Path(folder, "second"), durable=False)
-            taken = await take_in(second, parcel.entries)
+            taken = await import_memory(second, parcel.entries)
             back = await second.survey()
             assert back == there
             assert sum(taken.new.values()) == len(there)
             # And once more nothing is new, here and there.
             for memory in (first, second):
-                assert (await take_in(memory, parcel.entries)).known == len(there)
+                assert (await import_memory(memory, parcel.entries)).known == len(there)
                 assert await memory.survey() == there
 
     asyncio.run(there_and_back())
@@ -316,7 +316,7 @@ async def test_into_another_scope_it_is_another_entry(memory: Memory) -> None:
     data = produce_export(await memory.survey())
     for known in (0, 2):
         parcel = read_export(data, BEN, everything=True)
-        taken = await take_in(memory, parcel.entries)
+        taken = await import_memory(memory, parcel.entries)
         assert taken.known == known
     there = await memory.survey(BEN)
     assert [one.content for one in there] == [entry.content, said.content]
@@ -328,7 +328,7 @@ async def test_what_was_changed_in_between_stays_changed(memory: Memory) -> None
     entry = await memory.add("Ada lives in Lisbon.", scope=ADA)
     data = produce_export(await memory.survey())
     await memory.revise(entry.identity, content="Ada lives in Porto.")
-    assert (await take_in(memory, read_export(data, ADA).entries)).known == 1
+    assert (await import_memory(memory, read_export(data, ADA).entries)).known == 1
     assert [one.content for one in await memory.survey()] == ["Ada lives in Porto."]
 
 
@@ -336,10 +336,10 @@ async def test_a_dry_run_writes_nothing_and_reports_the_same(memory: Memory) -> 
     items = [{"data": {"content": content}} for content in ("a bee", "a goat", "a bee", "A bee!")]
     entries = read_export(file_of(*items), ADA).entries
     reported = [0]
-    dry = await take_in(memory, entries, dry_run=True, progress=reported.append)
+    dry = await import_memory(memory, entries, dry_run=True, progress=reported.append)
     assert not memory.folder.exists()
     assert reported == [0, 4]
-    wet = await take_in(memory, entries)
+    wet = await import_memory(memory, entries)
     # Only the store distinguishes equal words.
     assert (wet.new, wet.known) == ({"user-ada": 2}, 2)
     assert dry.known == 1
@@ -364,12 +364,12 @@ GOOD = {"data": {"content": "Ada keeps bees."}}
         ({"data": {"content": "x" * (4 << 20)}}, "longer than 4 MiB"),
         ({"data": {"content": "x", "id": [1]}}, "Expected `int | float | str | null`"),
         ({"data": {"content": "x"}, "entry": {"id": "a"}}, "missing required field `created_at`"),
-        ("SCOPE ../../etc", "is no scope"),
-        ("SCOPE user-../ben", "cannot be the name of a user"),
+        ("SCOPE ../../etc", "is not a scope"),
+        ("SCOPE user-../ben", "is not a valid name of a user"),
         ("ID ../../x", "cannot be the identity"),
         ("ID ", "cannot be the identity"),
-        ("FURTHER role", "role cannot be a further"),
-        ("FURTHER id", "id cannot be a further"),
+        ("FURTHER role", "role: reserved"),
+        ("FURTHER id", "id: reserved"),
         ("DEEP", "too deep"),
     ],
 )
@@ -395,7 +395,7 @@ def test_an_item_that_cannot_be_remembered_is_reported_by_its_index(item: Any, w
 def test_a_duplicate_identity_is_reported() -> None:
     own = {"id": "a1b2", "created_at": "2026-01-01T00:00:00Z"}
     items = ({"data": {"content": f"number {n}"}, "entry": own} for n in range(2))
-    assert faults_of(file_of(*items)) == [(1, "an item before it has the id 'a1b2'")]
+    assert faults_of(file_of(*items)) == [(1, "an earlier item has the id 'a1b2'")]
     # Others number by the clock, so that two of a second have one number.
     twice = ({"data": {"content": f"number {n}", "id": 1735689600}} for n in range(2))
     assert faults_of(file_of(*twice)) == []
@@ -406,20 +406,23 @@ def test_a_duplicate_identity_is_reported() -> None:
     [
         (b"", "cannot be read"),
         (b"remember this", "malformed"),
-        (b"[]", r"it is no \{\"memories\""),
+        (b"[]", r"not an object \{\"memories\""),
         (b"{}", "missing required field `memories`"),
         (b'{"memories": 5}', "Expected `array`"),
         (b'{"memories": [{"data": {"content": NaN}}]}', "malformed"),
         (b'{"memories": [{"data": {"content": "x", "importance": Infinity}}]}', "malformed"),
-        (b'{"memories": [{"data": {"content": "a\\ud800b"}}]}', r"line 1, column 38: half a char"),
-        (b'{"memories": [{"data": {"content": "\\udc00b"}}]}', r"half a character, .udc00"),
+        (
+            b'{"memories": [{"data": {"content": "a\\ud800b"}}]}',
+            r"line 1, column 38: .ud800 is half",
+        ),
+        (b'{"memories": [{"data": {"content": "\\udc00b"}}]}', r".udc00 is half of a surrogate"),
         (b'{"memories": [' + b"[" * 100_000 + b"]" * 100_000 + b"]}", "too deep"),
         (b'\xff\xfe{\x00"\x00', "cannot be read"),
         (b"\x80\x04\x95pickled", "line 1, column 1"),
         (b'{"memories": [\n  {"data": {}},\n  \xc3\xa9]}', "line 3, column 3: JSON is malformed"),
         (b'{"memories": [\n "\xc3\xa9\xc3\xa9" x]}', "line 2, column 7: JSON is malformed"),
-        (b'\xef\xbb\xbf{"memories": [\n{"data"', "line 2, column 8: it ends before it is whole"),
-        (b'{"memories": [\n"ab\xff"', "line 2, column 4: this is no text in UTF-8"),
+        (b'\xef\xbb\xbf{"memories": [\n{"data"', "line 2, column 8: unexpected end of the file"),
+        (b'{"memories": [\n"ab\xff"', "line 2, column 4: not UTF-8 text"),
         (b'{"memories": [\nx"ab\xff"', "line 2, column 1: JSON is malformed"),
     ],
 )
@@ -490,11 +493,11 @@ async def test_turns_that_say_the_same_at_the_same_time_are_both_taken_in(tmp_pa
     for some in (there, there[::-1]):
         second = Memory(tmp_path / f"second-{some[0].identity}", durable=False)
         await second.restore(there[0])
-        assert (await take_in(second, some)).new == {str(ADA): 1}
+        assert (await import_memory(second, some)).new == {str(ADA): 1}
         assert await second.survey() == there
-        assert (await take_in(second, some)).known == 2
+        assert (await import_memory(second, some)).known == 2
         # In another scope they are others, and known there as well the next time.
         moved = [msgspec.structs.replace(one, scope=BEN) for one in some]
-        assert (await take_in(second, moved)).new == {str(BEN): 2}
-        assert (await take_in(second, moved)).known == 2
+        assert (await import_memory(second, moved)).new == {str(BEN): 2}
+        assert (await import_memory(second, moved)).known == 2
         assert len(await second.survey()) == 4

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.memory.repositories import ask_git, list_committed, list_files, make_program
-from vibe_llms.exceptions import StorageError, VersioningFailed
+from vibe_llms.base.exceptions import StorageError, VersioningFailed
 from vibe_llms.memory import repository, versions
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.repository import Repository
@@ -195,7 +195,7 @@ async def test_a_failure_of_another_kind_is_reported_again(
     await kept.memory.add("Ben keeps goats.")
     await kept.memory.close()
     assert ["is not installed" in text for text in kept.reported] == [True, False]
-    assert "is a link or a file" in (await kept.versions.status()).failure
+    assert "not a folder with a git" in (await kept.versions.status()).failure
 
 
 async def test_a_disk_that_keeps_no_state_is_reported_once_by_each_process(
@@ -231,7 +231,7 @@ async def test_a_full_disk_has_room_for_the_state_that_was_there(
     status = await kept.versions.status()
     assert "the disk is full; free some space" in status.failure
     assert status.last == before.last
-    assert kept.reported[0].startswith("entries are saved, but git kept no version of them: ")
+    assert kept.reported[0].startswith("entries are saved, but were not committed to git: ")
 
 
 async def test_a_fault_of_ours_does_not_end_the_versions(

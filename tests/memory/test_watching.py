@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.memory.repositories import ask_git
-from vibe_llms.exceptions import PackageMissing
+from vibe_llms.base.exceptions import PackageMissing
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import GLOBAL, Scope
 from vibe_llms.memory.versions import Versions

@@ -15,7 +15,7 @@ import msgspec
 
 from tests.fakes.askers import ScriptedAsker, decides, finds, names_repeats
 from tests.faults import processes
-from vibe_llms.exceptions import MemoryNotFound
+from vibe_llms.base.exceptions import MemoryNotFound
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.deduplication import Deduplication
 from vibe_llms.memory.entries import GLOBAL, Entry, Role, Scope

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from vibe_llms.exceptions import ContentNotLoaded
+from vibe_llms.base.exceptions import ContentNotLoaded
 from vibe_llms.messages.canisters import (
     CANISTER_ROLES,
     AssistantCanister,

@@ -6,11 +6,9 @@ import hashlib
 
 import msgspec
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tests.fakes.canisters import produce_canisters
-from vibe_llms.exceptions import ContentNotLoaded
+from vibe_llms.base.exceptions import ContentNotLoaded
 from vibe_llms.messages.contents import (
     FileContent,
     ImageContent,
@@ -92,17 +90,6 @@ def test_the_visible_text_of_contents_leaves_reasoning_and_media_out() -> None:
         TextualContent("b"),
     )
     assert text_of(contents) == "ab"
-
-
-@settings(deadline=None, database=None)
-@given(st.text())
-def test_repaired_text_can_be_encoded_and_keeps_whatever_could_be(text: str) -> None:
-    repaired = repair_text(text)
-    repaired.encode()
-    assert repair_text(repaired) is repaired
-    expected = "".join("\ufffd" if "\ud800" <= c <= "\udfff" else c for c in text)
-    if not any("\ud800" <= c <= "\udbff" for c in text):
-        assert repaired == expected
 
 
 def test_adjacent_halves_of_a_character_are_joined() -> None:

@@ -9,9 +9,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from vibe_llms.controls import Controls
-from vibe_llms.events import EventHandler
-from vibe_llms.exceptions import ContentUnsupported, ModelNotFound
+from vibe_llms.base.exceptions import ContentUnsupported, ModelNotFound
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import (
     Canister,
@@ -22,6 +20,8 @@ from vibe_llms.messages.canisters import (
     UserCanister,
 )
 from vibe_llms.messages.contents import TextualContent
+from vibe_llms.messages.controls import Controls
+from vibe_llms.messages.events import EventHandler
 from vibe_llms.providers.accumulators import Accumulator
 from vibe_llms.providers.attributes import ModelAttributes, settle_controls
 from vibe_llms.providers.deltas import (

@@ -8,7 +8,7 @@ from pathlib import Path
 import tomli_w
 
 from tests.fakes.index import FakeIndex, make_wheel
-from vibe_llms.configuration import load_configuration
+from vibe_llms.base.configuration import load_configuration
 from vibe_llms.plugins.pins import Plugin
 from vibe_llms.providers.provider_pool import survey_plugins
 

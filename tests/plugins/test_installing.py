@@ -17,12 +17,17 @@ import pytest
 from tests.cli.terminal import COMMAND, LONGEST_SECONDS
 from tests.fakes.index import FakeIndex, make_source, make_wheel
 from tests.plugins.rows import ZEROS, offer, read_row, write_row
-from vibe_llms.exceptions import PackageMissing, PluginMissing, RegistrationError, RequestForbidden
-from vibe_llms.network.offline import forbid_requests
+from vibe_llms.base.exceptions import (
+    PackageMissing,
+    PluginMissing,
+    RegistrationError,
+    RequestForbidden,
+)
+from vibe_llms.base.folders import TEMPORARY
+from vibe_llms.base.network.offline import forbid_requests
 from vibe_llms.plugins import installing
 from vibe_llms.plugins.installing import install, plan_installation, remove
 from vibe_llms.plugins.records import read_record, survey_records, verify
-from vibe_llms.storage.files import TEMPORARY
 
 SIMPLE = {"plug/__init__.py": "VALUE = 1\n", "plug/inner.py": "VALUE = 2\n"}
 
@@ -283,5 +288,5 @@ def test_half_an_installation_that_is_taken_for_whole_would_be_detected(
         "import vibe_llms.cli.providers as c; c.install = early\n"
         "import vibe_llms.cli.main as m; m.main()"
     )
-    with pytest.raises(RegistrationError, match="not as it was installed"):
+    with pytest.raises(RegistrationError, match="changed after the installation"):
         check_kill(home, index, LONGEST_SECONDS, (sys.executable, "-c", planting))

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from tests.plugins import parlor
-from vibe_llms.events import Event, MessageCompletedEvent
-from vibe_llms.exceptions import (
+from vibe_llms.base.exceptions import (
     ContextOverflow,
     CredentialRefused,
     PaymentRequired,
@@ -25,10 +24,11 @@ from vibe_llms.messages.canisters import (
     ReplyCanister,
     UserCanister,
 )
+from vibe_llms.messages.events import Event, MessageCompletedEvent
 from vibe_llms.providers import TurnContext
 from vibe_llms.testing import check_provider
 from vibe_llms.testing.limits import Bench
-from vibe_llms.testing.listening import Answer, Listener, Request
+from vibe_llms.testing.listening import HttpAnswer, Listener, ReceivedRequest
 
 KEY = "key-of-the-parlor"
 END = {"kind": "end", "why": "done", "spent": [3, 2]}
@@ -50,15 +50,15 @@ MIXED += [piece(1, "{"), piece(0, "{"), piece(0, "}"), piece(1, "}")]
 class Parlor(Listener):
     """Says hello, calls tools, or answers what it was made with."""
 
-    def __init__(self, events: Sequence[Any] = (), answer: Answer | None = None) -> None:
+    def __init__(self, events: Sequence[Any] = (), answer: HttpAnswer | None = None) -> None:
         super().__init__()
         self.events, self.answer = events, answer
 
-    def respond(self, request: Request) -> Answer:
+    def respond(self, request: ReceivedRequest) -> HttpAnswer:
         if request.headers.get("x-parlor-key") != KEY:
             return fault(401, "key", "who are you?")
         if request.path == "/models":
-            return Answer(chunks=[b'{"small": 100, "large": 1000}'])
+            return HttpAnswer(chunks=[b'{"small": 100, "large": 1000}'])
         if self.answer is not None:
             return self.answer
         lines = request.json["lines"]
@@ -68,14 +68,14 @@ class Parlor(Listener):
         return stream(events)
 
 
-def stream(events: Sequence[Any]) -> Answer:
+def stream(events: Sequence[Any]) -> HttpAnswer:
     chunks = [b"data: " + json.dumps(event).encode() + b"\n\n" for event in events]
-    return Answer(headers={"content-type": "text/event-stream"}, chunks=chunks)
+    return HttpAnswer(headers={"content-type": "text/event-stream"}, chunks=chunks)
 
 
-def fault(status: int, sort: str, reason: str) -> Answer:
+def fault(status: int, sort: str, reason: str) -> HttpAnswer:
     body = json.dumps({"fault": {"sort": sort, "reason": reason}}).encode()
-    return Answer(status, chunks=[body])
+    return HttpAnswer(status, chunks=[body])
 
 
 async def converse(

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.plugins.rows import ZEROS, read_row, write_row
-from vibe_llms.configuration import load_configuration
-from vibe_llms.exceptions import ConfigurationError
+from vibe_llms.base.configuration import load_configuration
+from vibe_llms.base.exceptions import ConfigurationError
 from vibe_llms.opening import open_session
 from vibe_llms.plugins import pins
 from vibe_llms.providers.provider_pool import survey_plugins
@@ -27,11 +27,11 @@ REFUSED: Mapping[str, tuple[Mapping[str, Sequence[str]], str, str]] = {
     "a weak hash": ({"plug==1": ["md5:" + "0" * 32]}, "plug==1", "needs the hashes"),
     "a short hash": ({"plug==1": ["sha256:00"]}, "plug==1", "needs the hashes"),
     "one of two": ({"plug==1": [ZEROS, "sha256:x"]}, "plug==1", "needs the hashes"),
-    "twice": ({"plug==1": [ZEROS], "Plug==2": [ZEROS]}, "Plug==2", "named twice"),
+    "twice": ({"plug==1": [ZEROS], "Plug==2": [ZEROS]}, "Plug==2", "listed twice"),
     "this library": ({"vibe-llms==9": [ZEROS]}, "vibe-llms==9", "must not replace"),
     "a package of ours": ({"MsgSpec==9": [ZEROS]}, "MsgSpec==9", "must not replace"),
     "an extra of ours": ({"genai_prices==9": [ZEROS]}, "genai_prices==9", "extra of vibe-llms"),
-    "nothing": ({}, "requirements", "does not name a package"),
+    "nothing": ({}, "requirements", "must name a package"),
 }
 
 

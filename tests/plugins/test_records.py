@@ -10,7 +10,7 @@ import pytest
 
 from tests.fakes.index import FakeIndex
 from tests.plugins.rows import offer
-from vibe_llms.exceptions import PluginMissing, RegistrationError, StorageError
+from vibe_llms.base.exceptions import PluginMissing, RegistrationError, StorageError
 from vibe_llms.plugins import records
 from vibe_llms.plugins.installing import install, plan_installation
 from vibe_llms.plugins.pins import Plugin

@@ -11,16 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from vibe_llms.events import (
-    Event,
-    InvocationChunk,
-    MessageCompletedEvent,
-    MessageFailedEvent,
-    MessageProgressEvent,
-    MessageStartedEvent,
-    MessageUpdatedEvent,
-)
-from vibe_llms.exceptions import ReplyCut, ReplyMalformed, TurnInterrupted
+from vibe_llms.base.exceptions import ReplyCut, ReplyMalformed, TurnInterrupted
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     InvocationCanister,
@@ -30,6 +21,15 @@ from vibe_llms.messages.canisters import (
     Usage,
 )
 from vibe_llms.messages.contents import Citation, ImageContent, ReasoningContent, TextualContent
+from vibe_llms.messages.events import (
+    Event,
+    InvocationChunk,
+    MessageCompletedEvent,
+    MessageFailedEvent,
+    MessageProgressEvent,
+    MessageStartedEvent,
+    MessageUpdatedEvent,
+)
 from vibe_llms.providers.accumulators import Accumulator
 from vibe_llms.providers.deltas import (
     ArgumentsDelta,

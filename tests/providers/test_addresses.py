@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command import invoke
-from vibe_llms.configuration import load_configuration
-from vibe_llms.credentials import Credential
-from vibe_llms.events import ignore_events
-from vibe_llms.exceptions import ConfigurationError
+from vibe_llms.base.configuration import load_configuration
+from vibe_llms.base.credentials import Credential
+from vibe_llms.base.exceptions import ConfigurationError
 from vibe_llms.messages.canisters import UserCanister
+from vibe_llms.messages.events import ignore_events
 from vibe_llms.providers.addresses import Address, find_address, survey_given
 from vibe_llms.providers.models import HttpClient
 from vibe_llms.providers.provider_pool import PROVIDERS, Providers

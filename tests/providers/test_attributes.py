@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vibe_llms.configuration import load_configuration
-from vibe_llms.controls import ControlRange, Controls
-from vibe_llms.exceptions import ConfigurationError, ControlInvalid
+from vibe_llms.base.configuration import load_configuration
+from vibe_llms.base.exceptions import ConfigurationError, ControlInvalid
+from vibe_llms.messages.controls import ControlRange, Controls
 from vibe_llms.providers import attributes
 from vibe_llms.providers.attributes import (
     ModelAttributes,
@@ -148,7 +148,7 @@ def test_wrong_attributes_of_a_model_are_named(entry: dict[str, Any], words: str
     models = ModelsIntegrator([{"a": entry}], "config.toml", "providers.x.models")
     with pytest.raises(ConfigurationError, match=words) as caught:
         models.integrate("a")
-    assert "the attributes of 'a' are wrong" in str(caught.value)
+    assert "invalid attributes of 'a'" in str(caught.value)
     assert (caught.value.file, caught.value.table) == ("config.toml", "providers.x.models")
 
 
@@ -237,7 +237,7 @@ def test_what_a_model_takes_is_kept_with_the_defaults_below_it() -> None:
 @pytest.mark.parametrize(
     ("controls", "control", "words"),
     [
-        (Controls(temperature=0.5), "temperature", "it takes: effort, response-schema, seed, stop"),
+        (Controls(temperature=0.5), "temperature", "accepts: effort, response-schema, seed, stop"),
         (Controls(effort="much"), "effort", "one of low, high"),
         (Controls(seed=0), "seed", "at least 1"),
         (Controls(seed=10), "seed", "at most 9"),
@@ -259,7 +259,7 @@ def test_what_a_model_does_not_take_is_refused_or_left_out(
 
 
 def test_a_model_that_takes_none_says_so() -> None:
-    with pytest.raises(ControlInvalid, match=r"\(it takes: none\)"):
+    with pytest.raises(ControlInvalid, match=r"\(it accepts: none\)"):
         settle_controls(Controls(seed=1), Controls(), ModelAttributes(controls={}), "m")
 
 

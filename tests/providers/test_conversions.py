@@ -84,8 +84,8 @@ async def test_what_is_left_out_or_described_is_reported_with_its_message() -> N
     work.describe(FileContent(b"x", "text/x", "a.x"), "the file a.x, which is too new")
     assert [notice.text for notice in work.notices] == [
         "a thought is left out for anthropic/claude-opus-5",
-        "an image image/png is described in words for anthropic/claude-opus-5",
-        "the file a.x, which is too new is described in words for anthropic/claude-opus-5",
+        "an image image/png is described in text for anthropic/claude-opus-5",
+        "the file a.x, which is too new is described in text for anthropic/claude-opus-5",
     ]
     assert {(notice.subject, notice.canister) for notice in work.notices} == {
         ("conversion", work.origin)
@@ -126,7 +126,7 @@ def _produce_reply(*contents: Content) -> AssistantCanister:
             UserCanister((TextualContent("See"), ImageContent(b"x", "image/png"))),
             "user",
             "See\n[an image image/png, not shown to this model]",
-            ["an image image/png is described in words"],
+            ["an image image/png is described in text"],
         ),
         (
             _produce_reply(

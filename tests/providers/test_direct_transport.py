@@ -12,9 +12,9 @@ import pytest
 
 from tests.fakes.raw_server import RawServer, Then, say
 from tests.providers.test_http_transport import EchoServer, check_burst, send
-from vibe_llms.exceptions import ProviderUnreachable
-from vibe_llms.network import connections
-from vibe_llms.network.connections import AddressKind
+from vibe_llms.base.exceptions import ProviderUnreachable
+from vibe_llms.base.network import connections
+from vibe_llms.base.network.connections import AddressKind
 from vibe_llms.providers import direct_transport
 from vibe_llms.providers.direct_transport import DirectTransport
 from vibe_llms.providers.transport import KEPT_CONNECTIONS, Endpoint

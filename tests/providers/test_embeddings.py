@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from vibe_llms.exceptions import ReplyMalformed
+from vibe_llms.base.exceptions import ReplyMalformed
 from vibe_llms.providers.embeddings import check_vectors
 
 
@@ -22,12 +22,12 @@ def test_vectors_that_fit_are_fine() -> None:
     [
         ([[1.0]], None, "1 vectors for 2 texts"),
         ([[1.0], [1.0], [1.0]], None, "3 vectors for 2 texts"),
-        ([[1.0], [1.0, 2.0]], None, "of 1, 2 numbers in one answer"),
-        ([[], []], None, "of 0 numbers"),
-        ([[1.0, 2.0], [1.0, 2.0]], 3, "of 2 numbers, not of the 3"),
-        ([[1.0], [math.nan]], None, "no number in it"),
-        ([[math.inf], [1.0]], None, "no number in it"),
-        ([array("f", [math.inf, -math.inf]), array("f", [1, 1])], None, "no number in it"),
+        ([[1.0], [1.0, 2.0]], None, "of different or zero length: 1, 2"),
+        ([[], []], None, "of different or zero length: 0"),
+        ([[1.0, 2.0], [1.0, 2.0]], 3, "of 2 dimensions, not the requested 3"),
+        ([[1.0], [math.nan]], None, "contains NaN or infinity"),
+        ([[math.inf], [1.0]], None, "contains NaN or infinity"),
+        ([array("f", [math.inf, -math.inf]), array("f", [1, 1])], None, "contains NaN or infinity"),
     ],
 )
 def test_vectors_that_do_not_fit_are_malformed(

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from vibe_llms.exceptions import (
+from vibe_llms.base.exceptions import (
     ContextOverflow,
     ModelUnavailable,
     ProviderError,

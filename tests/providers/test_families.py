@@ -12,7 +12,7 @@ import pytest
 from anthropic.types.model import Model as AnthropicName
 from openai.types.shared.all_models import AllModels
 
-from vibe_llms.configuration import load_configuration, shipped_folder
+from vibe_llms.base.configuration import load_configuration, shipped_folder
 from vibe_llms.providers.attributes import ModelAttributes, load_attributes
 
 FILES = sorted((shipped_folder() / "providers").glob("*.toml"))

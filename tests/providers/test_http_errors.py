@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from vibe_llms.exceptions import RateLimited, ReplyMalformed
+from vibe_llms.base.exceptions import RateLimited, ReplyMalformed
+from vibe_llms.base.redaction import quote, remember
 from vibe_llms.providers.anthropic.errors import ERRORS as ANTHROPIC
 from vibe_llms.providers.http_errors import (
     ErrorMap,
@@ -23,7 +24,6 @@ from vibe_llms.providers.http_errors import (
 )
 from vibe_llms.providers.ollama.errors import ERRORS as OLLAMA
 from vibe_llms.providers.openai.errors import ERRORS as OPENAI
-from vibe_llms.redaction import quote, remember
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ from msgspec import Struct
 
 from tests.fakes.raw_server import Peer, RawServer, Then, say
 from tests.providers.test_http_transport import produce_transport, send
-from vibe_llms.exceptions import ProviderUnreachable, ReplyCut, ReplyTimeout
-from vibe_llms.network import guard
+from vibe_llms.base.exceptions import ProviderUnreachable, ReplyCut, ReplyTimeout
+from vibe_llms.base.network import guard
 from vibe_llms.providers import direct_transport
 from vibe_llms.providers.http_transport import HttpTransport
 from vibe_llms.providers.transport import Outgoing

@@ -18,8 +18,8 @@ from tests.fakes.raw_server import NO_LINGER, Peer, RawServer, say
 from tests.faults.leaks import count_descriptors
 from tests.providers.test_http_faults import NEXT, OK, exchange, opened
 from tests.providers.test_http_transport import full_port, hand_over, produce_transport, send
-from vibe_llms.exceptions import ConfigurationError, ProviderUnreachable, ReplyTimeout
-from vibe_llms.network import guard
+from vibe_llms.base.exceptions import ConfigurationError, ProviderUnreachable, ReplyTimeout
+from vibe_llms.base.network import guard
 from vibe_llms.providers import direct_transport
 from vibe_llms.providers.direct_transport import DirectTransport
 from vibe_llms.providers.http_transport import HttpTransport
@@ -209,7 +209,7 @@ async def test_a_slow_reader_holds_little() -> None:
 async def test_holding_all_for_a_slow_reader_would_be_detected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(direct_transport, "HELD_BYTES", WHOLE * 2)
+    monkeypatch.setattr(direct_transport, "BUFFER_BYTES", WHOLE * 2)
     async with RawServer(send_much) as server, opened(server.url) as transport:
         with pytest.raises(AssertionError, match="bytes are held"):
             await check_held(server, transport)
@@ -295,7 +295,7 @@ async def test_a_header_that_cannot_be_sent_is_named_without_its_value(value: st
 async def test_what_is_no_name_of_a_header_is_an_error_of_the_configuration(name: str) -> None:
     async with RawServer(say(NEXT)) as server:
         transport = produce_transport(server.url, authorize=lambda: {name: "secret"})
-        with pytest.raises(ConfigurationError, match="no name of a header") as caught:
+        with pytest.raises(ConfigurationError, match="not a header name") as caught:
             await send(transport, POST)
         assert "secret" not in str(caught.value)
         await transport.close()
@@ -428,7 +428,7 @@ async def check_speaker() -> None:
         yield b"{}"
 
     async with Speaker() as server, opened(server.url) as transport:
-        with pytest.raises(ProviderUnreachable, match="before it was asked"):
+        with pytest.raises(ProviderUnreachable, match="sent data before the request"):
             async with transport.open(POST, hand_over_slowly()):
                 raise AssertionError("it is taken for the answer")
 

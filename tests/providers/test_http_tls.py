@@ -33,8 +33,8 @@ from tests.providers.test_http_faults import (
     opened,
 )
 from tests.providers.test_http_transport import produce_transport
-from vibe_llms.exceptions import ConfigurationError, ProviderUnreachable, ReplyCut
-from vibe_llms.network import guard
+from vibe_llms.base.exceptions import ConfigurationError, ProviderUnreachable, ReplyCut
+from vibe_llms.base.network import guard
 from vibe_llms.providers import direct_transport
 from vibe_llms.providers.http_transport import HttpTransport
 from vibe_llms.providers.httpx2_transport import Httpx2Transport

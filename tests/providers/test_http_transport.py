@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from tests.fakes.server import Answer, FakeServer, Request
+from tests.fakes.server import FakeServer, HttpAnswer, ReceivedRequest
 from tests.faults.leaks import nothing_left
-from vibe_llms.exceptions import (
+from vibe_llms.base.exceptions import (
     ConfigurationError,
     ProviderUnreachable,
     ReplyCut,
@@ -35,10 +35,10 @@ class EchoServer(FakeServer):
 
     def __init__(self) -> None:
         super().__init__()
-        self.answer: Answer | None = None
+        self.answer: HttpAnswer | None = None
 
-    def respond(self, request: Request) -> Answer:
-        return self.answer or Answer(chunks=[request.body])
+    def respond(self, request: ReceivedRequest) -> HttpAnswer:
+        return self.answer or HttpAnswer(chunks=[request.body])
 
 
 @pytest.fixture
@@ -122,10 +122,12 @@ def test_requests_and_replies_do_not_change(value: Any) -> None:
 
 
 async def test_a_body_that_is_compressed_all_the_same_is_read(server: EchoServer) -> None:
-    server.answer = Answer(headers={"content-encoding": "gzip"}, chunks=[gzip.compress(b"hello")])
+    server.answer = HttpAnswer(
+        headers={"content-encoding": "gzip"}, chunks=[gzip.compress(b"hello")]
+    )
     transport = produce_transport(server.url)
     assert (await send(transport))[2] == b"hello"
-    server.answer = Answer(headers={"content-encoding": "gzip"}, chunks=[b"not compressed"])
+    server.answer = HttpAnswer(headers={"content-encoding": "gzip"}, chunks=[b"not compressed"])
     with pytest.raises(ReplyCut):
         await send(transport)
     await transport.close()
@@ -133,7 +135,7 @@ async def test_a_body_that_is_compressed_all_the_same_is_read(server: EchoServer
 
 async def test_a_redirect_is_not_followed(server: EchoServer) -> None:
     with EchoServer() as other:
-        server.answer = Answer(302, {"location": other.url})
+        server.answer = HttpAnswer(302, {"location": other.url})
         transport = produce_transport(server.url)
         assert (await send(transport))[0] == 302
         await transport.close()
@@ -144,7 +146,7 @@ async def test_a_redirect_is_not_followed(server: EchoServer) -> None:
 async def test_a_connection_that_breaks_before_the_headers_is_unreachable(
     server: EchoServer, end: str
 ) -> None:
-    server.answer = Answer(drop=end)  # type: ignore[arg-type]
+    server.answer = HttpAnswer(drop=end)  # type: ignore[arg-type]
     transport = produce_transport(server.url)
     with pytest.raises(ProviderUnreachable):
         await send(transport)
@@ -155,7 +157,7 @@ async def test_a_connection_that_breaks_before_the_headers_is_unreachable(
 async def test_a_connection_that_breaks_within_the_body_is_a_cut(
     server: EchoServer, end: str
 ) -> None:
-    server.answer = Answer(chunks=[b"x" * 100], cut=50, end=end)  # type: ignore[arg-type]
+    server.answer = HttpAnswer(chunks=[b"x" * 100], cut=50, end=end)  # type: ignore[arg-type]
     transport = produce_transport(server.url)
     with pytest.raises(ReplyCut, match="connection lost during the reply"):
         await send(transport)
@@ -283,7 +285,7 @@ async def test_nothing_is_left_when_a_transport_is_closed(server: EchoServer) ->
 
 async def test_idle_connections_are_few_and_closed_after_a_while(server: EchoServer) -> None:
     transport = produce_transport(server.url, kept_seconds=0.3)
-    server.answer = Answer(await_requests=BURST)
+    server.answer = HttpAnswer(await_requests=BURST)
     await asyncio.gather(*(send(transport) for _ in range(BURST)))
     async with asyncio.timeout(10):
         while server.open_connections > KEPT_CONNECTIONS:
@@ -299,7 +301,7 @@ async def check_burst(
     for _ in range(2):
         server.requests.clear()
         # Answered only when all have come: a request that waits for another's end never does.
-        server.answer = Answer(await_requests=BURST)
+        server.answer = HttpAnswer(await_requests=BURST)
         requests = [Outgoing("GET", "/")] * BURST
         try:
             async with asyncio.timeout(seconds):
@@ -325,7 +327,7 @@ async def test_a_burst_after_some_idle_time_leaves_none_waiting(server: EchoServ
 async def test_a_loop_that_was_held_up_does_not_blame_the_provider(server: EchoServer) -> None:
     transport = produce_transport(server.url)
     await send(transport)
-    server.answer = Answer(chunks=[b"in time"], delay=0.1)
+    server.answer = HttpAnswer(chunks=[b"in time"], delay=0.1)
     async with Watch("row", 60) as watch:
         asyncio.get_running_loop().call_later(0.05, time.sleep, 0.6)
         watch.expect("idle-seconds", 0.3)

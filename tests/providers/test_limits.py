@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 
 from tests.faults.virtual import run_virtually
 from vibe_llms import Conversation, Turn, open_session
-from vibe_llms.configuration import StreamSettings
-from vibe_llms.events import Event, Notice, NoticeEvent
-from vibe_llms.exceptions import (
+from vibe_llms.base.configuration import StreamSettings
+from vibe_llms.base.exceptions import (
     ConfigurationError,
     ProviderOverloaded,
     RateLimited,
     ReplyTimeout,
 )
 from vibe_llms.messages.canisters import Provenance, Usage
+from vibe_llms.messages.events import Event, Notice, NoticeEvent
 from vibe_llms.providers import limits
 from vibe_llms.providers.accumulators import Accumulator
 from vibe_llms.providers.deltas import Delta, ReplyClosed, ReplyOpened, TextDelta, UsageDelta
@@ -56,7 +56,7 @@ async def send_all(
         spent = await limiter.enter(estimate, ignore, PATIENCE)
         started.append((now(), number))
         await asyncio.sleep(seconds)
-        limiter.settle(spent, Usage(real))
+        limiter.record_usage(spent, Usage(real))
 
     async with asyncio.TaskGroup() as group:
         for number, (pause, estimate, real, seconds) in enumerate(arrivals):
@@ -114,7 +114,7 @@ async def send_and_account(
         spent = await limiter.enter(estimate, ignore, PATIENCE)
         begin = now()
         await asyncio.sleep(seconds)
-        limiter.settle(spent, Usage(real))
+        limiter.record_usage(spent, Usage(real))
         accounts.append((begin, now(), estimate, real))
 
     async with asyncio.TaskGroup() as group:
@@ -150,7 +150,7 @@ def test_no_request_passes_that_the_corrected_numbers_forbid(
 def test_numbers_that_are_not_corrected_would_be_detected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Limiter, "settle", lambda *_: None)
+    monkeypatch.setattr(Limiter, "record_usage", lambda *_: None)
     with pytest.raises(AssertionError):
         check_corrections([(0.0, 10, 100, 1.0), (7.0, 10, 10, 1.0)], 100)
 
@@ -203,7 +203,7 @@ def test_what_was_estimated_too_high_is_given_back_and_what_too_low_counts() -> 
 def test_without_a_reported_usage_the_estimate_is_kept() -> None:
     async def work() -> list[float]:
         limiter = Limiter("row", tokens=100)
-        limiter.settle(await limiter.enter(80, ignore, PATIENCE), None)
+        limiter.record_usage(await limiter.enter(80, ignore, PATIENCE), None)
         return await measure_starts(limiter, 80)
 
     assert run_virtually(work()) == [60.0]
@@ -241,7 +241,7 @@ def test_a_wait_is_reported_when_it_is_noticeable() -> None:
     assert long == [
         (
             limits.NOTICE_SECONDS,
-            "row: waiting, so as not to exceed requests-per-minute = 1 and tokens-per-minute = 10",
+            "row: waiting, to stay within requests-per-minute = 1 and tokens-per-minute = 10",
         )
     ]
     assert short == []
@@ -305,7 +305,7 @@ def test_a_server_that_asks_to_wait_holds_the_whole_queue_back() -> None:
 
     starts, reported = run_virtually(work())
     assert starts == [30.0, 30.0]
-    assert reported == ["row: waiting, since its server asked for 28 s"] * 2
+    assert reported == ["row: waiting, because its server asked to wait 28 s"] * 2
 
 
 def test_a_longer_wait_than_is_borne_is_an_error_at_once() -> None:
@@ -518,7 +518,7 @@ async def test_conversations_of_a_row_share_its_limits_and_a_cancel_ends_the_wai
         assert (await free.converse("Hello!")).text
     check_events([e for e in events if e.conversation == conversations[2].identity])
     texts = [event.notice.text for event in events if isinstance(event, NoticeEvent)]
-    assert texts == ["slow: waiting, so as not to exceed requests-per-minute = 2"]
+    assert texts == ["slow: waiting, to stay within requests-per-minute = 2"]
 
 
 async def waited(conversation: Conversation) -> Turn:

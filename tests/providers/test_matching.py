@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vibe_llms.exceptions import ModelNotFound
+from vibe_llms.base.exceptions import ModelNotFound
 from vibe_llms.providers.matching import match_model, suggest_models
 
 _KNOWN = [
@@ -36,7 +36,7 @@ def test_a_name_means_the_one_model_that_has_it(name: str, found: tuple[str, str
 
 
 def test_a_part_that_several_have_is_refused_with_their_names() -> None:
-    expected = r"'claude' may be anthropic/claude-sonnet-5 or anthropic/claude-opus-5; write more"
+    expected = r"'claude' matches anthropic/claude-sonnet-5 or anthropic/claude-opus-5; write more"
     with pytest.raises(ModelNotFound, match=expected):
         match_model("claude", _KNOWN)
     many = [("row", f"model-{number}") for number in range(30)]

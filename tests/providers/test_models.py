@@ -10,13 +10,13 @@ import msgspec
 import pytest
 
 from vibe_llms import providers
-from vibe_llms.controls import ControlRange, Controls
-from vibe_llms.events import Notice, ignore_events
-from vibe_llms.exceptions import ConfigurationError, ControlInvalid, RegistrationError
+from vibe_llms.base.exceptions import ConfigurationError, ControlInvalid, RegistrationError
 from vibe_llms.messages.canisters import Canister, UserCanister
+from vibe_llms.messages.controls import ControlRange, Controls
+from vibe_llms.messages.events import Notice, ignore_events
 from vibe_llms.providers import HttpModel, HttpProvider, HttpSettings, TurnContext
 from vibe_llms.testing.limits import Bench
-from vibe_llms.testing.listening import Answer, Listener, Request
+from vibe_llms.testing.listening import HttpAnswer, Listener, ReceivedRequest
 
 KEY = "key-of-a-test"
 HELLO: Sequence[Canister] = [UserCanister.from_text("Hello")]
@@ -25,8 +25,8 @@ HELLO: Sequence[Canister] = [UserCanister.from_text("Hello")]
 class Lister(Listener):
     """Lists no models."""
 
-    def respond(self, request: Request) -> Answer:
-        return Answer(chunks=[b"[]"])
+    def respond(self, request: ReceivedRequest) -> HttpAnswer:
+        return HttpAnswer(chunks=[b"[]"])
 
 
 class Bearing(HttpModel[HttpSettings]):
@@ -129,7 +129,7 @@ async def test_controls_that_a_model_does_not_send_are_refused() -> None:
         async with bench_of(model).open() as (_, client):
             chosen = await client.access_model("any")
             for controls in (Controls(temperature=0.5), Controls(temperature=0.5, stop=("a",))):
-                with pytest.raises(ControlInvalid, match=rf"'temperature'.*it takes: {taken}\)"):
+                with pytest.raises(ControlInvalid, match=rf"'temperature'.*it accepts: {taken}\)"):
                     chosen.check(HELLO, controls)
 
 
@@ -158,5 +158,5 @@ def test_a_control_that_does_not_exist_is_named_when_the_module_is_imported() ->
     class Misspelt(Bearing):
         controls: ClassVar = {"output_tokens": "words"}
 
-    with pytest.raises(ValueError, match="there is no control 'output_tokens', only temperature"):
+    with pytest.raises(ValueError, match="control 'output_tokens'; the controls are temperature"):
         HttpProvider.of(Misspelt, HttpSettings)

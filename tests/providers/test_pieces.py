@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from vibe_llms.exceptions import ContentNotLoaded
+from vibe_llms.base.exceptions import ContentNotLoaded
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from vibe_llms.exceptions import RateLimited, RegistrationError
+from vibe_llms.base.exceptions import RateLimited, RegistrationError
+from vibe_llms.base.registries import Row
 from vibe_llms.providers.registry import guard_row
-from vibe_llms.registries import Row
 
 ROW = Row("mine", "plug", "", {}, "config.toml")
 
@@ -18,7 +18,7 @@ ROW = Row("mine", "plug", "", {}, "config.toml")
     [ValueError("odd"), SystemExit(3), BaseException("deep"), asyncio.CancelledError("early")],
 )
 def test_what_a_module_raises_names_its_row(error: BaseException) -> None:
-    with pytest.raises(RegistrationError, match="'plug' does not work: ") as caught, guard_row(ROW):
+    with pytest.raises(RegistrationError, match="'plug' failed: ") as caught, guard_row(ROW):
         raise error
     assert (caught.value.table, caught.value.file) == ("providers.mine", "config.toml")
     assert caught.value.__cause__ is error

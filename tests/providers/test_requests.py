@@ -10,12 +10,12 @@ import msgspec
 import pytest
 
 from tests.fakes.clients import produce_model
-from vibe_llms.controls import Controls
-from vibe_llms.events import Notice
-from vibe_llms.exceptions import ContentUnsupported, ControlInvalid, RequestTooLarge
+from vibe_llms.base.exceptions import ContentUnsupported, ControlInvalid, RequestTooLarge
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import Canister, UserCanister
 from vibe_llms.messages.contents import Reference
+from vibe_llms.messages.controls import Controls
+from vibe_llms.messages.events import Notice
 from vibe_llms.providers.interfaces import TurnContext, refuse_loading
 from vibe_llms.providers.pieces import Fragment, Slot
 from vibe_llms.providers.requests import (

@@ -19,15 +19,9 @@ from tests.fakes.anthropic import FakeAnthropic, failure, stream
 from tests.fakes.clients import produce_model
 from tests.fakes.interfaces import Player
 from tests.fakes.recordings import ANTHROPIC, ReplayTransport
-from tests.fakes.server import Answer
-from vibe_llms.configuration import StreamSettings
-from vibe_llms.events import (
-    Event,
-    MessageProgressEvent,
-    Notice,
-    ignore_events,
-)
-from vibe_llms.exceptions import (
+from tests.fakes.server import HttpAnswer
+from vibe_llms.base.configuration import StreamSettings
+from vibe_llms.base.exceptions import (
     ProviderError,
     ProviderUnreachable,
     RateLimited,
@@ -35,6 +29,12 @@ from vibe_llms.exceptions import (
     ReplyTimeout,
 )
 from vibe_llms.messages.canisters import UserCanister
+from vibe_llms.messages.events import (
+    Event,
+    MessageProgressEvent,
+    Notice,
+    ignore_events,
+)
 from vibe_llms.providers import round_trip
 from vibe_llms.providers.accumulators import Accumulator
 from vibe_llms.providers.deltas import Delta, ReplyClosed, TextDelta
@@ -44,7 +44,7 @@ from vibe_llms.providers.round_trip import (
     PIECE_BYTES,
     Assimilator,
     RoundTrip,
-    hold,
+    run_round_trip,
 )
 from vibe_llms.providers.transport import Outgoing
 from vibe_llms.providers.watch import Watch
@@ -84,7 +84,7 @@ async def test_counting_the_upload_as_waiting_would_be_detected(
         await check_upload()
 
 
-def one_by_one() -> Answer:
+def one_by_one() -> HttpAnswer:
     """A reply whose pieces come faster than they are handled, yet never two at once."""
     events = text_reply(*"abcd")
     deltas = [i for i, event in enumerate(events) if event["type"] == "content_block_delta"]
@@ -218,7 +218,7 @@ async def test_too_long_a_wait_is_an_error_at_once(headers: dict[str, str]) -> N
 async def test_a_web_page_instead_of_a_reply_says_that_the_address_is_wrong(
     fake_anthropic: FakeAnthropic, streaming: bool
 ) -> None:
-    page = Answer(200, {"content-type": "text/html; charset=utf-8"}, [b"<html>Welcome</html>"])
+    page = HttpAnswer(200, {"content-type": "text/html; charset=utf-8"}, [b"<html>Welcome</html>"])
     fake_anthropic.replies = [page]
     fake_anthropic.count = page
     model = await produce_model(fake_anthropic.url)
@@ -230,7 +230,7 @@ async def test_a_web_page_instead_of_a_reply_says_that_the_address_is_wrong(
 
 
 async def test_an_endless_error_is_read_only_so_far(fake_anthropic: FakeAnthropic) -> None:
-    endless = Answer(400, {}, [b"x" * 65536] * 500)
+    endless = HttpAnswer(400, {}, [b"x" * 65536] * 500)
     fake_anthropic.replies, fake_anthropic.count = [endless], endless
     model = await produce_model(fake_anthropic.url)
     for ask in (model.converse, model.count_tokens):
@@ -271,7 +271,7 @@ async def hold_plainly(
         **members,
     )
     accumulator = Accumulator(ANTHROPIC.provenance, ignore_events)
-    (reply,) = await hold(trip, Outgoing("POST", "/"), accumulator)
+    (reply,) = await run_round_trip(trip, Outgoing("POST", "/"), accumulator)
     return str(getattr(reply, "text", ""))
 
 

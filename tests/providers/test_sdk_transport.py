@@ -16,14 +16,13 @@ from tests.fakes.anthropic import answer_json
 from tests.fakes.interfaces import ANTHROPIC, CHAT, RESPONSES, RecordedInterface
 from tests.fakes.raw_server import RawServer, say
 from tests.fakes.recordings import strip
-from tests.fakes.server import Answer
+from tests.fakes.server import HttpAnswer
 from tests.faults.leaks import nothing_left
 from tests.providers.test_http_faults import EVIL, HELLO, NEXT
 from tests.providers.test_http_transport import send
-from vibe_llms.configuration import StreamSettings
-from vibe_llms.credentials import Credential
-from vibe_llms.events import Notice
-from vibe_llms.exceptions import (
+from vibe_llms.base.configuration import StreamSettings
+from vibe_llms.base.credentials import Credential
+from vibe_llms.base.exceptions import (
     ConfigurationError,
     CredentialMissing,
     CredentialRefused,
@@ -35,14 +34,15 @@ from vibe_llms.exceptions import (
     ReplyMalformed,
     ReplyTimeout,
 )
+from vibe_llms.base.redaction import REDACTED, redact
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import Canister, SupervisorCanister, UserCanister
+from vibe_llms.messages.events import Notice
 from vibe_llms.providers.anthropic.model import BASE_URL as ANTHROPIC_URL
 from vibe_llms.providers.interfaces import TurnContext
 from vibe_llms.providers.openai.model import BASE_URL as OPENAI_URL
 from vibe_llms.providers.sdk_transport import OfficialTransport
 from vibe_llms.providers.transport import Outgoing
-from vibe_llms.redaction import REDACTED, redact
 
 HI = [UserCanister.from_text("Hi")]
 ADVICE = {"retry-after-ms": "1"}
@@ -159,7 +159,7 @@ async def test_the_packages_own_retries_would_be_detected(
 async def test_a_connection_that_is_lost_is_reported_as_such(
     official: Official, server: Any
 ) -> None:
-    server.replies = [Answer(drop="close")]
+    server.replies = [HttpAnswer(drop="close")]
     async with opened(official, server.url) as model:
         with pytest.raises(ProviderUnreachable) as caught:
             await model.converse(HI)
@@ -181,7 +181,7 @@ async def test_retries_are_ours_and_one_layer_only(official: Official, server: A
 async def check_redirect(official: Official, server: Any, status: int) -> None:
     with official.interface.serve() as elsewhere:
         location = {"location": f"{elsewhere.url}/elsewhere", "content-length": "0"}
-        server.replies = [Answer(status, location)]
+        server.replies = [HttpAnswer(status, location)]
         async with opened(official, server.url) as model:
             with pytest.raises(ReplyMalformed, match="redirects to"):
                 await model.converse(HI)

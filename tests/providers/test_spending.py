@@ -11,8 +11,7 @@ from tests.fakes.llamacpp import CHATML, FakePackage, write_model
 from tests.fakes.llamacpp_clients import produce_client
 from tests.fakes.ollama import FakeOllama
 from vibe_llms import open_session
-from vibe_llms.controls import Controls
-from vibe_llms.exceptions import RequestError
+from vibe_llms.base.exceptions import RequestError
 from vibe_llms.messages.canisters import Canister, Usage, UserCanister
 from vibe_llms.messages.contents import (
     AudioContent,
@@ -22,6 +21,7 @@ from vibe_llms.messages.contents import (
     Reference,
     TextualContent,
 )
+from vibe_llms.messages.controls import Controls
 from vibe_llms.providers.interfaces import Model, TurnContext
 from vibe_llms.providers.spending import (
     HIDDEN_TOKENS,
@@ -53,7 +53,7 @@ class FixedSpending:
     async def send(self) -> None:
         self.log.append("send")
 
-    async def settle(self, usage: Usage | None) -> None:
+    async def record_usage(self, usage: Usage | None) -> None:
         self.log.append("settle")
         self.used = usage
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vibe_llms.exceptions import (
+from vibe_llms.base.exceptions import (
     PaymentRequired,
     ProviderError,
     ProviderOverloaded,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vibe_llms.exceptions import ReplyMalformed
+from vibe_llms.base.exceptions import ReplyMalformed
 from vibe_llms.providers.interfaces import TokenCount
 from vibe_llms.providers.tokenizers import read_count
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.testing.test_server import ROWS
-from vibe_llms.configuration import StorageSettings
-from vibe_llms.exceptions import ContextOverflow
+from vibe_llms.base.configuration import StorageSettings
+from vibe_llms.base.exceptions import ContextOverflow
 from vibe_llms.messages.canisters import InvocationCanister, ResultCanister, UserCanister
 from vibe_llms.messages.contents import TextualContent
 from vibe_llms.opening import open_session

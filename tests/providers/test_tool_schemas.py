@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.fakes.clients import assemble, produce_model
-from vibe_llms.exceptions import ArgumentsInvalid
+from vibe_llms.base.exceptions import ArgumentsInvalid
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import UserCanister
 from vibe_llms.providers.tool_schemas import (

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 import msgspec
 import pytest
 
-from vibe_llms.events import Event, NoticeEvent
 from vibe_llms.messages.canisters import Provenance, Usage
+from vibe_llms.messages.events import Event, NoticeEvent
 from vibe_llms.providers.accumulators import Accumulator
 from vibe_llms.providers.anthropic import streams as anthropic
 from vibe_llms.providers.deltas import Delta, ReplyClosed, UsageDelta
@@ -21,7 +21,7 @@ from vibe_llms.providers.usages import MOST_TOKENS, check_usage
 
 def read_chat(prompt: int, cached: int, output: int, reasoning: int) -> Usage:
     return chunks.read_usage(
-        chunks.NativeUsage(
+        chunks.ChatUsage(
             prompt_tokens=prompt,
             completion_tokens=output,
             prompt_tokens_details=chunks.PromptDetails(cached_tokens=cached),
@@ -32,7 +32,7 @@ def read_chat(prompt: int, cached: int, output: int, reasoning: int) -> Usage:
 
 def read_responses(prompt: int, cached: int, output: int, reasoning: int) -> Usage:
     return _read_usage(
-        events.NativeUsage(
+        events.ResponseUsage(
             input_tokens=prompt,
             output_tokens=output,
             input_tokens_details=events.InputDetails(cached_tokens=cached),

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from vibe_llms.exceptions import ReplyTimeout
+from vibe_llms.base.exceptions import ReplyTimeout
 from vibe_llms.providers.watch import Watch
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vibe_llms.ensembles.core import register
+from vibe_llms.conversations.hosts import EnsembleConfiguration, register_ensemble
 from vibe_llms.ensembles.functions import FunctionEnsemble
-from vibe_llms.ensembles.interfaces import EnsembleConfiguration
 
 #: What is called `fetch` in the next session that opens the ensemble; `None` leaves it out.
 FETCH: Mapping[str, Any] | None = {"outside": True}
@@ -36,7 +35,7 @@ def produce(name: str, _: EnsembleConfiguration) -> FunctionEnsemble:
     return ensemble
 
 
-register("changing", produce)
+register_ensemble("changing", produce)
 
 
 class Program(FunctionEnsemble):
@@ -57,4 +56,4 @@ def produce_program(name: str, _: EnsembleConfiguration) -> Program:
     return program
 
 
-register("program", produce_program)
+register_ensemble("program", produce_program)

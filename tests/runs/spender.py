@@ -7,9 +7,9 @@ import sys
 from typing import Any
 
 from vibe_llms import open_session
-from vibe_llms.controls import Controls
-from vibe_llms.events import MessageStartedEvent
-from vibe_llms.exceptions import BudgetExceeded
+from vibe_llms.base.exceptions import BudgetExceeded
+from vibe_llms.messages.controls import Controls
+from vibe_llms.messages.events import MessageStartedEvent
 
 #: 20,000 tokens are read and 1,000 written: nearly the worst case, so that nothing hides a request
 #: that was not reserved. The delay lets requests run at the same time.

@@ -14,13 +14,13 @@ import pytest
 
 from tests.fakes.anthropic import FakeAnthropic
 from vibe_llms import open_session
-from vibe_llms.configuration import Budget, BudgetPeriod
-from vibe_llms.controls import Controls
-from vibe_llms.events import Event, MessageStartedEvent
-from vibe_llms.exceptions import BudgetExceeded, ProviderOverloaded, RequestError
+from vibe_llms.base.configuration import Budget, BudgetPeriod
+from vibe_llms.base.exceptions import BudgetExceeded, ProviderOverloaded, RequestError
+from vibe_llms.messages.controls import Controls
+from vibe_llms.messages.events import Event, MessageStartedEvent
 from vibe_llms.runs.accounts import Account, Amount, Balance, Claim, Grant, decide, end_of, start_of
 from vibe_llms.runs.sqlite_budgets import SqliteBudgetStore
-from vibe_llms.session import Session
+from vibe_llms.session.core import Session
 from vibe_llms.testing.wires.anthropic_replies import text_reply
 
 USER = "local"
@@ -151,7 +151,7 @@ async def test_a_held_reservation_of_a_dead_process_is_released_and_a_sent_one_c
         assert (balance.spent, balance.reserved) == (Amount(200), Amount())
         assert not await store.send(USER, "held")
         assert not await store.send(USER, "sent")
-        await store.settle(USER, "sent", Amount(1))
+        await store.record_usage(USER, "sent", Amount(1))
         (balance,) = await store.read([ONE])
         assert balance.spent == Amount(200)
 
@@ -205,7 +205,7 @@ async def test_a_request_that_does_not_fit_is_refused_before_it_is_sent(tmp_path
 async def test_what_never_fits_has_no_time_to_wait_for(tmp_path: Path) -> None:
     async with session(tmp_path, {"tokens": 500}) as one:
         conversation = await one.begin("scripted/one")
-        with pytest.raises(BudgetExceeded, match="it never fits") as caught:
+        with pytest.raises(BudgetExceeded, match="the request alone exceeds it") as caught:
             await conversation.converse("Hello!")
         assert caught.value.retry_after is None
 
@@ -328,7 +328,7 @@ async def test_a_request_waits_for_what_others_have_reserved(tmp_path: Path) -> 
             while not one.access_budgets()._waiting.locked():
                 await asyncio.sleep(0)
         assert not turn.done()
-        await store.settle(USER, "other", Amount(5))
+        await store.record_usage(USER, "other", Amount(5))
         assert (await turn).text == "Hello."
         assert (await spent(one)).spent == Amount(155)
 
@@ -381,9 +381,9 @@ async def test_no_sequence_of_events_exceeds_a_budget(tmp_path: Path, seed: int)
                 worst, sent = open_.pop(name)
                 used = chance.randint(0, worst) if sent else 0
                 if action == "settle":
-                    await store.settle(USER, name, Amount(used))
+                    await store.record_usage(USER, name, Amount(used))
                 elif action == "leave":
-                    await store.settle(USER, name, None)
+                    await store.record_usage(USER, name, None)
                 else:
                     await store.renew(USER, [name], seconds=-1)
                 charged += used if action == "settle" else worst * sent
@@ -439,7 +439,7 @@ async def test_money_is_charged_by_the_price_list(
 async def test_money_needs_a_price(tmp_path: Path) -> None:
     async with session(tmp_path, {"money": 1.0}) as one:
         conversation = await one.begin("scripted/one")
-        with pytest.raises(RequestError, match="no price list has it"):
+        with pytest.raises(RequestError, match="has no known price"):
             await conversation.converse("Hello!")
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from vibe_llms.exceptions import LeaseLost, StorageError
+from vibe_llms.base.exceptions import LeaseLost, StorageError
 from vibe_llms.runs.database import RunFile
 
 

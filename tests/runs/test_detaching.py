@@ -11,11 +11,11 @@ import pytest
 
 from tests.runs.test_runs import SCRIPTS, TEXT, Rig, follow, text_of
 from vibe_llms import MessageProgressEvent, Session
+from vibe_llms.base.exceptions import RequestError
 from vibe_llms.conversations.conversation import Conversation
 from vibe_llms.conversations.settings import TurnState
-from vibe_llms.events import Event, TextChunk, TurnEndedEvent
-from vibe_llms.exceptions import RequestError
 from vibe_llms.messages.canisters import AssistantCanister, ResultCanister, StopReason
+from vibe_llms.messages.events import Event, TextChunk, TurnEndedEvent
 from vibe_llms.runs import CallEnded, RunContinued, RunStatus
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.runs.test_runs import Rig, follow, wait_for
 from vibe_llms import Decision, Session
-from vibe_llms.exceptions import StorageUnavailable
+from vibe_llms.base.exceptions import StorageUnavailable
 from vibe_llms.providers.scripted.client import ScriptedModel
 from vibe_llms.runs import ApprovalRequested, RunEnded, RunStatus
 

@@ -14,8 +14,8 @@ import pytest
 from tests.runs import changing
 from tests.runs.test_runs import Rig, follow, wait_for
 from vibe_llms import Decision, Session, Turn, open_session
-from vibe_llms.exceptions import StorageUnavailable
-from vibe_llms.hooks import HookRequest
+from vibe_llms.base.exceptions import StorageUnavailable
+from vibe_llms.conversations.hooks import HookRequest
 from vibe_llms.memory.hook import MemoryHook
 from vibe_llms.messages.canisters import (
     ResultCanister,
@@ -223,7 +223,7 @@ async def test_a_run_that_ends_at_a_limit_says_so_to_every_process(tmp_path: Pat
         assert (await found.result()).stop_reason == StopReason.LIMIT
 
 
-LOST = "What the tools of program had in memory before"
+LOST = "The state that the tools of program had in memory"
 
 
 @pytest.mark.parametrize("used", [True, False])

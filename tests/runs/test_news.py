@@ -13,7 +13,7 @@ import pytest
 
 from tests.fakes.postgres import TestDatabase, temporary_database
 from tests.runs.test_postgres import begin, record
-from vibe_llms.configuration import RunSettings
+from vibe_llms.base.configuration import RunSettings
 from vibe_llms.runs import run as runs
 from vibe_llms.runs.events import MessageCompleted, RunEnded, encode_event, first_cursor
 from vibe_llms.runs.interfaces import Lease, RunStatus, RunStore
@@ -78,7 +78,7 @@ async def test_a_follower_sees_every_event_of_another_process_once(
     listening: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Hearing of events is the only way to see them here.
-    monkeypatch.setattr(runs, "_HEARD_SECONDS", _NEVER)
+    monkeypatch.setattr(runs, "_LISTENING_POLL_SECONDS", _NEVER)
     with temporary_database() as place:
         async with opened(place) as one, opened(place, pooler=not listening) as other:
             lease = await begin(one, "ada")

@@ -19,10 +19,8 @@ from tests.runs.test_crashes import Follower, check_followed
 from tests.runs.test_runs import SCRIPTS, Rig, follow, wait_for
 from tests.runs.worker import produce_tools, settings_of
 from vibe_llms import Decision, MessageProgressEvent, Session, open_session
-from vibe_llms.controls import ControlRange
+from vibe_llms.base.exceptions import OutputInvalid, RunFailed
 from vibe_llms.conversations.conversation import Conversation
-from vibe_llms.events import Event
-from vibe_llms.exceptions import OutputInvalid, RunFailed
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
@@ -33,6 +31,8 @@ from vibe_llms.messages.canisters import (
     Turn,
     UserCanister,
 )
+from vibe_llms.messages.controls import ControlRange
+from vibe_llms.messages.events import Event
 from vibe_llms.providers.attributes import ModelAttributes
 from vibe_llms.providers.scripted.client import ScriptedModel
 from vibe_llms.runs import ApprovalRequested, Run, RunNotice, RunStatus
@@ -96,7 +96,7 @@ async def test_the_output_is_of_its_type_here_and_a_plain_value_elsewhere(rig: R
     (notice,) = await read_notices(found)
     assert (notice.subject, notice.message) == ("output", correction.identity)
     assert "not valid JSON" in notice.text
-    assert notice.text.removeprefix("the output is asked for again: ") in correction.text
+    assert notice.text.removeprefix("requesting the output again: ") in correction.text
 
 
 async def test_a_value_that_is_no_object_is_the_same_everywhere(rig: Rig) -> None:
@@ -143,7 +143,7 @@ async def test_output_that_never_fits_fails_the_run(rig: Rig) -> None:
     session = await rig.open()
     conversation = await begin(session, rig.home, say("One.", "Two.", "Three."))
     run = await session.start(conversation, "Who?", output=Person)
-    with pytest.raises(RunFailed, match="not what was asked for, 3 times") as caught:
+    with pytest.raises(RunFailed, match="not valid in 3 attempts") as caught:
         await run.result()
     assert caught.value.error == "OutputInvalid"
     assert (await run.read()).output is None
@@ -232,7 +232,7 @@ async def test_a_killed_worker_changes_nothing_about_the_end(tmp_path: Path, app
 async def test_attempts_are_counted_over_all_workers(tmp_path: Path) -> None:
     # After the second correction.
     async with killed(tmp_path, say("One.", "Two.", "Three.", "Four."), 5) as (run, follower):
-        with pytest.raises(RunFailed, match="not what was asked for, 3 times"):
+        with pytest.raises(RunFailed, match="not valid in 3 attempts"):
             await run.result()
         turn = await run.read()
         assert [one.text for one in turn.canisters if isinstance(one, AssistantCanister)] == [

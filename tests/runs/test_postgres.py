@@ -11,8 +11,8 @@ import psycopg
 import pytest
 
 from tests.fakes.postgres import TestDatabase, temporary_database
-from vibe_llms.configuration import StorageSettings
-from vibe_llms.exceptions import (
+from vibe_llms.base.configuration import StorageSettings
+from vibe_llms.base.exceptions import (
     LeaseLost,
     RunNotFound,
     RunUnreadable,

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tests.fakes.postgres import temporary_database
-from vibe_llms.configuration import Budget
-from vibe_llms.exceptions import LeaseLost
+from vibe_llms.base.configuration import Budget
+from vibe_llms.base.exceptions import LeaseLost
 from vibe_llms.messages.canisters import UserCanister
 from vibe_llms.runs.accounts import Account, Amount, Claim
 from vibe_llms.runs.interfaces import Lease, Recipe, RunRecord, RunStatus
@@ -158,7 +158,7 @@ async def test_servers_agree_on_the_period_of_a_budget(servers: tuple[Server, Se
         # The reservation is not over there.
         assert (await other.budgets.reserve(claim("second"), _SECONDS)).busy
         assert await other.budgets.send("ada", "first")
-        await other.budgets.settle("ada", "first", Amount(110))
+        await other.budgets.record_usage("ada", "first", Amount(110))
     with clock(-48):
         grant = await one.budgets.reserve(claim("third"), _SECONDS)
         assert (grant.account, grant.balance.spent.tokens) == (account, 110)

@@ -9,7 +9,15 @@ from typing import Any
 
 import pytest
 
-from vibe_llms.events import (
+from vibe_llms.base.exceptions import LeaseLost, StorageUnavailable, VibeLlmsError
+from vibe_llms.messages.canisters import (
+    AssistantCanister,
+    InvocationCanister,
+    ResultCanister,
+    Turn,
+    Usage,
+)
+from vibe_llms.messages.events import (
     InvocationChunk,
     InvocationCompletedEvent,
     InvocationFailedEvent,
@@ -23,14 +31,6 @@ from vibe_llms.events import (
     ReasoningChunk,
     TextChunk,
     TurnEndedEvent,
-)
-from vibe_llms.exceptions import LeaseLost, StorageUnavailable, VibeLlmsError
-from vibe_llms.messages.canisters import (
-    AssistantCanister,
-    InvocationCanister,
-    ResultCanister,
-    Turn,
-    Usage,
 )
 from vibe_llms.runs import recorder as module
 from vibe_llms.runs.events import (

@@ -14,8 +14,7 @@ import msgspec
 import pytest
 
 from vibe_llms import Decision, Invoker, Session, open_session
-from vibe_llms.conversations.tools import Tool
-from vibe_llms.exceptions import (
+from vibe_llms.base.exceptions import (
     ConversationBusy,
     DecisionRefused,
     LeaseLost,
@@ -24,6 +23,7 @@ from vibe_llms.exceptions import (
     RunNotFound,
     StorageError,
 )
+from vibe_llms.conversations.tools import Tool
 from vibe_llms.invocation.execution import INTERRUPTED
 from vibe_llms.invocation.invokers import Approval
 from vibe_llms.messages.canisters import (
@@ -286,11 +286,11 @@ async def test_waiting_for_a_decision_holds_nothing_and_any_process_decides(rig:
     # The call that needs no decision has its result.
     assert (rig.bank.transfers, rig.bank.looks) == (0, 1)
     elsewhere = await other.access_run(run.identity)
-    with pytest.raises(DecisionRefused, match="does not wait for the call"):
+    with pytest.raises(DecisionRefused, match="is not waiting for the call"):
         await elsewhere.decide("another", Decision.ALLOW)
     assert (await elsewhere.decide(asked.invocation, Decision.ALLOW)).allowed
     assert (await run.decide(asked.invocation, Decision.ALLOW)).allowed
-    with pytest.raises(DecisionRefused, match="transfer was allowed before"):
+    with pytest.raises(DecisionRefused, match="transfer was already allowed"):
         await run.decide(asked.invocation, Decision.DENY)
     turn = await elsewhere.result()
     assert turn.text == "Both are done."
@@ -397,7 +397,7 @@ async def test_a_waiting_run_is_cancelled_at_once(rig: Rig) -> None:
     _, asked = await wait_for(run, ApprovalRequested)
     assert await run.cancel() is RunStatus.CANCELLED
     assert (await run.result()).stop_reason == StopReason.INTERRUPTED
-    with pytest.raises(DecisionRefused, match="has ended"):
+    with pytest.raises(DecisionRefused, match="has already ended"):
         await run.decide(asked.invocation, Decision.ALLOW)
     conversation = await session.resume(run.record.conversation, model="scripted/talk")
     assert (await conversation.converse("And now?")).text == TEXT
@@ -543,7 +543,7 @@ async def test_a_worker_that_lost_its_run_appends_nothing_and_runs_nothing(rig: 
     runs, other = session.access_runs(), await rig.open()
     (job,) = runs.worker._jobs.values()
     # Its process was stopped for longer than the lease, so another one has the run.
-    for task in (runs.worker._beating, runs.worker._task):
+    for task in (runs.worker._renewing, runs.worker._task):
         assert task is not None
         task.cancel()
     rig.bank.hangs = False

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from vibe_llms.configuration import Budget, BudgetSettings
-from vibe_llms.exceptions import BudgetExceeded
+from vibe_llms.base.configuration import Budget, BudgetSettings
+from vibe_llms.base.exceptions import BudgetExceeded
 from vibe_llms.messages.canisters import Usage
 from vibe_llms.providers.usages import MOST_TOKENS
 from vibe_llms.runs.accounts import Account, Amount, Balance, Claim
@@ -69,7 +69,7 @@ async def test_a_request_that_was_sent_and_never_settled_is_charged_by_the_next(
         await spending.reserve(SONNET, 100, 500, least=None)
         assert await read(budgets) == Balance(Amount(400), Amount(600))
         await spending.send()
-        await spending.settle(Usage(60, output_tokens=40))
+        await spending.record_usage(Usage(60, output_tokens=40))
         assert await read(budgets) == Balance(Amount(500))
 
 
@@ -77,10 +77,10 @@ async def test_each_attempt_reserves_what_the_first_was_granted(tmp_path: Path) 
     async with opened(tmp_path, tokens=1000) as (budgets, spending):
         assert await spending.reserve(SONNET, 100, 2000, least=300) == 900
         await spending.send()
-        await spending.settle(Usage())
+        await spending.record_usage(Usage())
         await spending.send()
         assert (await read(budgets)).reserved == Amount(1000)
-        await spending.settle(Usage(1))
+        await spending.record_usage(Usage(1))
         with pytest.raises(BudgetExceeded, match="1 of 1,000 tokens are spent") as caught:
             await spending.send()
         assert caught.value.retry_after is None
@@ -154,7 +154,7 @@ async def test_money_is_rounded_up_so_that_nothing_is_free(
         assert budgets.produce_claim((account,), SONNET, 1, 5, None).unit == 1
         await spending.reserve(SONNET, 1, 5, least=None)
         await spending.send()
-        await spending.settle(Usage(11))
+        await spending.record_usage(Usage(11))
         assert (await read(budgets)).spent == Amount(11, 2)
 
 
@@ -225,11 +225,11 @@ async def test_how_long_a_budget_is_exceeded_depends_on_its_period(tmp_path: Pat
     async with opened(tmp_path, tokens=1000, period="hour") as (_, spending):
         await spending.reserve(SONNET, 500, 100, least=None)
         await spending.send()
-        await spending.settle(Usage(900))
+        await spending.record_usage(Usage(900))
         with pytest.raises(BudgetExceeded, match="the hour ends at 20") as caught:
             await spending.reserve(SONNET, 500, 100, least=None)
         assert 0 <= (caught.value.retry_after or -1) <= 3600
-        with pytest.raises(BudgetExceeded, match="it never fits") as caught:
+        with pytest.raises(BudgetExceeded, match="the request alone exceeds it") as caught:
             await spending.reserve(SONNET, 1000, 100, least=None)
         assert caught.value.retry_after is None
 
@@ -240,7 +240,8 @@ async def test_dollars_are_told_where_dollars_are_short(tmp_path: Path) -> None:
             await spending.reserve(SONNET, 500, 100, least=100)
     assert str(caught.value) == (
         "the budget of the user 'anna' is exceeded: 0.0000 of 0.0020 dollars are spent, "
-        "and this may need 0.0034; it never fits; shorten it, or raise the budget"
+        "and this request may need 0.0034; "
+        "the request alone exceeds it; shorten the request, or raise the budget"
     )
 
 
@@ -273,5 +274,5 @@ async def test_a_reservation_that_ended_meanwhile_is_made_again_before_it_is_sen
         assert again == replace(claim, identity=again.identity)
         assert again.identity != claim.identity
         assert (await read(budgets)).reserved == Amount(400)
-        await spending.settle(None)
+        await spending.record_usage(None)
         assert (await read(budgets)).spent == Amount(400)

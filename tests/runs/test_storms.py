@@ -10,7 +10,7 @@ from pathlib import Path
 import tomli_w
 
 from tests.runs.spender import REPLIES, USED
-from vibe_llms.configuration import Budget
+from vibe_llms.base.configuration import Budget
 from vibe_llms.runs.accounts import Account, Amount
 from vibe_llms.runs.sqlite_budgets import SqliteBudgetStore
 

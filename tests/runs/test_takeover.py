@@ -10,13 +10,6 @@ from pathlib import Path
 import pytest
 
 from vibe_llms.conversations.corrections import write_correction
-from vibe_llms.events import (
-    MessageCompletedEvent,
-    MessageProgressEvent,
-    MessageStartedEvent,
-    ReasoningChunk,
-    TextChunk,
-)
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
@@ -27,6 +20,13 @@ from vibe_llms.messages.canisters import (
     UserCanister,
 )
 from vibe_llms.messages.contents import ReasoningContent, TextualContent
+from vibe_llms.messages.events import (
+    MessageCompletedEvent,
+    MessageProgressEvent,
+    MessageStartedEvent,
+    ReasoningChunk,
+    TextChunk,
+)
 from vibe_llms.runs import (
     ApprovalRequested,
     CallEnded,
@@ -44,7 +44,7 @@ from vibe_llms.runs.events import decode_event
 from vibe_llms.runs.interfaces import Lease, Recipe, RunRecord
 from vibe_llms.runs.recorder import RunRecorder
 from vibe_llms.runs.sqlite import SqliteRunStore
-from vibe_llms.runs.takeover import count_vain, find_end, find_missing, find_open, find_own
+from vibe_llms.runs.takeover import count_fruitless, find_end, find_missing, find_open, find_own
 
 SAID = AssistantCanister(
     (ReasoningContent("thought"), TextualContent("Hello there.")), identity="said", reply="r"
@@ -93,11 +93,11 @@ def test_only_a_message_that_is_in_no_history_starts_again() -> None:
 def test_what_was_kept_or_asked_ends_a_row_of_vain_continuations() -> None:
     again = RunContinued("said")
     vain: list[RunEvent] = [again, MessageStarted("said", "assistant"), MessageDelta("said", "He")]
-    assert count_vain(WHOLE[:2]) == 0
-    assert count_vain([*WHOLE[:2], *vain * 3, again]) == 4
+    assert count_fruitless(WHOLE[:2]) == 0
+    assert count_fruitless([*WHOLE[:2], *vain * 3, again]) == 4
     for kept in (MessageCompleted("said"), CallEnded("call", "r"), ApprovalRequested("call", "a")):
-        assert count_vain([*vain * 3, kept]) == 0
-        assert count_vain([*vain * 3, kept, *vain]) == 1
+        assert count_fruitless([*vain * 3, kept]) == 0
+        assert count_fruitless([*vain * 3, kept, *vain]) == 1
 
 
 def test_the_end_of_a_run_is_where_others_went_on() -> None:
@@ -121,7 +121,7 @@ def test_a_correction_is_of_the_run_and_other_words_are_not() -> None:
     assert find_end([prompt, SAID, CALL, RESULT, correction], [prompt]) == "result"
     (notice,) = find_missing([*WHOLE[:4]], [SAID, correction])
     assert notice == RunNotice(
-        "output", "the output is asked for again: The reply is.", correction.identity
+        "output", "requesting the output again: The reply is.", correction.identity
     )
     assert [*find_missing([*WHOLE[:4], notice], [SAID, correction])] == []
 

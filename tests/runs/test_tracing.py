@@ -12,8 +12,8 @@ import pytest
 from tests.fakes.postgres import temporary_database
 from tests.test_telemetry import Recording
 from vibe_llms import Session, open_session
+from vibe_llms.messages.tracing import Tracer
 from vibe_llms.runs import MessageStarted, RunStatus
-from vibe_llms.tracing import Tracer
 
 TALK = '[[replies]]\nwhen = ".*"\n[[replies.parts]]\ntext = "It is done."\n'
 STALL = '[[replies]]\n[[replies.parts]]\ntext = "It "\n[[replies.parts]]\nstall = true\n'

@@ -15,13 +15,13 @@ import pytest
 
 from tests.runs.test_runs import TEXT, Rig, follow, text_of, wait_for
 from vibe_llms import Session
-from vibe_llms.exceptions import RunFailed, RunUnreadable, StorageUnavailable
+from vibe_llms.base.exceptions import RunFailed, RunUnreadable, StorageUnavailable
+from vibe_llms.base.folders import explain
 from vibe_llms.messages.canisters import StopReason
 from vibe_llms.providers.scripted.client import ScriptedModel
 from vibe_llms.runs import MessageDelta, Run, RunStatus, recorder
 from vibe_llms.runs.interfaces import Lease
 from vibe_llms.runs.sqlite import SqliteRunStore
-from vibe_llms.storage.files import explain
 
 
 @pytest.fixture

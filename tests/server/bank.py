@@ -9,9 +9,8 @@ import asyncio
 import os
 from collections.abc import Sequence
 
-from vibe_llms.ensembles.core import register
+from vibe_llms.conversations.hosts import EnsembleConfiguration, register_ensemble
 from vibe_llms.ensembles.functions import FunctionEnsemble
-from vibe_llms.ensembles.interfaces import EnsembleConfiguration
 from vibe_llms.invocation.invokers import InvocationContext, Invoker
 from vibe_llms.messages.canisters import AssistantCanister, Canister, InvocationCanister
 from vibe_llms.providers.registry import register as register_provider
@@ -74,5 +73,5 @@ class Teller(ScriptedProvider):
         )
 
 
-register("bank", produce_bank)
+register_ensemble("bank", produce_bank)
 register_provider("teller", Teller)

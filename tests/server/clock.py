@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from vibe_llms.ensembles.core import register
+from vibe_llms.conversations.hosts import register_ensemble
 from vibe_llms.ensembles.functions import FunctionEnsemble
-from vibe_llms.ensembles.interfaces import Ensemble
+from vibe_llms.invocation.ensembles import Ensemble
 from vibe_llms.invocation.invokers import InvocationContext
 from vibe_llms.messages.contents import (
     AudioContent,
@@ -79,4 +79,4 @@ def produce_clock(name: str, _: Any) -> Ensemble:
     return clock
 
 
-register("clock", produce_clock)
+register_ensemble("clock", produce_clock)

@@ -15,14 +15,14 @@ import openai
 import pytest
 
 from tests.server.described import Recorded
-from vibe_llms.configuration import Configuration, Places, load_configuration
+from vibe_llms.base.configuration import Configuration, Places, load_configuration
 from vibe_llms.opening import open_session
 from vibe_llms.server.application import Application
 from vibe_llms.server.exchanges import Receive, Scope, Send
 from vibe_llms.server.running import RunningServer
 from vibe_llms.server.settings import read_server_settings
-from vibe_llms.server.users import UserFile, find_users
-from vibe_llms.session import Session
+from vibe_llms.session.core import Session
+from vibe_llms.storage.users import UserFile, find_users
 
 
 @pytest.fixture(autouse=True)

@@ -194,12 +194,12 @@ def renew_nothing() -> None:
     async def beat(_: RunWorker) -> None:
         await asyncio.Event().wait()
 
-    patch(RunWorker, "_beat", lambda _: beat)
+    patch(RunWorker, "_renew_leases", lambda _: beat)
 
 
 def check_no_epoch() -> None:
     """A worker that has lost a run may go on writing it."""
-    sqlite._HELD = "user = ? and identity = ? and (epoch = ? or true)"
+    sqlite._LEASED = "user = ? and identity = ? and (epoch = ? or true)"
 
 
 def decide_again() -> None:

@@ -27,7 +27,7 @@ from tests.server.processes import (
     serving_processes,
 )
 from vibe_llms import Decision, open_session
-from vibe_llms.configuration import Places, load_configuration
+from vibe_llms.base.configuration import Places, load_configuration
 from vibe_llms.invocation.execution import INTERRUPTED
 from vibe_llms.messages.canisters import (
     AssistantCanister,
@@ -39,9 +39,10 @@ from vibe_llms.messages.contents import Reference, text_of
 from vibe_llms.runs import RunStatus
 from vibe_llms.runs.core import produce_store
 from vibe_llms.runs.interfaces import RunRecord, read_lines
-from vibe_llms.server.users import find_user_places, produce_users
 from vibe_llms.storage.backends import Backend, opened_backend
 from vibe_llms.storage.interfaces import Archive
+from vibe_llms.storage.user_stores import produce_users
+from vibe_llms.storage.users import find_user_places
 
 #: How many calls a run has.
 CALLS = 3
@@ -130,7 +131,7 @@ class Storm:
         """Wait until all runs have ended, those too that no client has learned of."""
         async with opened_backend(self.configuration) as backend:
             store = produce_store(backend)
-            while any((await store.count_going()).values()):
+            while any((await store.count_unfinished()).values()):
                 await asyncio.sleep(0.1)
             await store.close()
         self._deciding = False

@@ -184,7 +184,7 @@ async def test_a_turn_whose_conversation_another_process_deletes_fails(home: Pat
         reply = await turn
         left = (await client.get("/api/conversations?superseded=true")).json()["conversations"]
     assert (reply.status_code, left) == (404, [])
-    assert f"no conversation {identity}" in reply.text
+    assert f"conversation {identity} not found" in reply.text
 
 
 @pytest.mark.parametrize("path", ["/v1/responses/{}?stream=true", "/api/runs/{}/events"])

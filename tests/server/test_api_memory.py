@@ -8,9 +8,9 @@ from pathlib import Path
 from tests.fakes.postgres import access_cluster, temporary_database
 from tests.server.conftest import Served, serving
 from tests.server.test_api_conversations import ask_command
-from vibe_llms.configuration import Places, load_configuration
-from vibe_llms.server.users import produce_users
+from vibe_llms.base.configuration import Places, load_configuration
 from vibe_llms.storage.backends import open_backend
+from vibe_llms.storage.user_stores import produce_users
 
 
 async def test_facts_are_added_listed_found_and_removed(served: Served) -> None:

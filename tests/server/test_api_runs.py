@@ -207,7 +207,7 @@ async def test_a_response_that_asks_goes_on_once_it_is_answered(served: Served) 
         assert [one["name"] for one in asked["fields"]] == ["answer"]
         url = f"/api/runs/{run}/answer"
         wrong = await http.post(url, json={"question": call, "values": {"answer": 3}})
-        assert (wrong.status_code, "it is a text" in wrong.text) == (400, True)
+        assert (wrong.status_code, "must be text" in wrong.text) == (400, True)
         answer = {"question": call, "values": {"answer": "Green tea."}}
         for _ in range(2):
             assert (await http.post(url, json=answer)).json()["answered"] == "accept"

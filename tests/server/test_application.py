@@ -12,12 +12,12 @@ import openai
 import pytest
 
 from tests.server.conftest import Served, serving
-from vibe_llms.configuration import load_configuration
-from vibe_llms.exceptions import RequestError
+from vibe_llms.base.configuration import load_configuration
+from vibe_llms.base.exceptions import RequestError
 from vibe_llms.opening import open_session
 from vibe_llms.server.settings import read_server_settings
 from vibe_llms.server.spaces import UserSpaces
-from vibe_llms.server.users import find_user_places
+from vibe_llms.storage.users import find_user_places
 
 HELLO: dict[str, Any] = {
     "model": "scripted/demo",
@@ -284,7 +284,10 @@ async def test_a_request_over_the_users_budget_is_429_with_the_time_to_wait(home
             answered = await client.post(CHAT, json=HELLO)
     assert (refused.status_code, answered.status_code) == (429, 200)
     error = refused.json()["error"]
-    assert (error["code"], "it never fits" in error["message"]) == ("insufficient_quota", True)
+    assert (error["code"], "the request alone exceeds it" in error["message"]) == (
+        "insufficient_quota",
+        True,
+    )
 
 
 async def test_the_limits_of_a_provider_hold_for_all_users_together(home: Path) -> None:

@@ -11,13 +11,13 @@ import pytest
 from msgspec import Struct
 
 from tests.server.conftest import Served, serving
-from vibe_llms.controls import Controls
-from vibe_llms.exceptions import (
+from vibe_llms.base.exceptions import (
     ConversationNotFound,
     ModelNotFound,
     ModelUnavailable,
 )
 from vibe_llms.messages.canisters import role_of
+from vibe_llms.messages.controls import Controls
 from vibe_llms.server import chat_requests, messages_requests, responses_requests
 from vibe_llms.server.failures import describe_failure
 

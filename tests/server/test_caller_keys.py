@@ -14,8 +14,8 @@ import pytest
 
 from tests.server.conftest import serving
 from tests.server.test_bad_input import HELLO, SPEECHES, Speech
-from vibe_llms import redaction
-from vibe_llms.credentials import Secret
+from vibe_llms.base import redaction
+from vibe_llms.base.credentials import Secret
 from vibe_llms.providers.caller_keys import CallerKey, calling_with, find_caller_key
 from vibe_llms.testing import fake_server
 from vibe_llms.testing.server import FakeServer
@@ -129,7 +129,7 @@ async def test_what_outlives_the_request_is_refused(home: Path, upstream: FakeSe
             body = speech.write("theirs/gpt", [HELLO], **options)
             refused = await client.post(speech.path, json=body, headers=headers)
             assert refused.status_code == 400, refused.text
-            assert "comes with one request" in speech.read_error(refused.json())
+            assert "is part of one request" in speech.read_error(refused.json())
         refused = await client.post("/api/runs", json={"prompt": "Hi", "model": "theirs/gpt"})
         assert refused.status_code == 400, refused.text
         # One of its tools asks before it runs.

@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from vibe_llms.controls import Controls
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
@@ -24,6 +23,7 @@ from vibe_llms.messages.contents import (
     Location,
     TextualContent,
 )
+from vibe_llms.messages.controls import Controls
 from vibe_llms.server.chat_requests import JSON_ONLY, read_order, read_request
 from vibe_llms.server.failures import Rejected
 from vibe_llms.server.omissions import Omissions

@@ -13,7 +13,7 @@ import pytest
 
 from tests.server.conftest import Served, serving
 from vibe_llms.server.dialects import ANTHROPIC, OPENAI
-from vibe_llms.server.failures import Failure
+from vibe_llms.server.failures import ClientFailure
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ from vibe_llms.server.failures import Failure
     ],
 )
 def test_a_status_has_its_word_for_anthropics_clients(status: int, kind: str) -> None:
-    failure = Failure(status=status, message="no", code="c", param="messages[0]")
+    failure = ClientFailure(status=status, message="no", code="c", param="messages[0]")
     event = ANTHROPIC.write_failure(failure, "req_1")
     head, _, data = event.partition(b"\n")
     assert head == b"event: error"
@@ -46,7 +46,7 @@ def test_a_status_has_its_word_for_anthropics_clients(status: int, kind: str) ->
 
 
 def test_openais_clients_get_their_form() -> None:
-    failure = Failure(status=400, message="no", code="c", param="messages[0]")
+    failure = ClientFailure(status=400, message="no", code="c", param="messages[0]")
     event = OPENAI.write_failure(failure, "req_1")
     assert event == (
         b'data: {"error":{"message":"no","type":"invalid_request_error",'

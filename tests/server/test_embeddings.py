@@ -10,7 +10,7 @@ import openai
 import pytest
 
 from tests.fakes.openai import answer_json
-from tests.fakes.server import Answer, FakeServer, Request
+from tests.fakes.server import FakeServer, HttpAnswer, ReceivedRequest
 from tests.server.conftest import Served, serving
 
 EMBEDDINGS = "/v1/embeddings"
@@ -20,7 +20,7 @@ MODEL = "scripted/demo"
 class Obliging(FakeServer):
     """A provider that lists one model, and takes every name."""
 
-    def respond(self, request: Request) -> Answer:
+    def respond(self, request: ReceivedRequest) -> HttpAnswer:
         if request.path == "/models":
             return answer_json({"data": [{"id": "listed"}]})
         return answer_json({"data": [{"index": 0, "embedding": [1.0, 0.0]}]})
@@ -52,7 +52,7 @@ async def test_a_text_alone_and_a_size_are_taken(served: Served) -> None:
 
 
 async def test_aliases_name_embedders_too(home: Path) -> None:
-    rows = {"small": {"module": "vibe_llms.memory.embedders.endpoints", "provider": "scripted"}}
+    rows = {"small": {"module": "vibe_llms.embedding.endpoints", "provider": "scripted"}}
     rows["small"]["default-model"] = "demo"
     aliases = {"text-embedding-3-small": MODEL, "mine": "small"}
     tables: Any = {"embedders": rows, "aliases": aliases}

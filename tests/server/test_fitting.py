@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import pytest
 
-from vibe_llms.controls import ControlRange, Controls
-from vibe_llms.exceptions import ControlInvalid
+from vibe_llms.base.exceptions import ControlInvalid
 from vibe_llms.messages.canisters import Canister
+from vibe_llms.messages.controls import ControlRange, Controls
 from vibe_llms.providers.attributes import ModelAttributes, settle_controls
 from vibe_llms.providers.interfaces import Model
 from vibe_llms.server.fitting import fit_controls

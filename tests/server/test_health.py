@@ -15,9 +15,9 @@ from tests.fakes.postgres import ROLE, access_cluster, temporary_database
 from tests.faults.outages import change
 from tests.server.conftest import serving
 from tests.server.test_outages import chat, count_tokens, serving_from
-from vibe_llms.exceptions import FormatNewer
+from vibe_llms.base import folders as files
+from vibe_llms.base.exceptions import FormatNewer
 from vibe_llms.server import watching
-from vibe_llms.storage import files
 from vibe_llms.storage.postgres.backend import access_database
 from vibe_llms.storage.postgres.migrations import migrate
 
@@ -45,8 +45,8 @@ async def test_a_server_is_ready_once_its_database_is_migrated(home: Path) -> No
 async def test_a_server_ends_in_order_when_its_database_is_changed_for_a_newer_version(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert watching._SECONDS <= 60
-    monkeypatch.setattr(watching, "_SECONDS", 0.5)
+    assert watching._CHECK_SECONDS <= 60
+    monkeypatch.setattr(watching, "_CHECK_SECONDS", 0.5)
     with temporary_database() as place:
         stack = AsyncExitStack()
         served = await stack.enter_async_context(serving_from(home, place))
@@ -81,7 +81,7 @@ async def test_no_request_waits_for_a_right_that_was_revoked(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Nobody looks; a request finds out.
-    monkeypatch.setattr(watching, "_SECONDS", 3600)
+    monkeypatch.setattr(watching, "_CHECK_SECONDS", 3600)
     with temporary_database() as place:
         async with serving_from(home, place) as served, served.http() as client:
             assert (await client.post("/v1/responses", json=RESPONSE)).status_code == 200

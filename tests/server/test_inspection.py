@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command import invoke
-from vibe_llms.configuration import load_configuration
-from vibe_llms.exceptions import ConfigurationError, StorageError
+from vibe_llms.base.configuration import load_configuration
+from vibe_llms.base.exceptions import ConfigurationError, StorageError
 from vibe_llms.runs.core import produce_store
 from vibe_llms.server import inspection
 from vibe_llms.server.settings import read_server_settings
-from vibe_llms.server.users import find_users
 from vibe_llms.storage.backends import open_backend
+from vibe_llms.storage.users import find_users
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_who_never_served_is_not_asked_for_packages(
     ("settings", "words"),
     [
         ('host = "192.0.2.1"', "this machine does not have the address"),
-        ('host = "no-such-host.invalid"', "it is no address of this machine"),
+        ('host = "no-such-host.invalid"', "it is not an address of this machine"),
     ],
 )
 def test_an_address_that_cannot_be_used_is_found(server: Path, settings: str, words: str) -> None:
@@ -95,7 +95,7 @@ def test_a_first_start_that_others_reach_would_log_its_key(home: Path) -> None:
     configure(home, '[server]\nhost = "0.0.0.0"\nport = 0\n')
     ((subject, _, text),) = examine()
     assert subject == "users"
-    assert "print a key into its log; vibe-llms users add local" in text
+    assert "print a key to its log; vibe-llms users add local" in text
 
 
 @pytest.mark.parametrize(
@@ -103,10 +103,10 @@ def test_a_first_start_that_others_reach_would_log_its_key(home: Path) -> None:
     [
         ("port = 70000", "<= 65535"),
         ("shutdown-seconds = -1", "shutdown-seconds"),
-        ('allowed-hosts = ["https://chat.example.org"]', "written like 'chat.example.org'"),
-        ('allowed-hosts = ["Chat.example.org"]', "written like 'chat.example.org'"),
-        ('allowed-origins = ["chat.example.org"]', "written like 'https://chat.example.org'"),
-        ('allowed-origins = ["https://chat.example.org/"]', "written like"),
+        ('allowed-hosts = ["https://chat.example.org"]', "write it like 'chat.example.org'"),
+        ('allowed-hosts = ["Chat.example.org"]', "write it like 'chat.example.org'"),
+        ('allowed-origins = ["chat.example.org"]', "write it like 'https://chat.example.org'"),
+        ('allowed-origins = ["https://chat.example.org/"]', "write it like"),
         ('allowed-hots = ["a"]', "did you mean 'allowed-hosts'?"),
     ],
 )
@@ -176,7 +176,7 @@ def test_the_file_of_runs_is_checked(server: Path) -> None:
     database.close()
     ((subject, place, text),) = examine()
     assert (subject, place) == ("runs", "runs.sqlite")
-    assert "another version of vibe-llms made it (99;" in text
+    assert "made by another version of vibe-llms (99;" in text
     path.write_text("no database at all, but long enough to be read as one")
     ((_, _, text),) = examine()
     assert "it cannot be read: file is not a database" in text

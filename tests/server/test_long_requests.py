@@ -16,16 +16,16 @@ import pytest
 from msgspec import Raw, Struct
 
 from tests.server.conftest import serving
-from vibe_llms.events import Notice
+from vibe_llms.base.offloading import LOOP_MESSAGES
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages import codecs, identities
 from vibe_llms.messages.canisters import Canister, UserCanister
 from vibe_llms.messages.contents import TextualContent
-from vibe_llms.offloading import LOOP_MESSAGES
+from vibe_llms.messages.events import Notice
 from vibe_llms.providers.interfaces import TurnContext
 from vibe_llms.providers.requests import HistoryCache
 from vibe_llms.server import chat_requests, json_bodies, reading, request_limits
-from vibe_llms.server.exchanges import Exchange
+from vibe_llms.server.exchanges import HttpExchange
 from vibe_llms.server.failures import Rejected
 from vibe_llms.server.json_bodies import decode_large
 
@@ -120,7 +120,7 @@ async def test_more_text_than_allowed_is_refused_wherever_it_stands(home: Path, 
             answered = await client.post(path, json=make(said))
             assert answered.status_code == 413, answered.text
             message = answered.json()["error"]["message"]
-            assert "1,000 characters of text, and 999 are allowed (request-characters)" in message
+            assert "1,000 characters of text, and the limit is 999 (request-characters)" in message
         allowed = make([{"role": "user", "content": half}])
         assert (await client.post(path, json=allowed)).status_code == 200
 
@@ -137,13 +137,13 @@ async def test_a_long_body_is_not_hashed_on_the_loop(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads: list[int] = []
-    read_key = Exchange._read_key
+    read_key = HttpExchange._read_key
 
-    def read(exchange: Exchange, body: bytes) -> Any:
+    def read(exchange: HttpExchange, body: bytes) -> Any:
         threads.append(threading.get_ident())
         return read_key(exchange, body)
 
-    monkeypatch.setattr(Exchange, "_read_key", read)
+    monkeypatch.setattr(HttpExchange, "_read_key", read)
     async with serving(home, **scripted(home)) as served, served.http() as client:
         for text in ("short", "x" * 2_000_000):
             answered = await client.post(

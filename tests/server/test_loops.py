@@ -39,7 +39,7 @@ async def test_a_server_that_is_its_own_provider_refuses_it_at_once(
         for stream in (False, True):
             served.log.clear()
             async with served.openai() as client:
-                with pytest.raises(openai.BadRequestError, match="comes from the server itself"):
+                with pytest.raises(openai.BadRequestError, match="sent the request to itself"):
                     await client.chat.completions.create(model=model, messages=HI, stream=stream)
             # That of the client, and one of the server's own.
             assert count(served, 400) == sum(line.startswith("POST ") for line in served.log) == 2
@@ -73,7 +73,7 @@ async def test_two_servers_that_are_each_others_providers_refuse_it_too(
             row["api-key-environment"] = f"KEY_{next_one.running.url.rpartition(':')[2]}"
             monkeypatch.setenv(row["api-key-environment"], next_one.key())
         async with one.openai() as client:
-            with pytest.raises(openai.BadRequestError, match="comes from the server itself"):
+            with pytest.raises(openai.BadRequestError, match="sent the request to itself"):
                 await client.chat.completions.create(model=model, messages=HI)
         assert (count(one, 400), count(other, 400)) == (2, 1)
 

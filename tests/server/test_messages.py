@@ -186,7 +186,7 @@ async def test_a_bad_request_gets_an_error_and_nothing_is_stored(
 @pytest.mark.parametrize(
     ("block", "words"),
     [
-        ({"type": "tool_result", "tool_use_id": "a", "content": "b"}, "no call 'a'"),
+        ({"type": "tool_result", "tool_use_id": "a", "content": "b"}, "call 'a' not found"),
         ({"type": "tool_use", "id": "a", "name": "b", "input": {}}, "only the assistant"),
         ({"type": "image", "source": {"type": "url", "url": "file:///etc/passwd"}}, "http"),
         (

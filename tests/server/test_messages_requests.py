@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from vibe_llms.controls import Controls
 from vibe_llms.messages.canisters import (
     Canister,
     InvocationCanister,
@@ -16,6 +15,7 @@ from vibe_llms.messages.canisters import (
     role_of,
 )
 from vibe_llms.messages.contents import TextualContent
+from vibe_llms.messages.controls import Controls
 from vibe_llms.server.failures import Rejected
 from vibe_llms.server.messages_requests import read_count, read_order, read_request
 from vibe_llms.server.omissions import Omissions

@@ -22,11 +22,11 @@ from tests.fakes.postgres import TestDatabase, temporary_database
 from tests.faults.outages import Outage, full, full_for_messages, read_only
 from tests.pictures import make_png
 from tests.server.conftest import Served, serving
-from vibe_llms.configuration import Places, load_configuration
-from vibe_llms.exceptions import StorageUnavailable
-from vibe_llms.server.users import produce_users
+from vibe_llms.base.configuration import Places, load_configuration
+from vibe_llms.base.exceptions import StorageUnavailable
 from vibe_llms.storage.backends import opened_backend
 from vibe_llms.storage.objects import BucketSettings, BucketStore
+from vibe_llms.storage.user_stores import produce_users
 
 LARGE = "word " * 400
 SCRIPT = {
@@ -109,7 +109,7 @@ async def wait_for_run(client: httpx2.AsyncClient, response: str) -> None:
 
 @pytest.mark.parametrize(
     ("outage", "remedy"),
-    [(read_only, "connect to one that accepts writes"), (full, "free space on its disk")],
+    [(read_only, "connect to a server that accepts writes"), (full, "free space on its disk")],
 )
 async def test_what_cannot_be_written_is_refused_whole_and_written_later(
     outage: Outage, remedy: str, home: Path
@@ -262,9 +262,9 @@ async def test_without_its_bucket_a_server_keeps_what_was_said_and_asks_for_noth
             assert any(place_said in line and complaint in line for line in served.log)
             assert (await client.get("/ready")).status_code == 200
             with pytest.raises(StorageUnavailable):
-                await served.running.backend.tend()
+                await served.running.backend.catch_up()
             mend()
-            await served.running.backend.tend()
+            await served.running.backend.catch_up()
             objects = await BucketStore(settings).survey("local")
             assert objects == {
                 hashlib.sha256(data).hexdigest(): len(data)

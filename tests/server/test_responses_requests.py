@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from vibe_llms.controls import Controls
+from vibe_llms.messages.controls import Controls
 from vibe_llms.server.failures import Rejected
 from vibe_llms.server.omissions import Omissions
 from vibe_llms.server.responses_requests import read_count, read_order, read_request
@@ -60,5 +60,5 @@ def test_a_call_is_not_required_where_all_tools_are_left_out(choice: str, left_o
 def test_tokens_are_counted_of_a_request_that_names_nothing_stored_elsewhere(member: str) -> None:
     body: dict[str, Any] = {"model": "m", "input": "Hi"}
     assert read_count(msgspec.json.encode({**body, member: None})).input == "Hi"
-    with pytest.raises(Rejected, match=f"{member} is not known here"):
+    with pytest.raises(Rejected, match=f"{member} is not supported"):
         read_count(msgspec.json.encode({**body, member: "a"}))

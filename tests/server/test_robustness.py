@@ -310,7 +310,7 @@ async def test_the_bodies_of_requests_in_progress_have_limits(
         async def hold(user: str, bytes_held: int) -> asyncio.Task[httpx2.Response]:
             posting = asyncio.create_task(post(user, end=end))
             async with asyncio.timeout(10):
-                while room._all < bytes_held:
+                while room._used_by_all < bytes_held:
                     await asyncio.sleep(0.01)
             return posting
 
@@ -322,7 +322,7 @@ async def test_the_bodies_of_requests_in_progress_have_limits(
         end.set()
         held = [(await one).status_code for one in (first, second)]
         later = [(await post(user)).status_code for user in ("ada", "eve")]
-        left = (room._all, dict(room._held))
+        left = (room._used_by_all, dict(room._used))
     assert [own.status_code, other.status_code, *held, *later] == [429, 503, *[201] * 4]
     assert [one.headers["retry-after"] for one in (own, other)] == ["1", "1"]
     assert left == (0, {})

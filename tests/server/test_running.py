@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 from tests.server.conftest import Served, serving
-from vibe_llms.exceptions import ConfigurationError
+from vibe_llms.base.exceptions import ConfigurationError
 from vibe_llms.runs import RunStatus
 from vibe_llms.server.spaces import UserSpaces
 
@@ -170,11 +170,11 @@ async def test_a_client_that_does_not_read_does_not_hold_it_up(home: Path) -> No
 @pytest.mark.parametrize(
     ("row", "table", "key", "words"),
     [
-        ({"ensembles": ["pyton"]}, "agents.clerk", "ensembles", "there is no 'pyton'"),
-        ({"ensembles": ["lost"]}, "ensembles.lost", "module", "there is no module 'no.such'"),
-        ({"optional-ensembles": ["lost"]}, "ensembles.lost", "module", "there is no module"),
-        ({"agents": ["boss"]}, "agents.clerk", "agents", "there is no 'boss'"),
-        ({"model": "none/such"}, "agents.clerk", "model", "there is no provider 'none'"),
+        ({"ensembles": ["pyton"]}, "agents.clerk", "ensembles", "'pyton' not found"),
+        ({"ensembles": ["lost"]}, "ensembles.lost", "module", "module 'no.such' not found"),
+        ({"optional-ensembles": ["lost"]}, "ensembles.lost", "module", "not found"),
+        ({"agents": ["boss"]}, "agents.clerk", "agents", "'boss' not found in"),
+        ({"model": "none/such"}, "agents.clerk", "model", "provider 'none' not found"),
         ({"budget": {"tokens": -1}}, "agents.clerk.budget", "tokens", "Expected `int` >= 1"),
         ({"supervisor-file": "gone.md"}, "agents.clerk", "supervisor-file", "cannot be read"),
     ],

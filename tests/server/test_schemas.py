@@ -68,12 +68,12 @@ def nest(depth: int) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("schema", "reason"),
     [
-        ({"type": "string", "pattern": "^(a+)+$"}, "'pattern' is not checked here"),
+        ({"type": "string", "pattern": "^(a+)+$"}, "'pattern' is not supported"),
         ({"properties": {"a": {"items": {"patternProperties": {}}}}}, "'patternProperties' is not"),
         ({"anyOf": [{"$dynamicRef": "#x"}]}, "'\\$dynamicRef' is not"),
-        ({"$ref": "#"}, "there is no '#'"),
-        ({"$ref": "http://127.0.0.1/x"}, "there is no 'http"),
-        ({"$ref": 5}, "there is no 5"),
+        ({"$ref": "#"}, "'#' not found"),
+        ({"$ref": "http://127.0.0.1/x"}, "' not found in"),
+        ({"$ref": 5}, "5 not found"),
         ({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}}, "contains itself"),
         (explode(30), "too large"),
         (nest(60), "too large"),

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from vibe_llms.configuration import Places, load_configuration
+from vibe_llms.base.configuration import Places, load_configuration
+from vibe_llms.base.exceptions import ModelNotFound, StorageUnavailable
+from vibe_llms.conversations.hosts import ENSEMBLES
 from vibe_llms.documents.core import produce_documents
-from vibe_llms.ensembles.core import ENSEMBLES
-from vibe_llms.exceptions import ModelNotFound, StorageUnavailable
 from vibe_llms.messages.contents import FileContent
 from vibe_llms.opening import open_session
 from vibe_llms.server.failures import Rejected
@@ -23,10 +23,10 @@ from vibe_llms.server.spaces import UserSpace, UserSpaces
 #: Rows of the operator, which may be anything that runs code or reads files.
 ROWS = f"""
 [{ENSEMBLES}.shell]
-module = "vibe_llms.ensembles.documents"
+module = "vibe_llms.documents.ensemble"
 
 [{ENSEMBLES}.documents-of-mine]
-module = "vibe_llms.ensembles.documents"
+module = "vibe_llms.documents.ensemble"
 
 [agents.named]
 model = "scripted/demo"

@@ -14,12 +14,12 @@ import pytest
 from tests.runs.spender import REPLIES, TEXT, USED
 from tests.server.planted import SPENDING
 from tests.server.processes import ServerProcess, prepare, serving_processes
-from vibe_llms.configuration import Budget, Places, load_configuration
+from vibe_llms.base.configuration import Budget, Places, load_configuration
 from vibe_llms.runs.accounts import Account, Amount, Balance
 from vibe_llms.runs.budgets import produce_budget_store
 from vibe_llms.runs.sqlite_budgets import SqliteBudgetStore
-from vibe_llms.server.users import find_users
 from vibe_llms.storage.backends import open_backend
+from vibe_llms.storage.users import find_users
 
 STALLED = {"replies": [{"when": ".", "parts": [{"text": ["Yes ", "no "]}, {"stall": True}]}]}
 

@@ -18,10 +18,9 @@ from msgspec import Struct
 
 from tests.fakes.interfaces import SERVERS, HttpInterface
 from tests.server.conftest import Served, serving
-from vibe_llms.ensembles.core import register
+from vibe_llms.conversations.hosts import EnsembleConfiguration, register_ensemble
 from vibe_llms.ensembles.functions import FunctionEnsemble
-from vibe_llms.ensembles.interfaces import EnsembleConfiguration
-from vibe_llms.server.exchanges import Exchange
+from vibe_llms.server.exchanges import HttpExchange
 
 Moment: TypeAlias = Literal["before the first token", "in mid-stream", "in a tool", "not streaming"]
 MOMENTS: Sequence[Moment] = get_args(Moment)
@@ -68,7 +67,7 @@ def produce_patience(name: str, _: EnsembleConfiguration) -> FunctionEnsemble:
     return tools
 
 
-register("patience", produce_patience)
+register_ensemble("patience", produce_patience)
 
 
 class Rig(Struct):
@@ -190,10 +189,10 @@ async def test_a_server_that_ignores_the_end_of_a_connection_would_be_detected(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @asynccontextmanager
-    async def never(_: Exchange) -> AsyncIterator[None]:
+    async def never(_: HttpExchange) -> AsyncIterator[None]:
         yield
 
-    monkeypatch.setattr(Exchange, "until_disconnect", never)
+    monkeypatch.setattr(HttpExchange, "until_disconnect", never)
     async with rigged(home, SERVERS["anthropic"]) as rig:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(2):

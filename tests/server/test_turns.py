@@ -10,7 +10,7 @@ import pytest
 
 from tests.faults.archives import FAST, produce_details
 from tests.server.conftest import Served, serving
-from vibe_llms.exceptions import ConversationNotFound, RequestError
+from vibe_llms.base.exceptions import ConversationNotFound, RequestError
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,

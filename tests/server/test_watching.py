@@ -13,8 +13,8 @@ from tests.fakes.objects import access_bucket_server
 from tests.fakes.postgres import temporary_database
 from tests.faults.outages import change
 from tests.server.test_outages import LARGE, RESPONSES, respond, serving_from
-from vibe_llms.configuration import Places, load_configuration
-from vibe_llms.exceptions import FormatNewer
+from vibe_llms.base.configuration import Places, load_configuration
+from vibe_llms.base.exceptions import FormatNewer
 from vibe_llms.server import watching
 from vibe_llms.server.settings import read_server_settings
 from vibe_llms.server.working import work
@@ -25,7 +25,7 @@ from vibe_llms.storage.objects import BucketStore
 async def test_a_worker_ends_when_its_database_is_changed_for_a_newer_version(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watching, "_SECONDS", 0.1)
+    monkeypatch.setattr(watching, "_CHECK_SECONDS", 0.1)
     with temporary_database() as place:
         archive = {"module": "vibe_llms.storage.postgres", "dsn": place.dsn}
         places = Places.under(home)
@@ -43,7 +43,7 @@ async def test_a_worker_ends_when_its_database_is_changed_for_a_newer_version(
 async def test_a_server_moves_what_the_bucket_did_not_take_by_itself(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watching, "_TEND_SECONDS", 0.1)
+    monkeypatch.setattr(watching, "_CATCH_UP_SECONDS", 0.1)
     server = access_bucket_server()
     bucket = server.produce_bucket(exists=False)
     contents = {"module": "vibe_llms.storage.objects", **msgspec.to_builtins(bucket)}
@@ -62,7 +62,7 @@ async def test_a_server_moves_what_the_bucket_did_not_take_by_itself(
 async def test_the_rights_of_a_server_are_looked_at_without_any_request(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watching, "_SECONDS", 0.1)
+    monkeypatch.setattr(watching, "_CHECK_SECONDS", 0.1)
     monkeypatch.setattr(watching, "_PROBLEM_SECONDS", 0.1)
     with temporary_database() as place:
         async with serving_from(home, place) as served, asyncio.timeout(20):

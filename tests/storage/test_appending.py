@@ -18,23 +18,23 @@ from tests.faults.archives import FAST, FAST_INLINE, begin, lines_of, produce_de
 from tests.faults.calls import SystemCalls
 from tests.faults.leaks import count_descriptors
 from tests.faults.workers import SHARED
-from vibe_llms.configuration import StorageSettings
-from vibe_llms.exceptions import (
+from vibe_llms.base.configuration import StorageSettings
+from vibe_llms.base.exceptions import (
     ArchiveLocked,
     ConversationMoved,
     ConversationNotFound,
     StorageError,
     StorageUnavailable,
 )
-from vibe_llms.files import LARGEST_FILE
+from vibe_llms.base.files import LARGEST_FILE
+from vibe_llms.base.folders import replace_file
+from vibe_llms.base.locks import give_back, locked
+from vibe_llms.base.offloading import LOOP_BYTES
 from vibe_llms.messages.canisters import Canister, UserCanister
 from vibe_llms.messages.codecs import encode_canister
 from vibe_llms.messages.contents import ImageContent, TextualContent
-from vibe_llms.offloading import LOOP_BYTES
 from vibe_llms.storage import appending, archive
 from vibe_llms.storage.archive import DirectoryArchive
-from vibe_llms.storage.files import replace_file
-from vibe_llms.storage.locks import give_back, locked
 
 
 def texts(held: DirectoryArchive) -> list[str]:
@@ -57,7 +57,7 @@ def test_a_file_that_was_replaced_is_noticed(tmp_path: Path) -> None:
 def test_that_check_sees_a_file_that_is_trusted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(appending._Held, "is_there", lambda self, status: True)
+    monkeypatch.setattr(appending._OpenFolder, "is_there", lambda self, status: True)
     with pytest.raises(AssertionError, match="the file that was replaced"):
         check_replaced_file(begin(tmp_path, settings=FAST_INLINE))
 
@@ -175,7 +175,7 @@ def test_another_thread_waits_no_longer_than_it_may(tmp_path: Path) -> None:
     (failure,) = failures
     assert isinstance(failure, ArchiveLocked)
     assert failure.path == str(lines_of(held).parent)
-    assert "another thread has held it for 0.05 s" in str(failure)
+    assert "locked by another thread for 0.05 s" in str(failure)
     assert "late" not in texts(held)
 
 

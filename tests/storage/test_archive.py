@@ -13,7 +13,7 @@ import pytest
 from tests.faults.archives import FAST, begin, identities_of, lines_of, produce_details, say
 from tests.faults.calls import SystemCalls
 from tests.faults.workers import SHARED
-from vibe_llms.exceptions import (
+from vibe_llms.base.exceptions import (
     ConversationAmbiguous,
     ConversationNotFound,
     StorageError,
@@ -129,7 +129,7 @@ async def test_a_conversation_is_found_by_what_a_person_remembers_of_its_name(
         assert await archive.resolve(text) == identity
     with pytest.raises(ConversationAmbiguous, match="bbbb2222 'The Rome papers', aaaa2222"):
         await archive.resolve("rome")
-    with pytest.raises(ConversationNotFound, match="there are 3 conversations, so none is -4"):
+    with pytest.raises(ConversationNotFound, match="conversation -4 not found; the list has 3"):
         await archive.resolve("-4")
     with pytest.raises(ConversationNotFound, match="no conversation named 'Paris'; see: vibe-llms"):
         await archive.resolve("Paris")
@@ -139,7 +139,9 @@ async def test_a_conversation_is_found_by_what_a_person_remembers_of_its_name(
 async def test_of_many_only_some_are_named_and_found(tmp_path: Path, count: int, more: str) -> None:
     names = {f"abcd{chr(97 + number)}": "To Rome" for number in range(count)}
     archive = produce_archive(tmp_path, **names)
-    with pytest.raises(ConversationAmbiguous, match=rf"fits {count} .*{more}; give more") as caught:
+    with pytest.raises(
+        ConversationAmbiguous, match=rf"matches {count} .*{more}; give more"
+    ) as caught:
         await archive.resolve("rome")
     assert str(caught.value).count("To Rome") == 8
     assert set(caught.value.candidates) == set(names)
@@ -186,7 +188,7 @@ async def test_a_text_that_fits_several_names_them(tmp_path: Path) -> None:
         await archive.resolve("aaaa")
     assert sorted(raised.value.candidates) == ["aaaa1", "aaaa2"]
     assert str(raised.value) in {
-        f"'aaaa' fits 2 conversations: {named}; give more of the name, or the id"
+        f"'aaaa' matches 2 conversations: {named}; give more of the name, or the id"
         for named in ("aaaa1 'river', aaaa2 'river'", "aaaa2 'river', aaaa1 'river'")
     }
     with pytest.raises(ConversationAmbiguous) as raised:

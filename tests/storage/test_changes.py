@@ -22,13 +22,13 @@ import pytest
 from tests.faults.archives import FAST, lines_of, produce_details, say
 from tests.faults.calls import SystemCalls
 from tests.faults.leaks import count_descriptors
-from vibe_llms.exceptions import StorageError
+from vibe_llms.base.databases import open_database
+from vibe_llms.base.exceptions import StorageError
 from vibe_llms.messages.codecs import encode_canister
 from vibe_llms.storage import changes, search
 from vibe_llms.storage.archive import INDEX, DirectoryArchive
 from vibe_llms.storage.changes import CHANGES, TABLE_BYTES, Changes, compare, slot_of
-from vibe_llms.storage.databases import open_database
-from vibe_llms.storage.indexing import Found, Intake
+from vibe_llms.storage.indexing import FoundConversation, Indexer
 from vibe_llms.storage.search import Index, Seen
 
 OLD = "old"
@@ -193,7 +193,7 @@ def test_a_list_between_the_mark_and_the_message_does_not_miss_the_message(
     assert seen == ["shown"]
     assert newest(archive) == OLD
     os.utime(lines_of(archive, OLD), (0, 1_000))
-    monkeypatch.setattr(search, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(search, "CHECK_SECONDS", 0.0)
     archive.verify_now()
     with SystemCalls(observer=During("write", archive.verify_now)):
         other.append_now(OLD, say("a torch"), None)
@@ -497,7 +497,7 @@ async def test_what_another_program_writes_is_seen_after_the_next_answer(
         await ask()
         await archive.close()
         assert found(archive, f"torch{number}") == set()
-        monkeypatch.setattr(search, "LOOK_SECONDS", 0.0)
+        monkeypatch.setattr(search, "CHECK_SECONDS", 0.0)
         await ask()
         await archive.close()
         monkeypatch.undo()
@@ -512,7 +512,7 @@ def test_only_a_look_at_everything_counts_as_one(
     archive.append_now(OLD, say("a torch"), None)
     archive.survey_now(1)
     assert looked(archive) == begun
-    monkeypatch.setattr(search, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(search, "CHECK_SECONDS", 0.0)
     archive.survey_now(1)
     assert looked(archive) == begun
     archive.verify_now()
@@ -522,7 +522,7 @@ def test_only_a_look_at_everything_counts_as_one(
 def looked(archive: DirectoryArchive) -> float:
     with closing(sqlite3.connect(archive.folder / INDEX)) as database:
         (value,) = database.execute("select value from state where name = 'seen'").fetchone()
-    return msgspec.msgpack.decode(value, type=Seen).looked
+    return msgspec.msgpack.decode(value, type=Seen).checked
 
 
 async def test_a_list_of_everything_looks_at_everything(archive: DirectoryArchive) -> None:
@@ -536,7 +536,7 @@ async def test_a_look_in_the_background_that_fails_is_tried_again(
     archive: DirectoryArchive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_more(archive, OLD, "a torch")
-    monkeypatch.setattr(search, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(search, "CHECK_SECONDS", 0.0)
     verify = Index.verify
     failed: list[str] = []
 
@@ -557,7 +557,7 @@ async def test_a_look_in_the_background_that_fails_is_tried_again(
 async def test_one_look_in_the_background_is_enough(
     archive: DirectoryArchive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(search, "CHECK_SECONDS", 0.0)
     begun, may_end = threading.Event(), threading.Event()
     looks: list[str] = []
 
@@ -681,14 +681,14 @@ def test_a_new_index_that_fails_half_way_is_made_the_next_time(
     archive.prepare()
     for number in range(1_200):
         archive.create_now(f"c{number}", produce_details(), say(f"word{number}"))
-    read = Intake._read
+    read = Indexer._read
 
-    def fail(self: Intake, found: Found) -> object:
+    def fail(self: Indexer, found: FoundConversation) -> object:
         if found.identity == "c500":
             raise KeyboardInterrupt
         return read(self, found)
 
-    monkeypatch.setattr(Intake, "_read", fail)
+    monkeypatch.setattr(Indexer, "_read", fail)
     with pytest.raises(KeyboardInterrupt):
         archive.survey_now(1)
     monkeypatch.undo()

@@ -25,8 +25,8 @@ from tests.faults.calls import SystemCalls
 from tests.faults.power import Disk, Recorder
 from tests.faults.processes import kill_at_random, work_together
 from tests.faults.workers import SHARED
-from vibe_llms.configuration import StorageSettings
-from vibe_llms.exceptions import (
+from vibe_llms.base.configuration import StorageSettings
+from vibe_llms.base.exceptions import (
     ContentDamaged,
     ContentMissing,
     ConversationNotFound,

@@ -30,8 +30,8 @@ from tests.faults.calls import SystemCalls
 from tests.faults.processes import kill_at_random
 from tests.faults.waits import at_most
 from tests.faults.workers import SHARED
-from vibe_llms.configuration import StorageSettings
-from vibe_llms.exceptions import (
+from vibe_llms.base.configuration import StorageSettings
+from vibe_llms.base.exceptions import (
     ArchiveDamaged,
     ConversationMoved,
     ConversationNotFound,
@@ -160,7 +160,7 @@ def test_what_is_not_there_is_not_found(tmp_path: Path) -> None:
         lambda: archive.access_folder("other").revise({"name": "a name"}),
         lambda: archive.remove_now("other"),
     ):
-        with pytest.raises(ConversationNotFound, match="there is no conversation other"):
+        with pytest.raises(ConversationNotFound, match="conversation other not found"):
             work()
     with pytest.raises(ConversationNotFound, match="has no message nowhere"):
         archive.fork_now(SHARED, "fork", produce_details(), "nowhere")
@@ -171,9 +171,9 @@ def test_what_is_not_there_is_not_found(tmp_path: Path) -> None:
 def test_another_conversation_is_never_written_over(tmp_path: Path) -> None:
     archive = begin(tmp_path, settings=FAST)
     before = snapshot(tmp_path)
-    with pytest.raises(StorageError, match="exists already"):
+    with pytest.raises(StorageError, match="already exists"):
         archive.create_now(SHARED, produce_details(), say("other"))
-    with pytest.raises(StorageError, match="exists already"):
+    with pytest.raises(StorageError, match="already exists"):
         archive.fork_now(SHARED, SHARED, produce_details())
     assert snapshot(tmp_path) == before
 
@@ -491,8 +491,8 @@ def check_newer(folder: Path, archive: DirectoryArchive) -> None:
         with pytest.raises(FormatNewer) as refused:
             work()
         assert str(refused.value) == (
-            f"{newer / 'metadata.toml'}: a newer version of vibe-llms wrote this (format 2, "
-            "known is 1); install that version to open it"
+            f"{newer / 'metadata.toml'}: written by a newer version of vibe-llms (format 2, "
+            "supported is 1); install that version to open it"
         )
     (found,) = inspect_archive(archive, repair=True)
     assert (found.subject, found.mended) == ("conversation", False)

@@ -12,7 +12,7 @@ from tests.fakes.canisters import produce_canisters
 from tests.faults.archives import FAST, FAST_INLINE, begin, identities_of, lines_of, say
 from tests.faults.mutations import MUTATIONS, mutate
 from tests.faults.waits import at_most
-from vibe_llms.exceptions import ArchiveDamaged
+from vibe_llms.base.exceptions import ArchiveDamaged
 from vibe_llms.messages.canisters import Canister, UserCanister
 from vibe_llms.messages.codecs import LineUnreadable, decode_canister, encode_canister
 from vibe_llms.storage import conversations

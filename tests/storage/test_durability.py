@@ -22,7 +22,7 @@ from tests.faults.calls import SystemCalls
 from tests.faults.power import WAYS, Disk, Recorder
 from tests.faults.processes import kill_at_random
 from tests.faults.workers import INLINE, SHARED, produce_text
-from vibe_llms.configuration import StorageSettings
+from vibe_llms.base.configuration import StorageSettings
 from vibe_llms.messages.canisters import Canister, UserCanister
 from vibe_llms.messages.codecs import encode_canister
 from vibe_llms.messages.contents import ImageContent, TextualContent
@@ -119,7 +119,7 @@ def test_that_check_sees_an_acknowledgement_before_the_sync(
 def test_that_check_sees_names_that_are_not_synchronised(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vibe_llms.storage.files.synchronise_folder", lambda path: None)
+    monkeypatch.setattr("vibe_llms.base.folders.synchronise_folder", lambda path: None)
     archive = DirectoryArchive(tmp_path / "disk" / "archive", produce_settings())
     with pytest.raises(AssertionError, match="acknowledged and lost"):
         check_power_cuts(tmp_path, archive, 150)

@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from tests.faults.archives import FAST, produce_details, say
-from vibe_llms.configuration import StorageSettings
-from vibe_llms.exceptions import ArchiveLocked
+from vibe_llms.base.configuration import StorageSettings
+from vibe_llms.base.exceptions import ArchiveLocked
 from vibe_llms.messages.canisters import UserCanister
 from vibe_llms.messages.contents import ImageContent, TextualContent
 from vibe_llms.storage.archive import INDEX, DirectoryArchive
-from vibe_llms.storage.indexing import Intake
+from vibe_llms.storage.indexing import Indexer
 from vibe_llms.storage.search import Index
 
 RARE = "xyzzyq"
@@ -64,7 +64,7 @@ def test_a_removal_that_leaves_words_in_the_index_would_be_detected(
     if part == "clean":
         monkeypatch.setattr(Index, "_clean", lambda self, patient: None)
     else:
-        monkeypatch.setattr(Intake, "forget", lambda self, identity: None)
+        monkeypatch.setattr(Indexer, "forget", lambda self, identity: None)
     archive.remove_now("rare")
     assert find_bytes(tmp_path) == [INDEX]
 

@@ -12,9 +12,9 @@ import pytest
 from tests.faults.archives import begin, lines_of, open_all, produce_details, say
 from tests.faults.calls import ERRORS, SystemCalls
 from tests.faults.workers import SHARED
+from vibe_llms.base import folders as files
+from vibe_llms.base.exceptions import StorageError, VibeLlmsError
 from vibe_llms.conversations.history import History
-from vibe_llms.events import Notice
-from vibe_llms.exceptions import StorageError, VibeLlmsError
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
@@ -24,7 +24,8 @@ from vibe_llms.messages.canisters import (
     UserCanister,
 )
 from vibe_llms.messages.contents import ImageContent, Reference, TextualContent
-from vibe_llms.storage import appending, files
+from vibe_llms.messages.events import Notice
+from vibe_llms.storage import appending
 from vibe_llms.storage.archive import DirectoryArchive
 
 Rounds = Callable[[int, int], int]

@@ -22,7 +22,7 @@ def inspect(archive: DirectoryArchive, *, repair: bool = False) -> list[Diagnosi
 
 
 def test_a_sound_archive_has_no_findings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search, "LOOK_SECONDS", 1e9)
+    monkeypatch.setattr(search, "CHECK_SECONDS", 1e9)
     archive = begin(tmp_path / "archive", settings=FAST)
     archive.append_now(SHARED, [UserCanister((ImageContent(b"picture"),))], None)
     archive.survey_now()
@@ -151,7 +151,7 @@ def test_contents_that_are_missing_or_damaged_are_reported(tmp_path: Path) -> No
         ("content", str(of[b"three"])),
     }
     texts = [f"{one.text} {one.remedy}" for one in found]
-    assert any("do not have this hash" in text and "from a backup" in text for text in texts)
+    assert any("no longer match this hash" in text and "from a backup" in text for text in texts)
     assert any(f"{SHARED} needs this content" in text for text in texts)
 
 

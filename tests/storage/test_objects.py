@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.objects import BucketServer, access_bucket_server
-from vibe_llms.configuration import Places, load_configuration
-from vibe_llms.exceptions import (
+from vibe_llms.base.configuration import Places, load_configuration
+from vibe_llms.base.exceptions import (
     ConfigurationError,
     ContentMissing,
     RegistrationError,
@@ -160,7 +160,7 @@ async def test_a_store_that_does_not_answer_is_given_up(server: BucketServer) ->
         store = BucketStore(
             BucketSettings("b", endpoint=endpoint, timeout_seconds=0.2, skip_signature=True)
         )
-        with pytest.raises(StorageUnavailable, match="does not answer in time"):
+        with pytest.raises(StorageUnavailable, match="did not answer in time"):
             await store.read("ada", ONE)
 
 
@@ -181,7 +181,7 @@ def test_the_configuration_names_the_store_and_its_bucket(tmp_path: Path) -> Non
     with pytest.raises(ConfigurationError, match="did you mean 'region'"):
         read(tmp_path, row + 'bucket = "b"\nregoin = "x"')
     for address in ("localhost:9000", "http://a b", "http://:80", "http://h:port", "//h"):
-        with pytest.raises(ConfigurationError, match=r"'endpoint': '.*' is no address"):
+        with pytest.raises(ConfigurationError, match=r"'endpoint': '.*' is not an address"):
             read(tmp_path, row + f'bucket = "b"\nendpoint = "{address}"')
     with pytest.raises(RegistrationError, match="no_such_module"):
         read(tmp_path, 'module = "no_such_module"')

@@ -18,8 +18,9 @@ from tests.faults.archives import FAST, begin, hand_over, lines_of, produce_deta
 from tests.faults.calls import SystemCalls
 from tests.faults.hostile import produce_hostile_identities
 from tests.faults.workers import SHARED
-from vibe_llms.configuration import StorageSettings
-from vibe_llms.exceptions import (
+from vibe_llms.base import folders as files
+from vibe_llms.base.configuration import StorageSettings
+from vibe_llms.base.exceptions import (
     ContentMissing,
     ConversationNotFound,
     RequestError,
@@ -29,7 +30,7 @@ from vibe_llms.exceptions import (
 from vibe_llms.messages.canisters import UserCanister
 from vibe_llms.messages.contents import ImageContent, Reference, TextualContent
 from vibe_llms.storage import archive as archives
-from vibe_llms.storage import contents, files
+from vibe_llms.storage import contents
 from vibe_llms.storage.archive import DirectoryArchive
 from vibe_llms.storage.contents import ContentStore
 from vibe_llms.storage.inspection import inspect_archive

@@ -18,8 +18,8 @@ from tests.faults.archives import FAST, lines_of, produce_details, say
 from tests.faults.calls import SystemCalls
 from tests.faults.processes import Worker, work_together
 from tests.faults.waits import at_most
-from vibe_llms.configuration import StorageSettings
-from vibe_llms.exceptions import ArchiveLocked, StorageError
+from vibe_llms.base.configuration import StorageSettings
+from vibe_llms.base.exceptions import ArchiveLocked, StorageError
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
@@ -479,7 +479,7 @@ def test_a_lock_that_is_held_too_long_is_reported_and_the_index_stays(tmp_path: 
     inode = path.stat().st_ino
     database = sqlite3.connect(path, isolation_level=None)
     database.execute("begin exclusive")
-    with pytest.raises(ArchiveLocked, match=r"busy with the index for 0\.05 s; try again"):
+    with pytest.raises(ArchiveLocked, match=r"by other processes for 0\.05 s; try again"):
         archive.survey_now()
     database.execute("rollback")
     database.close()

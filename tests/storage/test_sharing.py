@@ -17,7 +17,7 @@ from tests.faults.archives import FAST_INLINE, begin, lines_of, produce_details,
 from tests.faults.calls import SystemCalls
 from tests.faults.processes import kill_at_random, work_together
 from tests.faults.workers import INLINE, SHARED, SIZES, produce_text
-from vibe_llms.exceptions import ArchiveDamaged, ConversationMoved
+from vibe_llms.base.exceptions import ArchiveDamaged, ConversationMoved
 from vibe_llms.messages.canisters import Canister, UserCanister
 from vibe_llms.messages.codecs import LineUnreadable, decode_canister
 from vibe_llms.storage import appending

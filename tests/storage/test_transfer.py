@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from tests.fakes.objects import access_bucket_server
 from tests.fakes.postgres import TestDatabase, temporary_database
 from tests.faults.archives import FAST, produce_details, say
-from vibe_llms.exceptions import ConversationMoved, FormatNewer, StorageError
+from vibe_llms.base.exceptions import ConversationMoved, FormatNewer, StorageError
 from vibe_llms.messages.canisters import Canister, SupervisorCanister, UserCanister
 from vibe_llms.messages.contents import ImageContent, Reference, TextualContent
 from vibe_llms.storage.archive import DirectoryArchive

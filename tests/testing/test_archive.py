@@ -15,11 +15,11 @@ import pytest
 
 from tests.fakes.pooler import pooled
 from tests.fakes.postgres import ROLE, access_cluster, temporary_database
-from vibe_llms.configuration import StorageSettings
-from vibe_llms.events import Notice
-from vibe_llms.exceptions import ConversationMoved, StorageError
+from vibe_llms.base.configuration import StorageSettings
+from vibe_llms.base.exceptions import ConversationMoved, StorageError
 from vibe_llms.messages.canisters import Canister
 from vibe_llms.messages.contents import Reference
+from vibe_llms.messages.events import Notice
 from vibe_llms.storage.archive import DirectoryArchive
 from vibe_llms.storage.interfaces import Archive, Details, Finding, Restored, Summary
 from vibe_llms.storage.postgres.archive import PostgresArchive
@@ -267,16 +267,16 @@ class Deaf(DirectoryArchive):
     [
         (Hasty, "appends after the same message succeed"),
         (Overwriting, "have the same identity"),
-        (Forgetful, "messages of a newer version|written in another way"),
-        (Whole, "a fork: 2 messages are due"),
-        (Careless, "retracting what does not end with"),
+        (Forgetful, "messages of a newer version|is rewritten"),
+        (Whole, "a fork: 2 messages are expected"),
+        (Careless, "retracting a conversation that does not end with"),
         (Heedless, "removals and appends after the same message"),
         (Loose, "finds"),
         (Oldest, "the newest is not the first"),
-        (Repeating, "a page begins elsewhere"),
-        (Greedy, "was just put, is collected"),
+        (Repeating, "a page begins at the wrong place"),
+        (Greedy, "was just stored, is collected"),
         (Keeping, "contents are unused"),
-        (Trusting, "refers to nothing"),
+        (Trusting, "refers to an unknown content"),
         (Blending, "another user's list"),
         (Guessing, "means|no ConversationAmbiguous is raised"),
         (Unlisted, "not all are searched"),

@@ -61,8 +61,8 @@ class Immortal(SqliteBudgetStore):
 class Open(SqliteBudgetStore):
     """One user settles what another has reserved."""
 
-    async def settle(self, user: str, identity: str, used: Amount | None) -> None:
-        await super().settle(user.removeprefix("not-"), identity, used)
+    async def record_usage(self, user: str, identity: str, used: Amount | None) -> None:
+        await super().record_usage(user.removeprefix("not-"), identity, used)
 
 
 class Single(SqliteBudgetStore):
@@ -84,10 +84,10 @@ class Late(SqliteBudgetStore):
 BROKEN: dict[Callable[[Path], SqliteBudgetStore], str] = {
     Hasty: "claims of 200 fit",
     Generous: "is not charged in full",
-    Immortal: "of a process that is gone",
-    Open: "another user settles it",
+    Immortal: "after a process is gone",
+    Open: "another user settles a claim",
     Single: "beyond the budget of an agent",
-    Late: "of a process that is gone",
+    Late: "after a process is gone",
 }
 
 

@@ -9,7 +9,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from vibe_llms.events import (
+from vibe_llms.base.exceptions import ReplyCut
+from vibe_llms.messages.canisters import (
+    AssistantCanister,
+    Ending,
+    InvocationCanister,
+    ResultCanister,
+    StopReason,
+    Turn,
+    Usage,
+    UserCanister,
+)
+from vibe_llms.messages.contents import ReasoningContent, TextualContent
+from vibe_llms.messages.events import (
     Event,
     InvocationChunk,
     InvocationCompletedEvent,
@@ -27,18 +39,6 @@ from vibe_llms.events import (
     TextChunk,
     TurnEndedEvent,
 )
-from vibe_llms.exceptions import ReplyCut
-from vibe_llms.messages.canisters import (
-    AssistantCanister,
-    Ending,
-    InvocationCanister,
-    ResultCanister,
-    StopReason,
-    Turn,
-    Usage,
-    UserCanister,
-)
-from vibe_llms.messages.contents import ReasoningContent, TextualContent
 from vibe_llms.testing import Part, Script, ScriptedReply, check_events, scripted_model
 
 AT = {"conversation": "talk"}
@@ -237,18 +237,18 @@ BAD: dict[str, tuple[list[Event], str]] = {
     "a reply while a tool runs": ([*FIRST, *RUNS[:3], *SECOND], "are running"),
     "a tool within a reply": ([*TURN[:10], *run_of("m2")], "reply r1 is open"),
     "a tool within a message": ([*TURN[:12], *run_of("m2")], "message m3 is open"),
-    "a call that was not made": ([*SECOND, *run_of("m2")], "not received whole"),
-    "a call that runs twice": ([*FIRST, *run_of("m2"), *run_of("m2")], "run before"),
+    "a call that was not made": ([*SECOND, *run_of("m2")], "not complete"),
+    "a call that runs twice": ([*FIRST, *run_of("m2"), *run_of("m2")], "already run"),
     "a call of a cut reply": (
-        [*FIRST[:10], *text_message("m9", "r1", cut=True), *run_of("m2")], "not received whole"
+        [*FIRST[:10], *text_message("m9", "r1", cut=True), *run_of("m2")], "not complete"
     ),
-    "a call of another turn": ([*FIRST, end_of(), *run_of("m2")], "not received whole"),
+    "a call of another turn": ([*FIRST, end_of(), *run_of("m2")], "not complete"),
     "progress of a tool before it runs": ([*FIRST, RUNS[2]], "not running"),
     "progress of a tool that returned": ([*FIRST, *run_of("m2"), RUNS[2]], "not running"),
     "a tool that returns twice": ([*FIRST, *run_of("m2"), RUNS[4]], "not running"),
     "a result of another call": (with_result(18, invocation="m3"), "another call"),
-    "a failure that is none": (with_result(18, failed=True), "disagree whether it failed"),
-    "a success that is none": (with_result(19, failed=False), "disagree whether it failed"),
+    "a failure that is none": (with_result(18, failed=True), "disagree on whether the call failed"),
+    "a success that is none": (with_result(19, failed=False), "disagree on whether"),
     "another reason": (changed(-1, reason=StopReason.LIMIT), "ended finished, not limit"),
     "another conversation": (elsewhere(TURN[:3]) + TURN[3:], "'talk', not 'elsewhere'"),
 }  # fmt: skip
@@ -264,7 +264,7 @@ def test_a_broken_rule_is_reported(name: str) -> None:
 @pytest.mark.parametrize(
     ("events", "problem"),
     [
-        (TURN, "no turn"),
+        (TURN, "not a turn"),
         (TURN[:5], "message m1 is open"),
         (TURN[:6], "reply r1 is open"),
         ([*FIRST, *RUNS[:1]], "are running"),
@@ -276,7 +276,7 @@ def test_a_round_trip_ends_with_its_reply(events: list[Event], problem: str) -> 
 
 
 def test_every_kind_of_event_occurs_in_the_sequences() -> None:
-    from vibe_llms import events as home
+    from vibe_llms.messages import events as home
 
     kinds = {type(event) for events in GOOD.values() for event in events}
     assert kinds == set(home.Event.__args__)

@@ -10,21 +10,21 @@ import time
 import httpx2
 import pytest
 
-from vibe_llms.testing.listening import Answer, Listener, Request
+from vibe_llms.testing.listening import HttpAnswer, Listener, ReceivedRequest
 
 
 class Echo(Listener):
     """Says what it was given."""
 
-    def respond(self, request: Request) -> Answer:
+    def respond(self, request: ReceivedRequest) -> HttpAnswer:
         if request.path == "/fail":
             raise LookupError("a bug")
         if request.path == "/slow":
-            return Answer(chunks=[b"a", b"b"], waits={0: 0.05, 1: 0.1})
+            return HttpAnswer(chunks=[b"a", b"b"], waits={0: 0.05, 1: 0.1})
         if request.path == "/for-ever":
-            return Answer(chunks=[b"a"], stall=1)
+            return HttpAnswer(chunks=[b"a"], stall=1)
         data = json.dumps([request.method, len(request.body)]).encode()
-        return Answer(chunks=[data])
+        return HttpAnswer(chunks=[data])
 
 
 def send(server: Listener, data: bytes) -> bytes:

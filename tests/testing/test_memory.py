@@ -15,11 +15,11 @@ import pytest
 
 from tests.fakes.pooler import pooled
 from tests.fakes.postgres import ROLE, access_cluster, temporary_database
+from vibe_llms.base.locks import LockTimeout
 from vibe_llms.memory.entries import Scope
 from vibe_llms.memory.files import MemoryFiles
 from vibe_llms.memory.places import FileStat
 from vibe_llms.memory.postgres import PostgresMemory, PostgresVectors, RowScanner
-from vibe_llms.storage.locks import Patience
 from vibe_llms.storage.postgres.blocking import BlockingConnection, BlockingDatabase
 from vibe_llms.storage.postgres.settings import PostgresSettings
 from vibe_llms.testing import check_memory_store
@@ -36,10 +36,12 @@ class Blind(PostgresMemory):
 class Unlocked(PostgresMemory):
     """Every process may change a scope at any time."""
 
-    def _hold(self, connection: BlockingConnection, scope: Scope, patience: Patience) -> bool:
+    def _lock_row(
+        self, connection: BlockingConnection, scope: Scope, patience: LockTimeout
+    ) -> bool:
         other = BlockingDatabase(self._database.settings)
         with other.transaction(self._user) as passing:
-            super()._hold(passing, scope, patience)
+            super()._lock_row(passing, scope, patience)
         other.close()
         return True
 
@@ -56,7 +58,7 @@ class Trusting(PostgresMemory):
 
     def produce_scanner(self, scope: Scope) -> RowScanner:
         class Scanner(RowScanner):
-            def doubt(self) -> None:
+            def rescan_later(self) -> None:
                 pass
 
         return Scanner(self, scope)
@@ -145,14 +147,14 @@ async def test_rows_keep_the_contract_behind_a_pooler() -> None:
 @pytest.mark.parametrize(
     ("bug", "complaint"),
     [
-        (Blind, "another process has what was forgotten in its index"),
+        (Blind, "another process has a forgotten entry in its index"),
         (Unlocked, "rivals lost or repeated facts|changed while another"),
-        (Shared, "a new memory has something|another user's memory|listed"),
+        (Shared, "a new memory finds entries|another user's memory|listed"),
         (Trusting, "after a failed change"),
-        (Clinging, "a vector of what was forgotten is kept"),
-        (Forgetful, "a vector of what was forgotten is kept, or another|same vectors again"),
+        (Clinging, "a vector of a forgotten entry is kept"),
+        (Forgetful, "a vector of a forgotten entry is kept, or another|same vectors again"),
         (Crowded, "two processes deduplicate"),
-        (Vague, "the time of deduplication is another"),
+        (Vague, "the time of deduplication differs"),
     ],
 )
 async def test_a_bug_is_found(

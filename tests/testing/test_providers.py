@@ -15,11 +15,9 @@ from tests.fakes import anthropic, openai
 from tests.fakes.anthropic import FakeAnthropic
 from tests.fakes.ollama import FakeOllama
 from tests.fakes.openai import FakeOpenAI
-from tests.fakes.server import Answer, Request
+from tests.fakes.server import HttpAnswer, ReceivedRequest
 from tests.plugins.parrot import ParrotProvider
-from vibe_llms.controls import Controls
-from vibe_llms.events import Event, MessageStartedEvent
-from vibe_llms.exceptions import (
+from vibe_llms.base.exceptions import (
     ContentUnsupported,
     ControlInvalid,
     CredentialRefused,
@@ -38,6 +36,8 @@ from vibe_llms.messages.canisters import (
     Usage,
 )
 from vibe_llms.messages.contents import ImageContent, TextualContent
+from vibe_llms.messages.controls import Controls
+from vibe_llms.messages.events import Event, MessageStartedEvent
 from vibe_llms.providers.accumulators import Accumulator
 from vibe_llms.providers.anthropic.client import AnthropicProvider
 from vibe_llms.providers.attributes import ModelAttributes
@@ -69,7 +69,7 @@ class Calling:
 
     replies: list[Any]
 
-    def respond(self, request: Request) -> Answer:
+    def respond(self, request: ReceivedRequest) -> HttpAnswer:
         body = request.json if request.body else {}
         said = body.get("messages") or body.get("input") or [{}]
         answered = (
@@ -77,10 +77,10 @@ class Calling:
         )
         if body.get("tools") and not answered:
             self.replies = [self.call(request)]
-        answer: Answer = super().respond(request)  # type: ignore[misc]
+        answer: HttpAnswer = super().respond(request)  # type: ignore[misc]
         return answer
 
-    def call(self, request: Request) -> Any:
+    def call(self, request: ReceivedRequest) -> Any:
         raise NotImplementedError
 
 
@@ -88,12 +88,12 @@ CALLS = (("alpha", "{}"), ("greek__beta", "{}"))
 
 
 class CallingAnthropic(Calling, FakeAnthropic):
-    def call(self, request: Request) -> Any:
+    def call(self, request: ReceivedRequest) -> Any:
         return anthropic_replies.tools_reply(*CALLS)
 
 
 class CallingOpenAI(Calling, FakeOpenAI):
-    def call(self, request: Request) -> Any:
+    def call(self, request: ReceivedRequest) -> Any:
         if request.path == openai.CHAT:
             return chat_completions_replies.chat_tools(*CALLS)
         calls = [responses_replies.function_call(*call, f"call_{call[0]}") for call in CALLS]
@@ -101,7 +101,7 @@ class CallingOpenAI(Calling, FakeOpenAI):
 
 
 class CallingOllama(Calling, FakeOllama):
-    def call(self, request: Request) -> Any:
+    def call(self, request: ReceivedRequest) -> Any:
         return ollama_replies.tools_reply(*CALLS)
 
 
@@ -258,11 +258,11 @@ async def change_the_history(self: Any, speak: Speak, said: Any, context: TurnCo
         (forget_the_default, "default event handler was not called"),
         (report_both, "although the call has its own"),
         (forget_the_conversation, "identity of its conversation"),
-        (return_something_else, "other canisters than the reply has"),
+        (return_something_else, "the canisters of the events differ"),
         (return_nothing, "has no canisters"),
         (end_without_a_word, "event 0"),
         (swallow_what_the_handler_raises, "did not reach the caller"),
-        (swallow_a_cancel, "a cancel was swallowed"),
+        (swallow_a_cancel, "a cancel was suppressed"),
         (change_the_history, "changed the history"),
         (answer_otherwise_when_streamed, "streamed it is .*'It is'"),
         (count_otherwise_when_streamed, r"streamed the usage is \(0, 2, 0\)"),
@@ -387,10 +387,10 @@ def produce_with(model: type[ScriptedModel], **members: Any) -> Any:
 @pytest.mark.parametrize(
     ("model", "complaint"),
     [
-        (Narrow, "what the model does not take was no ContentUnsupported"),
-        (Hasty, "what was refused before it was sent had events"),
-        (Blind, "`check` lets pass what should be a ControlInvalid"),
-        (Rigid, "`check` lets pass what should be a ControlInvalid"),
+        (Narrow, "unsupported input did not raise ContentUnsupported"),
+        (Hasty, "a request that was refused before sending had events"),
+        (Blind, "`check` did not raise ControlInvalid"),
+        (Rigid, "`check` did not raise ControlInvalid"),
     ],
 )
 async def test_a_provider_that_breaks_a_rule_fails_the_check(
@@ -448,7 +448,7 @@ async def test_a_control_that_gets_lost_is_seen() -> None:
         ) -> bytes:
             return await super().preview(canisters, invokers, Controls(), context)
 
-    with pytest.raises(AssertionError, match="'temperature' is neither sent nor refused"):
+    with pytest.raises(AssertionError, match="'temperature' is neither sent nor rejected"):
         await check_provider(produce_with(Forgetful), "demo")
 
 
@@ -545,8 +545,8 @@ async def not_fail(self: Any, context: TurnContext) -> Any:
 @pytest.mark.parametrize(
     ("way", "complaint"),
     [
-        (fail_otherwise, "instead of a CredentialRefused there was RateLimited"),
-        (not_fail, "instead of a CredentialRefused there was None"),
+        (fail_otherwise, "expected CredentialRefused, got RateLimited"),
+        (not_fail, "expected CredentialRefused, got None"),
         (fail_without_a_name, "does not name its row"),
         (fail_in_silence, "the events report a failure as None"),
     ],

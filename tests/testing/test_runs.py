@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from tests.fakes.postgres import temporary_database
-from vibe_llms.exceptions import TooManyRuns
+from vibe_llms.base.exceptions import TooManyRuns
 from vibe_llms.invocation.questions import ElicitationAnswer
 from vibe_llms.runs import CallApproval, RunRecord, RunStatus, sqlite
 from vibe_llms.runs.interfaces import Lease
@@ -159,7 +159,7 @@ class Open(SqliteRunStore):
 class Deaf(SqliteRunStore):
     """That a call stops waiting replaces an answer that came in time."""
 
-    async def settle(
+    async def close_question(
         self, lease: Lease, question: str, otherwise: ElicitationAnswer
     ) -> ElicitationAnswer:
         def forget(database: sqlite3.Connection) -> None:
@@ -167,7 +167,7 @@ class Deaf(SqliteRunStore):
 
         await self.check(lease)
         await self.write(forget)
-        return await super().settle(lease, question, otherwise)
+        return await super().close_question(lease, question, otherwise)
 
 
 class Endless(SqliteRunStore):
@@ -206,19 +206,19 @@ BROKEN: dict[Callable[..., SqliteRunStore], str] = {
     Repeating: "it is read again",
     Hasty: "were claimed",
     Impartial: "although its creator works on it",
-    Crowded: "runs are made at the same time, and not 3",
+    Crowded: "runs are created at the same time, not 3",
     Forgetful: "have the same request",
     Fickle: "decision",
     Credulous: "the decision holds for a tool that has changed",
-    Partial: "a write that was refused is kept in part",
-    Circular: "a list does not go on after a run",
-    Heavy: "is listed, and not",
+    Partial: "a refused write is stored in part",
+    Circular: "a list does not continue after a run",
+    Heavy: "is listed, not",
     Open: "another user reads the events",
-    Waiting: "a run that would wait after it is cancelled",
-    Impatient: "a run that was put off is offered to a worker",
+    Waiting: "a cancelled run that tries to wait",
+    Impatient: "a deferred run is offered to a worker",
     Stubborn: "a run that is to be cancelled waits",
     Deaf: "the answer is replaced",
-    Endless: "is lost, and not the first lease",
+    Endless: "is lost, not the first lease",
 }
 
 

@@ -27,8 +27,7 @@ from tests.testing.official import (
     make_ollama,
     make_openai,
 )
-from vibe_llms.events import Event
-from vibe_llms.exceptions import ProviderError, ReplyCut, ReplyMalformed, ReplyTimeout
+from vibe_llms.base.exceptions import ProviderError, ReplyCut, ReplyMalformed, ReplyTimeout
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import (
     Canister,
@@ -38,6 +37,7 @@ from vibe_llms.messages.canisters import (
     Usage,
     UserCanister,
 )
+from vibe_llms.messages.events import Event
 from vibe_llms.opening import open_session
 from vibe_llms.providers.interfaces import TurnContext
 from vibe_llms.providers.scripted.scripts import FAULTS
@@ -479,7 +479,7 @@ def test_nonsense_that_an_interface_cannot_carry_is_reported(
     interface: str, streaming: bool
 ) -> None:
     reply = ScriptedReply(parts=(Part(invocation="weather", arguments='{"city": '),))
-    with fake_server(reply) as server, pytest.raises(Exception, match="no JSON object"):
+    with fake_server(reply) as server, pytest.raises(Exception, match="not a JSON object"):
         ASKS[interface](server, streaming=streaming)
     assert len(server.refusals) == 1
 

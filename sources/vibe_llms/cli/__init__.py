@@ -1,1 +1,1 @@
-"""The command `vibe-llms`: a thin face on the library. `main.main` is where it begins."""
+"""The command `vibe-llms`, a thin layer over the library. Its entry point is `main.main`."""

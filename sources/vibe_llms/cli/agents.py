@@ -9,8 +9,9 @@ from typing import Any
 
 import click
 
-from vibe_llms.agents import AGENTS, Agent, access_agent, check_agent, survey_optional
-from vibe_llms.cli.commands import json_option
+from vibe_llms.agents.definitions import AGENTS, Agent, access_agent, check_agent, survey_optional
+from vibe_llms.base.configuration import Layer, assemble, parse_value
+from vibe_llms.base.exceptions import RequestError, VibeLlmsError
 from vibe_llms.cli.completion import (
     complete_agents,
     complete_ensembles,
@@ -21,13 +22,12 @@ from vibe_llms.cli.config_file import add_rows
 from vibe_llms.cli.display import print_notices
 from vibe_llms.cli.failures import explain
 from vibe_llms.cli.running import asynchronous, bound_import
+from vibe_llms.cli.shared_options import json_option
 from vibe_llms.cli.terminal import note, write_json, write_lines, write_row
 from vibe_llms.cli.text import pad
-from vibe_llms.configuration import Layer, assemble, parse_value
-from vibe_llms.controls import read_controls
-from vibe_llms.exceptions import RequestError, VibeLlmsError
+from vibe_llms.messages.controls import read_controls
 from vibe_llms.opening import open_session
-from vibe_llms.session import Session
+from vibe_llms.session.core import Session
 
 _CELLS = 16
 
@@ -87,7 +87,7 @@ async def show_agent(name: str, as_json: bool) -> None:
     "--system-file",
     metavar="PATH",
     shell_complete=complete_paths,
-    help="Read its system prompt from this file, each time that it is used.",
+    help="Read its system prompt from this file, each time it is used.",
 )
 @click.option(
     "--prompt", default="", metavar="TEXT", help="Write each message like this, with $input."
@@ -162,7 +162,7 @@ COMMANDS: dict[str, click.Command] = {"agents": agents}
 
 
 def _read_row(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The row that the options describe."""
+    """Convert the options to a row of `[agents]`."""
     file = values["system_file"]
     row: dict[str, Any] = {
         "description": values["description"],
@@ -189,7 +189,7 @@ def _without(rows: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 async def _find_problem(session: Session, ensemble: str) -> str:
-    """Why an ensemble cannot be used; empty if it can."""
+    """Return why an ensemble cannot be used; empty if it can."""
     try:
         await session.open_ensemble(ensemble)
     except VibeLlmsError as error:

@@ -1,4 +1,4 @@
-"""The command `archive copy`: everything of all users, from one place to another."""
+"""The command `archive copy`: copies the data of all users from one place to another."""
 
 from __future__ import annotations
 
@@ -13,12 +13,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from vibe_llms.cli.commands import json_option
-from vibe_llms.cli.memory.common import open_store
-from vibe_llms.cli.progress import Waiting
-from vibe_llms.cli.running import asynchronous
-from vibe_llms.cli.terminal import note, shown, write, write_json
-from vibe_llms.configuration import (
+from vibe_llms.base.configuration import (
     Configuration,
     Layer,
     Places,
@@ -26,10 +21,14 @@ from vibe_llms.configuration import (
     load_configuration,
     read_toml,
 )
-from vibe_llms.exceptions import RequestError, StorageError, StorageUnavailable
+from vibe_llms.base.exceptions import RequestError, StorageError, StorageUnavailable
+from vibe_llms.cli.memory.common import open_store
+from vibe_llms.cli.progress import Waiting
+from vibe_llms.cli.running import asynchronous
+from vibe_llms.cli.shared_options import json_option
+from vibe_llms.cli.terminal import note, shown, write, write_json
 from vibe_llms.memory.copying import copy_memory
 from vibe_llms.runs.core import produce_store
-from vibe_llms.server.users import User, check_name, find_user_places, produce_users
 from vibe_llms.storage.backends import Backend, open_backend
 from vibe_llms.storage.home import HomeBackend
 from vibe_llms.storage.transfer import (
@@ -38,15 +37,17 @@ from vibe_llms.storage.transfer import (
     copy_conversation,
     copy_file,
 )
+from vibe_llms.storage.user_stores import produce_users
+from vibe_llms.storage.users import User, check_name, find_user_places
 
-#: So many conversations are copied at the same time.
+#: Number of conversations copied at the same time.
 _PARALLEL = 4
 _HOME, _ARCHIVE = "home", "archive"
 _TOML = ".toml"
 
 
 class Problem(Struct, frozen=True):
-    """What was not copied, and why."""
+    """A failure to copy one thing, with the reason."""
 
     user: str
     subject: str
@@ -54,7 +55,7 @@ class Problem(Struct, frozen=True):
 
 
 class Tally(Struct):
-    """What a user has in the source, and how much of it was copied now."""
+    """Counts of a user's data in the source, and of the copies made by this command."""
 
     user: str
     conversations: int = 0
@@ -78,12 +79,12 @@ class Tally(Struct):
 async def copy_archive(source: str, target: str, final: bool, as_json: bool) -> int:
     """Copy the conversations, contents, files, memory and keys of all users.
 
-    FROM and TO are `home`, the files of your home folder; `archive`, what [archive] in your
-    configuration names; the path of another home folder; or the path of a .toml file, for what
-    [archive] names there.
+    FROM and TO are `home`, the files of your home folder; `archive`, the place in [archive] of your
+    configuration; the path of another home folder; or the path of a .toml file with a table
+    [archive].
 
-    FROM is not changed, and may be in use. Everything is read again in TO. What is there already is
-    not copied twice: run the command again after an interruption, or for what is new. Exits with
+    FROM is not changed, and may be in use. Each copy is read again in TO to check it. Existing
+    copies are skipped: run the command again after an interruption, or to copy new data. Exits with
     status 1 if something could not be copied.
     """
     configuration = load_configuration()
@@ -112,7 +113,7 @@ async def copy_archive(source: str, target: str, final: bool, as_json: bool) -> 
 
 
 class _Copier:
-    """Copies what one user has."""
+    """The copy of one user's data."""
 
     def __init__(
         self,
@@ -130,13 +131,13 @@ class _Copier:
         self._done = 0
 
     async def copy(self, key: User | None) -> None:
-        """Copy everything, the key at last.
+        """Copy everything, ending with the key.
 
-        What cannot be copied is a problem, and hurts nothing else.
+        Failures are recorded as problems and do not stop the copy.
         """
         user = self._tally.user
         try:
-            # It becomes the name of a folder.
+            # The name becomes the name of a folder.
             check_name(user)
         except RequestError as error:
             self._problems.append(Problem(user, user, str(error)))
@@ -184,11 +185,11 @@ class _Copier:
         self._problems += [Problem(user, "memory", text) for text in copied.damaged]
 
     async def _try(self, subject: str, attempt: Awaitable[Copied]) -> bool:
-        """Whether something was copied."""
+        """Await a copy; return True if something was copied, and record failures as problems."""
         try:
             copied = await attempt
         except StorageUnavailable:
-            # The rest would fail too.
+            # The remaining copies would fail too.
             raise
         except (StorageError, RequestError) as error:
             self._problems.append(Problem(self._tally.user, subject, str(error)))
@@ -199,7 +200,7 @@ class _Copier:
 
 
 def find_backend(place: str, configuration: Configuration) -> Backend:
-    """What `FROM` or `TO` means."""
+    """Open the backend that `FROM` or `TO` names."""
     path = Path(place).expanduser()
     if place == _HOME:
         return HomeBackend(configuration)
@@ -237,7 +238,7 @@ async def _opened_archive(backend: Backend, user: str) -> AsyncIterator[Transfer
 
 
 async def _join(workers: Sequence[asyncio.Task[None]]) -> None:
-    """Wait for all; if one fails, the others are cancelled."""
+    """Wait for all workers; if one fails, cancel the others."""
     try:
         await asyncio.gather(*workers)
     finally:
@@ -249,7 +250,7 @@ async def _join(workers: Sequence[asyncio.Task[None]]) -> None:
 async def _refuse_runs(source: Backend) -> None:
     store = produce_store(source)
     try:
-        counts = await store.count_going() if store.exists() else {}
+        counts = await store.count_unfinished() if store.exists() else {}
     finally:
         await store.close()
     if left := sum(counts.values()):

@@ -1,4 +1,4 @@
-"""The command `archive migrate`: brings the tables of a database to this version."""
+"""The command `archive migrate`: updates the tables of a database to this version."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import sys
 
 import click
 
-from vibe_llms.cli.commands import json_option, yes_option
+from vibe_llms.base.configuration import load_configuration
 from vibe_llms.cli.questions import confirm
 from vibe_llms.cli.running import asynchronous
+from vibe_llms.cli.shared_options import json_option, yes_option
 from vibe_llms.cli.terminal import note, shown, write, write_json
-from vibe_llms.configuration import load_configuration
 from vibe_llms.storage.backends import opened_backend
 
 _APPLIED, _GRANTED = "applied ", "granted "
@@ -25,8 +25,8 @@ async def migrate_archive(yes: bool, as_json: bool) -> int:
     """Make or change the tables of the database that [archive] names.
 
     It connects as the role of `admin-dsn`, which owns the tables, and lets the role of `dsn` use
-    them. All steps are applied, or none. A server never does this: it refuses a database that is
-    not migrated. Servers of the version before go on during a migration and after it; where they
+    them. Either all steps are applied, or none. A server never migrates: it refuses a database that
+    is not migrated. Servers of the previous version continue during and after a migration; if they
     cannot, the command says so and asks first.
     """
     refused = False

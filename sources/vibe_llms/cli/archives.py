@@ -1,4 +1,4 @@
-"""The command `archive`: where conversations are kept, as a whole."""
+"""The command `archive`: prepares and copies the storage of conversations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from vibe_llms.cli.archive_migrate import migrate_archive
 
 @click.group("archive")
 def archive() -> None:
-    """Prepare a database, or copy everything that is kept to another place."""
+    """Prepare a database, or copy all stored data to another place."""
 
 
 archive.add_command(copy_archive)

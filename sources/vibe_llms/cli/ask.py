@@ -1,4 +1,4 @@
-"""The command `ask`: one question about documents, answered with its sources."""
+"""The command `ask`: answers one question about documents, with sources."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 import click
 
+from vibe_llms.base.exceptions import DocumentUnreadable
 from vibe_llms.cli.chat import ask_once
 from vibe_llms.cli.citations import list_citations
-from vibe_llms.cli.commands import follow_links_option
 from vibe_llms.cli.completion import complete_paths
-from vibe_llms.cli.inputs import read_said, split_question
+from vibe_llms.cli.inputs import read_input, split_question
 from vibe_llms.cli.options import (
     Options,
     agent_option,
@@ -31,20 +31,20 @@ from vibe_llms.cli.options import (
     variable_option,
 )
 from vibe_llms.cli.progress import Waiting
+from vibe_llms.cli.shared_options import follow_links_option
 from vibe_llms.cli.terminal import write_lines
 from vibe_llms.conversations.conversation import Conversation
 from vibe_llms.conversations.documents import measure_room, survey_files
 from vibe_llms.documents.core import Found
-from vibe_llms.exceptions import DocumentUnreadable
 from vibe_llms.messages.canisters import Canister, DocumentCanister, Turn
 from vibe_llms.messages.contents import TextualContent
-from vibe_llms.session import Session
+from vibe_llms.session.core import Session
 
 INSTRUCTIONS = """\
 Answer the question from the documents. Say where each part of the answer comes from, by title and
 page or heading, as in (report.pdf, page 3). If the documents do not contain the answer, say so."""
 _PASSAGES = "Passages that may answer the question"
-#: So many sources are printed.
+#: Number of sources that are printed.
 _PRINTED = 10
 
 
@@ -59,7 +59,7 @@ _PRINTED = 10
     multiple=True,
     metavar="FILE",
     shell_complete=complete_paths,
-    help="A further FILE, as chat takes it.",
+    help="Another FILE, as in chat.",
 )
 @model_option
 @agent_option
@@ -98,11 +98,11 @@ def ask(words: tuple[str, ...], fragments: tuple[str, ...], **values: Any) -> in
         raise click.UsageError(
             "Give a file and a question, such as: vibe-llms ask report.pdf 'What changed?'"
         )
-    return asyncio.run(ask_once(options, read_said(options), _Sources(options)))
+    return asyncio.run(ask_once(options, read_input(options), _Sources(options)))
 
 
 class _Sources:
-    """Finds passages before the question is asked, and prints where the answer comes from."""
+    """The documents of a question: finds passages before it is asked, and prints the sources."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -111,7 +111,7 @@ class _Sources:
     async def prepare(
         self, session: Session, conversation: Conversation, canisters: Sequence[Canister]
     ) -> Sequence[Canister]:
-        """The messages, with passages if the documents are too long to be given whole."""
+        """Return the messages, with passages if the documents are too long to be sent whole."""
         documents = session.access_documents()
         files = survey_files(canisters)
         collections = self._options.collections
@@ -120,7 +120,7 @@ class _Sources:
         try:
             for file in files:
                 waiting.show(f"reading {file.name}")
-                # Which cannot be read is reported by the turn.
+                # The turn reports unreadable documents.
                 with suppress(DocumentUnreadable):
                     texts[file.name] = len((await documents.read(file)).text)
         finally:
@@ -138,7 +138,7 @@ class _Sources:
         return [*canisters[:-1], passages, canisters[-1]]
 
     def describe(self, turn: Turn) -> Mapping[str, Any]:
-        """Where the answer comes from: what the model cites, else what it was given."""
+        """Return the sources that the model cites, or else the documents that it was given."""
         cited = [line for one in turn.canisters for line in list_citations(one.contents)]
         return {"sources": [*dict.fromkeys(cited or self._given)]}
 

@@ -1,4 +1,4 @@
-"""The command `budgets`: what users may spend, and have spent."""
+"""The command `budgets`: shows the limits and spending of users."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import json
 import click
 import msgspec
 
-from vibe_llms.cli.commands import json_option
+from vibe_llms.base.configuration import LOCAL, load_configuration
 from vibe_llms.cli.running import asynchronous
+from vibe_llms.cli.shared_options import json_option
 from vibe_llms.cli.terminal import note, write_json, write_row
-from vibe_llms.configuration import LOCAL, load_configuration
 from vibe_llms.runs.accounts import Balance
 from vibe_llms.runs.budget_states import describe_budgets, survey_accounts
 from vibe_llms.runs.budgets import produce_budget_store
@@ -32,7 +32,7 @@ async def list_budgets(as_json: bool) -> None:
             known = await store.survey_users() if store.exists() else ()
             users = dict.fromkeys((LOCAL, *configuration.budgets.users, *known))
             accounts = survey_accounts(configuration, [*users])
-            # Nothing is created to say that nothing was spent.
+            # Reading would create the store.
             balances = await store.read(accounts) if store.exists() else [Balance()] * len(accounts)
         finally:
             await store.close()

@@ -1,23 +1,21 @@
-"""The command `chat`: one question and its answer, or the REPL."""
+"""The command `chat`: answers one question, or starts the REPL."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from typing import Any, Protocol
 
 import click
 
-from vibe_llms.cli.commands import follow_links_option, is_forced, is_meant, leaves
 from vibe_llms.cli.completion import (
     complete_conversations,
     complete_ensembles,
     complete_paths,
 )
 from vibe_llms.cli.failures import BAD_USAGE, INTERRUPTED
-from vibe_llms.cli.inputs import Said, fetch_pages, read_said, take_expanded
+from vibe_llms.cli.inputs import PromptInput, fetch_pages, read_input, take_expanded
 from vibe_llms.cli.options import (
     UNSAVED,
     Options,
@@ -43,13 +41,15 @@ from vibe_llms.cli.options import (
 )
 from vibe_llms.cli.questions import Questions
 from vibe_llms.cli.reports import address_of, report_turn, shorten_data
-from vibe_llms.cli.running import bound_import, hold_turn, hold_work
+from vibe_llms.cli.running import bound_import, finish_work, run_turn
+from vibe_llms.cli.shared_options import follow_links_option
 from vibe_llms.cli.terminal import is_terminal, note, shown, write
 from vibe_llms.cli.tool_questions import produce_approver, produce_elicitor
+from vibe_llms.cli.typed_commands import is_forced, is_meant, leaves
 from vibe_llms.conversations.conversation import Conversation
 from vibe_llms.messages.canisters import Canister, StopReason, Turn
 from vibe_llms.opening import open_session
-from vibe_llms.session import Session
+from vibe_llms.session.core import Session
 
 
 @click.command()
@@ -235,20 +235,20 @@ def chat(**values: Any) -> int:
     if not is_meant(context, options.prompt):
         return BAD_USAGE
     check_options(options)
-    said = read_said(options)
+    said = read_input(options)
     if options.detach:
-        # Most questions start no run, and every start would pay for the import.
-        runs = import_module("vibe_llms.cli.runs")
-        status: int = asyncio.run(runs.start_detached(options, said))
-        return status
+        # Imported only here: most questions start no run.
+        from vibe_llms.cli.runs import start_detached
+
+        return asyncio.run(start_detached(options, said))
     if not options.prompt and is_terminal(sys.stdin):
         if options.json or options.jsonl or options.extract or options.extract_last:
             raise click.UsageError("--json, --jsonl, -x and --xl need a prompt.")
         if options.dry_run:
             raise click.UsageError("--dry-run needs a prompt.")
-        from vibe_llms.cli.repl import hold_repl
+        from vibe_llms.cli.repl import run_repl
 
-        return asyncio.run(hold_repl(options, said))
+        return asyncio.run(run_repl(options, said))
     return asyncio.run(ask_once(options, said))
 
 
@@ -256,30 +256,32 @@ COMMANDS: dict[str, click.Command] = {"chat": chat}
 
 
 class Preparation(Protocol):
-    """What a command does before a question is asked, and after it is answered."""
+    """Steps of a command before a question is asked and after it is answered."""
 
     async def prepare(
         self, session: Session, conversation: Conversation, canisters: Sequence[Canister]
     ) -> Sequence[Canister]:
-        """The messages to send in place of these."""
+        """Return the messages to send instead of the given ones."""
         ...
 
     def describe(self, turn: Turn) -> Mapping[str, Any]:
-        """What the JSON of the answer has besides its own members."""
+        """Return additional members for the answer's JSON."""
         ...
 
     def report(self, turn: Turn) -> None:
-        """Print what the answer does not say."""
+        """Print additional text after the answer."""
         ...
 
 
-async def ask_once(options: Options, said: Said, preparation: Preparation | None = None) -> int:
-    """Ask a question and print its answer; returns the exit status."""
+async def ask_once(
+    options: Options, said: PromptInput, preparation: Preparation | None = None
+) -> int:
+    """Ask a question and print its answer; return the exit status."""
     canisters = said.canisters()
     output = output_of(options)
     overrides = await overrides_of(options)
     display = produce_display(options)
-    questions = Questions(display.settle)
+    questions = Questions(display.pause)
     async with open_session(
         event_handler=display,
         configuration=overrides.settings,
@@ -307,7 +309,7 @@ async def ask_once(options: Options, said: Said, preparation: Preparation | None
             session.background.postpone()
         display.begin(address_of(conversation))
         try:
-            turn, left = await hold_turn(conversation, running)
+            turn, left = await run_turn(conversation, running)
             display.finish()
         finally:
             display.close()
@@ -319,16 +321,15 @@ async def ask_once(options: Options, said: Said, preparation: Preparation | None
             preparation.report(turn)
         if options.no_log and is_terminal(sys.stderr) and not options.quiet:
             note(UNSAVED, dim=True)
-        await hold_work(session, leave=left, quiet=options.quiet)
+        await finish_work(session, leave=left, quiet=options.quiet)
         interrupted = left or turn.stop_reason == StopReason.INTERRUPTED
         if interrupted and not options.quiet:
             note(_interrupted(conversation, kept=bool(turn.canisters) and not options.no_log))
     if session.background.postponed:
         # Another process can take over the turns only after the session is closed.
-        memory = import_module("vibe_llms.cli.memory.ingesting")
-        memory.start_ingestion(
-            session.configuration, keys=overrides.keys, overrides=overrides.settings
-        )
+        from vibe_llms.cli.memory.ingesting import start_ingestion
+
+        start_ingestion(session.configuration, keys=overrides.keys, overrides=overrides.settings)
     return INTERRUPTED if interrupted else 0
 
 
@@ -338,4 +339,4 @@ def _interrupted(conversation: Conversation, *, kept: bool) -> str:
     if not kept:
         return f"{start}interrupted"
     again = f"vibe-llms chat --cid {conversation.identity}"
-    return f"{start}interrupted; what arrived is kept. Continue: {again}"
+    return f"{start}interrupted; the partial answer is kept. Continue: {again}"

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Sequence
 from vibe_llms.cli.terminal import one_line, visible
 from vibe_llms.messages.contents import Citation, Content, TextualContent
 
-#: The most characters of a quotation.
+#: Maximum characters of a quotation.
 _QUOTE = 120
 
 
 def list_citations(contents: Iterable[Content]) -> Sequence[str]:
-    """The sources of contents, each once, such as `report.pdf, page 3: "Sales fell"`."""
+    """List the sources of contents without repeats, such as `report.pdf, page 3: "Sales fell"`."""
     lines = (
         _describe(citation)
         for content in contents

@@ -1,32 +1,25 @@
-"""The subcommands, each loaded when it is called; prompts that look like one; all error reports.
+"""The table of subcommands, each loaded when it is called; reports all errors.
 
-A mistyped `lst` is not sent to a model without asking. A first word looks like a command if it is
-the name of one, or one typing slip away from it, or a command of another program, as
-`other_programs` knows them. A prompt in quotes is one word with spaces and is never checked, nor is
-a prompt after `--` or `chat`.
-
-Only click is imported here, so that `--help` and completion start fast.
+Only click is imported here, to make `--help` and completion start fast.
 """
 
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 
 import click
 from click.shell_completion import CompletionItem, shell_complete
 
+from vibe_llms.base.meta import __version__
 from vibe_llms.cli import other_programs
 from vibe_llms.cli.failures import report
-from vibe_llms.cli.terminal import note
-from vibe_llms.meta import __version__
+from vibe_llms.cli.shared_options import COMPLETION_VARIABLE, PROGRAM
+from vibe_llms.cli.typed_commands import FORCED, IMPLICIT, OPTION, describe_command, find_command
 
-PROGRAM = "vibe-llms"
-COMPLETION_VARIABLE = "_VIBE_LLMS_COMPLETE"
-
-#: Each subcommand with the module in this package that defines it, and its line in the help.
+_OWN_OPTIONS = frozenset({"-h", "--help", "--version"})
+#: Subcommands, with the module in this package that defines each and its line in the help.
 COMMANDS = {
     "chat": ("chat", "Ask a question, or start a chat."),
     "ask": ("ask", "Ask about files; the answer names its sources."),
@@ -60,28 +53,10 @@ COMMANDS = {
     "completion": ("completion", "Print the completion script of a shell."),
     "help": ("commands", "Print the help of a command."),
 }
-#: Options that many commands have.
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-follow_links_option = click.option(
-    "--follow-links",
-    is_flag=True,
-    help="In folders, also read files that symbolic links lead to.",
-)
-yes_option = click.option("-y", "--yes", is_flag=True, help="Skip the question.")
-
-#: The words that leave the REPL, and do nothing as the whole prompt.
-LEAVING = frozenset({"exit", "quit"})
-_OWN_OPTIONS = frozenset({"-h", "--help", "--version"})
-#: Set on the context: the prompt came without `chat`, or after `--`; an option at its second place.
-_IMPLICIT, _FORCED, _OPTION = "vibe_llms.implicit", "vibe_llms.forced", "vibe_llms.option"
-# Words that often begin prompts, although they are commands or one slip away from one.
-_PLAIN = frozenset({"as", "cat", "chart", "expert", "for", "help", "ready", "red"})
-_SHORTEST = 3
-_LONG = 5
 
 
 class _Commands(click.Group):
-    """The group of subcommands; anything else is a prompt for `chat`."""
+    """The group of subcommands; other arguments are a prompt for `chat`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -103,10 +78,10 @@ class _Commands(click.Group):
         if not args and not ctx.resilient_parsing:
             args = ["chat"]
         elif args and not _is_command(args) and args[0] not in _OWN_OPTIONS:
-            ctx.meta[_IMPLICIT] = True
-            ctx.meta[_OPTION] = args[1] if args[1:] and args[1].startswith("-") else ""
+            ctx.meta[IMPLICIT] = True
+            ctx.meta[OPTION] = args[1] if args[1:] and args[1].startswith("-") else ""
             args = ["chat", *args]
-        ctx.meta[_FORCED] = "--" in args
+        ctx.meta[FORCED] = "--" in args
         return super().parse_args(ctx, args)
 
 
@@ -130,7 +105,7 @@ def command() -> None:
 
 
 def run_command(arguments: Sequence[str]) -> int:
-    """Run the command that the arguments name; returns the exit status.
+    """Run the command that the arguments name; return the exit status.
 
     All errors are reported here except a closed pipe, which is raised.
     """
@@ -144,9 +119,9 @@ def run_command(arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         raise
     except (click.BadOptionUsage, click.BadParameter, click.NoSuchOption) as error:
-        # The options of another program's command, such as `logs --since`, are not the fault.
+        # Don't blame the options of another program's command, such as `logs --since`.
         if other_programs.is_command(arguments):
-            hint = _describe_command(PROGRAM, arguments, COMMANDS)
+            hint = describe_command(PROGRAM, arguments, COMMANDS)
             return report(click.UsageError(hint or "", error.ctx), arguments)
         return report(error, arguments)
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  (the border of the terminal)
@@ -176,7 +151,7 @@ def show_help(context: click.Context, path: tuple[str, ...]) -> None:
 
 
 def _descend(context: click.Context, path: tuple[str, ...]) -> click.Context:
-    """The context of the command that the words name."""
+    """Return the context of the command that the words name."""
     for word in path:
         group = context.command
         found = group.get_command(context, word) if isinstance(group, click.Group) else None
@@ -187,89 +162,3 @@ def _descend(context: click.Context, path: tuple[str, ...]) -> click.Context:
             raise click.UsageError(f"{context.command_path} has no command {word!r}{hint}", context)
         context = click.Context(found, parent=context, info_name=word)
     return context
-
-
-def is_meant(context: click.Context, words: Sequence[str]) -> bool:
-    """Whether to send the words of `chat` to a model.
-
-    If they look like a command, asks at a terminal; raises `UsageError` without one.
-    """
-    root = context.find_root()
-    program, group = root.info_name, root.command
-    if is_forced(context) or not root.meta.get(_IMPLICIT) or not isinstance(group, click.Group):
-        return True
-    typed = [*words]
-    if words and (option := root.meta.get(_OPTION)):
-        # `logs -n 5` of llm; here -n is a flag, and 5 would be a second word of a prompt.
-        typed.insert(1, option)
-    if (hint := _describe_command(program or PROGRAM, typed, group.list_commands(root))) is None:
-        return True
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        import shlex
-
-        forced = f"{program} -- {shlex.join(words)}"
-        raise click.UsageError(f"{hint} To send it as a prompt: {forced}.", root)
-    note(hint)
-    return click.confirm("Send it to the model as a prompt?", err=True)
-
-
-def _describe_command(program: str, words: Sequence[str], names: Iterable[str]) -> str | None:
-    """Return what to type instead of words that look like a command; `None` for a prompt."""
-    first = words[0] if words else ""
-    if (in_chat := other_programs.find_at_shell(words)) is not None:
-        return f"{first!r} is not a command; start a chat: {program} chat{in_chat}."
-    meant = find_command(words, names)
-    if meant is None:
-        return None
-    if meant == first:
-        return f"{meant!r} is a command; its options come after it: {program} {meant} …"
-    if meant:
-        return f"{first!r} is not a command; did you mean: {program} {meant}?"
-    return f"{first!r} is not a command."
-
-
-def is_forced(context: click.Context) -> bool:
-    """Return True if the words of `chat` came after `--`, which marks them as a prompt."""
-    return bool(context.find_root().meta.get(_FORCED))
-
-
-def leaves(context: click.Context, words: Sequence[str]) -> bool:
-    """Whether the words of `chat` are only `exit` or `quit`."""
-    return " ".join(words) in LEAVING and not is_forced(context)
-
-
-def find_command(words: Sequence[str], commands: Iterable[str]) -> str | None:
-    """The command that words look like; empty if only other tools have it, `None` for a prompt."""
-    first = words[0] if words else ""
-    if other_programs.is_command(words):
-        return other_programs.COMMANDS[first]
-    # Commands are lower-case letters; "Export" or "list?" begins a sentence.
-    if not (first.isalpha() and first.islower()) or first in _PLAIN:
-        return None
-    names = list(commands)
-    if first in names:
-        return first
-    return next((name for name in names if is_slip(first, name)), None)
-
-
-def is_slip(word: str, name: str) -> bool:
-    """Whether a word is a name with one typing slip behind its first letter.
-
-    A slip is a letter too many or too few, two letters swapped, or, in names of five letters or
-    more, a wrong letter.
-
-    >>> [is_slip(word, "list") for word in ("lst", "lisst", "lsit", "last", "mist")]
-    [True, True, True, False, False]
-    """
-    if len(name) < _SHORTEST or word[:1] != name[:1]:
-        return False
-    start = next((i for i, (a, b) in enumerate(zip(word, name, strict=False)) if a != b), None)
-    if start is None:
-        return abs(len(word) - len(name)) == 1
-    a, b = word[start:], name[start:]
-    return (
-        a[1:] == b
-        or a == b[1:]
-        or (a[:2] == b[1::-1] and a[2:] == b[2:])
-        or (len(name) >= _LONG and a[1:] == b[1:])
-    )

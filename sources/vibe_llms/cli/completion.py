@@ -1,4 +1,4 @@
-"""Completion: the command `completion`, and the values that shells and the REPL offer."""
+"""The command `completion`, and the values that shells and the REPL complete."""
 
 from __future__ import annotations
 
@@ -7,38 +7,37 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import click
 import msgspec
 from click.shell_completion import CompletionItem, get_completion_class
 
-from vibe_llms.agents import AGENTS, survey_names
-from vibe_llms.cli.commands import COMPLETION_VARIABLE, PROGRAM
+from vibe_llms.agents.definitions import AGENTS, survey_names
+from vibe_llms.base.configuration import LOCAL, find_places, load_configuration
+from vibe_llms.base.credentials import read_keys
+from vibe_llms.base.exceptions import VibeLlmsError
+from vibe_llms.base.files import LARGEST_FILE
+from vibe_llms.base.folders import make_folder, read_within, replace_file, storage_errors
+from vibe_llms.cli.shared_options import COMPLETION_VARIABLE, PROGRAM
 from vibe_llms.cli.terminal import one_line, visible, write
-from vibe_llms.configuration import LOCAL, find_places, load_configuration
-from vibe_llms.controls import Controls
-from vibe_llms.credentials import read_keys
-from vibe_llms.ensembles.core import ENSEMBLES
-from vibe_llms.exceptions import VibeLlmsError
-from vibe_llms.files import LARGEST_FILE
+from vibe_llms.conversations.hosts import ENSEMBLES
+from vibe_llms.messages.controls import Controls
 from vibe_llms.opening import open_session
 from vibe_llms.providers.attributes import ModelAttributes
 from vibe_llms.providers.provider_pool import PROVIDERS
 from vibe_llms.storage.backends import opened_backend
-from vibe_llms.storage.files import make_folder, read_within, replace_file, storage_errors
 
 #: A value and its description.
 Offer: TypeAlias = tuple[str, str]
 Completer: TypeAlias = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
-#: The most conversations or facts that are offered.
+#: Maximum number of conversations or facts that are offered.
 OFFERED = 200
 _TOOLS_FILE = "known-tools.json"
-#: A part of a value or of its description is looked for from this length on.
-_LEAST_PART = 3
+#: Minimum typed characters to also search inside values and descriptions.
+_MIN_PART = 3
 _VALUES = {
     "parallel-invocations": ("true", "false"),
     "tool-choice": ("auto", "any", "none"),
@@ -65,19 +64,19 @@ COMMANDS: dict[str, click.Command] = {"completion": completion}
 
 
 def choose(offers: Iterable[Offer], begun: str) -> Sequence[Offer]:
-    """The offers whose values begin with what is typed; if there are none, those that contain it.
+    """Return the offers whose values begin with the typed text, or else those that contain it.
 
     So `sonnet` finds models, and a word of its title finds a conversation.
     """
     offers = list(offers)
     found = [offer for offer in offers if offer[0].startswith(begun)]
-    if found or len(begun) < _LEAST_PART:
+    if found or len(begun) < _MIN_PART:
         return found
     return [offer for offer in offers if begun.lower() in " ".join(offer).lower()]
 
 
 def _completer(survey: Callable[[], Iterable[Offer]]) -> Completer:
-    """A completer of values that do not depend on the other words of the command line."""
+    """Make a completer of values that do not depend on the other words of the command line."""
 
     def complete(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
         return _offer(survey, incomplete)
@@ -86,7 +85,7 @@ def _completer(survey: Callable[[], Iterable[Offer]]) -> Completer:
 
 
 def _offer(survey: Callable[[], Iterable[Offer]], incomplete: str) -> list[CompletionItem]:
-    # A shell has no place to show an error while it completes.
+    # A shell cannot show errors while it completes.
     with contextlib.suppress(VibeLlmsError):
         return [
             CompletionItem(value, help=visible(one_line(text)) or None)
@@ -122,13 +121,13 @@ def _survey_conversations() -> Sequence[Offer]:
 
 
 def _survey_runs() -> Sequence[Offer]:
-    # Runs are loaded only where they are used.
-    runs = import_module("vibe_llms.cli.runs")
+    # Imported only here, to keep other completions fast.
+    from vibe_llms.runs.descriptions import read_title
 
     async def work() -> Sequence[Offer]:
         async with open_session() as session:
-            found = await runs.survey_runs(session, limit=OFFERED)
-            return [(one.identity, runs.read_title(one)) for one in found]
+            found = await session.survey_runs(limit=OFFERED)
+            return [(one.identity, read_title(one)) for one in found]
 
     return asyncio.run(work())
 
@@ -157,7 +156,7 @@ def _survey_servers() -> Sequence[Offer]:
 
 
 def _survey_tools() -> Sequence[Offer]:
-    """The tools that were listed last, of ensembles that still exist; no ensemble is opened."""
+    """Return the tools that were last listed, of ensembles that still exist; open no ensemble."""
     configuration = load_configuration()
     rows = {row.name for row in configuration.rows(ENSEMBLES)}
     known = recall_tools(configuration.places.state)
@@ -165,13 +164,14 @@ def _survey_tools() -> Sequence[Offer]:
 
 
 def _survey_facts() -> Sequence[Offer]:
-    # Memory is loaded only where it is used.
-    common = import_module("vibe_llms.cli.memory.common")
-    entries: Iterable[Any] = common.survey_latest(OFFERED)
-    return [(common.short_identity(entry), entry.content) for entry in entries]
+    # Imported only here, to keep other completions fast.
+    from vibe_llms.cli.memory.common import short_identity, survey_latest
+
+    entries = survey_latest(OFFERED)
+    return [(short_identity(entry), entry.content) for entry in entries]
 
 
-#: Aliases, and the models that are known without asking a server.
+#: Aliases, and models that are known without asking a server.
 complete_models = _completer(_survey_models)
 complete_conversations = _completer(_survey_conversations)
 complete_runs = _completer(_survey_runs)
@@ -187,7 +187,7 @@ complete_facts = _completer(_survey_facts)
 def complete_default(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """The words of `models`: a provider, or `default` and a model."""
+    """Complete the words of `models`: a provider, or `default` and a model."""
     if context.params.get("words"):
         return complete_models(context, parameter, incomplete)
     return _offer(lambda: [("default", "the model to use"), *_survey_providers()], incomplete)
@@ -196,7 +196,7 @@ def complete_default(
 def complete_controls(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """The controls that the model takes; after one of them, its values."""
+    """Complete the controls of the model, and the values of a control."""
     words = _words_before()
 
     async def work() -> Sequence[Offer]:
@@ -211,7 +211,7 @@ def complete_controls(
 
 
 def _words_before() -> Sequence[str]:
-    """The words before the one that is completed, as the shell passes them."""
+    """Return the words before the completed one, as the shell passes them."""
     kind = get_completion_class(os.environ.get(COMPLETION_VARIABLE, "").partition("_")[0])
     if kind is None:
         return []
@@ -221,7 +221,7 @@ def _words_before() -> Sequence[str]:
 
 
 def offer_controls(attributes: ModelAttributes) -> Sequence[Offer]:
-    """The controls that a model takes; all of them if that is not known."""
+    """Return the controls that a model takes, or all if they are not known."""
     known = attributes.controls
     return [
         (name, _describe(attributes, name))
@@ -231,7 +231,7 @@ def offer_controls(attributes: ModelAttributes) -> Sequence[Offer]:
 
 
 def offer_control_values(attributes: ModelAttributes, control: str) -> Sequence[Offer]:
-    """The values of a control, if they can be listed."""
+    """Return the values of a control, if they can be listed."""
     known = (attributes.controls or {}).get(control.replace("_", "-"))
     choices = known.choices if known is not None else ()
     return [(value, "") for value in choices or _VALUES.get(control.replace("_", "-"), ())]
@@ -251,9 +251,9 @@ def _describe(attributes: ModelAttributes, control: str) -> str:
 
 
 def remember_tools(state: Path, tools: Mapping[str, str]) -> None:
-    """Keep the names and descriptions of tools, so that completion needs no server.
+    """Store the names and descriptions of tools, so that completion needs no server.
 
-    They replace what was kept for the same ensembles. Storage errors are ignored.
+    They replace the stored tools of the same ensembles. Storage errors are ignored.
     """
     ensembles = {name.partition("/")[0] for name in tools}
     kept = {
@@ -265,7 +265,7 @@ def remember_tools(state: Path, tools: Mapping[str, str]) -> None:
 
 
 def recall_tools(state: Path) -> Sequence[Offer]:
-    """The tools that were kept; none if they cannot be read."""
+    """Return the stored tools; none if they cannot be read."""
     try:
         known = msgspec.json.decode(read_within(state, _TOOLS_FILE), type=dict[str, str])
     except (OSError, ValueError, VibeLlmsError):

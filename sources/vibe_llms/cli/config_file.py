@@ -1,4 +1,4 @@
-"""Edits of the configuration file: its comments and its layout stay as they are."""
+"""Edits of the configuration file that keep its comments and layout."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from vibe_llms.configuration import Tree, parse_settings, read_settings
-from vibe_llms.exceptions import ConfigurationError
-from vibe_llms.files import LARGEST_SETTINGS, parse_toml
-from vibe_llms.storage.files import make_folder, replace_file, storage_errors
-from vibe_llms.storage.locks import locked
+from vibe_llms.base.configuration import Tree, parse_settings, read_settings
+from vibe_llms.base.exceptions import ConfigurationError
+from vibe_llms.base.files import LARGEST_SETTINGS, parse_toml
+from vibe_llms.base.folders import make_folder, replace_file, storage_errors
+from vibe_llms.base.locks import locked
 
 if TYPE_CHECKING:
     from tomlkit import TOMLDocument
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     Body: TypeAlias = list[tuple[Key | None, Item]]
 
-#: The keys that lead to a value.
+#: Keys that lead to a value.
 KeyPath: TypeAlias = tuple[str, ...]
 _LOCK_SECONDS = 10.0
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
@@ -37,7 +37,7 @@ def set_value(file: Path, key: str, value: str) -> None:
 
 
 def set_values(file: Path, values: Mapping[KeyPath, Any], check: Callable[[Tree], object]) -> None:
-    """Set values by their paths in the file; `check` raises if the settings would be wrong then."""
+    """Set values by their paths; `check` raises an error if the new settings would be wrong."""
 
     def change(document: TOMLDocument) -> str:
         text = document.as_string()
@@ -55,7 +55,7 @@ def set_values(file: Path, values: Mapping[KeyPath, Any], check: Callable[[Tree]
 
 
 def unset_value(file: Path, path: KeyPath) -> bool:
-    """Remove a value or a table from the file; returns False if it is not there."""
+    """Remove a value or a table from the file; return False if it is missing."""
     tree: Any = parse_settings(read_settings(file), file)
     for key in path:
         if not isinstance(tree, dict) or key not in tree:
@@ -74,7 +74,7 @@ def unset_value(file: Path, path: KeyPath) -> bool:
 
 
 def read_path(text: str) -> KeyPath:
-    """The keys of a path such as `stream.retries`; `ConfigurationError` if it is none.
+    """Split a path such as `stream.retries` into keys; raise `ConfigurationError` if invalid.
 
     >>> read_path('providers.mine.models."qwen.*".title')
     ('providers', 'mine', 'models', 'qwen.*', 'title')
@@ -96,14 +96,14 @@ def read_path(text: str) -> KeyPath:
 
 
 def draw_path(path: KeyPath) -> str:
-    """A path as TOML writes it."""
+    """Write a path as in TOML."""
     return ".".join(
         key if _BARE_KEY.fullmatch(key) else json.dumps(key, ensure_ascii=False) for key in path
     )
 
 
 def survey_values(tree: Mapping[str, Any], path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
-    """The values of settings with their paths; tables are not values, unless they are empty."""
+    """Yield the values of settings with their paths; a table counts only if it is empty."""
     for key, value in tree.items():
         if isinstance(value, dict) and value:
             yield from survey_values(value, (*path, key))
@@ -112,7 +112,7 @@ def survey_values(tree: Mapping[str, Any], path: KeyPath = ()) -> Iterator[tuple
 
 
 def _set(text: str, path: KeyPath, value: Any) -> str:
-    """Set a value where it is, else below the last one of its table, else in a table at the end."""
+    """Set a value in its place, or after its table's last value, or in a new table at the end."""
     import tomlkit
     from tomlkit.container import Container
 
@@ -129,7 +129,7 @@ def _set(text: str, path: KeyPath, value: Any) -> str:
         names = [own for own, item in body.body if own is not None and not _is_table(item)]
         last = names[-1] if names else None
     if isinstance(body, Container) and last is not None:
-        # Not at the end: comments there are often about the next table.
+        # Comments at the end are often about the next table.
         body._insert_after(last, key, value)
     else:
         inner[key] = value
@@ -158,14 +158,14 @@ def _without(tree: Mapping[str, Any], path: KeyPath) -> Tree:
 
 
 def draw_rows(table: str, rows: Mapping[str, Mapping[str, Any]]) -> str:
-    """Rows as `add_rows` writes them."""
+    """Write rows as `add_rows` does."""
     import tomlkit
 
     return tomlkit.dumps({table: rows})
 
 
 def add_rows(file: Path, table: str, rows: Mapping[str, Mapping[str, Any]]) -> None:
-    """Write rows at the end of the file; they replace rows with the same names."""
+    """Write rows at the end of the file, replacing rows with the same names."""
 
     def change(document: TOMLDocument) -> str:
         for name in rows:
@@ -193,7 +193,7 @@ def remove_row(file: Path, table: str, name: str) -> None:
 def _edit(
     file: Path, what: str, change: Callable[[TOMLDocument], str], expect: Callable[[Tree], Tree]
 ) -> None:
-    """Change the file; `ConfigurationError` if the result would not be exactly what is expected."""
+    """Change the file; raise `ConfigurationError` if the result differs from the expected one."""
     import tomlkit
 
     with storage_errors(file):
@@ -219,7 +219,7 @@ def _parse(text: str) -> Tree | None:
 
 
 def _without_empty(tree: Tree | None) -> Tree | None:
-    """The tree without empty tables: removing the last row may leave the header above it."""
+    """Return the tree without empty tables, which removing the last row may leave."""
     if tree is None:
         return None
     kept = {
@@ -230,9 +230,9 @@ def _without_empty(tree: Tree | None) -> Tree | None:
 
 
 def _remove(document: TOMLDocument, table: str, name: str) -> None:
-    """Remove a row from the text; comments above the next table stay.
+    """Remove a row from the text, but not the comments above the next table.
 
-    `tomlkit` counts those to the table before them, and would remove them too.
+    `tomlkit` assigns these comments to the table before them, and would remove them too.
     """
     from tomlkit.items import AbstractTable, Table
 
@@ -245,12 +245,12 @@ def _remove(document: TOMLDocument, table: str, name: str) -> None:
             if own is not None and own.key == name:
                 body[index : index + 1] = _find_end(row)
         if isinstance(rows, Table) and rows.is_super_table() and not any(own for own, _ in body):
-            # It has no header of its own, and would get one.
+            # A table without its own header would get one.
             document.body[place : place + 1] = body
 
 
 def _find_end(item: Item) -> Body:
-    """The blank lines and comments below the last value of a table."""
+    """Return the blank lines and comments below the last value of a table."""
     from tomlkit.items import Table
 
     end: Body = []

@@ -1,4 +1,4 @@
-"""The commands list, show, search, fork, rename, tag and rm, and how conversations are shown."""
+"""The commands list, show, search, fork, rename, tag and rm, and the display of conversations."""
 
 from __future__ import annotations
 
@@ -14,21 +14,28 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import click
 import msgspec
 
+from vibe_llms.base.configuration import LOCAL, load_configuration
+from vibe_llms.base.exceptions import (
+    ConversationNotFound,
+    ForkPointInvalid,
+    RequestError,
+    StorageError,
+)
 from vibe_llms.cli.citations import list_citations
-from vibe_llms.cli.commands import json_option, yes_option
 from vibe_llms.cli.completion import complete_conversations
 from vibe_llms.cli.markdown import Drawing
 from vibe_llms.cli.progress import IndexProgress
 from vibe_llms.cli.questions import confirm
 from vibe_llms.cli.running import asynchronous
+from vibe_llms.cli.shared_options import json_option, yes_option
 from vibe_llms.cli.terminal import (
     BOLD,
     DIM,
+    can_redraw,
     columns,
     has_colours,
     is_terminal,
     note,
-    obeys,
     one_line,
     shown,
     styled,
@@ -37,9 +44,7 @@ from vibe_llms.cli.terminal import (
     write_json,
 )
 from vibe_llms.cli.text import cut, width, wrap
-from vibe_llms.configuration import LOCAL, load_configuration
 from vibe_llms.conversations.history import History, locate
-from vibe_llms.exceptions import ConversationNotFound, ForkPointInvalid, RequestError, StorageError
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
@@ -75,7 +80,7 @@ _every_option = click.option(
 )
 
 
-#: A conversation, which is the newest one if none is named.
+#: Argument for a conversation; the default is the newest one.
 newest_argument = click.argument(
     "conversation",
     required=False,
@@ -86,17 +91,17 @@ newest_argument = click.argument(
 
 
 class HandleCommand(click.Command):
-    """A command that takes conversations, where `-1` is the newest one and not an option."""
+    """A command that takes conversations; `-1` means the newest one instead of an option."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Take a dash with a number as an argument."""
+        """Treat a dash with a number as an argument."""
         ctx.ignore_unknown_options = any(re.fullmatch(r"-\d+", one) for one in args)
         return super().parse_args(ctx, args)
 
 
 @asynccontextmanager
 async def open_archive() -> AsyncIterator[Archive]:
-    """The archive of the user's configuration."""
+    """Open the archive of the user's configuration."""
     configuration = load_configuration()
     progress = IndexProgress()
     async with opened_backend(configuration) as backend:
@@ -111,7 +116,7 @@ async def open_archive() -> AsyncIterator[Archive]:
 def with_archive(
     work: Callable[Concatenate[Archive, P], Coroutine[Any, Any, T]],
 ) -> Callable[P, T]:
-    """A command that runs with the archive of the user's configuration."""
+    """Make a command that runs with the archive of the user's configuration."""
 
     @asynchronous
     @functools.wraps(work)
@@ -150,14 +155,14 @@ def list_conversations(limit: int, tag: str, reverse: bool, every: bool, as_json
 async def _list(
     archive: Archive, limit: int, tag: str, every: bool, reverse: bool, as_json: bool
 ) -> tuple[Sequence[str], int]:
-    """Print the list, or return its lines for a pager, and the number of the rest."""
+    """Print the list, or return its lines for a pager; also return how many are not listed."""
     summaries = await archive.survey(limit=limit or None, tag=tag, superseded=every)
     more = 0
     if len(summaries) == limit:
         more = await archive.count(tag=tag, superseded=every) - limit
     if reverse:
         summaries = summaries[::-1]
-    # Printed here, because closing the archive waits for a look at all files.
+    # Printed here, because closing the archive waits for a check of all files.
     if as_json:
         write_json(_dump([ConversationSummary.of(one) for one in summaries]))
         return (), 0
@@ -177,8 +182,8 @@ def _note_rest(more: int) -> None:
 
 
 def is_pageable(lines: int) -> bool:
-    """Whether a person would see only the end of so many lines."""
-    if not obeys(sys.stdout) or not is_terminal(sys.stdin):
+    """Return True if this number of lines would not fit on the terminal."""
+    if not can_redraw(sys.stdout) or not is_terminal(sys.stdin):
         return False
     return lines >= os.get_terminal_size(sys.stdout.fileno()).lines
 
@@ -330,7 +335,7 @@ def remove(conversations: tuple[str, ...], yes: bool) -> int:
 async def _resolve(
     archive: Archive, conversations: Sequence[str], *, whole: bool
 ) -> Mapping[str, str]:
-    """The conversations that are meant, each with its line in a list."""
+    """Return the named conversations by id, each with its line in a list."""
     wanted = {one: await archive.resolve(one) for one in conversations}
     found = {one.identity: one for one in await archive.survey(superseded=True)}
     for text, identity in wanted.items() if whole else ():
@@ -360,7 +365,7 @@ async def _remove(archive: Archive, identities: Iterable[str]) -> None:
 
 
 def names_wholly(text: str, identity: str, summary: Summary | None) -> bool:
-    """Whether a text is a whole name, the beginning of an id, or a place such as `-1`."""
+    """Return True for a whole name, the beginning of an id, or a position such as `-1`."""
     named = summary is not None and summary.name.casefold() == text.casefold()
     return named or identity.startswith(text.lower()) or text.startswith("-")
 
@@ -376,13 +381,13 @@ COMMANDS: dict[str, click.Command] = {
 }
 
 
-#: Prose, which wraps at words; the output of programs does not.
+#: Messages of prose, which wraps at words; the output of programs does not.
 _PROSE = (DocumentCanister, SupervisorCanister, UserCanister)
-_LEAST_TITLE = 17
+_MIN_TITLE = 17
 
 
 def draw_summary(summary: Summary, *, plain: bool = False) -> str:
-    """A conversation as one line of a list, cut to the terminal; `plain` has no style."""
+    """Draw a conversation as one line of a list, cut to the terminal; `plain` has no style."""
     tags = "".join(f" #{tag}" for tag in summary.tags)
     fork = " (fork)" if summary.forked_from else ""
     fork = " (superseded)" if summary.superseded_by else fork
@@ -391,9 +396,9 @@ def draw_summary(summary: Summary, *, plain: bool = False) -> str:
     text = visible(one_line(problem or f"{summary.title}{tags}{fork}"))
     if is_terminal(sys.stdout):
         room = columns(sys.stdout) - len(summary.identity) - 2
-        if room - len(head) < _LEAST_TITLE:
+        if room - len(head) < _MIN_TITLE:
             head = f"{summary.updated.astimezone():%m-%d}  "
-        text = cut(text, max(_LEAST_TITLE, room - len(head)))
+        text = cut(text, max(_MIN_TITLE, room - len(head)))
     return f"{summary.identity if plain else styled(summary.identity, BOLD)}  {head}{text}"
 
 
@@ -403,7 +408,7 @@ async def draw_canister(
     number: int | None = None,
     drawing: Drawing | None = None,
 ) -> str:
-    """A message as text, with its contents loaded; a `drawing` renders the model's Markdown."""
+    """Draw a message with its contents loaded; `drawing` renders the model's Markdown."""
     head = role_of(canister)
     match canister:
         case DocumentCanister(title=title):
@@ -435,12 +440,12 @@ async def draw_canister(
 
 
 def draw_gap(gap: Gap) -> str:
-    """A line that cannot be read."""
+    """Draw a line that cannot be read."""
     return shown(f"--- line {gap.line} ({gap.size} bytes) cannot be read: {gap.reason} ---\n")
 
 
 async def load_whole(canister: Canister, archive: Archive) -> Canister:
-    """The canister with its data in place of references to the archive."""
+    """Return the canister with its data loaded from the archive."""
     if not canister.contents:
         return canister
     loaded = [await load_content(content, archive) for content in canister.contents]
@@ -448,7 +453,7 @@ async def load_whole(canister: Canister, archive: Archive) -> Canister:
 
 
 async def load_content(content: Content, archive: Archive) -> Content:
-    """The content with its data in place of references."""
+    """Return the content with its data loaded from the archive."""
     loaded: dict[str, str | bytes] = {}
     for member in ("data", "whole"):
         reference = getattr(content, member, None)
@@ -482,7 +487,7 @@ async def _load_text(data: str | Reference, archive: Archive) -> str:
 
 
 def _locate(canisters: Sequence[Canister], at: str | None) -> int:
-    """How many messages to keep; errors use the numbers that `show` prints."""
+    """Return the number of messages to keep; errors use the numbers that `show` prints."""
     point: str | int | None = at
     if at is not None and re.fullmatch(r"-?[0-9]{1,9}", at):
         number = int(at)

@@ -1,7 +1,7 @@
 """The display of a turn: the answer on stdout, everything else on stderr.
 
 Each display is an event handler. Control sequences from models, tools or names never reach a
-terminal. In a pipe the answer is byte for byte what the model said, and ends with one newline.
+terminal. In a pipe, the answer's bytes are unchanged, and it ends with one newline.
 """
 
 from __future__ import annotations
@@ -20,18 +20,19 @@ from vibe_llms.cli.progress import Stages, Waiting
 from vibe_llms.cli.terminal import (
     VisibleText,
     aside,
+    can_redraw,
     columns,
     has_colours,
     is_terminal,
     note,
-    obeys,
     one_line,
     visible,
     write,
     write_json,
 )
 from vibe_llms.cli.text import Flow
-from vibe_llms.events import (
+from vibe_llms.messages.canisters import Cost, Usage
+from vibe_llms.messages.events import (
     Event,
     EventHandler,
     InvocationCompletedEvent,
@@ -46,13 +47,12 @@ from vibe_llms.events import (
     TextChunk,
     TurnEndedEvent,
 )
-from vibe_llms.messages.canisters import Cost, Usage
 
 _FENCE = re.compile(r"(\s*)(`{3,}|~{3,})(.*)")
 
 
 class Display:
-    """Prints the answer as it arrives: rendered Markdown on a terminal, unchanged elsewhere."""
+    """The display of an answer as it arrives: rendered Markdown on a terminal, else unchanged."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Display:
         self._transform = transform
         self._waiting = Waiting(enabled=not quiet)
         self._stages = Stages(
-            self._print, self._waiting.show, folded=obeys(sys.stderr), whole=tools_debug
+            self._print, self._waiting.show, folded=can_redraw(sys.stderr), whole=tools_debug
         )
         self._notes = Notes(lambda text: self._print(one_line(f"note: {text}")))
         self._model = "the answer"
@@ -82,7 +82,7 @@ class Display:
         self._flow = Flow()
 
     def begin(self, model: str) -> None:
-        """Start a turn: show which model is waited for."""
+        """Start a turn, showing the model that is waited for."""
         self._model = model
         self._notes.begin()
         self._waiting.show(f"waiting for {model}")
@@ -114,22 +114,22 @@ class Display:
             case TurnEndedEvent():
                 self._waiting.clear()
                 self._end_reasoning()
-                self._settle()
+                self._end_line()
 
     def finish(self) -> None:
-        """The answer is complete: print what was held back."""
+        """Print all remaining output of a complete answer."""
         if self._transform is not None:
             self._emit(self._transform("".join(self._text)))
-            self._settle()
+            self._end_line()
 
-    def settle(self) -> None:
+    def pause(self) -> None:
         """Finish the current drawing before other output."""
         self._notes.flush()
         self._end_reasoning()
         self._separate()
 
     def close(self) -> None:
-        """End the turn, however it ended; safe to call twice."""
+        """End the turn, whether it succeeded or failed; safe to call twice."""
         self._notes.close()
         self._waiting.clear()
         if self._markdown is not None:
@@ -159,9 +159,9 @@ class Display:
         """Begin a new line between two messages of a turn."""
         if self._text and not self._text[-1].endswith("\n"):
             self._text.append("\n")
-        self._settle()
+        self._end_line()
 
-    def _settle(self) -> None:
+    def _end_line(self) -> None:
         if self._markdown is not None:
             self._markdown.close()
             return
@@ -204,12 +204,12 @@ class Display:
         if self._markdown is not None:
             self._markdown.hide()
         elif is_terminal(self._output):
-            self._settle()
+            self._end_line()
         note(text, dim=True)
 
 
 def print_notices(*, quiet: bool = False) -> EventHandler:
-    """An event handler that prints notices only."""
+    """Make an event handler that prints notices only."""
 
     def handle(event: Event) -> None:
         if isinstance(event, NoticeEvent) and not quiet:
@@ -219,7 +219,7 @@ def print_notices(*, quiet: bool = False) -> EventHandler:
 
 
 class Silence:
-    """Prints only notices; `--json` prints one object at the end."""
+    """The display for `--json`: only notices; the caller prints one object at the end."""
 
     def __init__(self, *, quiet: bool = False) -> None:
         self._notes = Notes(self._print)
@@ -227,7 +227,7 @@ class Silence:
         self._waiting = Waiting(enabled=not quiet)
 
     def begin(self, model: str) -> None:
-        """Start a turn: show which model is waited for."""
+        """Start a turn, showing the model that is waited for."""
         self._notes.begin()
         self._waiting.show(f"waiting for {model}")
 
@@ -241,7 +241,7 @@ class Silence:
     def finish(self) -> None:
         """Do nothing: the caller prints the answer."""
 
-    def settle(self) -> None:
+    def pause(self) -> None:
         """Print the notes that were held back."""
         self._notes.flush()
 
@@ -257,10 +257,10 @@ class Silence:
 
 
 class EventLines(Silence):
-    """Prints each event as a line of JSON, for `--jsonl`."""
+    """The display for `--jsonl`: each event as a line of JSON."""
 
     def begin(self, model: str) -> None:
-        """Do nothing: the events say it."""
+        """Do nothing: the events name the model."""
 
     def __call__(self, event: Event) -> None:
         """Print an event."""
@@ -268,7 +268,7 @@ class EventLines(Silence):
 
 
 def encode_event(event: Event) -> str:
-    """An event as JSON: its name under `event`, then its members; stable."""
+    """Encode an event as JSON: its name under `event`, then its members; stable."""
     members: dict[str, Any] = {"event": _name_of(event, "Event")}
     for name in event.__struct_fields__:
         value = getattr(event, name)
@@ -281,7 +281,7 @@ def encode_event(event: Event) -> str:
 
 
 def describe_usage(usage: Usage, cost: Cost | None = None) -> str:
-    """Token usage and cost, as text."""
+    """Describe token usage and cost as text."""
     cached = f" ({usage.cache_read_tokens:,} from the cache)" if usage.cache_read_tokens else ""
     thought = f" + {usage.reasoning_tokens:,} of reasoning" if usage.reasoning_tokens else ""
     paid = ""
@@ -292,7 +292,7 @@ def describe_usage(usage: Usage, cost: Cost | None = None) -> str:
 
 
 def take_code(which: Literal["first", "last"]) -> Callable[[str], str]:
-    """The first or the last code block of an answer; without one, the whole answer."""
+    """Make a function that returns an answer's first or last code block, or the whole answer."""
 
     def take(text: str) -> str:
         blocks = find_code(text)
@@ -304,7 +304,7 @@ def take_code(which: Literal["first", "last"]) -> Callable[[str], str]:
 
 
 def find_code(text: str) -> list[str]:
-    """The code blocks of Markdown, without the indentation of their fences."""
+    """Return the code blocks of Markdown without the indentation of their fences."""
     blocks: list[str] = []
     indent, fence = "", ""
     for line in text.removesuffix("\n").split("\n"):
@@ -321,6 +321,6 @@ def find_code(text: str) -> list[str]:
 
 
 def _name_of(value: object, ending: str) -> str:
-    """The name of a class in JSON: `message-progress` for `MessageProgressEvent`."""
+    """Return the name of a class in JSON: `message-progress` for `MessageProgressEvent`."""
     name = type(value).__name__.removesuffix(ending)
     return "".join(f"-{c.lower()}" if c.isupper() else c for c in name).lstrip("-")

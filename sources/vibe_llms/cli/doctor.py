@@ -15,12 +15,8 @@ from typing import Any
 import click
 import msgspec
 
-from vibe_llms.agents import AGENTS, access_agent, check_agent, survey_names
-from vibe_llms.cli.commands import json_option
-from vibe_llms.cli.memory.common import open_store
-from vibe_llms.cli.running import bound_import
-from vibe_llms.cli.terminal import note, write_json, write_lines
-from vibe_llms.configuration import (
+from vibe_llms.agents.definitions import AGENTS, access_agent, check_agent, survey_names
+from vibe_llms.base.configuration import (
     ARCHIVE,
     Configuration,
     Layer,
@@ -32,31 +28,34 @@ from vibe_llms.configuration import (
     read_layers,
     read_settings,
 )
-from vibe_llms.controls import Controls
-from vibe_llms.credentials import read_keys
-from vibe_llms.documents.settings import read_document_settings
-from vibe_llms.ensembles.core import ENSEMBLES, access_ensemble
-from vibe_llms.ensembles.interfaces import EnsembleConfiguration
-from vibe_llms.events import ignore_events
-from vibe_llms.exceptions import (
+from vibe_llms.base.credentials import read_keys
+from vibe_llms.base.exceptions import (
     ConfigurationError,
     CredentialMissing,
     ModelNotFound,
     PackageMissing,
     VibeLlmsError,
 )
-from vibe_llms.memory.embedders.core import EMBEDDERS
-from vibe_llms.memory.embedders.rows import produce_embedder
+from vibe_llms.cli.memory.common import open_store
+from vibe_llms.cli.running import bound_import
+from vibe_llms.cli.shared_options import json_option
+from vibe_llms.cli.terminal import note, write_json, write_lines
+from vibe_llms.conversations.hosts import ENSEMBLES, EnsembleConfiguration, access_ensemble
+from vibe_llms.documents.settings import read_document_settings
+from vibe_llms.embedding.core import EMBEDDERS
+from vibe_llms.embedding.rows import produce_embedder
 from vibe_llms.memory.inspection import inspect_memory
 from vibe_llms.memory.settings import produce_reranker, read_memory_settings
+from vibe_llms.messages.controls import Controls, check_controls
+from vibe_llms.messages.events import ignore_events
 from vibe_llms.providers.provider_pool import PROVIDERS, Providers
 from vibe_llms.server.inspection import inspect_server
 from vibe_llms.server.settings import read_server_settings
-from vibe_llms.server.users import survey_homes
 from vibe_llms.storage.backends import open_backend, opened_backend
 from vibe_llms.storage.interfaces import Diagnosis
+from vibe_llms.storage.users import survey_homes
 
-_MOST = 100
+_MAX_FINDINGS = 100
 
 
 @click.command()
@@ -97,14 +96,14 @@ COMMANDS: dict[str, click.Command] = {"doctor": doctor}
 
 
 def _describe_archive(configuration: Configuration) -> str:
-    """Which archive is checked, and why that one."""
+    """Name the archive that is checked, and the configuration file that chose it."""
     file = configuration.places.configuration_file
-    told = f"named in {file}" if file.exists() else f"there is no {file}"
+    told = f"named in {file}" if file.exists() else f"{file} not found"
     return f"{open_backend(configuration).address} ({told})"
 
 
 def check_configuration() -> Sequence[Diagnosis]:
-    """The problems of the configuration, the keys, the providers and the models of memory."""
+    """List problems of the configuration, the keys, the providers and the models of memory."""
     configuration, found = survey_problems()
     if configuration is None or not _is_whole():
         return found
@@ -112,7 +111,7 @@ def check_configuration() -> Sequence[Diagnosis]:
 
 
 def _is_whole() -> bool:
-    """Whether the configuration can be used, even if a row of it is wrong."""
+    """Return True if the configuration can be used, even if one of its rows is wrong."""
     try:
         configuration = load_configuration()
         read_memory_settings(configuration)
@@ -129,7 +128,7 @@ async def _check_kept(
     repair: bool,
     show: Callable[[Diagnosis], None],
 ) -> None:
-    """Check the archive, and the memory of all users if it can be used."""
+    """Check the archive, and the memory of all users if the database can be used."""
     usable = True
     async with opened_backend(configuration) as backend:
         async for diagnosis in backend.inspect(homes, repair=repair):
@@ -142,7 +141,7 @@ async def _check_kept(
 
 
 async def _check_embedder() -> Sequence[Diagnosis]:
-    """The problems of the embedder that `[memory]` names; no model is loaded."""
+    """List problems of the embedder that `[memory]` names; load no model."""
     configuration = load_configuration()
     address = read_memory_settings(configuration).embedder
     if not address:
@@ -162,7 +161,7 @@ async def _check_embedder() -> Sequence[Diagnosis]:
 
 
 async def _check_models() -> Sequence[Diagnosis]:
-    """The problems of the other models of `[memory]`; none is loaded or called."""
+    """List problems of the other models of `[memory]`; load and call none."""
     configuration = load_configuration()
     settings = read_memory_settings(configuration)
     found: list[Diagnosis] = []
@@ -187,9 +186,9 @@ async def _check_models() -> Sequence[Diagnosis]:
 
 
 def survey_problems() -> tuple[Configuration | None, Sequence[Diagnosis]]:
-    """The problems of the configuration files, and the configuration without them.
+    """List problems of the configuration files; also return the configuration without them.
 
-    The configuration is `None` if a file is not valid TOML; then only the first problem is known.
+    The configuration is None if a file is not valid TOML; then only the first problem is known.
     """
     try:
         places = find_places()
@@ -200,9 +199,9 @@ def survey_problems() -> tuple[Configuration | None, Sequence[Diagnosis]]:
 
 
 def check_change(tree: Mapping[str, Any]) -> None:
-    """Raise the first problem that the user's file would have with these settings, and has not.
+    """Raise the first problem that these settings would add to the user's file.
 
-    What is missing besides settings, such as a key or a package, can be added later.
+    Missing keys and packages are ignored, because they can be added later.
     """
     places = find_places()
     layers, file = read_layers(places), str(places.configuration_file)
@@ -221,19 +220,20 @@ def survey_layers(
     *,
     besides: tuple[type[ConfigurationError], ...] = (),
 ) -> tuple[Configuration | None, Sequence[Diagnosis]]:
-    """The problems of some layers of settings, and the configuration without them.
+    """List problems of layers of settings; also return the configuration without them.
 
-    Errors of the classes `besides` are no problems.
+    Errors of the classes `besides` are ignored.
     """
     found: list[Diagnosis] = []
     while True:
         try:
             configuration = assemble(places, layers)
+            check_controls(configuration)
             break
         except ConfigurationError as error:
             found.append(_locate(error, places))
             less = _without(layers, _path_of(error))
-            if less == layers or len(found) == _MOST:
+            if less == layers or len(found) == _MAX_FINDINGS:
                 return None, sorted(found, key=_order)
             layers = less
     for check in (
@@ -247,7 +247,7 @@ def survey_layers(
 
 
 def find_line(text: str, path: Sequence[str]) -> int:
-    r"""The line of a TOML text where the value at a path begins, from 1; 0 if there is none.
+    r"""Return the line, from 1, at which a value of a TOML text begins; 0 if it is missing.
 
     >>> find_line("[a]\nx = 1\nb = [\n  1,\n]\n", ["a", "b"])
     3
@@ -255,7 +255,7 @@ def find_line(text: str, path: Sequence[str]) -> int:
     lines = text.splitlines(keepends=True)
 
     def read(count: int) -> tuple[int, Any]:
-        # Lines are dropped until what is left does not end within a value.
+        # Drop lines until the rest is valid TOML.
         while count:
             try:
                 return count, parse_settings("".join(lines[:count]).encode(), Path("config"))
@@ -264,11 +264,11 @@ def find_line(text: str, path: Sequence[str]) -> int:
         return 0, {}
 
     low, high = 0, len(lines)
-    if not _holds(read(high)[1], path):
+    if not _contains(read(high)[1], path):
         return 0
     while low < high:
         middle = (low + high) // 2
-        if _holds(read(middle)[1], path):
+        if _contains(read(middle)[1], path):
             high = middle
         else:
             low = middle + 1
@@ -324,7 +324,7 @@ def _check_documents(configuration: Configuration) -> Iterator[ConfigurationErro
 
 
 def _check_names(configuration: Configuration) -> Iterator[ConfigurationError]:
-    """The names of models and embedders that cannot exist; no server is asked.
+    """Yield errors for names of models and embedders that cannot exist; ask no server.
 
     A model without a provider is accepted: a server on this machine may have it.
     """
@@ -333,7 +333,7 @@ def _check_names(configuration: Configuration) -> Iterator[ConfigurationError]:
         providers = Providers(configuration, ignore_events)
         rows = [row.name for table in (EMBEDDERS, PROVIDERS) for row in configuration.rows(table)]
     except ConfigurationError:
-        # A row is wrong, which its own check says.
+        # The wrong row is reported by its own check.
         return
     models = [
         (("default-model",), configuration.default_model),
@@ -345,7 +345,9 @@ def _check_names(configuration: Configuration) -> Iterator[ConfigurationError]:
     ]
     for path, model in models:
         if path[0] == "aliases" and model in configuration.aliases:
-            yield configuration.error(f"{model!r} is an alias too; name the model", *path)
+            yield configuration.error(
+                f"{model!r} is also an alias; use the name of the model", *path
+            )
         elif isinstance(model, str) and "/" in configuration.aliases.get(model, model):
             try:
                 providers.locate(model)
@@ -354,8 +356,9 @@ def _check_names(configuration: Configuration) -> Iterator[ConfigurationError]:
     embedder = configuration.documents.get("embedder", "")
     if isinstance(embedder, str) and embedder and embedder.partition("/")[0] not in rows:
         yield configuration.error(
-            f"{embedder!r} names no embedder; there are {', '.join(rows)}",
-            *("documents", "embedder"),
+            f"embedder {embedder!r} not found; known embedders: {', '.join(rows)}",
+            "documents",
+            "embedder",
         )
 
 
@@ -369,12 +372,12 @@ def _repeat(
     needed: Sequence[str],
     check: Callable[[Configuration], object],
 ) -> Iterator[ConfigurationError]:
-    """The problems that a check finds; each is removed before the check runs again.
+    """Yield the errors of a check; remove the cause of each before checking again.
 
     It ends when a value that it needs was removed, or is missed because it was removed.
     """
     gone: list[Sequence[str]] = []
-    while len(gone) < _MOST and _holds(configuration.tree, needed):
+    while len(gone) < _MAX_FINDINGS and _contains(configuration.tree, needed):
         try:
             check(configuration)
             return
@@ -392,6 +395,7 @@ def _repeat(
             return
         try:
             configuration = assemble(configuration.places, layers)
+            check_controls(configuration)
         except ConfigurationError:
             return
 
@@ -401,11 +405,11 @@ def _path_of(error: ConfigurationError) -> Sequence[str]:
 
 
 def _without(layers: Sequence[Layer], path: Sequence[str]) -> tuple[Layer, ...]:
-    """The layers without the value at a path."""
+    """Return the layers without the value at a path."""
     return tuple(
         msgspec.structs.replace(layer, tree=_drop(layer.tree, path))
-        # The shipped layer is right, and a row of it may still be needed.
-        if number and _holds(layer.tree, path)
+        # The shipped layer is correct, and one of its rows may still be needed.
+        if number and _contains(layer.tree, path)
         else layer
         for number, layer in enumerate(layers)
     )
@@ -418,8 +422,8 @@ def _drop(tree: Mapping[str, Any], path: Sequence[str]) -> dict[str, Any]:
     return {**tree, key: _drop(tree[key], rest)}
 
 
-def _holds(tree: object, path: Sequence[str]) -> bool:
-    """Whether there is a value at a path, as far as the path goes through tables."""
+def _contains(tree: object, path: Sequence[str]) -> bool:
+    """Return True if a path leads to a value, or passes through one that is not a table."""
     for key in path:
         if not isinstance(tree, dict):
             return True

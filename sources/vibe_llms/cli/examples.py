@@ -1,4 +1,4 @@
-"""The command `examples`: the files that pages of the documentation use, to copy."""
+"""The command `examples`: lists and copies the files that pages of the documentation use."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem
 
-from vibe_llms.cli.commands import json_option, yes_option
+from vibe_llms.base.configuration import shipped_folder
+from vibe_llms.base.exceptions import RequestError
+from vibe_llms.base.files import LARGEST_SETTINGS, read_file
 from vibe_llms.cli.questions import confirm
+from vibe_llms.cli.shared_options import json_option, yes_option
 from vibe_llms.cli.terminal import columns, is_terminal, note, write, write_json
 from vibe_llms.cli.text import draw_columns
-from vibe_llms.configuration import shipped_folder
-from vibe_llms.exceptions import RequestError
-from vibe_llms.files import LARGEST_SETTINGS, read_file
 
 
 def find_examples() -> Path:
@@ -118,13 +118,13 @@ def _find(name: str, pages: Mapping[str, Sequence[str]]) -> Sequence[str]:
 
 
 def _survey(file: str, target: Path) -> Iterator[tuple[Path, Path]]:
-    """An example, which may be a folder, file by file, and where its copies go."""
+    """Yield each file of an example, which may be a folder, with the path of its copy."""
     source = find_examples() / file
     if not source.is_dir():
         yield source, target / file
         return
     for one in sorted(source.rglob("*")):
-        # An installation may have compiled what is Python.
+        # Python may have compiled files of an installation.
         if one.is_file() and "__pycache__" not in one.parts:
             yield one, target / file / one.relative_to(source)
 
@@ -137,11 +137,11 @@ def _is_same(source: Path, path: Path) -> bool:
 
 
 def _copy(source: Path, path: Path) -> None:
-    """Copy a file; one that exists is replaced, and what a link leads to is not touched."""
+    """Copy a file, replacing an existing file or link, but not the target of a link."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
     try:
         with path.open("xb") as file:
             file.write(read_file(source, source.stat().st_size))
     except FileExistsError:
-        raise OSError(errno.EEXIST, "another program has just made it", str(path)) from None
+        raise OSError(errno.EEXIST, "another program has just created it", str(path)) from None

@@ -1,4 +1,4 @@
-"""The command `export`: a conversation as one file, in Markdown, HTML (see `pages`) or JSON."""
+"""The command `export`: writes a conversation to a file of Markdown, HTML (`pages`) or JSON."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ import click
 import msgspec
 from msgspec import Struct
 
+from vibe_llms.base.exceptions import RequestError, StorageError
+from vibe_llms.base.files import LARGEST_FILE, describe_size
+from vibe_llms.base.folders import replace_file, storage_errors
 from vibe_llms.cli.citations import list_citations
-from vibe_llms.cli.commands import yes_option
 from vibe_llms.cli.completion import complete_paths
 from vibe_llms.cli.conversations import (
     HandleCommand,
@@ -28,9 +30,8 @@ from vibe_llms.cli.conversations import (
 from vibe_llms.cli.display import describe_usage
 from vibe_llms.cli.pages import describe_content, draw_page, model_of
 from vibe_llms.cli.questions import confirm
+from vibe_llms.cli.shared_options import yes_option
 from vibe_llms.cli.terminal import note, one_line, shown, visible, write
-from vibe_llms.exceptions import RequestError, StorageError
-from vibe_llms.files import LARGEST_FILE, describe_size
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
@@ -53,7 +54,6 @@ from vibe_llms.messages.contents import (
     text_of,
 )
 from vibe_llms.messages.markdown import TAG, escape_html
-from vibe_llms.storage.files import replace_file, storage_errors
 from vibe_llms.storage.interfaces import Archive
 
 Form: TypeAlias = Literal["md", "html", "json"]
@@ -68,7 +68,7 @@ _TITLE_LENGTH = 80
 
 
 class Transcript(Struct, frozen=True):
-    """A conversation with its data, and its heading."""
+    """A conversation with its data loaded, and its heading."""
 
     name: str
     title: str
@@ -77,12 +77,12 @@ class Transcript(Struct, frozen=True):
 
     @property
     def models(self) -> Sequence[str]:
-        """The models that replied, in the order of their first replies."""
+        """Models that replied, in the order of their first replies."""
         return list(dict.fromkeys(filter(None, map(model_of, self.canisters))))
 
     @property
     def facts(self) -> Mapping[str, str]:
-        """The facts below the heading."""
+        """Facts shown below the heading."""
         models = self.models
         usage = usage_of(self.canisters)
         facts = {"Models" if len(models) > 1 else "Model": ", ".join(models)}
@@ -106,7 +106,7 @@ async def export(
     identity: str = "",
     name: str = "",
 ) -> str:
-    """A conversation as one self-contained text."""
+    """Return a conversation as one self-contained text."""
     loaded = tuple([await _load(canister, archive) for canister in canisters])
     transcript = Transcript(name, name or _find_title(loaded), identity, loaded)
     match form:
@@ -119,20 +119,20 @@ async def export(
 
 
 def form_of(file: str, form: Form | None = None) -> Form:
-    """The given form, or else that of the file name; Markdown for a name without an ending.
+    """Return the given format, or else that of the file name; Markdown without an ending.
 
-    `RequestError` for an ending that says nothing.
+    Raises `RequestError` for an unknown ending.
     """
     suffix = Path(file).suffix.lower().lstrip(".")
     if form is None and suffix and suffix not in _ENDINGS:
         raise RequestError(
-            f"{file}: .{suffix} is not a known ending; use .html, .md or .json, or --format"
+            f"{file}: unknown file type .{suffix}; use .html, .md or .json, or --format"
         )
     return form or _ENDINGS.get(suffix, "md")
 
 
 def check_target(file: str, *, yes: bool = False) -> bool:
-    """Return True if an export may replace this file; asks if the file exists, unless `yes`."""
+    """Return True if an export may replace this file; ask if the file exists, unless `yes`."""
     path = Path(file).expanduser()
     if not path.exists():
         return True
@@ -142,7 +142,7 @@ def check_target(file: str, *, yes: bool = False) -> bool:
 
 
 def write_export(file: str, text: str) -> None:
-    """Write an export to a file that only its owner can read; replaces the file atomically."""
+    """Write an export to a file that only its owner can read; replace the file atomically."""
     path = Path(file).expanduser()
     with storage_errors(path):
         replace_file(path, text.encode("utf-8", "replace"), LARGEST_FILE)
@@ -209,7 +209,7 @@ async def _load(canister: Canister, archive: Archive | None) -> Canister:
 
 async def _load_content(content: Content, archive: Archive | None) -> Content:
     if archive is not None:
-        # A missing content is named in its place.
+        # Missing contents are replaced by a text below.
         with suppress(StorageError):
             content = await load_content(content, archive)
     data = getattr(content, "data", None)
@@ -220,7 +220,7 @@ async def _load_content(content: Content, archive: Archive | None) -> Content:
 
 
 def _find_title(canisters: Sequence[Canister]) -> str:
-    """The first words of the user."""
+    """Return the beginning of the first message of the user."""
     first = next((one for one in canisters if isinstance(one, UserCanister)), None)
     line = one_line(text_of(first.contents)) if first is not None else ""
     if not line:
@@ -274,7 +274,7 @@ def _draw_contents(contents: Sequence[Content]) -> str:
     parts: list[str] = []
     for textual, some in groupby(contents, lambda one: isinstance(one, TextualContent)):
         if textual:
-            # Together, because the second may continue a list of the first.
+            # Joined, because the second text may continue a list of the first.
             parts.append(escape_html(visible("\n\n".join(text_of([one]) for one in some))))
         else:
             parts += map(_draw_content, some)

@@ -1,27 +1,28 @@
 """Errors at the terminal: one line on stderr, an object with `--json`, and an exit status.
 
-The statuses are those of `documentation/reference/command.md`, most of them from sysexits.h.
+The statuses are documented in `documentation/reference/command.md`; most are from sysexits.h.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 import traceback
 from collections.abc import Sequence
 
 import click
 
-from vibe_llms import exceptions
+from vibe_llms.base import exceptions
+from vibe_llms.base.exceptions import VibeLlmsError, find_wait
+from vibe_llms.base.redaction import redact
 from vibe_llms.cli.other_programs import OPTIONS
 from vibe_llms.cli.terminal import aside, is_terminal, note, one_line, write_json
-from vibe_llms.exceptions import VibeLlmsError, find_wait
-from vibe_llms.redaction import redact
 
 INTERRUPTED = 130
 BAD_USAGE = 2
 
-#: The first class that fits decides.
+#: Exit statuses by class of error; the first matching row is used.
 STATUSES: tuple[tuple[type[VibeLlmsError], int], ...] = (
     (exceptions.RateLimited, 75),
     (exceptions.PaymentRequired, 75),
@@ -51,20 +52,20 @@ STATUSES: tuple[tuple[type[VibeLlmsError], int], ...] = (
 
 
 def status_of(error: BaseException) -> int:
-    """The exit status of an error."""
+    """Return the exit status of an error."""
     if isinstance(error, KeyboardInterrupt | click.Abort):
         return INTERRUPTED
     if isinstance(error, click.ClickException):
         return BAD_USAGE
     kind = type(error)
     if isinstance(error, exceptions.RunFailed):
-        # What ended the turn, known by its name only.
+        # Only the name of the error that ended the turn is known.
         kind = getattr(exceptions, getattr(error, "error", ""), kind)
     return next((status for known, status in STATUSES if issubclass(kind, known)), 1)
 
 
 def report(error: BaseException, arguments: Sequence[str]) -> int:
-    """Print an error in the form that the arguments ask for; returns the exit status."""
+    """Print an error in the form that the arguments ask for; return the exit status."""
     if "--debug" in arguments:
         aside(redact("".join(traceback.format_exception(error))))
     if "--json" in arguments or "--jsonl" in arguments:
@@ -73,13 +74,13 @@ def report(error: BaseException, arguments: Sequence[str]) -> int:
     if status != INTERRUPTED:
         note(f"vibe-llms: {explain(error)}")
     elif is_terminal(sys.stderr):
-        # The cursor is behind ^C or a question.
+        # The cursor is after ^C or a question.
         note("")
     return status
 
 
 def explain(error: BaseException) -> str:
-    """An error as one line: what failed, why, and what to do."""
+    """Describe an error in one line: the failure, its cause, and the remedy."""
     text = message_of(error)
     if isinstance(error, click.UsageError):
         end = "" if text.endswith((".", "?", "!")) else "."
@@ -95,7 +96,7 @@ def explain(error: BaseException) -> str:
 
 
 def describe(error: BaseException) -> dict[str, object]:
-    """An error as JSON; stable."""
+    """Describe an error as JSON; stable."""
     described: dict[str, object] = {
         "kind": _kind_of(error),
         "message": message_of(error),
@@ -107,7 +108,7 @@ def describe(error: BaseException) -> dict[str, object]:
 
 
 def message_of(error: BaseException) -> str:
-    """The message of an error, without keys."""
+    """Return the message of an error, without keys."""
     match error:
         case click.exceptions.NoArgsIsHelpError():
             # Its message is the whole help.
@@ -118,6 +119,7 @@ def message_of(error: BaseException) -> str:
                 text += f"; did you mean{'' if here.startswith('-') else ': vibe-llms'} {here}?"
         case click.ClickException():
             text = error.format_message()
+            text = re.sub(r"(is not a valid (?:integer|float)) range", r"\1", text)
         case KeyboardInterrupt() | click.Abort():
             text = "interrupted"
         case VibeLlmsError():

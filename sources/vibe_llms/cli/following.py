@@ -12,12 +12,12 @@ from typing import TypeAlias
 
 import msgspec
 
+from vibe_llms.base.configuration import Configuration
+from vibe_llms.base.detaching import detach
 from vibe_llms.cli.display import Display, Silence
 from vibe_llms.cli.running import ENDINGS, signals
 from vibe_llms.cli.terminal import note, write_json
-from vibe_llms.configuration import Configuration
-from vibe_llms.events import Event, Notice, NoticeEvent
-from vibe_llms.memory.detaching import detach
+from vibe_llms.messages.events import Event, Notice, NoticeEvent
 from vibe_llms.runs.core import Runs
 from vibe_llms.runs.events import (
     AnswerRequested,
@@ -32,28 +32,28 @@ from vibe_llms.runs.replay import Replay
 from vibe_llms.runs.run import Run
 
 _LOG = "runs.log"
-#: How often a follower looks whether a process works on the run, and when it tries again.
-_LOOK_SECONDS = 1.0
+#: Seconds between checks that a process works on the run, and before starting another.
+_POLL_SECONDS = 1.0
 _AGAIN_SECONDS = 10.0
 _TRIES = 3
 
-#: Asks the user what a run waits for; returns whether to follow it further.
+#: Asks the user for what a run needs; returns True to follow the run further.
 Attend: TypeAlias = Callable[[ApprovalRequested | AnswerRequested], Awaitable[bool]]
 
 
 def start_worker(configuration: Configuration) -> None:
-    """Start a process that works on runs until none is left to work on."""
+    """Start a process that works on runs until none is left."""
     detach(["runs", "work"], log_of(configuration))
 
 
 def log_of(configuration: Configuration) -> Path:
-    """Where the processes write that work on runs."""
+    """Return the log file of the processes that work on runs."""
     return configuration.places.state / _LOG
 
 
 @asynccontextmanager
 async def attended(runs: Runs, configuration: Configuration) -> AsyncIterator[None]:
-    """Have a process work on runs during the block, whichever it is."""
+    """Ensure during the block that some process works on runs."""
     task = asyncio.create_task(_attend(runs, configuration))
     try:
         yield
@@ -70,18 +70,18 @@ async def _attend(runs: Runs, configuration: Configuration) -> None:
             tries = 0
         elif not tries or time.monotonic() > started + _AGAIN_SECONDS:
             if tries == _TRIES:
-                note(f"note: no process works on the run; see {log_of(configuration)}")
+                note(f"note: no process is working on the run; see {log_of(configuration)}")
                 return
             start_worker(configuration)
             started, tries = time.monotonic(), tries + 1
-        await asyncio.sleep(_LOOK_SECONDS)
+        await asyncio.sleep(_POLL_SECONDS)
 
 
 def _describe_move(event: RunEvent, shown: Collection[str]) -> Event | None:
-    """What to say where a run starts again or continues elsewhere; `shown` are messages."""
+    """Describe that a run starts again or continues elsewhere; `shown` are ids of messages."""
     match event:
         case RunContinued(message=message) if message in shown:
-            return NoticeEvent(notice=Notice("run", "the reply was cut off, and starts again"))
+            return NoticeEvent(notice=Notice("run", "the reply was cut off and is starting again"))
         case ConversationChanged(conversation=conversation):
             text = f"the run continues in the conversation {conversation}, a fork"
             return NoticeEvent(notice=Notice("fork", text))
@@ -94,10 +94,10 @@ def _describe_move(event: RunEvent, shown: Collection[str]) -> Event | None:
 async def follow(
     run: Run, display: Display | Silence, attend: Attend, *, after: int = 0, lines: bool = False
 ) -> bool:
-    """Show the events of a run until it ends; returns whether it has.
+    """Show the events of a run until it ends; return True if it has ended.
 
-    Ctrl-C stops following, and so does `attend`; the run goes on. With `lines`, each event is
-    printed as a line of JSON, with its cursor.
+    Ctrl-C stops following, and so does `attend`; the run continues. With `lines`, each event is
+    printed as a line of JSON with its cursor.
     """
     task = asyncio.ensure_future(_show(run, display, attend, after=after, lines=lines))
     with signals(dict.fromkeys((signal.SIGINT, *ENDINGS), task.cancel)):
@@ -109,7 +109,7 @@ async def follow(
                 raise
             return False
         finally:
-            display.settle()
+            display.pause()
             display.close()
 
 

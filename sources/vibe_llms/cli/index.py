@@ -12,12 +12,12 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import click
 
-from vibe_llms.cli.commands import follow_links_option, json_option, yes_option
 from vibe_llms.cli.completion import complete_paths
 from vibe_llms.cli.display import print_notices
 from vibe_llms.cli.progress import Waiting
 from vibe_llms.cli.questions import confirm
 from vibe_llms.cli.running import asynchronous
+from vibe_llms.cli.shared_options import follow_links_option, json_option, yes_option
 from vibe_llms.cli.terminal import BOLD, DIM, note, one_line, shown, styled, write, write_json
 from vibe_llms.documents.collections import Collection
 from vibe_llms.documents.core import Documents
@@ -27,7 +27,7 @@ from vibe_llms.opening import open_session
 P = ParamSpec("P")
 T = TypeVar("T")
 
-#: So many files that cannot be read are named.
+#: Number of unreadable files that are named.
 _NAMED = 10
 
 
@@ -43,7 +43,7 @@ def index() -> None:
 def _with_documents(
     work: Callable[Concatenate[Documents, P], Coroutine[Any, Any, T]],
 ) -> Callable[P, T]:
-    """A command that runs with the documents of the user's configuration."""
+    """Make a command that runs with the documents of the user's configuration."""
 
     @asynchronous
     @functools.wraps(work)
@@ -80,7 +80,7 @@ async def add(
 
 
 async def refresh(documents: Documents, name: str, *, quiet: bool = False) -> Refreshed:
-    """Read what has changed in a collection, with progress on stderr."""
+    """Read the changed files of a collection, with progress on stderr."""
     waiting = Waiting(enabled=not quiet)
     begun = False
 
@@ -97,7 +97,7 @@ async def refresh(documents: Documents, name: str, *, quiet: bool = False) -> Re
         return await documents.store.refresh(name, documents.reader, report)
     except asyncio.CancelledError:
         waiting.clear()
-        note(f"interrupted; what was read is kept. Continue: vibe-llms index add {name}")
+        note(f"interrupted; the files read so far are kept. Continue: vibe-llms index add {name}")
         raise
     finally:
         waiting.clear()

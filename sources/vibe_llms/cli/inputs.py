@@ -11,7 +11,11 @@ import click
 from msgspec import Struct
 from msgspec.structs import replace
 
-from vibe_llms.attachments import (
+from vibe_llms.base.exceptions import AttachmentUnreadable, RequestError
+from vibe_llms.cli.notes import merge_notices
+from vibe_llms.cli.options import STANDARD_INPUT, Options, read_system
+from vibe_llms.cli.terminal import is_terminal, note
+from vibe_llms.conversations.attachments import (
     MOST_FILES,
     find_documents,
     find_folder,
@@ -23,11 +27,6 @@ from vibe_llms.attachments import (
     read_document,
     read_text,
 )
-from vibe_llms.cli.notes import merge_notices
-from vibe_llms.cli.options import STANDARD_INPUT, Options, read_system
-from vibe_llms.cli.terminal import is_terminal, note
-from vibe_llms.events import Notice
-from vibe_llms.exceptions import AttachmentUnreadable, RequestError
 from vibe_llms.messages.canisters import (
     Canister,
     DocumentCanister,
@@ -35,26 +34,27 @@ from vibe_llms.messages.canisters import (
     UserCanister,
 )
 from vibe_llms.messages.contents import Content, TextualContent, repair_text
-from vibe_llms.session import Session
+from vibe_llms.messages.events import Notice
+from vibe_llms.session.core import Session
 
 _INPUT_NAME = "standard input"
 
 
-class Said(Struct, frozen=True):
+class PromptInput(Struct, frozen=True):
     """The input of a turn: documents and instructions, and the contents of the message."""
 
     before: tuple[Canister, ...] = ()
     contents: tuple[Content, ...] = ()
 
     def canisters(self) -> Sequence[Canister]:
-        """All of it as canisters; `RequestError` if the message is empty."""
+        """Return all input as canisters; raise `RequestError` if the message is empty."""
         if not self.contents:
             raise RequestError("the message is empty")
         return [*self.before, UserCanister(self.contents)]
 
 
-def read_said(options: Options) -> Said:
-    """The input from the options, the arguments and standard input; piped text comes first."""
+def read_input(options: Options) -> PromptInput:
+    """Read the input from the options, the arguments and standard input; piped text is first."""
     before: list[Canister] = []
     system = read_system(options)
     if system is not None and options.continues:
@@ -63,7 +63,7 @@ def read_said(options: Options) -> Said:
         if fragment == STANDARD_INPUT:
             before.append(produce_document(_read_standard_input(), _INPUT_NAME, _INPUT_NAME))
         elif is_address(fragment):
-            # Fetched once there is a session.
+            # Fetched later, because it needs a session.
             before.append(DocumentCanister(title=fragment, source=fragment))
         else:
             before += _read_documents(fragment, options)
@@ -94,13 +94,13 @@ def read_said(options: Options) -> Said:
         note("note: invalid characters were replaced by U+FFFD")
     if text := "\n\n".join(part for part in texts if part.strip()):
         contents.append(TextualContent(text))
-    return Said(tuple(before), tuple(contents))
+    return PromptInput(tuple(before), tuple(contents))
 
 
 async def fetch_pages(
     session: Session, canisters: Sequence[Canister], *, quiet: bool
 ) -> Sequence[Canister]:
-    """The messages with what is at the web addresses of `-f`, one after the other."""
+    """Return the messages with the web pages of `-f` fetched, one after the other."""
     found: list[Canister] = []
     for canister in canisters:
         if isinstance(canister, DocumentCanister) and not canister.contents:
@@ -114,7 +114,7 @@ async def fetch_pages(
 
 
 def _read_documents(fragment: str, options: Options) -> Sequence[Canister]:
-    """The documents of a file, a folder or a pattern; of several, those that can be read."""
+    """Read the documents of a file, a folder or a pattern; omit unreadable ones of several."""
     sources = find_documents(fragment)
     if sources == [fragment]:
         return [read_document(fragment)]
@@ -143,16 +143,16 @@ def _read_each(sources: Sequence[str], options: Options, folder: str = "") -> Se
 
 
 def read_attachments(source: str, mimetype: str = "") -> Sequence[Content]:
-    """The contents of a file, or of all files that fit a pattern such as `*.png`."""
+    """Read a file, or all files that match a pattern such as `*.png`."""
     sources = find_documents(source) if is_pattern(source) else [source]
     return [read_attachment(one, mimetype) for one in sources]
 
 
 def take_expanded(options: Options) -> Options:
-    """The options with the files that the shell put in place of a pattern behind `-f` or `-a`.
+    """Move files that the shell put in place of a pattern from the prompt to `-f` or `-a`.
 
-    Of `-f *.md "question"` the shell makes `-f a.md b.md c.md "question"`. `UsageError` if a file
-    may also be a word of the prompt.
+    The shell turns `-f *.md "question"` into `-f a.md b.md c.md "question"`. Raises `UsageError` if
+    a file may also be a word of the prompt.
     """
     paths = [one for one in options.prompt if os.path.exists(one)]
     files = [one for one in paths if os.path.isfile(one) or os.sep in one]
@@ -181,7 +181,7 @@ def take_expanded(options: Options) -> Options:
             "of them: vibe-llms index add NAME PATH."
         )
     if options.fragments:
-        # The first file of a pattern is behind -f.
+        # `-f` has the first file of a pattern.
         first = [one for one in options.fragments if os.path.isfile(one)]
         return replace(
             options,
@@ -193,9 +193,9 @@ def take_expanded(options: Options) -> Options:
 
 
 def split_question(words: Sequence[str]) -> tuple[Sequence[str], str]:
-    """The files and the question among the arguments of `ask`; the question is usually the last.
+    """Split the arguments of `ask` into files and the question, which is usually the last.
 
-    `UsageError` if the question is missing, as after an unquoted pattern.
+    Raises `UsageError` if the question is missing, as after an unquoted pattern.
     """
     *files, question = words
     if not os.path.exists(question):
@@ -216,7 +216,7 @@ def _names_files(word: str) -> bool:
 
 
 def read_piped(data: bytes) -> str | Content:
-    """Piped input: text, or an image or a file as `-a -` attaches it."""
+    """Decode piped input as text, or else as an image or a file like `-a -`."""
     text = read_text(data)
     if text is None:
         try:

@@ -5,8 +5,8 @@ never reaches above the screen: of a long open block, the lines that can no long
 finished, and of a table, whose columns may still change, only the end is shown until it is
 complete. Lines in the scrollback are never drawn twice.
 
-`rich` does the drawing, changed for conversations: code has no frame, so it can be copied; line
-breaks and `<tags>` are kept; the address of a link is shown.
+`rich` draws it, with changes for conversations: code has no frame, so it can be copied; line breaks
+and `<tags>` are kept; the address of a link is shown.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from functools import cache, cached_property
 from itertools import dropwhile, takewhile
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
-from vibe_llms.cli.terminal import obeys, visible, write
+from vibe_llms.cli.terminal import can_redraw, visible, write
 
 if TYPE_CHECKING:
     from markdown_it.token import Token
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _FENCE = re.compile(r"^ {0,3}(```+|~~~+)")
 _LIST = re.compile(r"^ {0,3}([-*+]|\d{1,9}[.)])\s")
 _PAUSE_SECONDS = 0.08
-#: The share of the time that drawing may take.
+#: Maximum share of the time spent drawing.
 _SHARE = 0.2
 _STYLES = {
     "markdown.code": "cyan",
@@ -47,14 +47,14 @@ _STYLES = {
 
 
 class MarkdownStream:
-    """Draws Markdown on a terminal as it arrives."""
+    """Markdown that is drawn on a terminal as it arrives."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._redraws = obeys(stream)
+        self._redraws = can_redraw(stream)
         self._open = ""
-        self._committed: list[Row] = []
-        self._window: list[Row] = []
+        self._committed: list[DrawnRow] = []
+        self._window: list[DrawnRow] = []
         self._begun = False
         self._timer: asyncio.TimerHandle | None = None
         self._next = 0.0
@@ -86,7 +86,7 @@ class MarkdownStream:
             self._timer.cancel()
             self._timer = None
         if self._open.strip():
-            self._settle(self._open)
+            self._draw_finished(self._open)
         self._open = ""
 
     def _draw_later(self) -> None:
@@ -101,24 +101,24 @@ class MarkdownStream:
         began = time.monotonic()
         done, rest = split_blocks(self._open)
         if done.strip():
-            self._settle(done)
+            self._draw_finished(done)
         self._open = rest
         if self._redraws and rest.strip():
             self._show(rest)
         now = time.monotonic()
         self._next = now + max(_PAUSE_SECONDS, (now - began) / _SHARE)
 
-    def _settle(self, text: str) -> None:
+    def _draw_finished(self, text: str) -> None:
         """Draw finished blocks."""
         rows = self._render(text)
-        self._paint(rows[self._count_settled(rows) :])
+        self._paint(rows[self._count_finished(rows) :])
         self._window, self._committed = [], []
         self._begun = True
 
     def _show(self, text: str) -> None:
         """Draw the open block, so that it can be drawn again."""
         rows = self._render(text)
-        fresh = rows[self._count_settled(rows) :]
+        fresh = rows[self._count_finished(rows) :]
         first = self._find_first(fresh)
         if _has_table(text):
             self._paint(fresh[first:])
@@ -127,25 +127,25 @@ class MarkdownStream:
         self._committed += fresh[:first]
         self._window = fresh[first:]
 
-    def _count_settled(self, rows: Sequence[Row]) -> int:
-        """How many of the rows are finished.
+    def _count_finished(self, rows: Sequence[DrawnRow]) -> int:
+        """Return the number of leading rows that are finished.
 
-        None if finished rows have changed after all: then the block is drawn again, because a
+        If finished rows have changed after all, it is 0 and the block is drawn again, because a
         repetition is better than a gap.
         """
         if rows[: len(self._committed)] != self._committed:
             self._committed = []
         return len(self._committed)
 
-    def _find_first(self, rows: Sequence[Row]) -> int:
-        """The first of the last rows that fit on the screen together."""
+    def _find_first(self, rows: Sequence[DrawnRow]) -> int:
+        """Return the index of the first row of those that fit on the screen at the end."""
         room = self._drawing.height - 1
         first = len(rows)
         while first > 0 and (room := room - self._drawing.measure(rows[first - 1 : first])) >= 0:
             first -= 1
         return first
 
-    def _paint(self, rows: Sequence[Row]) -> None:
+    def _paint(self, rows: Sequence[DrawnRow]) -> None:
         """Replace the window by rows; equal rows at its top are not drawn again."""
         pairs = zip(self._window, rows, strict=False)
         same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
@@ -155,9 +155,9 @@ class MarkdownStream:
         if text := erase + "".join(f"{row.text}\n" for row in rows[same:]):
             write(self._stream, text)
 
-    def _render(self, text: str) -> list[Row]:
+    def _render(self, text: str) -> list[DrawnRow]:
         rows = self._drawing.render(visible(text))
-        return [Row("", 0), *rows] if self._begun and rows else rows
+        return [DrawnRow("", 0), *rows] if self._begun and rows else rows
 
     @cached_property
     def _drawing(self) -> Drawing:
@@ -166,14 +166,14 @@ class MarkdownStream:
 
 
 def _has_table(text: str) -> bool:
-    """Whether a line looks like the one below the header of a table."""
+    """Return True if a line looks like the separator below the header of a table."""
     return any(
         "|" in line and "-" in line and not line.strip(" \t|:-") for line in text.split("\n")
     )
 
 
 def split_blocks(text: str) -> tuple[str, str]:
-    r"""The blocks that later text can no longer change, and the open rest.
+    r"""Split text into the blocks that later text can no longer change, and the open rest.
 
     A block ends at an empty line outside a fence, unless the next line continues a list.
 
@@ -211,7 +211,7 @@ def split_blocks(text: str) -> tuple[str, str]:
     return text[:done], text[done:]
 
 
-class Row(NamedTuple):
+class DrawnRow(NamedTuple):
     """A drawn line: its text with styles, and its width in cells."""
 
     text: str
@@ -219,7 +219,7 @@ class Row(NamedTuple):
 
 
 class Drawing:
-    """Draws Markdown in the width and the colours of a stream."""
+    """A renderer of Markdown in the width and the colors of a stream."""
 
     def __init__(self, stream: TextIO) -> None:
         from rich.console import COLOR_SYSTEMS, Console
@@ -230,11 +230,11 @@ class Drawing:
 
     @property
     def height(self) -> int:
-        """The current number of lines of the screen."""
+        """Current number of lines of the screen."""
         return self._console.height
 
-    def render(self, text: str) -> list[Row]:
-        """The lines of Markdown with their styles; the terminal wraps long lines of code."""
+    def render(self, text: str) -> list[DrawnRow]:
+        """Draw Markdown as lines with styles; the terminal wraps long lines of code."""
         from rich.segment import Segment
 
         segments = self._console.render(_produce_markdown(text))
@@ -243,12 +243,12 @@ class Drawing:
             rows.pop()
         return list(dropwhile(lambda row: not row.text, rows))
 
-    def measure(self, rows: Iterable[Row]) -> int:
-        """How many lines of the screen the rows take at its current width."""
+    def measure(self, rows: Iterable[DrawnRow]) -> int:
+        """Return the number of screen lines that the rows take at the current width."""
         width = self._console.width
         return sum(max(1, -(-row.cells // width)) for row in rows)
 
-    def _encode(self, line: Sequence[Segment]) -> Row:
+    def _encode(self, line: Sequence[Segment]) -> DrawnRow:
         from rich.cells import cell_len
 
         parts: list[str] = []
@@ -258,7 +258,7 @@ class Drawing:
             if shown and not control:
                 cells += cell_len(shown)
                 parts.append(style.render(shown, color_system=self._colours) if style else shown)
-        return Row("".join(parts), cells)
+        return DrawnRow("".join(parts), cells)
 
 
 def _produce_markdown(text: str) -> Markdown:
@@ -271,7 +271,7 @@ def _produce_markdown(text: str) -> Markdown:
 
 
 def _adapt(tokens: Sequence[Token]) -> list[Token]:
-    """Tokens that keep line breaks and the addresses of images, which rich would drop."""
+    """Change tokens to keep line breaks and the addresses of images, which rich would drop."""
     for token in tokens:
         children = token.children or []
         for child in children:
@@ -282,12 +282,12 @@ def _adapt(tokens: Sequence[Token]) -> list[Token]:
                 child.content = f"![{child.content}]({child.attrs.get('src', '')})"
                 child.children = None
         token.children = list(_without_repetitions(children)) if children else token.children
-    # An empty code block is not drawn: its text has not arrived yet.
+    # Skip an empty code block: its text has not arrived yet.
     return [token for token in tokens if token.type != "fence" or token.content.strip()]
 
 
 def _without_repetitions(tokens: Sequence[Token]) -> Iterable[Token]:
-    """Tokens without the links whose text is their address."""
+    """Return the tokens without links whose text is their address."""
     dropped: set[int] = set()
     for index, token in enumerate(tokens[:-2]):
         if token.type == "link_open" and tokens[index + 2].type == "link_close":
@@ -366,7 +366,7 @@ def _load_dialect() -> type[Markdown]:
             yield table
 
     class Dialect(Markdown):
-        """Markdown as we draw it."""
+        """Markdown with the elements above."""
 
         elements: dict[str, type[MarkdownElement]] = {  # type: ignore[misc]  # noqa: RUF012
             **Markdown.elements,

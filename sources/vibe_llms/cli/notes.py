@@ -1,24 +1,24 @@
-"""Notes that differ only in what they are about, such as thirty files, printed as one."""
+"""Notes to the user; several that differ only in a name, such as a file's, are printed as one."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
 
-from vibe_llms.events import Notice
+from vibe_llms.messages.events import Notice
 
-#: A note waits so long for others of its kind.
+#: Seconds that a note waits for others of its kind.
 _SECONDS = 0.1
 _NAMED = 3
 
 
 class Notes:
-    """Prints notes; between `begin` and `close`, those of one kind that come together are one."""
+    """Notes to print; between `begin` and `close`, similar notes that come together are merged."""
 
     def __init__(self, put: Callable[[str], None]) -> None:
         self._put = put
         self._begun = False
-        self._held: list[Notice] = []
+        self._pending: list[Notice] = []
 
     def begin(self) -> None:
         """Hold notes back for a moment, or until something else is shown."""
@@ -26,30 +26,30 @@ class Notes:
 
     def add(self, notice: Notice) -> None:
         """Print a note, now or with others of its kind."""
-        self._held.append(notice)
+        self._pending.append(notice)
         if not self._begun:
             self.flush()
-        elif len(self._held) == 1:
+        elif len(self._pending) == 1:
             try:
                 asyncio.get_running_loop().call_later(_SECONDS, self.flush)
             except RuntimeError:
                 self.flush()
 
     def flush(self) -> None:
-        """Print what was held back."""
-        if self._held:
-            held, self._held = self._held, []
-            for text in merge_notices(held):
+        """Print the notes that are held back."""
+        if self._pending:
+            pending, self._pending = self._pending, []
+            for text in merge_notices(pending):
                 self._put(text)
 
     def close(self) -> None:
-        """Print what was held back, and hold nothing more."""
+        """Print the notes that are held back, and stop holding notes."""
         self._begun = False
         self.flush()
 
 
 def merge_notices(notices: Sequence[Notice]) -> Sequence[str]:
-    """The texts of notices, one for each kind, in the order in which the kinds came.
+    """Merge notices of each kind into one text, in the order in which the kinds came.
 
     >>> files = [f"{letter}.docx" for letter in "abcdefg"]
     >>> merge_notices([Notice("x", f"{file} is given as text", name=file) for file in files])

@@ -1,4 +1,4 @@
-"""The options of `chat`, and what they mean: the conversation, the display, the settings."""
+"""The options of `chat`, and their effects on the conversation, the display and the settings."""
 
 from __future__ import annotations
 
@@ -6,37 +6,36 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import click
 from msgspec import Struct
 
-from vibe_llms.attachments import read_bytes, read_text
-from vibe_llms.cli.completion import complete_agents, complete_controls, complete_models
-from vibe_llms.cli.conversations import load_whole
-from vibe_llms.cli.display import Display, EventLines, Silence, take_code
-from vibe_llms.cli.terminal import is_terminal, note
-from vibe_llms.configuration import ToolMode, Tree, merge, parse_value
-from vibe_llms.controls import Controls, read_controls
-from vibe_llms.conversations.conversation import Conversation
-from vibe_llms.conversations.history import History
-from vibe_llms.exceptions import (
+from vibe_llms.base.configuration import ToolMode, Tree, merge, parse_value
+from vibe_llms.base.exceptions import (
     AttachmentUnreadable,
     ControlInvalid,
     ConversationNotFound,
     PluginMissing,
     RequestError,
 )
+from vibe_llms.cli.completion import complete_agents, complete_controls, complete_models
+from vibe_llms.cli.conversations import load_whole
+from vibe_llms.cli.display import Display, EventLines, Silence, take_code
+from vibe_llms.cli.terminal import is_terminal, note
+from vibe_llms.conversations.attachments import read_bytes, read_text
+from vibe_llms.conversations.conversation import Conversation
+from vibe_llms.conversations.history import History
 from vibe_llms.messages.canisters import (
     Canister,
     UnknownCanister,
 )
 from vibe_llms.messages.contents import repair_text
+from vibe_llms.messages.controls import Controls, read_controls
 from vibe_llms.opening import open_session
 from vibe_llms.providers.provider_pool import PROVIDERS
-from vibe_llms.session import Session
+from vibe_llms.session.core import Session
 
 STANDARD_INPUT = "-"
 #: Printed at a terminal with -n.
@@ -45,7 +44,7 @@ UNSAVED = "(nothing of this conversation is saved: -n)"
 _TYPES = {"str": "string", "int": "integer", "float": "number", "bool": "boolean"}
 
 
-# The options that all commands have which ask a model.
+# Options of all commands that ask a model.
 unlogged_option = click.option("-n", "--no-log", is_flag=True, help="Do not save the conversation.")
 stream_option = click.option(
     "--stream/--no-stream", default=True, help="Stream the answer, or print it at once."
@@ -117,7 +116,7 @@ class Options(Struct, frozen=True, kw_only=True):
     attachments: tuple[str, ...] = ()
     typed_attachments: tuple[tuple[str, str], ...] = ()
     fragments: tuple[str, ...] = ()
-    #: Files that the shell put in place of a pattern: those that cannot be read are left out.
+    #: Files that the shell put in place of a pattern; unreadable ones are omitted.
     expanded: tuple[str, ...] = ()
     trust: bool = False
     follow_links: bool = False
@@ -150,12 +149,12 @@ class Options(Struct, frozen=True, kw_only=True):
 
     @property
     def continues(self) -> bool:
-        """Whether to continue a conversation."""
+        """True if the options continue a conversation."""
         return self.continue_last or self.conversation is not None
 
     @property
     def reads_standard_input(self) -> bool:
-        """Whether an attachment or a document reads standard input."""
+        """True if an attachment or a document reads standard input."""
         return STANDARD_INPUT in (
             *self.attachments,
             *self.fragments,
@@ -185,7 +184,7 @@ def check_options(options: Options) -> None:
 
 
 def _check_detached(options: Options) -> None:
-    """Raise `UsageError` for what another process, which works on the run, would not know."""
+    """Raise `UsageError` for options that the background process would not know."""
     if not options.prompt and is_terminal(sys.stdin):
         raise click.UsageError("--detach needs a prompt.")
     given = {
@@ -207,7 +206,7 @@ def _check_detached(options: Options) -> None:
 
 
 def produce_display(options: Options) -> Display | EventLines | Silence:
-    """The event handler that the options ask for."""
+    """Make the event handler that the options ask for."""
     if options.jsonl:
         return EventLines()
     if options.json:
@@ -216,7 +215,7 @@ def produce_display(options: Options) -> Display | EventLines | Silence:
 
 
 def produce_text_display(options: Options, *, typed: bool = False) -> Display:
-    """The event handler that shows answers as text, unless they are `typed` and printed whole."""
+    """Make the event handler for answers as text; `typed` ones are printed whole at the end."""
     transform: Callable[[str], str] | None = None
     if options.extract or options.extract_last:
         transform = take_code("last" if options.extract_last else "first")
@@ -232,26 +231,27 @@ def produce_text_display(options: Options, *, typed: bool = False) -> Display:
 
 
 def show_nothing(_: str) -> str:
-    """Hides typed answers: an invalid one is asked for again, so only the last one is printed."""
+    """Hide typed answers: invalid ones are requested again, so only the last one is printed."""
     return ""
 
 
 def output_of(options: Options) -> Mapping[str, Any] | None:
-    """The JSON Schema for answers, if there is one."""
+    """Return the JSON Schema for answers, if any."""
     return None if options.schema is None else read_schema(options.schema)
 
 
 async def open_conversation(session: Session, options: Options) -> Conversation:
-    """The conversation that the options ask for: a new one, an old one, or a fork of it.
+    """Open the conversation that the options ask for: a new or a stored one, or a fork of it.
 
-    If its model needs a plugin that is not installed, offers at a terminal to install it.
+    If its model needs a plugin that is not installed, offer to install it at a terminal.
     """
     check_extras(session, options)
     if options.collections:
-        # Most conversations search none, and every start would pay for the import.
-        index = import_module("vibe_llms.cli.index")
+        # Imported only here: most conversations search no collections.
+        from vibe_llms.cli.index import refresh
+
         for name in options.collections:
-            await index.refresh(session.access_documents(), name, quiet=options.quiet)
+            await refresh(session.access_documents(), name, quiet=options.quiet)
     try:
         return await _open(session, options)
     except PluginMissing as error:
@@ -264,7 +264,7 @@ async def open_conversation(session: Session, options: Options) -> Conversation:
 
 
 def wants_memory(session: Session, options: Options) -> bool:
-    """Whether to use memory, by the options, or else the agent, or else the configuration."""
+    """Return True if memory is used, by the options, the agent or the configuration, in order."""
     if options.memory is not None:
         return options.memory
     own = None if options.agent is None else session.access_agent(options.agent).memory
@@ -272,7 +272,7 @@ def wants_memory(session: Session, options: Options) -> bool:
 
 
 async def _find_conversation(session: Session, options: Options) -> str:
-    """The id of the conversation to continue."""
+    """Return the id of the conversation to continue."""
     if options.conversation is not None:
         return await session.archive.resolve(options.conversation)
     newest = await session.archive.survey(limit=1)
@@ -288,7 +288,7 @@ async def _open(session: Session, options: Options) -> Conversation:
     model, said = options.model, list[Canister]()
     if wanted is not None and (options.fork or not keeps):
         if model is not None:
-            # Fails before a fork is made for a model that does not exist.
+            # Fails before a fork is made for an unknown model.
             await session.access_model(model)
         history, notices = await History.restore(session.archive, wanted)
         for notice in notices:
@@ -330,14 +330,14 @@ async def _open(session: Session, options: Options) -> Conversation:
 
 
 class Overrides(Struct, frozen=True):
-    """What the options override: settings, and the keys of rows."""
+    """Settings, and keys by row, that the options override."""
 
     settings: Mapping[str, Any] = {}
     keys: Mapping[str, str] = {}
 
 
 async def overrides_of(options: Options) -> Overrides:
-    """The settings and the key that the options set, most of them for the row of the model."""
+    """Return the settings and the key that the options set, mostly for the model's row."""
     settings: Tree = {} if options.rounds is None else {"tools": {"max-rounds": options.rounds}}
     own = _read_row_settings(options)
     if not own and options.key is None:
@@ -352,7 +352,7 @@ async def overrides_of(options: Options) -> Overrides:
 
 
 def _check_keyed(settings: Mapping[str, Any], row: str) -> None:
-    """Raise `UsageError` if a row does not send a key that is given."""
+    """Raise `UsageError` if a key is given, but its row does not send one."""
     credential = settings.get("credential", "key")
     if credential != "key":
         raise click.UsageError(
@@ -362,7 +362,7 @@ def _check_keyed(settings: Mapping[str, Any], row: str) -> None:
 
 
 def _read_row_settings(options: Options) -> Tree:
-    """What `--set` and its short forms set in the row of the model."""
+    """Return the settings of `--set` and its short forms for the row of the model."""
     given = list(options.settings)
     if options.context_size is not None:
         given.append(f"context-tokens={options.context_size}")
@@ -382,7 +382,7 @@ def _read_row_settings(options: Options) -> Tree:
 
 
 async def _locate_row(session: Session, options: Options) -> str:
-    """The row of the model that will answer."""
+    """Find the row of the model that will answer."""
     model = options.model
     if model is None and options.continues:
         identity = await _find_conversation(session, options)
@@ -390,7 +390,7 @@ async def _locate_row(session: Session, options: Options) -> str:
     if not model and options.agent is not None:
         model = session.access_agent(options.agent).model
     if not model and options.key is not None and not session.configuration.default_model:
-        # The first row with a key of its own need not be the one that this key is for.
+        # The first row with a key of its own may not be the one that this key is for.
         raise click.UsageError("--key needs a model: -m provider/model.")
     if not model:
         model = session.choose_model()[0]
@@ -399,7 +399,7 @@ async def _locate_row(session: Session, options: Options) -> str:
 
 
 def controls_of(options: Options) -> Controls:
-    """The controls of `-o`; `stop` can be repeated."""
+    """Read the controls of `-o`; `stop` can be repeated."""
     values: dict[str, Any] = {}
     for name, value in options.options:
         if name == "stop":
@@ -422,7 +422,7 @@ def check_extras(session: Session, options: Options) -> None:
 
 
 def read_system(options: Options) -> str | None:
-    """The system prompt, given or in a file."""
+    """Return the system prompt, given or read from a file."""
     if options.system_file is not None:
         data = read_bytes(Path(options.system_file))
         return read_text(data) or data.decode("utf-8", "replace")
@@ -430,7 +430,7 @@ def read_system(options: Options) -> str | None:
 
 
 def read_schema(text: str) -> dict[str, Any]:
-    """A JSON Schema from JSON, from a file, or from its short form.
+    """Read a JSON Schema from JSON, from a file, or from its short form.
 
     The short form lists the members of an object: `name, age int, bio: a short text`.
 

@@ -1,4 +1,4 @@
-"""Commands of other programs, and what to type here.
+"""Commands of other programs, and their counterparts here.
 
 They are not sent to a model: the answer says what to type. Only commands that leave the chat or
 show its help are obeyed. The programs are llm, aichat, mods, gptme, aider and ollama, as of
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-#: Their commands at the shell, and what does the same here; empty if nothing does.
+#: Commands of other programs at the shell, with their counterparts; empty if none.
 COMMANDS: Mapping[str, str] = {
     "aliases": "config edit",
     "chats": "list",
@@ -48,7 +48,7 @@ _SUBCOMMANDS = frozenset(
     )
 )
 
-#: Their options, and the arguments that do the same here.
+#: Options of other programs, with the arguments that do the same here; empty if none.
 OPTIONS: Mapping[str, str] = {
     "--code": "-x",
     "--delete": "rm",
@@ -92,7 +92,7 @@ OPTIONS: Mapping[str, str] = {
     "-y": "--ta",
 }
 
-#: What their chats understand at the beginning of a line, and what to type in ours.
+#: Beginnings of lines in other programs' chats, with their counterparts; empty if none.
 CHAT: Mapping[str, str] = {
     "!end": '/multi, or """,',
     "!exit": "/exit",
@@ -151,10 +151,10 @@ CHAT: Mapping[str, str] = {
     ":quit": "/exit",
     ":wq": "/exit",
 }
-#: A command of a chat without arguments.
+#: Chat command without arguments.
 _ONE_WORD = re.compile(r"[/!][a-z]+")
-#: These are the same everywhere.
-_OBEYED = frozenset(("/exit", "/help"))
+#: Commands that mean the same in all programs.
+_TRANSLATED = frozenset(("/exit", "/help"))
 
 
 def is_command(words: Sequence[str]) -> bool:
@@ -194,11 +194,11 @@ def find_in_chat(line: str) -> str | None:
     return CHAT.get(" ".join((first, *words[1:2])), CHAT.get(first))
 
 
-def obey(line: str) -> str:
+def translate(line: str) -> str:
     """Return the command of our chat that a line surely means, or the line itself.
 
-    >>> obey("/bye"), obey(".exit session"), obey("/bye for now")
+    >>> translate("/bye"), translate(".exit session"), translate("/bye for now")
     ('/exit', '.exit session', '/bye for now')
     """
     found = CHAT.get(line.strip().lower())
-    return found if found in _OBEYED else line
+    return found if found in _TRANSLATED else line

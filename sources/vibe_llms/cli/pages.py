@@ -95,7 +95,7 @@ details h2 { font-size: .82rem; color: var(--soft); margin: .8rem 0 .2rem; font-
 
 
 def draw_page(title: str, facts: Mapping[str, str], canisters: Sequence[Canister]) -> str:
-    """The page of a conversation with its data."""
+    """Draw the page of a conversation with its data."""
     results = {one.invocation: one for one in canisters if isinstance(one, ResultCanister)}
     calls = {one.identity for one in canisters if isinstance(one, InvocationCanister)}
     rows = "".join(
@@ -122,13 +122,13 @@ def draw_page(title: str, facts: Mapping[str, str], canisters: Sequence[Canister
 
 
 def model_of(canister: Canister) -> str:
-    """The model that wrote a message, as provider/model; empty if none did."""
+    """Return the model that wrote a message, as provider/model; empty if none did."""
     source = getattr(canister, "provenance", None)
     return "" if source is None else f"{source.row}/{source.model}"
 
 
 def describe_content(content: Content) -> str:
-    """A few words for a content that cannot be shown."""
+    """Describe a content that cannot be shown, in a few words."""
     kind = str(content.__struct_config__.tag)
     words = [getattr(content, name, "") for name in ("label", "mimetype", "name")]
     return visible(one_line(" ".join(word for word in (kind, *words) if word)))
@@ -153,7 +153,7 @@ def _draw_canister(canister: Canister, results: Mapping[str, ResultCanister]) ->
 
 
 def _draw_message(kind: str, who: str, canister: UserCanister | AssistantCanister) -> str:
-    # The user's line breaks are kept.
+    # Keep the user's line breaks.
     parser = _access_parser(breaks=isinstance(canister, UserCanister))
     parts = [_draw_content(content, parser) for content in canister.contents]
     sources = "".join(f"<li>{_text(line)}</li>" for line in list_citations(canister.contents))
@@ -186,7 +186,7 @@ def _draw_call(call: InvocationCanister, result: ResultCanister | None) -> str:
 
 
 def _draw_arguments(arguments: str) -> str:
-    """Arguments as HTML; a text of several lines keeps its line breaks."""
+    """Draw arguments as HTML; multi-line texts keep their line breaks."""
     try:
         tree = json.loads(arguments)
     except (ValueError, RecursionError):
@@ -233,7 +233,7 @@ def _draw_content(content: Content, parser: MarkdownIt | None = None) -> str:
             return f'<video controls src="{_encode(data, mimetype)}"></video>'
         case FileContent(data=bytes() as data, name=name):
             title = _text(one_line(name)) or "file"
-            # Always downloaded, never shown, whatever its type.
+            # Always downloaded and never shown, because its type is untrusted.
             address = _encode(data, "application/octet-stream")
             return f'<p><a download="{title}" href="{address}">{title}</a></p>'
     place = getattr(content, "data", None)
@@ -276,7 +276,7 @@ def _access_parser(*, breaks: bool) -> MarkdownIt:
             return _LINK.match(url.strip()) is not None
 
     class Renderer(RendererHTML):
-        """Renders images as links, because loading one would reveal the reader to its server."""
+        """HTML with links for images, because loading one reveals the reader to its server."""
 
         def image(
             self,

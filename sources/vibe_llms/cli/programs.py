@@ -10,13 +10,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+from vibe_llms.base.exceptions import RequestError
 from vibe_llms.cli.running import ignore_sigint
-from vibe_llms.cli.terminal import is_terminal, obeys, write
-from vibe_llms.exceptions import RequestError
+from vibe_llms.cli.terminal import can_redraw, is_terminal, write
 
-#: The fallbacks without $VISUAL and $EDITOR.
+#: Editors to try without $VISUAL and $EDITOR.
 _USUAL = ("sensible-editor", "vim", "nano", "vi")
-#: Programs that fill a clipboard, each with the variable that says that it can be used.
+#: Programs that fill a clipboard, each with the variable that is set if it can be used.
 _PROGRAMS = (
     ("WAYLAND_DISPLAY", ("wl-copy",)),
     ("DISPLAY", ("xclip", "-selection", "clipboard")),
@@ -27,9 +27,9 @@ _PROGRAM_SECONDS = 5.0
 
 
 def find_editor(instead: str) -> str:
-    """The editor of $VISUAL or $EDITOR; at a terminal, otherwise a usual one.
+    """Return the editor of $VISUAL or $EDITOR, or at a terminal one of the usual editors.
 
-    Without one raises `RequestError`, which says what to do `instead`.
+    Raises `RequestError`, which says what to do `instead`, if there is none.
     """
     if editor := os.environ.get("VISUAL") or os.environ.get("EDITOR"):
         return editor
@@ -57,10 +57,10 @@ def run_editor(editor: str, path: Path) -> None:
 
 
 def copy(text: str) -> str:
-    """Copy a text to the clipboard; returns the name of the program that took it.
+    """Copy a text to the clipboard; return the name of the program that took it.
 
-    Without a program the terminal is asked with OSC 52, which works over ssh. Raises
-    `RequestError` without either.
+    Without a program, ask the terminal with OSC 52, which works over ssh. Raises `RequestError` if
+    neither works.
     """
     programs = [line for variable, line in _PROGRAMS if os.environ.get(variable)]
     if sys.platform == "darwin":
@@ -68,7 +68,7 @@ def copy(text: str) -> str:
     for line in programs:
         if shutil.which(line[0]) and _run(line, text):
             return line[0]
-    if not obeys(sys.stderr):
+    if not can_redraw(sys.stderr):
         raise RequestError("no clipboard found; install wl-copy, xclip or xsel")
     write(sys.stderr, f"\x1b]52;c;{base64.b64encode(text.encode()).decode()}\a")
     return "the terminal"

@@ -1,4 +1,4 @@
-"""Progress on stderr: the line that says what is being waited for, and the tool calls of a turn."""
+"""Progress on stderr: the line with the current wait, and the tool calls of a turn."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from vibe_llms.cli.terminal import (
     DIM,
     RESET,
+    can_redraw,
     columns,
     draw_status,
     has_colours,
-    obeys,
     one_line,
     visible,
     wipe_status,
@@ -40,7 +40,7 @@ class Waiting:
     """
 
     def __init__(self, *, enabled: bool = True) -> None:
-        self._enabled = enabled and obeys(sys.stderr)
+        self._enabled = enabled and can_redraw(sys.stderr)
         self._words = ""
         self._since = self._from = 0.0
         self._frame = 0
@@ -58,7 +58,7 @@ class Waiting:
             self._begin(words, _SILENCE_SECONDS)
 
     def show_news(self, words: str) -> bool:
-        """Show news about the wait; returns whether they could be shown."""
+        """Show news about the wait; return True if they could be shown."""
         if self._enabled:
             self.show(one_line(words))
         return self._enabled
@@ -94,7 +94,7 @@ class Waiting:
 
 
 class IndexProgress:
-    """Says how many conversations are indexed, when that takes more than a moment."""
+    """A spinner with the number of indexed conversations, if that takes more than a moment."""
 
     def __init__(self) -> None:
         self._waiting = Waiting()
@@ -102,7 +102,7 @@ class IndexProgress:
         self.begun = False
 
     def report(self, done: int, total: int) -> None:
-        """So many are indexed; called in any thread."""
+        """Show how many conversations are indexed; callable from any thread."""
         self._loop.call_soon_threadsafe(self._show, done, total)
 
     def clear(self) -> None:
@@ -130,7 +130,7 @@ def _can_show(text: str) -> bool:
 
 
 class Stages:
-    """Shows tool calls: name, arguments, progress, result and time.
+    """A display of tool calls: name, arguments, progress, result and time.
 
     Folded, a running call is the line that `wait` shows, and then one line that `show_news` prints.
     Otherwise each event is a line. `whole` prints arguments and results in full.
@@ -151,7 +151,7 @@ class Stages:
         self._running: dict[str, tuple[InvocationCanister, float, str]] = {}
 
     def begin(self, invocation: InvocationCanister) -> None:
-        """A call starts."""
+        """Show that a call starts."""
         self._running[invocation.identity] = (invocation, time.monotonic(), "")
         if not self._folded:
             self._print(f"→ {invocation.name} {self._draw_arguments(invocation)}")
@@ -160,7 +160,7 @@ class Stages:
     def report(
         self, invocation: InvocationCanister, text: str, done: float | None, total: float | None
     ) -> None:
-        """A call reports progress."""
+        """Show the progress of a call."""
         words = " ".join(part for part in (_draw_share(done, total), one_line(text)) if part)
         if self._folded:
             begun = self._running.get(invocation.identity)
@@ -171,7 +171,7 @@ class Stages:
         self._show()
 
     def end(self, invocation: InvocationCanister, result: ResultCanister) -> None:
-        """A call has its result."""
+        """Show the result of a call."""
         begun = self._running.pop(invocation.identity, None)
         took = f" ({time.monotonic() - begun[1]:.1f}s)" if begun is not None else ""
         text = result.display or _plain(result.contents)
@@ -184,7 +184,7 @@ class Stages:
         self._show()
 
     def _show(self) -> None:
-        """Show what is waited for now."""
+        """Show the calls that are still running."""
         running = list(self._running.values())
         match running:
             case []:
@@ -206,7 +206,7 @@ class Stages:
 
 
 def shorten(text: str, length: int = _SHORT) -> str:
-    """A text in one line, shortened.
+    """Shorten a text to one line.
 
     >>> shorten("some words", 6)
     'some …'

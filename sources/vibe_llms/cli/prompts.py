@@ -13,13 +13,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
+from vibe_llms.base.exceptions import StorageError
+from vibe_llms.base.files import LARGEST_SETTINGS, opened, read_descriptor
+from vibe_llms.base.folders import make_folder, storage_errors, write_new
+from vibe_llms.base.redaction import redact
 from vibe_llms.cli.completion import Offer, choose
 from vibe_llms.cli.terminal import divert, note, send
-from vibe_llms.exceptions import StorageError
-from vibe_llms.files import LARGEST_SETTINGS, opened, read_descriptor
 from vibe_llms.messages.contents import repair_text
-from vibe_llms.redaction import redact
-from vibe_llms.storage.files import make_folder, storage_errors, write_new
 
 if TYPE_CHECKING:
     from prompt_toolkit.completion import Completer
@@ -30,12 +30,12 @@ _QUOTES = '"""'
 _MULTI = re.compile(r"[/!]multi(?: +(\S+))?\s*")
 _PATH_COMMANDS = ("/file", "/export")
 _TYPED_BYTES = 4096
-# How keys of other services begin; `redact` knows those of models.
+# Beginnings of other services' keys; `redact` knows those of models.
 _KEY = re.compile(r"\b(ghp|gho|ghs|github_pat|glpat|gsk|xai|hf|AKIA|AIza|xox[abp])[-\w]{16,}")
 
 
 class Block(str):
-    """Text that is sent as it is, even if it looks like a command."""
+    """A text that is never taken for a command."""
 
     __slots__ = ()
 
@@ -44,7 +44,7 @@ class Prompts(Protocol):
     """The source of the lines of the REPL."""
 
     async def read(self, draft: str = "", *, edit: bool = False) -> str:
-        """What the person typed, one line or several; a `Block` is never a command.
+        """Read one or several lines from the user; a `Block` is never a command.
 
         The line starts with the `draft`; with `edit` it opens in the editor. Raises
         `KeyboardInterrupt` for Ctrl-C on an empty line, and `EOFError` for Ctrl-D.
@@ -52,7 +52,7 @@ class Prompts(Protocol):
         ...
 
     def type_ahead(self, text: str) -> None:
-        """Read what was typed before, as if it were typed at the prompt; LF is Enter."""
+        """Treat earlier input as if it were typed at the prompt; LF is Enter."""
         ...
 
 
@@ -81,7 +81,7 @@ class TerminalPrompts:
         )
 
     async def read(self, draft: str = "", *, edit: bool = False) -> str:
-        """What the person typed; `\"\"\"`, or `/multi` and `/end`, enclose a block."""
+        """Read a line, or a block enclosed by `\"\"\"` or by `/multi` and `/end`."""
         line = await self._read_line(draft, edit=edit)
         if found := _MULTI.fullmatch(line):
             end = f"end {found[1]}" if found[1] else "end"
@@ -94,7 +94,7 @@ class TerminalPrompts:
         return line
 
     def type_ahead(self, text: str) -> None:
-        """Read what was typed before, as if it were typed at the prompt; LF is Enter."""
+        """Treat earlier input as if it were typed at the prompt; LF is Enter."""
         self._typed += text
 
     async def _read_line(self, draft: str, *, edit: bool) -> str:
@@ -149,7 +149,7 @@ def _produce_block(text: str) -> Block:
 
 @contextmanager
 def print_above() -> Iterator[None]:
-    """Print output of other code above the prompt."""
+    """Print output of other code above the prompt during the block."""
     from prompt_toolkit.application import run_in_terminal
 
     loop = asyncio.get_running_loop()
@@ -173,7 +173,7 @@ def print_above() -> Iterator[None]:
 
 
 def produce_history(file: Path | None) -> History:
-    """The input history, in a file that only its owner can read; in memory without a file.
+    """Open the input history, in a file that only its owner can read; without one, in memory.
 
     Lines that begin with a space or contain a key are not kept.
     """
@@ -205,7 +205,7 @@ def produce_history(file: Path | None) -> History:
 
 
 def is_worth_keeping(line: str) -> bool:
-    """Whether a line may be kept in the history file."""
+    """Return True if a line may be stored in the history file."""
     return not line.startswith(" ") and redact(line) == line and _KEY.search(line) is None
 
 
@@ -213,7 +213,7 @@ def produce_completer(
     commands: Mapping[str, str],
     offer: Callable[[str, str], Awaitable[Iterable[Offer]]] | None = None,
 ) -> Completer:
-    """Completes commands and their arguments.
+    """Make a completer of commands and their arguments.
 
     `offer` returns the values for a command and the words after it; `/file` and `/export` take
     paths.

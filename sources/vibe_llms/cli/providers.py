@@ -10,28 +10,28 @@ from typing import Any
 import click
 import msgspec
 
-from vibe_llms.cli.commands import json_option, yes_option
-from vibe_llms.cli.completion import complete_default, complete_providers
-from vibe_llms.cli.config_file import set_value
-from vibe_llms.cli.failures import explain, status_of
-from vibe_llms.cli.questions import confirm
-from vibe_llms.cli.running import asynchronous, bound_import, interruptible
-from vibe_llms.cli.terminal import is_terminal, note, one_line, shown, write, write_json, write_row
-from vibe_llms.configuration import Configuration, load_configuration
-from vibe_llms.exceptions import (
+from vibe_llms.base.configuration import Configuration, load_configuration
+from vibe_llms.base.exceptions import (
     PluginMissing,
     ProviderError,
     RegistrationError,
     RequestError,
     VibeLlmsError,
 )
+from vibe_llms.cli.completion import complete_default, complete_providers
+from vibe_llms.cli.config_file import set_value
+from vibe_llms.cli.failures import explain, status_of
+from vibe_llms.cli.questions import confirm
+from vibe_llms.cli.running import asynchronous, bound_import, interruptible
+from vibe_llms.cli.shared_options import json_option, yes_option
+from vibe_llms.cli.terminal import is_terminal, note, one_line, shown, write, write_json, write_row
 from vibe_llms.opening import open_session
 from vibe_llms.plugins.installing import Installation, install, plan_installation, remove
 from vibe_llms.plugins.pins import Plugin, survey_folder
 from vibe_llms.plugins.records import Record, survey_records, verify
 from vibe_llms.providers.interfaces import Model
 from vibe_llms.providers.provider_pool import ProviderStatus, survey_plugins
-from vibe_llms.session import Session
+from vibe_llms.session.core import Session
 
 
 @click.command()
@@ -54,7 +54,7 @@ async def models(words: tuple[str, ...], as_json: bool, query: str) -> int:
         raise click.UsageError(f"Too many arguments: {' '.join(words)}.")
     if words[:1] == ("default",):
         return await _default(words[1] if len(words) > 1 else None)
-    # As `list` of other commands; it is not the name of a provider.
+    # Accepts `list`, as other commands do; it is not the name of a provider.
     return await _survey(words[0] if words and words != ("list",) else None, as_json, query)
 
 
@@ -94,7 +94,7 @@ async def _survey(provider: str | None, as_json: bool, query: str) -> int:
     found: list[Model] = []
     failures: list[VibeLlmsError] = []
     async with open_session(import_guard=bound_import) as session:
-        # If a provider is named, no other is loaded.
+        # If a provider is named, load no other.
         usable = _usable(session) if provider is None else {}
         for name in usable if provider is None else [provider]:
             try:
@@ -145,7 +145,7 @@ def _usable(session: Session) -> dict[str, ProviderStatus]:
 
 
 def _is_absent(provider: ProviderStatus, error: VibeLlmsError) -> bool:
-    """Whether an optional local server does not answer, which is no failure."""
+    """Return True if an optional local server does not answer, which is not a failure."""
     return provider.optional and isinstance(error, ProviderError)
 
 
@@ -255,9 +255,9 @@ COMMANDS: dict[str, click.Command] = {
 
 
 def offer_plugin(session: Session, row: str) -> bool:
-    """Offer to install a plugin; returns whether it was installed.
+    """Offer to install a plugin; return True if it was installed.
 
-    Without a terminal, returns False.
+    Without a terminal, return False.
     """
     if not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
         return False
@@ -272,7 +272,7 @@ def offer_plugin(session: Session, row: str) -> bool:
 
 
 def print_plan(plan: Installation) -> None:
-    """Show everything that will run."""
+    """Show the command and the packages of an installation."""
     note(f"[providers.{plan.plugin.row}] needs a plugin. To install it, this runs:\n")
     note(f"    {plan.line}\n")
     note(f"It installs only these packages from {plan.plugin.index}:\n")
@@ -282,7 +282,7 @@ def print_plan(plan: Installation) -> None:
 
 
 def carry_out(plan: Installation) -> None:
-    """Install, and report it."""
+    """Install a plugin and report it."""
     note("installing …")
     install(plan)
     note(f"installed {plan.plugin.name}")

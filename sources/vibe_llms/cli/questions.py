@@ -1,9 +1,9 @@
-"""Questions to the person at the terminal.
+"""Questions to the user at the terminal.
 
 `confirm` asks before a command changes something. `Questions` asks while a turn runs, and sets
-questions apart from what models, tools and servers print: every line begins with a mark that
-nothing else can send to the terminal, because `visible` replaces it. During a
-question nothing else is drawn, and keys pressed before it do not answer it.
+questions apart from the output of models, tools and servers: every line begins with a mark that
+nothing else can send to the terminal, because `visible` replaces it. During a question nothing else
+is drawn, and keys pressed before it do not answer it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from vibe_llms.base.exceptions import RequestError
 from vibe_llms.cli.running import interruptible
 from vibe_llms.cli.terminal import (
     BOLD,
@@ -24,8 +25,8 @@ from vibe_llms.cli.terminal import (
     MARK,
     RESET,
     columns,
+    delay_output,
     has_colours,
-    hold_output,
     is_terminal,
     lines,
     note,
@@ -34,16 +35,15 @@ from vibe_llms.cli.terminal import (
     visible,
 )
 from vibe_llms.cli.text import cut, fold, width, wrap
-from vibe_llms.exceptions import RequestError
 
 if TYPE_CHECKING:
     from prompt_toolkit.key_binding import KeyBindings
 
 _YELLOW = "\x1b[33m"
 _TITLE = "vibe-llms asks"
-#: The least room for an answer behind a question; with less it gets its own line.
+#: Minimum cells for an answer after a question; with less, it gets its own line.
 _ANSWER_CELLS = 8
-_LEAST_LINES = 4
+_MIN_LINES = 4
 
 
 def confirm(
@@ -55,7 +55,7 @@ def confirm(
 ) -> bool:
     """Ask a yes-or-no question below the lines that it is about; `yes` skips it.
 
-    Without a terminal raises `RequestError` with the remedy.
+    Raises `RequestError` with the remedy if there is no terminal.
     """
     if yes:
         return True
@@ -67,7 +67,7 @@ def confirm(
         return click.confirm(question, err=True)
 
 
-class Line(NamedTuple):
+class QuestionLine(NamedTuple):
     """A line of text, its indent, and the indent of its continuation lines."""
 
     text: str
@@ -76,31 +76,31 @@ class Line(NamedTuple):
 
 
 class Questions:
-    """Asks one question at a time.
+    """The questions of a terminal, asked one at a time.
 
-    `settle` is called to finish the current drawing, and `resume` when the question is over.
+    `pause` is called to finish the current drawing, and `resume` when the question is over.
     """
 
     def __init__(
         self,
-        settle: Callable[[], None] = lambda: None,
+        pause: Callable[[], None] = lambda: None,
         resume: Callable[[], None] = lambda: None,
     ) -> None:
-        self._settle = settle
+        self._pause = pause
         self._resume = resume
         self._turn = asyncio.Lock()
 
     @contextlib.asynccontextmanager
-    async def open(self) -> AsyncIterator[Question]:
+    async def open(self) -> AsyncIterator[TypedQuestion]:
         """Take the terminal for a question; other output is printed after it."""
         from prompt_toolkit.application import in_terminal
 
         # An open prompt is suspended.
         async with self._turn, in_terminal():
-            self._settle()
+            self._pause()
             try:
-                with hold_output():
-                    question = Question()
+                with delay_output():
+                    question = TypedQuestion()
                     try:
                         yield question
                     finally:
@@ -109,7 +109,7 @@ class Questions:
                 self._resume()
 
 
-class Question:
+class TypedQuestion:
     """One question: its subject, then the question itself, right above the answer."""
 
     def __init__(self) -> None:
@@ -128,7 +128,7 @@ class Question:
 
     @property
     def cells(self) -> int:
-        """The width of a line behind the mark."""
+        """Width of a line after the mark."""
         return max(8, columns(self._stream) - width(self._mark))
 
     def print(self, text: str, style: str = "") -> None:
@@ -136,13 +136,13 @@ class Question:
         for line in wrap(visible(text), self.cells):
             self._print(line, style)
 
-    def show(self, body: Sequence[Line], *, below: int, more: str = "") -> bool:
-        """Print as much of a text as fits on the screen; returns whether its middle is left out.
+    def show(self, body: Sequence[QuestionLine], *, below: int, more: str = "") -> bool:
+        """Print the text that fits on the screen; return True if its middle is omitted.
 
         `below` is the number of lines that follow; `more` says how to see the middle. The end is
         always shown.
         """
-        room = max(_LEAST_LINES, lines(self._stream) - self._printed - below - 1)
+        room = max(_MIN_LINES, lines(self._stream) - self._printed - below - 1)
         drawn = list(_shorten(body, self.cells, room))
         for line in drawn:
             if line is None:
@@ -151,13 +151,13 @@ class Question:
                 self._print(line)
         return None in drawn
 
-    def show_whole(self, body: Sequence[Line]) -> None:
+    def show_whole(self, body: Sequence[QuestionLine]) -> None:
         """Print all of the text."""
         for line in _draw(body, self.cells):
             self._print(line)
 
     async def read(self, question: str, bindings: KeyBindings) -> str:
-        """The answer; what was typed before the question was printed is dropped."""
+        """Read the answer, dropping input that was typed before the question was printed."""
         from prompt_toolkit import PromptSession
         from prompt_toolkit.formatted_text import FormattedText
         from prompt_toolkit.input.typeahead import clear_typeahead
@@ -210,8 +210,8 @@ def _flush_input() -> None:
         termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
 
 
-def _shorten(body: Sequence[Line], cells: int, room: int) -> Iterator[str | None]:
-    """The lines of a text; if there are too many, its beginning, `None` and its end."""
+def _shorten(body: Sequence[QuestionLine], cells: int, room: int) -> Iterator[str | None]:
+    """Yield the lines of a text; if there are too many, its beginning, None and its end."""
     # Only the two ends of a very long text are laid out.
     most = cells * room
     first = list(islice(_draw((_clip(one, slice(most)) for one in body), cells), room + 1))
@@ -226,11 +226,11 @@ def _shorten(body: Sequence[Line], cells: int, room: int) -> Iterator[str | None
     yield from reversed(ends)
 
 
-def _clip(line: Line, part: slice) -> Line:
+def _clip(line: QuestionLine, part: slice) -> QuestionLine:
     return line._replace(text=line.text[part])
 
 
-def _draw(body: Iterable[Line], cells: int) -> Iterator[str]:
+def _draw(body: Iterable[QuestionLine], cells: int) -> Iterator[str]:
     for text, indent, hang in body:
         begin, further = (" " * min(one, cells // 2) for one in (indent, hang))
         pieces = fold(visible(text), cells - max(len(begin), len(further)))
@@ -239,12 +239,12 @@ def _draw(body: Iterable[Line], cells: int) -> Iterator[str]:
             yield further + piece
 
 
-def _count(body: Sequence[Line]) -> str:
+def _count(body: Sequence[QuestionLine]) -> str:
     return f"{len(body):,} lines" if len(body) > 1 else f"{len(body[0].text):,} characters"
 
 
 def bind(handlers: dict[str, Callable[[Any], None]]) -> KeyBindings:
-    """Key bindings that end a question without an answer."""
+    """Make key bindings that end a question without an answer."""
     from prompt_toolkit.key_binding import KeyBindings
 
     bindings = KeyBindings()

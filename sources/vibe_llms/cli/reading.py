@@ -1,4 +1,4 @@
-"""The command `read`: the text of a document as Markdown, as it is read."""
+"""The command `read`: prints the text of a document as Markdown while it is read."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from pathlib import Path
 import click
 from msgspec import Struct
 
-from vibe_llms.cli.commands import json_option
+from vibe_llms.base.configuration import load_configuration
+from vibe_llms.base.exceptions import DocumentUnreadable
 from vibe_llms.cli.completion import complete_paths
+from vibe_llms.cli.shared_options import json_option
 from vibe_llms.cli.terminal import note, shown, write, write_json
-from vibe_llms.configuration import load_configuration
+from vibe_llms.conversations.document_texts import BREAK, Part
 from vibe_llms.documents.extracts import PAGE
-from vibe_llms.documents.readers.interfaces import Remark
+from vibe_llms.documents.readers.interfaces import ReaderNotice
 from vibe_llms.documents.reading import DocumentReader
 from vibe_llms.documents.settings import read_document_settings
-from vibe_llms.documents.texts import BREAK, Part
-from vibe_llms.exceptions import DocumentUnreadable
 
 _STANDARD_INPUT = "-"
 _INPUT_NAME = "standard input"
-#: The text ends early: the same status as for an answer that does.
+#: Exit status for a text that ends early, as for a cut answer.
 _INCOMPLETE = 65
 
 
 class _Asked(Struct, frozen=True):
-    """A document to print, and what of it."""
+    """A document to print, or one page of it."""
 
     source: Path | bytes
     name: str
@@ -79,7 +79,7 @@ COMMANDS: dict[str, click.Command] = {"read": read}
 
 
 async def _print(documents: DocumentReader, asked: _Asked) -> bool:
-    """Print the text as it is read; returns whether it is complete."""
+    """Print the text as it is read; return True if it is complete."""
     complete, printed = True, False
     async with aclosing(_stream(documents, asked)) as items:
         async for item in items:
@@ -98,7 +98,7 @@ async def _print(documents: DocumentReader, asked: _Asked) -> bool:
 
 async def _print_json(documents: DocumentReader, asked: _Asked) -> bool:
     parts: list[dict[str, str | int]] = []
-    about = Remark(title=asked.name)
+    about = ReaderNotice(title=asked.name)
     notices: list[str] = []
     async with aclosing(_stream(documents, asked)) as items:
         async for item in items:
@@ -113,7 +113,7 @@ async def _print_json(documents: DocumentReader, asked: _Asked) -> bool:
                     }
                 )
                 continue
-            about = Remark(
+            about = ReaderNotice(
                 title=item.title or about.title,
                 pages=item.pages or about.pages,
                 format=item.format or about.format,
@@ -132,8 +132,10 @@ async def _print_json(documents: DocumentReader, asked: _Asked) -> bool:
     return about.complete
 
 
-async def _stream(documents: DocumentReader, asked: _Asked) -> AsyncGenerator[Part | Remark, None]:
-    """What is asked for of a document; `DocumentUnreadable` if it has no such page."""
+async def _stream(
+    documents: DocumentReader, asked: _Asked
+) -> AsyncGenerator[Part | ReaderNotice, None]:
+    """Yield the wanted parts of a document; raise `DocumentUnreadable` if the page is missing."""
     start = (asked.page - 1) * PAGE
     end = start + PAGE
     pages = offset = 0
@@ -142,7 +144,7 @@ async def _stream(documents: DocumentReader, asked: _Asked) -> AsyncGenerator[Pa
     items = documents.stream(asked.source, name, password=asked.password, reader=asked.reader)
     async with aclosing(items):
         async for item in items:
-            if isinstance(item, Remark):
+            if isinstance(item, ReaderNotice):
                 pages = item.pages or pages
                 if 0 < pages < asked.page:
                     break
@@ -168,4 +170,4 @@ async def _stream(documents: DocumentReader, asked: _Asked) -> AsyncGenerator[Pa
         pages = pages or -(-offset // PAGE)
         count = "1 page" if pages == 1 else f"{pages:,} pages"
         problem = f"it has {count}" if pages < asked.page else "it has no text; it may be a scan"
-        raise DocumentUnreadable(f"{asked.name}: no page {asked.page}: {problem}")
+        raise DocumentUnreadable(f"{asked.name}: page {asked.page} not found: {problem}")

@@ -13,19 +13,18 @@ import sys
 import time
 import traceback
 from collections.abc import Sequence
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
+from vibe_llms.base.exceptions import ProviderError, RequestError, RunFailed
 from vibe_llms.cli import other_programs
-from vibe_llms.cli.commands import LEAVING
 from vibe_llms.cli.completion import Offer
 from vibe_llms.cli.conversations import draw_canister, draw_summary, load_whole
 from vibe_llms.cli.display import Display, describe_usage, find_code, print_notices
 from vibe_llms.cli.failures import INTERRUPTED, explain, status_of
-from vibe_llms.cli.inputs import Said, fetch_pages, read_attachments
+from vibe_llms.cli.inputs import PromptInput, fetch_pages, read_attachments
 from vibe_llms.cli.options import (
     UNSAVED,
     Options,
@@ -50,14 +49,13 @@ from vibe_llms.cli.repl_commands import (
     suggest_command,
 )
 from vibe_llms.cli.reports import access_cost, address_of, report_turn
-from vibe_llms.cli.running import SECOND_PRESS_SECONDS, bound_import, hold_turn, hold_work
-from vibe_llms.cli.terminal import aside, columns, is_terminal, note, obeys, one_line, write
+from vibe_llms.cli.running import SECOND_PRESS_SECONDS, bound_import, finish_work, run_turn
+from vibe_llms.cli.shared_options import LEAVING
+from vibe_llms.cli.terminal import aside, can_redraw, columns, is_terminal, note, one_line, write
 from vibe_llms.cli.text import cut
 from vibe_llms.cli.tool_questions import produce_approver, produce_elicitor
 from vibe_llms.cli.typed_lines import TypedLines
-from vibe_llms.controls import Controls
 from vibe_llms.conversations.conversation import Conversation
-from vibe_llms.exceptions import ProviderError, RequestError, RunFailed
 from vibe_llms.invocation.invokers import find_invoker
 from vibe_llms.messages.canisters import (
     AssistantCanister,
@@ -68,8 +66,9 @@ from vibe_llms.messages.canisters import (
     usage_of,
 )
 from vibe_llms.messages.contents import Content, TextualContent, repair_text, text_of
+from vibe_llms.messages.controls import Controls
 from vibe_llms.opening import open_session
-from vibe_llms.session import Session
+from vibe_llms.session.core import Session
 
 if TYPE_CHECKING:
     from vibe_llms.runs.run import Run
@@ -79,7 +78,7 @@ _BARE = LEAVING | {"help"}
 
 #: Other names of commands, known from llm.
 _ALIASES = {"!edit": "/edit", "!fragment": "/file"}
-#: These change the conversation, which a run that works on it does not expect.
+#: Commands that change the conversation, which a run on it does not expect.
 _CHANGING = frozenset(
     ("/continue", "/regenerate", "/undo", "/fork", "/system", "/model", "/edit", "/rename")
 )
@@ -97,7 +96,7 @@ class Repl:
         conversation: Conversation,
         options: Options,
         prompts: Prompts,
-        said: Said = Said(),
+        said: PromptInput = PromptInput(),
     ) -> None:
         self.conversation = conversation
         self._session = session
@@ -108,28 +107,28 @@ class Repl:
         self._display: Display | None = None
         self._left = False
         self._draft, self._edits = "", False
-        #: What was typed during the last answer.
+        #: Text typed during the last answer.
         self._ahead = ""
-        #: The last message if it has no answer: its id, and what was sent with it.
+        #: Last message if it has no answer: its id, and the input that was sent with it.
         self._unanswered: tuple[str, tuple[Canister, ...], tuple[Content, ...]] = ("", (), ())
         self._interrupted = -math.inf
-        #: What goes on with this conversation in the background; and a turn that begins to.
+        #: Run in the background on this conversation, and the task that is starting one.
         self._run: Run | None = None
         self._detaching: asyncio.Task[Run] | None = None
         self._typed: TypedLines | None = None
 
-    def settle(self) -> None:
+    def pause(self) -> None:
         """Finish the current drawing."""
         if self._display is not None:
-            self._display.settle()
+            self._display.pause()
 
     def resume(self) -> None:
-        """Read what is typed again, after a question."""
+        """Read typed input again, after a question."""
         if self._typed is not None:
             self._typed.open()
 
-    async def hold(self) -> int:
-        """Read and answer until the person leaves; returns the exit status."""
+    async def run(self) -> int:
+        """Read and answer until the user leaves; return the exit status."""
         self._print(f"{self._describe()} /help lists the commands, Ctrl-D exits.")
         if self._options.no_log:
             self._print(UNSAVED)
@@ -141,7 +140,7 @@ class Repl:
                 line = await self._prompts.read(draft, edit=edits)
                 command, kept = find_behind(line, draft)
                 if command:
-                    # The draft stays, unless the command puts another one in its place.
+                    # Keep the draft, unless the command replaces it.
                     line, self._draft = command, kept
             except KeyboardInterrupt:
                 if time.monotonic() - self._interrupted < SECOND_PRESS_SECONDS:
@@ -158,7 +157,7 @@ class Repl:
                 if self._options.debug:
                     aside("".join(traceback.format_exception(error)))
                 note(f"vibe-llms: {explain(error)}")
-                self._hold_back()
+                self._keep_typed()
                 if isinstance(error, ProviderError):
                     self._print(self._describe_unanswered())
                 status = INTERRUPTED if status_of(error) == INTERRUPTED else 0
@@ -166,8 +165,8 @@ class Repl:
                 return status
         return 0
 
-    def _hold_back(self) -> None:
-        """Show what was typed during an answer that did not arrive whole, and do not send it."""
+    def _keep_typed(self) -> None:
+        """Move text typed during an incomplete answer to the draft, without sending it."""
         ahead, self._ahead = self._ahead.rstrip("\n"), ""
         self._draft = "\n".join(filter(None, (self._draft, ahead)))
 
@@ -180,7 +179,7 @@ class Repl:
             return await self._say(line[1:])
         if (word := line.strip().lower().removesuffix("()")) in _BARE:
             line = f"/{word}"
-        line = other_programs.obey(line)
+        line = other_programs.translate(line)
         name, _, rest = line.partition(" ")
         name = _ALIASES.get(name, name)
         if not name.startswith("/"):
@@ -213,7 +212,7 @@ class Repl:
                 self._draft = text
 
     async def _replace_unanswered(self) -> None:
-        """Undo a message without an answer; the next message takes over what was sent with it."""
+        """Undo a message without an answer; the next message takes over its attachments."""
         identity, before, attached = self._unanswered
         said = self.conversation.canisters
         if said and said[-1].identity == identity:
@@ -234,7 +233,7 @@ class Repl:
         self._typed = TypedLines(self._take)
         try:
             with self._typed:
-                turn, leave = await hold_turn(self.conversation, running)
+                turn, leave = await run_turn(self.conversation, running)
             display.finish()
         finally:
             self._ahead += self._typed.begun
@@ -245,9 +244,9 @@ class Repl:
         await report_turn(self._session, self.conversation, turn, self._options)
         if turn.stop_reason == StopReason.INTERRUPTED:
             self._interrupted = time.monotonic()
-            self._hold_back()
+            self._keep_typed()
             # The terminal has written ^C at the cursor.
-            self._print("\n(interrupted; what arrived is kept)")
+            self._print("\n(interrupted; the partial answer is kept)")
         if is_terminal(sys.stderr):
             note("")
         return INTERRUPTED if leave else 0
@@ -258,7 +257,7 @@ class Repl:
             self._ahead += f"{line}\n"
         elif self._detaching is None:
             runs = self._session.access_runs()
-            # A process in the background works on it, also when this one has ended.
+            # A background process works on it, even after this one has ended.
             runs.worker.pause()
             self._detaching = asyncio.ensure_future(runs.detach(self.conversation))
             self._detaching.add_done_callback(self._report_detached)
@@ -267,25 +266,27 @@ class Repl:
         if task.cancelled() or (error := task.exception()) is None:
             return
         self._detaching = None
-        self.settle()
+        self.pause()
         note(f"vibe-llms: {explain(error)}")
 
     async def _leave_turn(self) -> int:
         assert self._detaching is not None
         task, self._detaching = self._detaching, None
         self._run = await task
-        import_module("vibe_llms.cli.following").start_worker(self._session.configuration)
-        self._print(f"(it goes on in the background as {self._run.identity}; /follow shows it)")
+        from vibe_llms.cli.following import start_worker
+
+        start_worker(self._session.configuration)
+        self._print(f"(it continues in the background as {self._run.identity}; /follow shows it)")
         return 0
 
     async def _require_free(self) -> None:
-        """Go on where a run has ended; `RequestError` while it works on this conversation."""
+        """Continue from a run that has ended; raise `RequestError` while it is working."""
         if self._run is None:
             return
         record = await self._run.access()
         if not record.status.ended:
             raise RequestError(
-                f"{record.identity} still works on this conversation and is {record.status}; "
+                f"{record.identity} is still working on this conversation ({record.status}); "
                 "/follow shows it, /new starts another conversation"
             )
         self._run = None
@@ -295,19 +296,22 @@ class Repl:
             await self._start(None, record.conversation)
 
     async def _detach(self, _: str) -> None:
-        raise RequestError("type /detach while an answer is written")
+        raise RequestError("nothing to detach; type /detach while an answer is being written")
 
     async def _follow(self, identity: str) -> None:
         run = self._run
         if identity:
             run = await self._session.access_run(identity)
         if run is None:
-            raise RequestError("nothing goes on in the background here; /follow ID, see /runs")
-        runs = import_module("vibe_llms.cli.runs")
+            raise RequestError(
+                "no background run in this conversation; /runs lists runs, /follow ID shows one"
+            )
+        from vibe_llms.cli.runs import watch
+
         self._session.access_runs().worker.pause()
         typed = run.record.recipe.output is not None
         display = produce_text_display(self._options, typed=typed)
-        if not await runs.watch(self._session, run, display):
+        if not await watch(self._session, run, display):
             self._print(f"\n(the run is {run.record.status}; /follow shows it again)")
         elif run.record.error:
             raise RunFailed(run.record.error, error=run.record.kind)
@@ -317,12 +321,15 @@ class Repl:
     async def _runs(self, count: str) -> None:
         if count and not re.fullmatch(r"[1-9]\d{0,5}", count):
             raise RequestError(f"/runs needs a number of runs, not {count!r}")
-        runs = import_module("vibe_llms.cli.runs")
-        found = await runs.survey_runs(self._session, limit=int(count or _LISTED))
+        from vibe_llms.cli.runs import draw_run
+
+        found = await self._session.survey_runs(limit=int(count or _LISTED))
         for record in found:
-            write(sys.stdout, runs.draw_run(record))
+            write(sys.stdout, draw_run(record))
         if not found:
-            self._print("(nothing in the background yet; type /detach while an answer is written)")
+            self._print(
+                "(nothing in the background yet; type /detach while an answer is being written)"
+            )
 
     async def _help(self, _: str) -> None:
         note(draw_help(columns(sys.stderr)))
@@ -434,7 +441,7 @@ class Repl:
             name="",
         )
         if conversation is not None:
-            # The instructions of the agent would be added to a conversation of another kind.
+            # Otherwise the agent's instructions would be added to an unrelated conversation.
             options = msgspec.structs.replace(options, agent=None, variables=())
         self.conversation = await open_conversation(self._session, options)
         self._run = None
@@ -442,8 +449,9 @@ class Repl:
     async def _export(self, file: str) -> None:
         if not file:
             raise RequestError("/export needs a FILE.html, FILE.md or FILE.json")
-        # Loaded only when it is used.
-        exporting = import_module("vibe_llms.cli.export")
+        # Imported only here, to start fast.
+        from vibe_llms.cli import export as exporting
+
         conversation, file = self.conversation, unquote(file)
         form = exporting.form_of(file)
         try:
@@ -510,7 +518,7 @@ class Repl:
             raise RequestError(f"{name!r} is not set; /set {name} VALUE sets it")
         chosen = (*left, (name, value)) if value else left
         options = msgspec.structs.replace(self._options, options=chosen)
-        # Fails now instead of with the next message if the model does not take it.
+        # Fails now instead of with the next message if the model does not accept it.
         check_extras(self._session, options)
         self.conversation.model.check((), controls_of(options))
         self._options = options
@@ -524,7 +532,7 @@ class Repl:
         note(f"{about}{count.tokens:,} tokens{share}, {len(self.conversation.canisters)} messages")
 
     async def _clear(self, _: str) -> None:
-        if obeys(sys.stderr):
+        if can_redraw(sys.stderr):
             write(sys.stderr, "\x1b[H\x1b[2J")
 
     async def _fork(self, name: str) -> None:
@@ -550,7 +558,7 @@ class Repl:
             return "(/regenerate tries again; a new message replaces this one)"
         if self._draft:
             return "(nothing was sent or saved; your message is at the prompt again)"
-        return "(what arrived is kept; /regenerate tries again)"
+        return "(the partial answer is kept; /regenerate tries again)"
 
     async def _regenerate(self, _: str) -> int:
         self.conversation = await self.conversation.regenerate()
@@ -567,9 +575,10 @@ class Repl:
             write(sys.stdout, f"{drawn}\n")
 
     async def _memory(self, words: str) -> None:
-        # Memory is loaded only when it is used.
-        memory = import_module("vibe_llms.cli.memory.repl_memory")
-        await memory.obey(words, self._session, self.conversation, quiet=self._options.quiet)
+        # Imported only here, to start fast.
+        from vibe_llms.cli.memory.repl_memory import run_memory_command
+
+        await run_memory_command(words, self._session, self.conversation, quiet=self._options.quiet)
 
     async def _usage(self, _: str) -> None:
         said = self.conversation.canisters
@@ -588,15 +597,15 @@ class Repl:
             note(text, dim=True)
 
 
-async def hold_repl(options: Options, said: Said = Said()) -> int:
-    """Hold a conversation at the terminal; returns the exit status.
+async def run_repl(options: Options, said: PromptInput = PromptInput()) -> int:
+    """Run a conversation at the terminal; return the exit status.
 
     The input of the options is sent with the first message.
     """
 
-    def settle() -> None:
+    def pause() -> None:
         if repl is not None:
-            repl.settle()
+            repl.pause()
 
     repl: Repl | None = None
     overrides = await overrides_of(options)
@@ -605,7 +614,7 @@ async def hold_repl(options: Options, said: Said = Said()) -> int:
         if repl is not None:
             repl.resume()
 
-    questions = Questions(settle, resume)
+    questions = Questions(pause, resume)
     async with open_session(
         event_handler=print_notices(quiet=options.quiet),
         configuration=overrides.settings,
@@ -627,8 +636,8 @@ async def hold_repl(options: Options, said: Said = Said()) -> int:
 
         prompts = TerminalPrompts(history, COMMANDS, offer)
         repl = Repl(session, conversation, options, prompts, said)
-        status = await repl.hold()
-        await hold_work(session, leave=status == INTERRUPTED, quiet=options.quiet)
+        status = await repl.run()
+        await finish_work(session, leave=status == INTERRUPTED, quiet=options.quiet)
         conversation = repl.conversation
         said_anything = any(isinstance(c, UserCanister) for c in conversation.canisters)
         if said_anything and options.no_log and not options.quiet:
@@ -641,7 +650,7 @@ async def hold_repl(options: Options, said: Said = Said()) -> int:
 
 
 def unquote(path: str) -> str:
-    r"""A path as it is typed, or as a terminal writes a file that is dropped on it.
+    r"""Decode a path as it is typed, or as a terminal writes a file that is dropped on it.
 
     >>> unquote("'two words.txt'"), unquote(r"two\ words.txt")
     ('two words.txt', 'two words.txt')

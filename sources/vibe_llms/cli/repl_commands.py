@@ -12,13 +12,13 @@ from vibe_llms.cli.terminal import note, note_columns, one_line
 from vibe_llms.cli.text import draw_columns, wrap
 from vibe_llms.cli.tools import summarize
 from vibe_llms.conversations.conversation import Conversation
-from vibe_llms.ensembles.core import ENSEMBLES
+from vibe_llms.conversations.hosts import ENSEMBLES
 from vibe_llms.invocation.approval import Gatekeeper
 from vibe_llms.messages.canisters import DocumentCanister, InvocationCanister, ResultCanister
 from vibe_llms.messages.contents import FileContent
-from vibe_llms.session import Session
+from vibe_llms.session.core import Session
 
-#: The commands in groups, each with its arguments and its description.
+#: Commands in groups, each with its arguments and its description.
 GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Conversations": {
         "/new": ("[MODEL]", "start a new conversation; this one is saved"),
@@ -39,8 +39,8 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "/copy": ("[code]", "copy the last answer, or its last code block, to the clipboard"),
     },
     "Background": {
-        "/detach": ("", "while an answer is written: let it go on in the background"),
-        "/follow": ("[ID]", "show the answer that goes on in the background"),
+        "/detach": ("", "while an answer is being written: continue it in the background"),
+        "/follow": ("[ID]", "show the answer that continues in the background"),
         "/runs": ("[N]", "list the last N answers in the background"),
     },
     "Model": {
@@ -62,9 +62,9 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "/exit": ("", "exit, like Ctrl-D"),
     },
 }
-#: The description of each command.
+#: Descriptions of all commands.
 COMMANDS = {name: text for group in GROUPS.values() for name, (_, text) in group.items()}
-#: How similar the name of a command must be to be suggested.
+#: Minimum similarity, from 0 to 1, of a suggested command.
 _SIMILAR = 0.75
 _KEYS = (
     "Enter sends. Ctrl-J, Alt-Enter, a paste, or a block between "
@@ -74,13 +74,13 @@ _KEYS = (
 )
 
 
-#: A command behind a draft, which is at the prompt when it is typed.
+#: Command typed after a draft at the prompt.
 _BEHIND = re.compile(r"\s*(/[a-z]+)(?:\s.*)?", re.DOTALL)
 _UNDO_BEHIND = re.compile(r"(.*)(/undo(?: +\d+)?\s*)", re.DOTALL)
 
 
 def suggest_command(name: str) -> str:
-    """The end of a message about a command that does not exist: one with a similar name.
+    """Return the end of a message about an unknown command, with a similar name.
 
     >>> suggest_command("/modle"), suggest_command("/regen"), suggest_command("/retry")
     ('; did you mean /model?', '; did you mean /regenerate?', '; type /regenerate')
@@ -93,9 +93,9 @@ def suggest_command(name: str) -> str:
 
 
 def find_behind(line: str, draft: str) -> tuple[str, str]:
-    """A command that was typed beside a draft that the prompt offered, and the draft without it.
+    """Return a command that was typed beside the offered draft, and the draft without it.
 
-    Both are empty without such a command. `/undo` is also found behind a changed draft.
+    Both are empty without such a command. `/undo` is also found after a changed draft.
 
     >>> find_behind("How are you?/undo", "How are you?"), find_behind("a/b", "a")
     (('/undo', 'How are you?'), ('', ''))
@@ -129,7 +129,7 @@ def _count_same(one: str, other: str) -> int:
 
 
 def draw_help(cells: int) -> str:
-    """The commands and keys, wrapped to a width."""
+    """Draw the commands and keys, wrapped to a width."""
     lines: list[str] = []
     for title, group in GROUPS.items():
         rows = [(f"  {name} {words}".rstrip(), text) for name, (words, text) in group.items()]
@@ -164,7 +164,7 @@ def print_approvals(gatekeeper: Gatekeeper) -> None:
 
 
 def print_untrusted(conversation: Conversation) -> None:
-    """Print the messages with untrusted text, numbered, and where each is from."""
+    """Print the messages with untrusted text, numbered, with their sources."""
     names = {
         one.identity: one.name
         for one in conversation.canisters
@@ -189,7 +189,7 @@ def print_untrusted(conversation: Conversation) -> None:
 async def offer_words(
     session: Session, conversation: Conversation, command: str, words: str
 ) -> Sequence[Offer]:
-    """The offers of completion after a command and some words."""
+    """Return the completions after a command and some words."""
     match command, words.split():
         case (("/model" | "/new"), []):
             return [(address, "") for address in session.survey_addresses()]

@@ -1,4 +1,4 @@
-"""What is printed after a turn: JSON, usage and cost, images, and why it ended early."""
+"""Output after a turn: JSON, usage and cost, images, and the reason if it ended early."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import Any
 
 import msgspec
 
+from vibe_llms.base.exceptions import PackageMissing, RequestError
 from vibe_llms.cli.citations import list_citations
 from vibe_llms.cli.display import describe_usage
 from vibe_llms.cli.options import Options
 from vibe_llms.cli.terminal import is_terminal, note, write_json
 from vibe_llms.conversations.conversation import Conversation
-from vibe_llms.exceptions import PackageMissing, RequestError
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
@@ -28,14 +28,14 @@ from vibe_llms.messages.canisters import (
     Turn,
 )
 from vibe_llms.messages.contents import ImageContent, Reference
-from vibe_llms.session import Session
+from vibe_llms.session.core import Session
 from vibe_llms.storage.archive import DirectoryArchive
 
 _NAME_CHARACTERS = 12
 #: Data of a request, perhaps in a data URL.
 _DATA = re.compile(r"(?P<head>(?:data:[^,\"]{0,200},)?)(?P<data>[A-Za-z0-9+/]{100,}={0,2})")
 _SHOWN_DATA = 16
-#: Members of requests that hold what was said, however it looks.
+#: Members of requests that hold messages, which are never shortened.
 _WORDS = frozenset(("arguments", "content", "input", "output", "partial_json", "text"))
 
 
@@ -46,7 +46,7 @@ async def report_turn(
     options: Options,
     facts: Mapping[str, Any] = {},
 ) -> None:
-    """Print what the options ask for after a turn; `facts` are further members of its JSON."""
+    """Print the output that the options ask for; `facts` are further members of its JSON."""
     cost = access_cost(session, turn.canisters) if options.usage else None
     if options.json:
         write_json(_encode_turn(conversation, turn, cost, options, facts))
@@ -71,7 +71,7 @@ def write_output(output: object) -> None:
 
 
 def shorten_data(request: str) -> str:
-    """A request as JSON, with the size of images and files in the place of their data.
+    """Replace the data of images and files in a request's JSON by their size.
 
     >>> shorten_data(f'{{"type":"image","data":"{"aGk/" * 100}"}}')
     '{"type":"image","data":"aGk/aGk/aGk/aGk/… (300 bytes of base64)"}'
@@ -100,7 +100,7 @@ def _shorten(value: Any, name: str = "") -> Any:
 
 
 def access_cost(session: Session, canisters: Iterable[Canister]) -> Cost | None:
-    """The cost of replies; `None` without a list of prices, or if it has none for them."""
+    """Return the cost of replies, or None without a list of prices or without theirs."""
     try:
         cost = session.estimate_cost(canisters)
     except PackageMissing:
@@ -109,7 +109,7 @@ def access_cost(session: Session, canisters: Iterable[Canister]) -> Cost | None:
 
 
 def address_of(conversation: Conversation) -> str:
-    """The model of the conversation, as provider/model."""
+    """Return the model of the conversation, as provider/model."""
     return f"{conversation.model.provider}/{conversation.model.name}"
 
 
@@ -141,7 +141,7 @@ def _encode_turn(
 
 
 async def _report_images(session: Session, turn: Turn, options: Options) -> None:
-    """Print where each image of a tool or the model is: in the folder of --save, or the archive."""
+    """Print the path of each image of a tool or the model: in the --save folder or the archive."""
     for image in find_images(turn):
         path: Path | None
         if options.save is not None:
@@ -163,7 +163,7 @@ async def _report_images(session: Session, turn: Turn, options: Options) -> None
 
 
 def find_images(turn: Turn) -> Iterator[ImageContent]:
-    """The images of a turn whose data is here, each once."""
+    """Yield the images of a turn whose data is here, each once."""
     seen: set[str] = set()
     for canister in turn.canisters:
         if not isinstance(canister, AssistantCanister | ResultCanister):

@@ -1,4 +1,4 @@
-"""Running a turn at a terminal: the event loop, Ctrl-C, and the work that is left at the end."""
+"""Running a turn at a terminal: the event loop, Ctrl-C, and background work at the end."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from vibe_llms.cli.progress import Waiting
 from vibe_llms.cli.terminal import note
 from vibe_llms.conversations.conversation import Conversation
 from vibe_llms.messages.canisters import Turn
-from vibe_llms.session import Session
+from vibe_llms.session.core import Session
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-#: Pressing Ctrl-C twice within this time leaves the program.
+#: Seconds within which a second Ctrl-C leaves the program.
 SECOND_PRESS_SECONDS = 1.0
 _AGAIN_SECONDS = 0.5
-#: The signals with which the system ends a program.
+#: Signals with which the system ends a program.
 ENDINGS = (signal.SIGTERM, signal.SIGHUP)
 
 
 def asynchronous(work: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
-    """A command whose function is a coroutine."""
+    """Make a command of a coroutine function."""
 
     @functools.wraps(work)
     def command(*arguments: P.args, **options: P.kwargs) -> T:
@@ -38,11 +38,11 @@ def asynchronous(work: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
     return command
 
 
-async def hold_turn(conversation: Conversation, turn: Awaitable[Turn]) -> tuple[Turn, bool]:
-    """Run a turn that Ctrl-C interrupts; what has arrived is kept.
+async def run_turn(conversation: Conversation, turn: Awaitable[Turn]) -> tuple[Turn, bool]:
+    """Run a turn that Ctrl-C interrupts; received content is kept.
 
-    Also returns whether to leave the program: Ctrl-C was pressed twice within a second, or the
-    system asked us to end.
+    Also return True if the program should end: Ctrl-C was pressed twice within a second, or the
+    system sent a signal to end.
     """
     task = asyncio.ensure_future(turn)
     leave = False
@@ -70,7 +70,7 @@ async def hold_turn(conversation: Conversation, turn: Awaitable[Turn]) -> tuple[
     return result, leave
 
 
-async def hold_work(session: Session, *, leave: bool = False, quiet: bool = False) -> None:
+async def finish_work(session: Session, *, leave: bool = False, quiet: bool = False) -> None:
     """Wait for the work of hooks after turns; the second Ctrl-C, or `leave`, cancels it."""
     presses = 0
     waiting = Waiting(enabled=not quiet)

@@ -1,4 +1,4 @@
-"""The command `runs`: turns that go on in the background are listed, followed, decided, ended."""
+"""The command `runs`: lists, follows, decides and cancels turns in the background."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import click
 import msgspec
 from msgspec.structs import asdict
 
-from vibe_llms.cli.commands import json_option, yes_option
+from vibe_llms.base.exceptions import DecisionRefused, RequestError, RunFailed
 from vibe_llms.cli.completion import complete_runs
 from vibe_llms.cli.display import Display, Silence, print_notices
 from vibe_llms.cli.failures import INTERRUPTED, status_of
 from vibe_llms.cli.following import attended, follow, start_worker
-from vibe_llms.cli.inputs import Said, fetch_pages
+from vibe_llms.cli.inputs import PromptInput, fetch_pages
 from vibe_llms.cli.options import (
     Options,
     controls_of,
@@ -32,6 +32,7 @@ from vibe_llms.cli.options import (
 from vibe_llms.cli.questions import Questions
 from vibe_llms.cli.reports import write_output
 from vibe_llms.cli.running import ENDINGS, asynchronous, bound_import, signals
+from vibe_llms.cli.shared_options import json_option, yes_option
 from vibe_llms.cli.terminal import (
     columns,
     is_terminal,
@@ -44,7 +45,6 @@ from vibe_llms.cli.terminal import (
 )
 from vibe_llms.cli.text import cut, pad
 from vibe_llms.cli.tool_questions import TerminalElicitor, decide_call
-from vibe_llms.exceptions import DecisionRefused, RequestError, RunFailed
 from vibe_llms.invocation.approval import Decision
 from vibe_llms.invocation.questions import ElicitationAnswer, ElicitationRequest
 from vibe_llms.invocation.questions import decline as decline_
@@ -59,15 +59,15 @@ from vibe_llms.runs.descriptions import (
 from vibe_llms.runs.events import AnswerRequested, ApprovalRequested
 from vibe_llms.runs.interfaces import CallApproval, RunQuestion, RunRecord, RunStatus
 from vibe_llms.runs.run import Run
-from vibe_llms.session import Session
+from vibe_llms.session.core import Session
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 _LISTED = 20
 _STATUS_CELLS = 9
-#: With less room for it the time is left out.
-_LEAST_TITLE = 12
+#: Minimum cells for the title; the time is omitted to make room.
+_MIN_TITLE = 12
 
 _run_argument = click.argument("identity", metavar="ID", shell_complete=complete_runs)
 
@@ -75,7 +75,7 @@ _run_argument = click.argument("identity", metavar="ID", shell_complete=complete
 def with_session(
     work: Callable[Concatenate[Session, P], Coroutine[Any, Any, T]],
 ) -> Callable[P, T]:
-    """A command that runs with a session, which leaves work on runs to the background process."""
+    """Make a command that runs with a session, and leaves runs to the background process."""
 
     @asynchronous
     @functools.wraps(work)
@@ -91,8 +91,8 @@ def with_session(
 def runs() -> None:
     """List, follow, decide and cancel runs.
 
-    A run is a turn that goes on in the background: vibe-llms chat --detach PROMPT. An ID may be
-    shortened to the first 4 or more characters.
+    A run is a turn in the background: vibe-llms chat --detach PROMPT. An ID may be shortened to the
+    first 4 or more characters.
     """
 
 
@@ -115,7 +115,7 @@ def runs() -> None:
 async def list_runs(session: Session, status: str | None, limit: int, as_json: bool) -> None:
     """List runs, newest first."""
     wanted = None if status is None else RunStatus(status)
-    found = await survey_runs(session, status=wanted, limit=limit or None)
+    found = await session.survey_runs(status=wanted, limit=limit or None)
     if as_json:
         write_json(_encode([RunDescription.of(one) for one in found]))
         return
@@ -183,8 +183,8 @@ async def follow_run(
 ) -> int:
     """Show a run from its beginning until it ends.
 
-    At a terminal it asks about calls that wait for a decision. Ctrl-C stops following; the run goes
-    on. The exit status is that of the turn.
+    At a terminal it asks about calls that wait for a decision. Ctrl-C stops following; the run
+    continues. The exit status is that of the turn.
     """
     if as_json and jsonl:
         raise click.UsageError("--json and --jsonl exclude each other.")
@@ -212,7 +212,7 @@ async def follow_run(
 @json_option
 @with_session
 async def cancel(session: Session, identity: str, as_json: bool) -> None:
-    """End a run; what arrived is kept."""
+    """End a run; the text received so far is kept."""
     run = await session.access_run(identity)
     before = run.record.status
     status = await run.cancel()
@@ -340,7 +340,7 @@ async def work() -> None:
 COMMANDS: dict[str, click.Command] = {"runs": runs}
 
 
-async def start_detached(options: Options, said: Said) -> int:
+async def start_detached(options: Options, said: PromptInput) -> int:
     """Start a run for `chat --detach`, and a process that works on it."""
     handler = print_notices(quiet=options.quiet)
     async with open_session(event_handler=handler, import_guard=bound_import) as session:
@@ -362,19 +362,11 @@ async def start_detached(options: Options, said: Said) -> int:
     return 0
 
 
-async def survey_runs(
-    session: Session, *, status: RunStatus | None = None, limit: int | None
-) -> Sequence[RunRecord]:
-    """The runs, the newest first; nothing is created to say that there are none."""
-    found = session.access_runs()
-    return await found.survey(status=status, limit=limit) if found.exists() else ()
-
-
 def draw_run(record: RunRecord) -> str:
-    """A run as a line of a list, cut to the terminal."""
+    """Draw a run as a line of a list, cut to the terminal."""
     begun = f"{record.identity}  {pad(record.status, _STATUS_CELLS)}  "
     head = f"{begun}{_local(record.updated)}  "
-    if is_terminal(sys.stdout) and columns(sys.stdout) - len(head) < _LEAST_TITLE:
+    if is_terminal(sys.stdout) and columns(sys.stdout) - len(head) < _MIN_TITLE:
         head = begun
     text = f"{head}{one_line(read_title(record))}"
     if is_terminal(sys.stdout):
@@ -391,11 +383,11 @@ async def watch(
     lines: bool = False,
     asks: bool = True,
 ) -> bool:
-    """Show a run until it ends; returns whether it has, or the person has left it."""
-    record, questions = run.record, Questions(display.settle)
+    """Show a run until it ends; return False if the user left earlier."""
+    record, questions = run.record, Questions(display.pause)
     missing = [*record.recipe.invokers]
     if missing and not record.status.ended:
-        note(f"note: only a program that has its tools works on it: {', '.join(missing)}", dim=True)
+        note(f"note: only a program with its tools can work on it: {', '.join(missing)}", dim=True)
     asks = asks and is_terminal(sys.stdin) and is_terminal(sys.stderr)
 
     async def attend(event: ApprovalRequested | AnswerRequested) -> bool:
@@ -405,7 +397,7 @@ async def watch(
         if event.invocation not in open_:
             return True
         if not asks:
-            display.settle()
+            display.pause()
             note(f"{event.name} waits for a decision: vibe-llms runs approve {run.identity}")
             return True
         return await _ask(questions, run, open_[event.invocation], whole=False) is not None
@@ -416,7 +408,7 @@ async def watch(
             return True
         question = open_[event.question]
         if not asks:
-            display.settle()
+            display.pause()
             text = f"{event.name} asks: {question.request.message}"
             note(f"{text}; answer: vibe-llms runs answer {run.identity}")
             return True
@@ -444,7 +436,7 @@ async def _survey_questions(run: Run) -> Sequence[RunQuestion]:
 
 
 async def _find_questions(run: Run, question: str | None) -> Sequence[RunQuestion]:
-    """The questions to answer; `DecisionRefused` if there are none."""
+    """Return the questions to answer; raise `DecisionRefused` if there are none."""
     found = await _survey_questions(run)
     waiting = [one for one in found if question is None or one.identity.startswith(question)]
     if not waiting:
@@ -456,7 +448,7 @@ async def _find_questions(run: Run, question: str | None) -> Sequence[RunQuestio
 async def _ask_question(
     questions: Questions, run: Run, question: RunQuestion
 ) -> RunQuestion | None:
-    """Ask the user what a run asks, and record the answer; `None` if it is left open."""
+    """Ask the user a run's question, and record the answer; return None if it is left open."""
     given = await TerminalElicitor(questions)(question.request)
     if given.action == "cancel":
         return None
@@ -469,7 +461,7 @@ async def _ask_question(
 
 
 def _read_values(request: ElicitationRequest, values: Sequence[str]) -> Mapping[str, Any]:
-    """The values of a form as they are typed; the only field of one needs no name."""
+    """Parse the typed values of a form; a form's only field needs no name."""
     fields = {field.name: field for field in request.fields}
     if len(fields) == 1:
         (field,) = fields.values()
@@ -486,7 +478,7 @@ def _read_values(request: ElicitationRequest, values: Sequence[str]) -> Mapping[
 
 
 async def _find_waiting(run: Run, call: str | None) -> Sequence[CallApproval]:
-    """The calls to decide on: one of them, or all; `DecisionRefused` if there are none."""
+    """Return the calls to decide on: one or all; raise `DecisionRefused` if there are none."""
     waiting = [
         one
         for one in await _survey_waiting(run)
@@ -501,7 +493,7 @@ async def _find_waiting(run: Run, call: str | None) -> Sequence[CallApproval]:
 async def _ask(
     questions: Questions, run: Run, approval: CallApproval, *, whole: bool
 ) -> CallApproval | None:
-    """Ask about a call and record the decision; `None` if it is left open."""
+    """Ask about a call and record the decision; return None if it is left open."""
     calls = await read_calls(run)
     call = calls.get(approval.invocation)
     if call is None:
@@ -534,7 +526,7 @@ async def _decide_each(
 
 
 def _report(session: Session, run: Run, made: Sequence[CallApproval], *, as_json: bool) -> int:
-    """Report decisions, and have a process continue the run."""
+    """Report decisions, and start a process that continues the run."""
     if made:
         start_worker(session.configuration)
     if as_json:
@@ -549,7 +541,7 @@ def _report(session: Session, run: Run, made: Sequence[CallApproval], *, as_json
 
 
 def _conclude(record: RunRecord, *, reported: bool, quiet: bool) -> int:
-    """Report how a run ended; returns the exit status."""
+    """Report how a run ended; return the exit status."""
     if record.status is RunStatus.FAILED:
         error = RunFailed(record.error, error=record.kind)
         if reported:
@@ -558,7 +550,7 @@ def _conclude(record: RunRecord, *, reported: bool, quiet: bool) -> int:
         raise error
     if record.status is RunStatus.CANCELLED:
         if not quiet:
-            note("the run was cancelled; what arrived is kept")
+            note("the run was cancelled")
         return INTERRUPTED
     return 0
 

@@ -14,13 +14,21 @@ from typing import Any
 
 import click
 
-from vibe_llms.attachments import read_bytes
-from vibe_llms.cli.commands import json_option, yes_option
+from vibe_llms.base.configuration import (
+    Configuration,
+    load_configuration,
+    parse_settings,
+    parse_value,
+    read_settings,
+)
+from vibe_llms.base.exceptions import EnsembleFailed, RequestError, VibeLlmsError
+from vibe_llms.base.redaction import redact
 from vibe_llms.cli.completion import complete_paths, complete_servers
 from vibe_llms.cli.config_file import add_rows, draw_rows, remove_row
 from vibe_llms.cli.failures import message_of, status_of
 from vibe_llms.cli.questions import confirm
 from vibe_llms.cli.running import asynchronous
+from vibe_llms.cli.shared_options import json_option, yes_option
 from vibe_llms.cli.terminal import (
     note,
     one_line,
@@ -32,15 +40,9 @@ from vibe_llms.cli.terminal import (
 )
 from vibe_llms.cli.text import pad
 from vibe_llms.cli.tools import open_ensembles, open_one
-from vibe_llms.configuration import (
-    Configuration,
-    load_configuration,
-    parse_settings,
-    parse_value,
-    read_settings,
-)
-from vibe_llms.ensembles.core import ENSEMBLES, Ensembles, access_ensemble
-from vibe_llms.ensembles.interfaces import Ensemble, EnsembleConfiguration, OutsideEnsemble
+from vibe_llms.conversations.attachments import read_bytes
+from vibe_llms.conversations.hosts import ENSEMBLES, EnsembleConfiguration, access_ensemble
+from vibe_llms.ensembles.core import Ensembles
 from vibe_llms.ensembles.mcp.importing import (
     MODULE,
     is_name,
@@ -49,14 +51,13 @@ from vibe_llms.ensembles.mcp.importing import (
     survey_keys,
 )
 from vibe_llms.ensembles.mcp.tool_lists import ToolListFile
-from vibe_llms.ensembles.pins import Change, Definition, Pins
-from vibe_llms.exceptions import EnsembleFailed, RequestError, VibeLlmsError
-from vibe_llms.redaction import redact
+from vibe_llms.ensembles.pins import Definition, Pins, ToolChange
+from vibe_llms.invocation.ensembles import Ensemble, OutsideEnsemble
 
 _STANDARD_INPUT = "-"
 _URL = re.compile(r"https?://", re.IGNORECASE)
 _REMEDIES = {
-    "opening": "check that this works by itself: {origin}",
+    "opening": "check that this works on its own: {origin}",
     "listing": "allow it more time (list-seconds), or report it to its authors",
 }
 
@@ -260,7 +261,7 @@ COMMANDS: dict[str, click.Command] = {"mcp": mcp}
 
 
 async def _probe(ensembles: Ensembles, name: str) -> tuple[dict[str, Any], VibeLlmsError | None]:
-    """The report on a server, or why it cannot be used and what may help."""
+    """Open a server; return the report, and the error if it cannot be used."""
     start = time.monotonic()
     found = (await ensembles.attempt([name]))[name]
     seconds = round(time.monotonic() - start, 3)
@@ -291,8 +292,8 @@ def _draw_report(report: Mapping[str, Any]) -> str:
     return f"{name} ok: {', '.join(words)}"
 
 
-def draw_change(change: Change) -> str:
-    """The changes of a tool, line by line; invisible and new characters as codes."""
+def draw_change(change: ToolChange) -> str:
+    """Draw the changes of a tool, line by line; invisible and new characters as codes."""
     before, after = (_draw_definition(one) for one in (change.approved, change.offered))
     strange = {c for c in after if not c.isascii()} - set(before)
     lines = difflib.unified_diff(
@@ -314,7 +315,7 @@ def _draw_definition(definition: Definition) -> str:
 
 
 def _reveal(text: str, strange: set[str]) -> str:
-    """The text with codes for invisible and strange characters."""
+    """Replace invisible and strange characters by codes."""
     return "".join(f"\\u{{{ord(c):04x}}}" if c in strange or _is_hidden(c) else c for c in text)
 
 
@@ -331,7 +332,7 @@ def _confirm(question: str, *, yes: bool) -> None:
 
 
 def _survey_rows(configuration: Configuration) -> Mapping[str, Mapping[str, Any]]:
-    """The rows of servers, without other ensembles."""
+    """Return the rows of servers, without other ensembles."""
     every: Mapping[str, Mapping[str, Any]] = configuration.tree.get(ENSEMBLES, {})
     return {name: row for name, row in every.items() if row.get("module") == MODULE}
 
@@ -355,7 +356,7 @@ def _describe_origin(row: Mapping[str, Any]) -> str:
 def _check(
     configuration: Configuration, rows: Mapping[str, Mapping[str, Any]], *, force: bool
 ) -> None:
-    """Raise for rows that clash with existing ones, or that are invalid."""
+    """Raise an error for rows that clash with existing ones, or that are invalid."""
     clashes = [name for name in rows if name in configuration.tree.get(ENSEMBLES, {})]
     if clashes and not force:
         raise RequestError(f"{', '.join(map(repr, clashes))} already exists; --force replaces it")

@@ -1,4 +1,4 @@
-"""The commands `serve` and `users`: the server, and who may use it."""
+"""The commands `serve`, `worker` and `users`: the server, its workers, and its users."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ import sys
 import click
 from msgspec.structs import replace
 
-from vibe_llms.cli.commands import json_option, yes_option
+from vibe_llms.base.configuration import LOCAL, Configuration, load_configuration
+from vibe_llms.base.exceptions import PackageMissing
 from vibe_llms.cli.questions import confirm
 from vibe_llms.cli.running import ENDINGS, asynchronous, signals
+from vibe_llms.cli.shared_options import json_option, yes_option
 from vibe_llms.cli.starts import Start, note_timed, warnings_printed
 from vibe_llms.cli.terminal import note, shown, write, write_json
-from vibe_llms.configuration import LOCAL, Configuration, load_configuration
-from vibe_llms.exceptions import PackageMissing
 from vibe_llms.providers.addresses import survey_given
 from vibe_llms.server.settings import read_server_settings
-from vibe_llms.server.users import find_user_places, produce_users
 from vibe_llms.storage.backends import Backend, opened_backend
+from vibe_llms.storage.user_stores import produce_users
+from vibe_llms.storage.users import find_user_places
 
 
 @click.command("serve")
@@ -38,7 +39,8 @@ from vibe_llms.storage.backends import Backend, opened_backend
 async def serve(host: str | None, port: int | None, no_key: bool, quiet: bool) -> None:
     """Answer requests of OpenAI clients over HTTP.
 
-    The first start makes a key and prints what a client needs. Ctrl-C or SIGTERM ends it.
+    The first start makes a key and prints the settings that a client needs. Ctrl-C or SIGTERM ends
+    it.
     """
     try:
         from vibe_llms.server.running import RunningServer
@@ -55,14 +57,14 @@ async def serve(host: str | None, port: int | None, no_key: bool, quiet: bool) -
     )
 
     def show_key(key: str) -> None:
-        note("a client needs these two; the key is not shown again:")
+        note("set these for the client; the key is not shown again:")
         write(sys.stdout, _export(server.url, key))
 
     def announce() -> None:
         note(f"serving on {server.url}; Ctrl-C ends it")
         _note_addresses(configuration, server.url)
         start.watch(server.backend)
-        # What is loaded stays: the garbage collector need not look at it again. See adr/0103.
+        # Exempt the loaded objects from garbage collection. See adr/0103.
         gc.collect()
         gc.freeze()
 
@@ -120,7 +122,7 @@ async def add(name: str, as_json: bool) -> None:
         _print_key(name, await produce_users(backend).add(name), as_json=as_json)
     home = find_user_places(backend.configuration.places, name).data
     if name != LOCAL and home.exists():
-        note(f"an earlier user had this name, and {name} has their conversations: {home}")
+        note(f"an earlier user had this name; {name} now has their conversations: {home}")
 
 
 @users.command("rotate")
@@ -168,7 +170,7 @@ async def remove(name: str, yes: bool, as_json: bool) -> int:
         if not confirm(f"Remove the user {name}?", yes=yes):
             return 1
         await users.remove(name)
-        # Those of local are runs of this command too.
+        # Runs of local also belong to this command.
         cancelled = 0 if name == LOCAL else await cancel_runs(backend, name)
     home = find_user_places(backend.configuration.places, name).data
     if as_json:
@@ -178,7 +180,7 @@ async def remove(name: str, yes: bool, as_json: bool) -> int:
     if cancelled:
         note(f"cancelled {cancelled} {'run' if cancelled == 1 else 'runs'}")
     if name == LOCAL:
-        note("removed local; the conversations of this command stay")
+        note("removed local; the conversations of this command are kept")
     elif home.exists():
         note(f"removed {name}; to delete the conversations, memory and files too: rm -r {home}")
     else:
@@ -190,7 +192,7 @@ COMMANDS: dict[str, click.Command] = {"serve": serve, "users": users, "worker": 
 
 
 def _note_addresses(configuration: Configuration, own: str = "") -> None:
-    """Print where keys are sent to, if variables say so."""
+    """Print the server addresses that environment variables set."""
     for name, address in survey_given(configuration):
         text = f"note: {name}: requests are sent to {address.describe()}"
         if own and f"{address.url}/".startswith(f"{own}/"):

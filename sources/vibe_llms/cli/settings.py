@@ -10,29 +10,29 @@ from typing import Any
 
 import click
 
-from vibe_llms.attachments import read_bytes
-from vibe_llms.cli.commands import json_option
-from vibe_llms.cli.completion import complete_kept_keys, complete_paths, complete_providers
-from vibe_llms.cli.config_file import draw_path, read_path, set_values, survey_values, unset_value
-from vibe_llms.cli.doctor import check_change, check_configuration
-from vibe_llms.cli.failures import status_of
-from vibe_llms.cli.programs import find_editor, run_editor
-from vibe_llms.cli.terminal import is_terminal, note, one_line, shown, write, write_json
-from vibe_llms.configuration import (
+from vibe_llms.base.configuration import (
     find_places,
     load_configuration,
     parse_settings,
     parse_value,
 )
-from vibe_llms.credentials import check_key, read_keys
-from vibe_llms.ensembles.core import ENSEMBLES
+from vibe_llms.base.credentials import check_key, read_keys
+from vibe_llms.base.exceptions import ConfigurationError, CredentialMissing, RequestError
+from vibe_llms.base.files import LARGEST_SETTINGS
+from vibe_llms.base.folders import make_folder, replace_file, storage_errors
+from vibe_llms.base.keys import store_key
+from vibe_llms.base.redaction import redact
+from vibe_llms.cli.completion import complete_kept_keys, complete_paths, complete_providers
+from vibe_llms.cli.config_file import draw_path, read_path, set_values, survey_values, unset_value
+from vibe_llms.cli.doctor import check_change, check_configuration
+from vibe_llms.cli.failures import status_of
+from vibe_llms.cli.programs import find_editor, run_editor
+from vibe_llms.cli.shared_options import json_option
+from vibe_llms.cli.terminal import is_terminal, note, one_line, shown, write, write_json
+from vibe_llms.conversations.attachments import read_bytes
+from vibe_llms.conversations.hosts import ENSEMBLES
 from vibe_llms.ensembles.mcp.importing import remember_row
-from vibe_llms.exceptions import ConfigurationError, CredentialMissing, RequestError
-from vibe_llms.files import LARGEST_SETTINGS
-from vibe_llms.keys import store_key
 from vibe_llms.providers.provider_pool import PROVIDERS
-from vibe_llms.redaction import redact
-from vibe_llms.storage.files import make_folder, replace_file, storage_errors
 
 _STARTING_TEXT = """\
 # The settings of vibe-llms; they override the defaults.
@@ -42,7 +42,7 @@ _STARTING_TEXT = """\
 """
 
 
-#: Up to so many keys are named.
+#: Maximum number of keys that are named.
 _NAMED = 3
 
 

@@ -1,4 +1,4 @@
-"""The start of a server or a worker: what does not work yet is said, and waited for."""
+"""The start of a server or a worker: reports problems, and waits until they are solved."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
+from vibe_llms.base.exceptions import StorageError, StorageUnavailable
 from vibe_llms.cli.terminal import note
-from vibe_llms.exceptions import StorageError, StorageUnavailable
-from vibe_llms.server.users import produce_users
 from vibe_llms.storage.backends import Backend
+from vibe_llms.storage.user_stores import produce_users
 
 _RETRY_SECONDS = 1.0
 
 
 class Start:
-    """Prepares what is kept; `show_key` gets the key of the first user, once there is one.
+    """Preparation of the storage; `show_key` gets the key of the first user, once there is one.
 
     Without `show_key`, no user is made.
     """
@@ -28,14 +28,14 @@ class Start:
         self._watching: asyncio.Task[None] | None = None
 
     async def prepare(self, backend: Backend) -> None:
-        """Raise a `StorageError` that does not pass by itself; print one that may."""
+        """Raise a permanent `StorageError`; print a temporary one."""
         try:
             await self._attempt(backend)
         except StorageUnavailable as error:
             self._report(error)
 
     def watch(self, backend: Backend) -> None:
-        """Show the key, wait for what cannot be used yet, and print the warnings of runs."""
+        """Show the key, wait until the storage is ready, and print the warnings of runs."""
         self._show()
         self._watching = asyncio.create_task(self._watch(backend), name="start")
 
@@ -44,7 +44,7 @@ class Start:
             await self._wait(backend)
             note("ready")
             self._show()
-        # Before, they would say the same again.
+        # Earlier warnings would repeat the problem.
         with warnings_printed("vibe_llms.runs"), warnings_printed("vibe_llms.storage"):
             for one in await backend.check():
                 note("; ".join(filter(None, (f"note: {one.path}: {one.text}", one.remedy))))

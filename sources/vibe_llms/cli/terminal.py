@@ -16,15 +16,15 @@ DIM, BOLD, RESET = "\x1b[2m", "\x1b[1m", "\x1b[0m"
 
 #: Begins each line of our questions; no other text can print it on a terminal.
 MARK = "┃"
-# With these, a reply could look like a question; thin lines serve tables as well.
-#: The indent of a row's further lines, if they do not fit beside its head.
+#: Indent of a row's further lines, if they do not fit beside its head.
 _HANG = 4
+# With these, a reply could look like a question; tables use thin lines instead.
 _OURS = str.maketrans("┃┏┗", "│┌└")
 _OURS_ESCAPED = {code: f"\\u{code:04x}" for code in _OURS}
 
 
 def visible(text: str) -> str:
-    r"""The text with visible symbols for control characters, so no escape sequence survives.
+    r"""Replace control characters by visible symbols, so no escape sequence survives.
 
     New lines and tabs stay. Characters that hide or reorder text become visible too, and the mark
     of our questions is replaced.
@@ -36,7 +36,7 @@ def visible(text: str) -> str:
 
 
 def without_escapes(text: str) -> str:
-    r"""The text with visible symbols for control characters other than white space.
+    r"""Replace control characters other than white space by visible symbols.
 
     >>> without_escapes("a\x1b[2Jb\r\n")
     'a␛[2Jb\r\n'
@@ -67,17 +67,17 @@ class VisibleText:
 
     def __init__(self) -> None:
         self._before = ""
-        self._held = ""
+        self._pending = ""
 
     def feed(self, text: str) -> str:
-        """Add text; returns the part that does not depend on what follows."""
-        text, self._held = _split_end(self._held + text)
+        """Add text; return the part that does not depend on later text."""
+        text, self._pending = _split_end(self._pending + text)
         return self._show(text)
 
     def close(self) -> str:
-        """The part that was held back."""
-        held, self._held = self._held, ""
-        return self._show(held)
+        """Return the part that was held back."""
+        pending, self._pending = self._pending, ""
+        return self._show(pending)
 
     def _show(self, text: str) -> str:
         if not text:
@@ -93,12 +93,12 @@ def _split_end(text: str) -> tuple[str, str]:
 
 
 def one_line(text: str) -> str:
-    """The text without line breaks."""
+    """Return the text without line breaks."""
     return " ".join(text.split())
 
 
 def shown(text: str) -> str:
-    """The text for stdout: made visible on a terminal, unchanged elsewhere."""
+    """Return the text for stdout: made visible on a terminal, unchanged elsewhere."""
     return visible(text) if is_terminal(sys.stdout) else text
 
 
@@ -108,7 +108,7 @@ def write_json(text: str) -> None:
 
 
 def escape_json(text: str) -> str:
-    r"""JSON of the same value, with escapes for what `visible` replaces.
+    r"""Escape the characters in JSON that `visible` replaces; its value stays the same.
 
     >>> escape_json('"a\u202eb"')
     '"a\\u202eb"'
@@ -122,27 +122,27 @@ def _escape(character: str) -> str:
 
 
 def is_terminal(stream: TextIO) -> bool:
-    """Whether the stream is a terminal."""
+    """Return True if the stream is a terminal."""
     return stream.isatty()
 
 
-def obeys(stream: TextIO) -> bool:
-    """Whether the stream is a terminal that can move its cursor."""
+def can_redraw(stream: TextIO) -> bool:
+    """Return True if the stream is a terminal that can move its cursor."""
     return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def has_colours(stream: TextIO) -> bool:
-    """Whether the stream is a terminal with styles; NO_COLOR and TERM=dumb turn them off."""
-    return obeys(stream) and not os.environ.get("NO_COLOR")
+    """Return True if the stream is a terminal with styles; NO_COLOR and TERM=dumb disable them."""
+    return can_redraw(stream) and not os.environ.get("NO_COLOR")
 
 
 def styled(text: str, style: str) -> str:
-    """The text in a style, if stdout has styles."""
+    """Return the text in a style, if stdout has styles."""
     return f"{style}{text}{RESET}" if has_colours(sys.stdout) else text
 
 
 def columns(stream: TextIO) -> int:
-    """The width of the terminal in cells."""
+    """Return the width of the terminal in cells."""
     try:
         return os.get_terminal_size(stream.fileno()).columns or 80
     except (OSError, ValueError):
@@ -150,7 +150,7 @@ def columns(stream: TextIO) -> int:
 
 
 def lines(stream: TextIO) -> int:
-    """The number of lines of the terminal."""
+    """Return the number of lines of the terminal."""
     try:
         return os.get_terminal_size(stream.fileno()).lines or 24
     except (OSError, ValueError):
@@ -165,7 +165,7 @@ def note(text: str, *, dim: bool = False) -> None:
 
 
 def write_lines(text: str, hang: str = "") -> None:
-    """Print lines on stdout; on a terminal they wrap at words, and go on behind `hang`."""
+    """Print lines on stdout; on a terminal they wrap at words, with `hang` as their indent."""
     text = shown(text)
     if is_terminal(sys.stdout):
         text = "\n".join(wrap(text, columns(sys.stdout), hang))
@@ -200,10 +200,10 @@ def aside(text: str, *, dim: bool = False, fresh: bool = False) -> None:
 
 
 class _Owner:
-    """The one owner of the terminal in the process.
+    """The only owner of the terminal in the process.
 
-    `sink` takes what is written while a prompt or question owns it. `status` is the stream that
-    shows a status line, `unfinished` the stream with a line that has no end yet.
+    `sink` receives all output while a prompt or question owns the terminal. `status` is the stream
+    that shows a status line, `unfinished` the stream with a line that has no end yet.
     """
 
     def __init__(self) -> None:
@@ -220,8 +220,8 @@ _CLEAR = "\r\x1b[K"
 def write(stream: TextIO, text: str, *, fresh: bool = False) -> None:
     """Write text at once; characters that the encoding lacks are replaced.
 
-    On a terminal it waits for an open question, replaces a status line, and begins a new line if
-    it is `fresh`.
+    On a terminal it waits for an open question, replaces a status line, and begins a new line if it
+    is `fresh`.
     """
     stream = origin(stream)
     if not is_terminal(stream):
@@ -255,7 +255,7 @@ def send(stream: TextIO, text: str) -> None:
 def draw_status(text: str) -> None:
     """Draw a line on stderr that disappears with the next output.
 
-    Nothing is drawn during a question, or behind an unfinished line.
+    Nothing is drawn during a question, or after an unfinished line.
     """
     with _OWNER.lock, contextlib.suppress(OSError):
         if _OWNER.sink is None and not _is_in_line():
@@ -277,7 +277,7 @@ def _is_in_line() -> bool:
 
 @contextlib.contextmanager
 def divert(sink: Callable[[TextIO, str, bool], None]) -> Iterator[None]:
-    """Own the terminal: what others write or `print` goes to `sink`."""
+    """Own the terminal: output of others, including `print`, goes to `sink`."""
     with _OWNER.lock:
         wipe_status()
         if _is_in_line():
@@ -294,8 +294,8 @@ def divert(sink: Callable[[TextIO, str, bool], None]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def hold_output() -> Iterator[None]:
-    """Own the terminal; what others write is printed afterwards, in order."""
+def delay_output() -> Iterator[None]:
+    """Own the terminal; output of others is printed afterwards, in order."""
     queue: list[tuple[TextIO, str, bool]] = []
     with contextlib.ExitStack() as stack:
         stack.enter_context(divert(lambda *written: queue.append(written)))
@@ -330,7 +330,7 @@ class _Diverted(io.TextIOBase):
 
 
 def origin(stream: TextIO) -> TextIO:
-    """The real stream behind a diverted one."""
+    """Return the real stream behind a diverted one."""
     return stream.origin if isinstance(stream, _Diverted) else stream
 
 

@@ -2,7 +2,7 @@
 
 Hidden characters are those that hide, move or reorder text, by their Unicode properties. Joiners
 and selectors stay where a script or an emoji needs them: between letters from Arabic to Mongolian,
-between emoji, behind a sign with two forms, behind an ideograph.
+between emoji, after a sign with two forms, after an ideograph.
 
 A terminal counts cells, not characters: a Chinese character takes two, an accent none. Terminals
 disagree about some emoji, so each cluster counts as wide as the widest terminal draws it. A line
@@ -38,20 +38,20 @@ _EMOJI = ((0x2600, 0x27BF), (0xFE0F, 0xFE0F), (0x1F000, 0x1FAFF))
 
 _ELLIPSIS = "…"
 _TAB_CELLS = 4
-#: A last column narrower than this is printed below the others.
-_LEAST_CELLS = 12
-#: The end of a word, which has the blanks before it.
+#: Minimum cells of a last column; a narrower one is printed below the others.
+_MIN_CELLS = 12
+#: End of a word; the blanks after it belong to the next piece.
 _PIECES = re.compile(r"(?<=\S)(?=\s)")
-#: A longer word does not wait for its end.
-_LONGEST_HELD = 30
-#: The cells of a cluster of three, as some terminals draw it.
+#: Maximum characters that wait for the end of a word.
+_LONGEST_PENDING = 30
+#: Cells of a cluster of three, as some terminals draw it.
 _WIDEST = 6
 _WORD = re.compile(r"(?<! )( *)([^ ]+)")
 
 
 @lru_cache(4096)
 def is_hidden(character: str) -> bool:
-    r"""Whether a character is invisible or controls a terminal; blanks and new lines are not.
+    r"""Return True if a character is invisible or controls a terminal, except for white space.
 
     >>> is_hidden("\u00ad"), is_hidden("\u202e"), is_hidden("a"), is_hidden("\n")
     (True, True, False, False)
@@ -60,13 +60,13 @@ def is_hidden(character: str) -> bool:
         return False
     return (
         unicodedata.category(character) in _HIDDEN_CATEGORIES
-        or _lies_in(character, _IGNORABLE)
+        or _is_in(character, _IGNORABLE)
         or character == _BLANK
     )
 
 
 def spell(name: str) -> str:
-    r"""Return a name with letters outside of ASCII spelled out: they may look like others.
+    r"""Return a name with non-ASCII letters spelled out, because they may look like others.
 
     >>> spell("read"), spell("r\u0435ad")
     ('read', '"r\u0435ad" (spelled "r\\u0435ad")')
@@ -77,7 +77,7 @@ def spell(name: str) -> str:
 
 
 def replace_hidden(text: str, show: Callable[[str], str]) -> str:
-    """The text with `show(character)` for each hidden character."""
+    """Replace each hidden character by the result of `show`."""
     hidden = {character for character in set(text) if is_hidden(character)}
     if not hidden:
         return text
@@ -88,31 +88,31 @@ def replace_hidden(text: str, show: Callable[[str], str]) -> str:
 
 
 def _belongs(text: str, index: int) -> bool:
-    """Whether the text around a hidden character needs it."""
+    """Return True if the text around a hidden character needs it."""
     character = text[index]
     before = text[index - 1] if index else "\0"
     after = text[index + 1] if index + 1 < len(text) else "\0"
     match ord(character):
         case 0x200D:
-            return (_lies_in(before, _EMOJI) or _is_joined(before)) and (
-                _lies_in(after, (*_EMOJI, (0x2190, 0x21FF))) or _is_joined(after)
+            return (_is_in(before, _EMOJI) or _is_joined(before)) and (
+                _is_in(after, (*_EMOJI, (0x2190, 0x21FF))) or _is_joined(after)
             )
         case 0x200C:
             return _is_joined(before) and _is_joined(after)
         case 0xFE0E | 0xFE0F:
             return _has_two_forms(before)
         case 0xFE00 | 0xFE01 | 0xFE02:
-            return _lies_in(before, _IDEOGRAPHS)
+            return _is_in(before, _IDEOGRAPHS)
         case 0x180E:
             return _is_mongolian(before) and _is_mongolian(after)
         case 0x180B | 0x180C | 0x180D | 0x180F:
             return _is_mongolian(before)
         case code:
-            return 0xE0100 <= code <= 0xE01EF and _lies_in(before, _IDEOGRAPHS)
+            return 0xE0100 <= code <= 0xE01EF and _is_in(before, _IDEOGRAPHS)
 
 
 def _is_joined(character: str) -> bool:
-    """A letter or a mark of a script that joins its letters."""
+    """Return True for a letter or a mark of a script that joins its letters."""
     return "\u0600" <= character < "\u1d00" and unicodedata.category(character)[0] in "LM"
 
 
@@ -121,19 +121,19 @@ def _is_mongolian(character: str) -> bool:
 
 
 def _has_two_forms(character: str) -> bool:
-    """Whether the character has a text form and an emoji form."""
+    """Return True if the character has a text form and an emoji form."""
     if character in "#*0123456789‼⁉\u2139〰":
         return True
     return character > "\x7f" and unicodedata.category(character) in ("So", "Sm", "Sk")
 
 
-def _lies_in(character: str, ranges: tuple[tuple[int, int], ...]) -> bool:
+def _is_in(character: str, ranges: tuple[tuple[int, int], ...]) -> bool:
     code = ord(character)
     return any(first <= code <= last for first, last in ranges)
 
 
 def width(text: str) -> int:
-    """The width of a text in cells.
+    """Return the width of a text in cells.
 
     >>> width("abc"), width("日本")
     (3, 4)
@@ -144,7 +144,7 @@ def width(text: str) -> int:
 
 
 def cut(text: str, cells: int) -> str:
-    """The text, shortened to so many cells.
+    """Shorten the text to a number of cells.
 
     >>> cut("some words", 6), cut("日本語", 5)
     ('some …', '日本…')
@@ -155,12 +155,12 @@ def cut(text: str, cells: int) -> str:
 
 
 def pad(text: str, cells: int) -> str:
-    """The text, padded with blanks to at least so many cells."""
+    """Pad the text with blanks to at least a number of cells."""
     return text + " " * (cells - width(text))
 
 
 def fold(text: str, cells: int) -> list[str]:
-    r"""The lines of a text, broken at exactly the width; every character is kept.
+    r"""Break a text into lines at exactly the width; every character is kept.
 
     >>> fold("if x:\n  go()", 4)
     ['if x', ':', '  go', '()']
@@ -169,7 +169,7 @@ def fold(text: str, cells: int) -> list[str]:
 
 
 def wrap(text: str, cells: int, hang: str = "") -> list[str]:
-    """The lines of a text, broken between words.
+    """Break a text into lines between words.
 
     Continuation lines have the indent of their line, or `hang`.
 
@@ -182,7 +182,7 @@ def wrap(text: str, cells: int, hang: str = "") -> list[str]:
 
 
 def draw_columns(rows: Iterable[Sequence[str]], cells: int | None = None) -> list[str]:
-    """Rows whose columns are aligned; with `cells`, the last column wraps at words.
+    """Draw rows in aligned columns; with `cells`, the last column wraps at words.
 
     >>> draw_columns([("a", "one"), ("long", "some more words")], 20)
     ['a     one', 'long  some more', '      words']
@@ -199,7 +199,7 @@ def draw_columns(rows: Iterable[Sequence[str]], cells: int | None = None) -> lis
         begun = "".join(f"{pad(one, size)}  " for one, size in zip(row[:-1], widths, strict=False))
         if cells is None or width(begun) + width(row[-1]) <= cells:
             lines.append(f"{begun}{row[-1]}".rstrip())
-        elif cells - indent >= _LEAST_CELLS or indent + width(row[-1]) <= cells:
+        elif cells - indent >= _MIN_CELLS or indent + width(row[-1]) <= cells:
             wrapped = wrap(row[-1], max(1, cells - indent))
             lines += [f"{begun}{wrapped[0]}".rstrip()]
             lines += [" " * indent + part for part in wrapped[1:]]
@@ -210,7 +210,7 @@ def draw_columns(rows: Iterable[Sequence[str]], cells: int | None = None) -> lis
 
 
 class Flow:
-    """Breaks text between words as it comes in pieces; the last word waits for its end.
+    """Streamed text, broken between words; the last word waits for its end.
 
     >>> flow = Flow()
     >>> print(*(flow.feed(text, 9) for text in ("a lis", "t of wo", "rds")), flow.close(9), sep="")
@@ -220,19 +220,19 @@ class Flow:
 
     def __init__(self) -> None:
         self._column = 0
-        self._held = ""
+        self._pending = ""
 
     def feed(self, text: str, cells: int) -> str:
         """Return the text to show, with a new line before each word that would not fit."""
-        *pieces, self._held = _PIECES.split(self._held + text)
-        if len(self._held) > _LONGEST_HELD or not self._held.isascii():
+        *pieces, self._pending = _PIECES.split(self._pending + text)
+        if len(self._pending) > _LONGEST_PENDING or not self._pending.isascii():
             # It may be text without blanks between words.
-            pieces, self._held = [*pieces, self._held], ""
+            pieces, self._pending = [*pieces, self._pending], ""
         return "".join(self._put(piece, cells) for piece in pieces if piece)
 
     def close(self, cells: int) -> str:
         """Return the rest; the next text begins a line."""
-        left, self._held = self._put(self._held, cells), ""
+        left, self._pending = self._put(self._pending, cells), ""
         self._column = 0
         return left
 
@@ -244,7 +244,7 @@ class Flow:
         if self._column <= cells or piece.isspace():
             return piece
         piece = piece.lstrip(" ")
-        # The terminal itself breaks what is longer than a line.
+        # The terminal breaks words longer than a line.
         self._column = width(piece) % max(1, cells)
         return f"\n{piece}"
 
@@ -274,7 +274,7 @@ def _wrap_line(line: str, cells: int, hang: str) -> Iterator[str]:
 
 
 def _break(text: str, cells: int) -> list[str]:
-    """Pieces of at most so many cells, at least one cluster in each."""
+    """Break a text into pieces of at most `cells`, with at least one cluster in each."""
     cells = max(1, cells)
     if width(text) <= cells:
         return [text]
@@ -291,7 +291,7 @@ def _break(text: str, cells: int) -> list[str]:
 
 
 def _take(text: str, cells: int) -> str:
-    """The beginning that fits."""
+    """Return the beginning that fits."""
     if text.isascii():
         return text[: max(0, cells)]
     used = position = 0
@@ -304,7 +304,7 @@ def _take(text: str, cells: int) -> str:
 
 
 def _split_clusters(text: str) -> Iterator[tuple[str, int]]:
-    """The clusters of a text, each with the most cells that any terminal gives it."""
+    """Yield the clusters of a text, each with the most cells that any terminal gives it."""
     from wcwidth import iter_graphemes, wcwidth
 
     for cluster in iter_graphemes(text):

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from vibe_llms.cli.questions import Line, Question, Questions, bind
+from vibe_llms.base.exceptions import AnswerInvalid
+from vibe_llms.cli.questions import QuestionLine, Questions, TypedQuestion, bind
 from vibe_llms.cli.terminal import BOLD, DIM, is_terminal, note, one_line, visible
 from vibe_llms.cli.text import cut, spell
-from vibe_llms.exceptions import AnswerInvalid
 from vibe_llms.invocation.approval import ApprovalRequest, Approver, Decision
 from vibe_llms.invocation.questions import (
     ElicitationAnswer,
@@ -39,23 +39,23 @@ _DECISIONS = {
 _REASON = re.compile(r"(?:n|no),? +(?:because +)?(\S.*)", re.IGNORECASE)
 _WORD = re.compile(r"[\w.-]+")
 _TOOL = re.compile(r"[\w./:-]+")
-#: Longer names of tools are shortened, so that the arguments fit on the screen.
+#: Maximum characters shown of a tool's name, so that the arguments fit on the screen.
 _LONGEST_NAME = 100
-#: A value up to this length stays on one line.
+#: Maximum characters of a value that stays on one line.
 _SHORT = 60
-#: Values at this depth stay on one line.
+#: Depth from which values stay on one line.
 _DEEPEST = 8
-#: About how many lines a form or an address takes below the server's text.
+#: Approximate lines of a form or an address below the server's text.
 _BELOW = 10
-#: The longest label or default of a field, in cells.
+#: Maximum cells of a field's label or default.
 _LONGEST_LABEL = 200
 _DECLINE, _CANCEL = ElicitationAnswer("decline"), ElicitationAnswer("cancel")
 
 
 def produce_approver(*, approve_all: bool, questions: Questions) -> Approver | None:
-    """The approver of calls: allows all, or asks at the terminal.
+    """Make the approver of calls: it allows all, or asks at the terminal.
 
-    `None` without a terminal; calls that ask do not run then.
+    None without a terminal; then calls that need approval do not run.
     """
     if approve_all:
         return _allow
@@ -69,13 +69,13 @@ async def _allow(_: ApprovalRequest) -> Decision:
 
 
 class TerminalApprover:
-    """Shows a call in full and asks, one call at a time."""
+    """An approver that shows a call in full and asks, one call at a time."""
 
     def __init__(self, questions: Questions) -> None:
         self._questions = questions
 
     async def __call__(self, request: ApprovalRequest) -> Decision:
-        """The decision of the user; Ctrl-C interrupts the turn."""
+        """Ask the user for a decision; Ctrl-C interrupts the turn."""
         choices = _CHOICES
         if not request.each_time:
             choices += _FURTHER_CHOICES.format(scope=request.scope or "this call")
@@ -90,9 +90,9 @@ class TerminalApprover:
 async def decide_call(
     questions: Questions, name: str, invocation: InvocationCanister, reason: str, *, whole: bool
 ) -> Decision | None:
-    """The decision on a call of a run; `None` if Ctrl-C or Ctrl-D leaves it open.
+    """Ask for a decision on a call of a run; None if Ctrl-C or Ctrl-D leaves it open.
 
-    `whole` shows all of its arguments, also if they are longer than the screen.
+    `whole` shows all of its arguments, even if they are longer than the screen.
     """
     bindings = bind(dict.fromkeys(("c-c", "c-d"), _leave_open))
     async with questions.open() as question:
@@ -104,7 +104,7 @@ async def decide_call(
 
 
 async def _ask_about(
-    question: Question,
+    question: TypedQuestion,
     name: str,
     invocation: InvocationCanister,
     reason: str,
@@ -114,7 +114,7 @@ async def _ask_about(
     whole: bool = False,
 ) -> Decision:
     name = _show_tool(name)
-    # Millions of lines take seconds, in which other turns continue.
+    # Millions of lines take seconds; other turns continue in the meantime.
     body = await asyncio.to_thread(draw_arguments, invocation)
     question.print(f"The model calls {name}", BOLD)
     question.print(f"({reason})", DIM)
@@ -134,7 +134,7 @@ async def _ask_about(
 
 
 def read_decision(answer: str) -> Decision | None:
-    """The decision that an answer means; `None` if it is not understood.
+    """Read a decision from an answer; None if it is not understood.
 
     >>> read_decision("No, because it is late").reason
     'it is late'
@@ -145,7 +145,7 @@ def read_decision(answer: str) -> Decision | None:
 
 
 def _show_tool(name: str) -> str:
-    """The name of a tool, in quotes if it could be read as our text."""
+    """Return the name of a tool, in quotes if it could be read as our text."""
     short = name
     if len(name) > _LONGEST_NAME:
         half = _LONGEST_NAME // 2
@@ -160,7 +160,7 @@ def _refuse(event: Any) -> None:
 
 
 class _Open(Exception):
-    """The person leaves the question open."""
+    """Raised when the user leaves the question open."""
 
 
 def _leave_open(event: Any) -> None:
@@ -173,24 +173,24 @@ def _interrupt(event: Any) -> None:
     signal.raise_signal(signal.SIGINT)
 
 
-def draw_arguments(invocation: InvocationCanister) -> list[Line]:
-    """The arguments of a call in full; a text of several lines keeps its lines."""
+def draw_arguments(invocation: InvocationCanister) -> list[QuestionLine]:
+    """Draw the arguments of a call in full; multi-line texts keep their lines."""
     parsed = invocation.parsed
     if parsed is None:
-        return [Line(line) for line in invocation.arguments.split("\n")]
+        return [QuestionLine(line) for line in invocation.arguments.split("\n")]
     if not parsed:
-        return [Line("(no arguments)")]
+        return [QuestionLine("(no arguments)")]
     try:
         return [line for key, one in parsed.items() for line in _draw(f"{_name(key)}:", one, 0)]
     except RecursionError:
-        return [Line(invocation.arguments)]
+        return [QuestionLine(invocation.arguments)]
 
 
-def _draw(label: str, value: Any, indent: int) -> Iterator[Line]:
+def _draw(label: str, value: Any, indent: int) -> Iterator[QuestionLine]:
     below = indent + 2
     if isinstance(value, str) and "\n" in value:
-        yield Line(label, indent, below)
-        yield from (Line(line, below + 2, below + 2) for line in value.split("\n"))
+        yield QuestionLine(label, indent, below)
+        yield from (QuestionLine(line, below + 2, below + 2) for line in value.split("\n"))
         return
     parts: list[tuple[str, Any]] = []
     if indent < 2 * _DEEPEST:
@@ -200,9 +200,9 @@ def _draw(label: str, value: Any, indent: int) -> Iterator[Line]:
             parts = [("-", one) for one in value]
     flat = json.dumps(value, ensure_ascii=False)
     if not parts or (len(flat) <= _SHORT and "\\n" not in flat):
-        yield Line(f"{label} {flat}", indent, below + 2)
+        yield QuestionLine(f"{label} {flat}", indent, below + 2)
         return
-    yield Line(label, indent, below)
+    yield QuestionLine(label, indent, below)
     for name, one in parts:
         yield from _draw(name, one, below)
 
@@ -212,7 +212,7 @@ def _name(key: str) -> str:
 
 
 def produce_elicitor(questions: Questions) -> Elicitor:
-    """The elicitor: asks at the terminal; without a terminal, declines everything."""
+    """Make the elicitor: asks at the terminal; without one, declines everything."""
     if is_terminal(sys.stdin) and is_terminal(sys.stderr):
         return TerminalElicitor(questions)
     return _decline
@@ -227,8 +227,8 @@ async def _decline(request: ElicitationRequest) -> ElicitationAnswer:
     return _DECLINE
 
 
-class _Left(Exception):
-    """The person ends a question without an answer."""
+class _Abandoned(Exception):
+    """Raised when the user ends a question without an answer."""
 
     def __init__(self, answer: ElicitationAnswer) -> None:
         super().__init__(answer.action)
@@ -236,25 +236,27 @@ class _Left(Exception):
 
 
 class TerminalElicitor:
-    """Shows who asks and what, then asks for one field at a time."""
+    """An elicitor that shows who asks and the question, then asks for one field at a time."""
 
     def __init__(self, questions: Questions) -> None:
         self._questions = questions
 
     async def __call__(self, request: ElicitationRequest) -> ElicitationAnswer:
-        """The answer of the person; Ctrl-D declines, Ctrl-C cancels."""
+        """Ask the user for an answer; Ctrl-D declines, Ctrl-C cancels."""
         async with self._questions.open() as question:
             lines = f"{request.ensemble} asks: {request.message}".split("\n")
-            body = [Line(line) for line in lines]
+            body = [QuestionLine(line) for line in lines]
             question.show(body, below=_BELOW)
             try:
-                answering = self._lead if request.url else self._fill
+                answering = self._ask_to_open if request.url else self._fill
                 return await answering(request, question)
-            except _Left as left:
-                return left.answer
+            except _Abandoned as abandoned:
+                return abandoned.answer
 
-    async def _lead(self, request: ElicitationRequest, question: Question) -> ElicitationAnswer:
-        question.show([Line(f"It wants you to open {request.url}")], below=3)
+    async def _ask_to_open(
+        self, request: ElicitationRequest, question: TypedQuestion
+    ) -> ElicitationAnswer:
+        question.show([QuestionLine(f"It wants you to open {request.url}")], below=3)
         if not await _decide("Open it in a browser? [y]es, [n]o:", question):
             return _DECLINE
         import webbrowser
@@ -263,7 +265,9 @@ class TerminalElicitor:
             question.print("No browser found; open the address yourself.")
         return ElicitationAnswer("accept")
 
-    async def _fill(self, request: ElicitationRequest, question: Question) -> ElicitationAnswer:
+    async def _fill(
+        self, request: ElicitationRequest, question: TypedQuestion
+    ) -> ElicitationAnswer:
         question.print("(Ctrl-D declines, Ctrl-C cancels)", DIM)
         values: dict[str, Any] = {}
         for field in request.fields:
@@ -272,15 +276,15 @@ class TerminalElicitor:
             value = await _answer(request.ensemble, field, question)
             if value is not None:
                 values[field.name] = value
-        # The text above may look like a question of ours.
+        # The text above may look like one of our questions.
         agreed = f"{request.ensemble} asks: Do you agree? [y]es, [n]o:"
         if not request.fields and not await _decide(agreed, question):
             return _DECLINE
         return ElicitationAnswer("accept", values)
 
 
-async def _answer(ensemble: str, field: ElicitationField, question: Question) -> Any:
-    """A valid value; `None` if an optional field is left empty.
+async def _answer(ensemble: str, field: ElicitationField, question: TypedQuestion) -> Any:
+    """Ask for a valid value; return None if an optional field is left empty.
 
     Each line names who asks, because a long description may have scrolled the name away.
     """
@@ -294,7 +298,7 @@ async def _answer(ensemble: str, field: ElicitationField, question: Question) ->
             question.print(str(error))
 
 
-async def _decide(words: str, question: Question) -> bool:
+async def _decide(words: str, question: TypedQuestion) -> bool:
     while True:
         answer = (await _read_line(words, question)).strip().lower()
         if answer in ("y", "yes", "n", "no"):
@@ -302,7 +306,7 @@ async def _decide(words: str, question: Question) -> bool:
 
 
 def _label(field: ElicitationField) -> str:
-    """The name of a field and its default."""
+    """Return the name of a field and its default."""
     label = cut(visible(one_line(field.title or field.name)), _LONGEST_LABEL)
     if field.default is not None:
         label += f" [{cut(visible(one_line(_show(field.default))), _LONGEST_LABEL)}]"
@@ -330,8 +334,8 @@ def _show(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
-async def _read_line(words: str, question: Question) -> str:
+async def _read_line(words: str, question: TypedQuestion) -> str:
     def leave(answer: ElicitationAnswer) -> Callable[[Any], None]:
-        return lambda event: event.app.exit(exception=_Left(answer))
+        return lambda event: event.app.exit(exception=_Abandoned(answer))
 
     return await question.read(words, bind({"c-c": leave(_CANCEL), "c-d": leave(_DECLINE)}))

@@ -12,7 +12,10 @@ from typing import Any
 
 import click
 
-from vibe_llms.cli.commands import json_option
+from vibe_llms.base.configuration import load_configuration
+from vibe_llms.base.exceptions import InvokerInvalid, RequestError, VibeLlmsError
+from vibe_llms.base.folders import storage_errors
+from vibe_llms.base.keys import KeyVault
 from vibe_llms.cli.completion import (
     complete_ensembles,
     complete_paths,
@@ -22,6 +25,7 @@ from vibe_llms.cli.completion import (
 from vibe_llms.cli.failures import explain, status_of
 from vibe_llms.cli.questions import Questions
 from vibe_llms.cli.running import asynchronous, interruptible
+from vibe_llms.cli.shared_options import json_option
 from vibe_llms.cli.terminal import (
     aside,
     is_terminal,
@@ -36,17 +40,14 @@ from vibe_llms.cli.terminal import (
 )
 from vibe_llms.cli.text import pad, spell
 from vibe_llms.cli.tool_questions import produce_elicitor
-from vibe_llms.configuration import load_configuration
+from vibe_llms.conversations.hosts import EnsembleHost
 from vibe_llms.ensembles.core import Ensembles
-from vibe_llms.ensembles.interfaces import Ensemble, EnsembleHost
-from vibe_llms.events import Event, InvocationProgressEvent
-from vibe_llms.exceptions import InvokerInvalid, RequestError, VibeLlmsError
+from vibe_llms.invocation.ensembles import Ensemble
 from vibe_llms.invocation.execution import Execution, execute
 from vibe_llms.invocation.invokers import Invoker, describe, find_invoker
-from vibe_llms.keys import KeyVault
 from vibe_llms.messages.canisters import InvocationCanister, ResultCanister
 from vibe_llms.messages.contents import Content, TextualContent
-from vibe_llms.storage.files import storage_errors
+from vibe_llms.messages.events import Event, InvocationProgressEvent
 
 _FAILED = 1
 
@@ -176,7 +177,7 @@ async def call_tool(
                 keep=keep,
                 admit=_admit,
                 timeout_seconds=limits.timeout_seconds,
-                # A person wants the whole result.
+                # A user wants the whole result.
                 shown_bytes=limits.kept_bytes,
                 kept_bytes=limits.kept_bytes,
             ),
@@ -206,7 +207,7 @@ def _remember(invokers: Iterable[Invoker]) -> None:
 
 @asynccontextmanager
 async def open_ensembles() -> AsyncIterator[Ensembles]:
-    """The ensembles of the configuration, open inside the block."""
+    """Open the ensembles of the configuration inside the block."""
     configuration = load_configuration()
     host = EnsembleHost(
         elicitor=produce_elicitor(Questions()),
@@ -220,7 +221,7 @@ async def open_ensembles() -> AsyncIterator[Ensembles]:
 
 
 async def open_one(ensembles: Ensembles, name: str) -> Ensemble:
-    """An ensemble by the name of its row; raises the error that prevents opening it."""
+    """Open an ensemble by the name of its row, or raise the error that prevents it."""
     found = (await ensembles.attempt([name]))[name]
     if isinstance(found, VibeLlmsError):
         raise found
@@ -228,23 +229,23 @@ async def open_one(ensembles: Ensembles, name: str) -> Ensemble:
 
 
 def draw_tool(invoker: Invoker) -> tuple[str, str]:
-    """A tool as a row: name and approval, and its summary."""
+    """Draw a tool as a row: name and approval, and its summary."""
     head = visible(f"{pad(spell(invoker.name), 24)} {state_of(invoker):<8}")
     return head, visible(summarize(invoker))
 
 
 def summarize(invoker: Invoker) -> str:
-    """The first line of the description of a tool."""
+    """Return the first line of the description of a tool."""
     return one_line(invoker.description.partition("\n")[0])
 
 
 def state_of(invoker: Invoker) -> str:
-    """The approval of a tool: `allow`, `always`, `ask`, `deny` or `blocked`."""
+    """Return the approval of a tool: `allow`, `always`, `ask`, `deny` or `blocked`."""
     return "blocked" if invoker.blocked else invoker.approval
 
 
 def describe_tool(invoker: Invoker) -> dict[str, Any]:
-    """A tool as JSON."""
+    """Describe a tool as JSON."""
     return {
         **describe(invoker),
         "ensemble": invoker.ensemble,
@@ -259,12 +260,12 @@ def describe_tool(invoker: Invoker) -> dict[str, Any]:
 
 
 async def _admit(_: InvocationCanister, __: Invoker) -> str:
-    """Admit the call: the person who types it approves it."""
+    """Admit the call: the user who types it approves it."""
     return ""
 
 
 async def _find(ensembles: Ensembles, name: str) -> Invoker:
-    """A tool by its name, with or without its ensemble if that is unique."""
+    """Find a tool by its name, with or without its ensemble if that is unique."""
     rows = ensembles.survey_names()
     named = [row for row in ensembles.survey_names(shipped=True) if name.startswith(f"{row}/")]
     opened = await ensembles.attempt(named or rows)
@@ -281,7 +282,9 @@ async def _find(ensembles: Ensembles, name: str) -> Invoker:
     if len(short) == 1:
         return short[0]
     known = ", ".join([one.name for one in short] or invokers) or "none"
-    raise InvokerInvalid(f"no tool {name!r}; known are {known}; see: vibe-llms tools list")
+    raise InvokerInvalid(
+        f"tool {name!r} not found; known tools: {known}; see: vibe-llms tools list"
+    )
 
 
 def _print(result: ResultCanister, *, saved: bool) -> None:
@@ -290,7 +293,7 @@ def _print(result: ResultCanister, *, saved: bool) -> None:
             case TextualContent(data=str(text)):
                 whole = content.whole if isinstance(content.whole, str) else text
                 whole += "" if whole.endswith("\n") else "\n"
-                # What a file or a program gets may reach a terminal later.
+                # A file or a program may show the output on a terminal later.
                 show = visible if is_terminal(sys.stdout) else without_escapes
                 write(sys.stdout, show(whole))
             case _ if not saved or not is_terminal(sys.stdout):

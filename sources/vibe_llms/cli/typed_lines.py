@@ -1,4 +1,4 @@
-"""What is typed while an answer is written, line by line."""
+"""Lines that are typed while an answer is written."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from typing import Self
 from vibe_llms.cli.terminal import is_terminal
 
 _BYTES = 4096
-#: Where `tcgetattr` has the flags of the terminal's own editing.
+#: Index of the flags of the terminal's own editing in the result of `tcgetattr`.
 _LOCAL_FLAGS = 3
 
 
 class TypedLines:
-    """Gives each line that is typed during the block to a function; without a terminal, none.
+    """Lines typed at a terminal during the block, each passed to a function.
 
-    The terminal does not show what is typed, which would stand within the answer.
+    The terminal does not show typed text, which would appear within the answer.
     """
 
     def __init__(self, take: Callable[[str], None]) -> None:
         self._take = take
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        #: The beginning of a line whose Enter has not come.
+        #: Beginning of a line that has not been ended by Enter.
         self.begun = ""
         self._file = sys.stdin.fileno() if is_terminal(sys.stdin) else None
         self._echo = ExitStack()
 
     def open(self) -> None:
-        """Read; a question takes the terminal away, so this is called after it too."""
+        """Start reading; called again after a question, which takes the terminal away."""
         if self._file is not None:
             asyncio.get_running_loop().add_reader(self._file, self._read)
 
@@ -65,7 +65,7 @@ class TypedLines:
 
 @contextmanager
 def without_echo(file: int) -> Iterator[None]:
-    """Let a terminal not show what is typed during the block."""
+    """Turn off the echo of a terminal during the block."""
     try:
         before = termios.tcgetattr(file)
     except termios.error:

@@ -1,1 +1,1 @@
-"""Conversations: their turns, their history, their settings, their tools."""
+"""Conversations: their turns, history, settings, and tools."""

@@ -1,4 +1,4 @@
-"""The calls of one turn: how many there may be, whether each may run, and their results."""
+"""The tool calls of one turn: their limits, permissions, and results."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from vibe_llms.configuration import ToolSettings
+from vibe_llms.base.configuration import ToolSettings
 from vibe_llms.conversations.dispatcher import Dispatcher
 from vibe_llms.conversations.history import History
 from vibe_llms.conversations.settings import ConversationSettings, TurnMemo, TurnRecord
@@ -26,9 +26,9 @@ from vibe_llms.messages.canisters import (
 
 
 class TurnCalls:
-    """Runs the calls of one turn, with the tools that the `dispatcher` knows by then.
+    """A runner for the calls of one turn, with the current tools of the `dispatcher`.
 
-    `running` is true while calls run.
+    `running` is True while calls run.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class TurnCalls:
         self._record = record
         self.limits = CallLimits(settings.services.tools)
         self.running = False
-        #: The results of calls that asked the user.
+        #: Results of calls that asked the user, by call identity.
         self._answers: dict[str, ResultCanister] = {}
 
     async def run(
@@ -56,9 +56,9 @@ class TurnCalls:
         is_tainted: Callable[[], bool],
         keep: Callable[[Sequence[Canister]], Awaitable[None]],
     ) -> Sequence[InvocationCanister]:
-        """Run calls; returns those that have to wait for a decision.
+        """Run calls; return those that have to wait for a decision.
 
-        `is_tainted` says whether untrusted text is in what is sent, and `keep` keeps results.
+        `is_tainted` returns True if the request has untrusted text; `keep` stores results.
         """
         tools = self._settings.services.tools
         from vibe_llms.invocation.execution import Execution, execute
@@ -89,7 +89,7 @@ class TurnCalls:
 
     @contextmanager
     def _offered_documents(self) -> Iterator[None]:
-        """Let the tools that read documents know those of this conversation while calls run."""
+        """Make the documents of this conversation available to document tools while calls run."""
         settings, identity = self._settings, self._history.identity
         attached, access = self._memo.documents.attached, settings.services.access_documents
         if access is None or not (attached or settings.collections):
@@ -132,7 +132,7 @@ class TurnCalls:
 
 
 class CallLimits:
-    """Counts the tool calls of one turn, and knows when they are too many."""
+    """A counter of one turn's tool calls that enforces the limits."""
 
     def __init__(self, tools: ToolSettings) -> None:
         self._tools = tools
@@ -142,7 +142,7 @@ class CallLimits:
         self._previous = ("", "")
 
     def count(self, calls: Sequence[InvocationCanister]) -> str:
-        """Which limit forbids another round, in words; empty if none does."""
+        """Count a round of calls; return the exceeded limit in words, or an empty string."""
         self._rounds += 1
         self._calls += len(calls)
         if self._rounds > self._tools.max_rounds:
@@ -154,12 +154,13 @@ class CallLimits:
             self._repeats = self._repeats + 1 if this == self._previous else 1
             self._previous = this
             if self._repeats >= self._tools.identical_calls:
-                return f"{call.name!r} was called {self._repeats} times alike (identical-calls)"
+                times = f"{self._repeats} times with the same arguments (identical-calls)"
+                return f"{call.name!r} was called {times}"
         return ""
 
 
 def runs_elsewhere(call: InvocationCanister, tools: Mapping[str, Invoker]) -> bool:
-    """Whether the program of the caller runs a call, and not this library."""
+    """Return True if the caller's program, rather than this library, runs a call."""
     tool = find_invoker(tools, call.name)
     return tool is not None and tool.elsewhere
 
@@ -167,7 +168,7 @@ def runs_elsewhere(call: InvocationCanister, tools: Mapping[str, Invoker]) -> bo
 def is_tainted(canisters: Iterable[Canister], *, vouched: Collection[str], claims: bool) -> bool:
     """Return True if messages have untrusted text, except those that are `vouched` for.
 
-    With `claims`, replies that no model has made are not trusted.
+    With `claims`, replies that no model has made are untrusted.
     """
     return any(
         one.identity not in vouched

@@ -1,17 +1,17 @@
-"""Whether the messages fit into a model's context window, before anything is kept or sent."""
+"""Checks that messages fit into a model's context window, before anything is stored or sent."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import chain
 
-from vibe_llms.exceptions import ContextOverflow, ProviderError
+from vibe_llms.base.exceptions import ContextOverflow, ProviderError
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import AssistantCanister, Canister, InvocationCanister
 from vibe_llms.messages.contents import Reference, TextualContent
 from vibe_llms.providers.interfaces import Loader, Model
 
-#: From this share of the context window on, the tokens are counted before they are sent.
+#: Share of the context window above which tokens are counted before a request.
 _COUNTED_SHARE = 0.8
 _CHARACTERS_PER_TOKEN = 3
 _PICTURE_TOKENS = 1600
@@ -26,7 +26,7 @@ async def check_context_window(
     invokers: Sequence[Invoker],
     load: Loader,
 ) -> None:
-    """Raise `ContextOverflow` if history and new messages are surely too long for a model."""
+    """Raise `ContextOverflow` if history and new messages are certainly too long for a model."""
     limit = model.attributes.context_tokens
     if limit is None or not is_near_limit(model, history, said):
         return
@@ -35,14 +35,14 @@ async def check_context_window(
     except ContextOverflow:
         raise
     except ProviderError:
-        # Not every server counts tokens; the request itself will show.
+        # Not every server counts tokens; the request itself will fail if it is too long.
         return
     tokens = count.at_least if count.estimated else count.tokens
     if tokens > limit:
         about = "at least " if count.estimated else ""
         overflow = ContextOverflow(
-            f"the history and the new message have {about}{tokens} tokens, {model.name} takes "
-            f"{limit}; fork from an earlier point, or use another model",
+            f"the history and the new message have {about}{tokens} tokens, but "
+            f"{model.name} accepts {limit}; fork from an earlier point, or use another model",
             provider=model.provider,
         )
         overflow.tokens, overflow.limit = tokens, limit
@@ -50,14 +50,14 @@ async def check_context_window(
 
 
 def is_near_limit(model: Model, history: Sequence[Canister], said: Sequence[Canister]) -> bool:
-    """Whether history and new messages may be too long, so that tokens are counted."""
+    """Return True if history and new messages may be too long, so tokens must be counted."""
     limit = model.attributes.context_tokens
     backwards = chain(reversed(said), reversed(history))
     return limit is not None and estimate_tokens(backwards) >= limit * _COUNTED_SHARE
 
 
 class SizeMeter:
-    """Measures a history that grows; what was measured before is not looked at again."""
+    """A meter for a growing history that measures each message once."""
 
     def __init__(self) -> None:
         self._count = self._size = 0
@@ -66,9 +66,9 @@ class SizeMeter:
     def is_near_size(
         self, model: Model, history: Sequence[Canister], said: Sequence[Canister]
     ) -> bool:
-        """Whether history and new messages may be too many bytes for one request."""
+        """Return True if history and new messages may have too many bytes for one request."""
         limit = model.attributes.request_bytes
-        # A medium grows by a third on the wire, and JSON by escapes.
+        # Base64 adds a third to media, and JSON adds escapes.
         return limit is not None and self._measure(history) + measure_size(said) > limit / 2
 
     def _measure(self, history: Sequence[Canister]) -> int:
@@ -82,7 +82,7 @@ class SizeMeter:
 
 
 def measure_size(canisters: Iterable[Canister]) -> int:
-    """How many bytes the contents of messages have."""
+    """Return the number of bytes in the contents of messages."""
     size = 0
     for canister in canisters:
         size += len(getattr(canister, "arguments", ""))
@@ -96,7 +96,7 @@ def measure_size(canisters: Iterable[Canister]) -> int:
 
 
 def estimate_tokens(backwards: Iterable[Canister]) -> int:
-    """A low estimate: what the last reply counted, and the characters after it."""
+    """Return a low estimate: the usage of the last reply, plus the characters after it."""
     tokens = 0
     for canister in backwards:
         if isinstance(canister, _REPLIES):

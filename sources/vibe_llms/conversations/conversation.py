@@ -1,4 +1,4 @@
-"""`Conversation`: messages, a model, tools; asked, streamed, forked, switched."""
+"""`Conversation`: messages, a model, and tools, to ask, stream, fork, and switch."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from msgspec.structs import replace
 
-from vibe_llms.controls import Controls
+from vibe_llms.base.exceptions import ConversationBusy, RequestError, SessionClosed
+from vibe_llms.base.futures import finish
 from vibe_llms.conversations.history import History, has_reply, locate, start_of_turn
+from vibe_llms.conversations.hooks import TurnHook
 from vibe_llms.conversations.prompts import Prompt, apply_template, is_instructed, read_prompt
 from vibe_llms.conversations.settings import (
     ConversationSettings,
@@ -20,11 +22,7 @@ from vibe_llms.conversations.settings import (
 from vibe_llms.conversations.streams import EventStream, RunningTurn
 from vibe_llms.conversations.tools import Tool
 from vibe_llms.conversations.turns import TurnRun
-from vibe_llms.ensembles.interfaces import Ensemble
-from vibe_llms.events import EventHandler, Notice, NoticeEvent
-from vibe_llms.exceptions import ConversationBusy, RequestError, SessionClosed
-from vibe_llms.futures import finish
-from vibe_llms.hooks import TurnHook
+from vibe_llms.invocation.ensembles import Ensemble
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import (
     AssistantCanister,
@@ -36,6 +34,8 @@ from vibe_llms.messages.canisters import (
     is_untrusted,
 )
 from vibe_llms.messages.contents import text_of
+from vibe_llms.messages.controls import Controls
+from vibe_llms.messages.events import EventHandler, Notice, NoticeEvent
 from vibe_llms.providers.interfaces import Model, TokenCount
 
 if TYPE_CHECKING:
@@ -45,9 +45,9 @@ T = TypeVar("T")
 
 
 class Conversation:
-    """One conversation. Made by a session: `await session.begin(...)`.
+    """One conversation. Sessions create it: `await session.begin(...)`.
 
-    One turn at a time; a second one raises `ConversationBusy`. Forks are independent of it.
+    It runs one turn at a time; a second one raises `ConversationBusy`. Forks are independent.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Conversation:
         settings: ConversationSettings,
         enter: Callable[[Conversation], object],
     ) -> None:
-        """A conversation on a history; `enter` is called with it, and with each fork."""
+        """Create a conversation on a history; `enter` is called with it, and with each fork."""
         self._history = history
         self._settings = settings
         self._enter = enter
@@ -70,7 +70,7 @@ class Conversation:
         return f"<Conversation {self.identity}: {model.provider}/{model.name}, {count} messages>"
 
     def _repr_markdown_(self) -> str:
-        """Markdown for a notebook: the messages, and the names of called tools; HTML is escaped."""
+        """Return Markdown for a notebook: messages and names of called tools, with HTML escaped."""
         from vibe_llms.messages.markdown import escape_html
 
         parts: list[str] = []
@@ -86,12 +86,12 @@ class Conversation:
 
     @property
     def settings(self) -> ConversationSettings:
-        """What its turns use; a change makes a new value."""
+        """The settings of its turns; a change creates a new value."""
         return self._settings
 
     @property
     def history(self) -> History:
-        """Its messages, and where they are stored."""
+        """Its messages and their storage."""
         return self._history
 
     @property
@@ -101,7 +101,7 @@ class Conversation:
 
     @property
     def name(self) -> str:
-        """Its name; empty without one."""
+        """The name of the conversation; may be empty."""
         return self._history.details.name
 
     @property
@@ -111,33 +111,33 @@ class Conversation:
 
     @property
     def canisters(self) -> tuple[Canister, ...]:
-        """All messages."""
+        """All messages of the history."""
         return tuple(self._history.canisters)
 
     @property
     def busy(self) -> bool:
-        """Whether a turn is running."""
+        """True if a turn is running."""
         return self._running is not None and not self._running.task.done()
 
     @property
     def invokers(self) -> Mapping[str, Invoker]:
-        """The tools that the next turn offers, by their names: its own, and those of ensembles."""
+        """The tools that the next turn offers, by name: its own, and those of ensembles."""
         return self._settings.invokers
 
     @property
     def ensembles(self) -> Sequence[Ensemble]:
-        """The ensembles that its tools come from."""
+        """The ensembles that provide its tools."""
         return self._settings.toolbox.ensembles
 
     @property
     def withheld(self) -> Sequence[str]:
-        """The names of its tools that are not offered."""
+        """Names of its tools that are not offered."""
         toolbox = self._settings.toolbox
-        return [name for name in toolbox.every if name not in toolbox.offered]
+        return [name for name in toolbox.all_tools if name not in toolbox.offered]
 
     @property
     def untrusted(self) -> Sequence[Canister]:
-        """The messages with text from others: documents, files, and results from outside.
+        """Messages with text from others: documents, files, and results from outside.
 
         While there are any, tools that may send data out ask before they run.
         """
@@ -149,7 +149,7 @@ class Conversation:
         ]
 
     def vouch(self, *identities: str) -> None:
-        """From the next turn on, trust the text of some messages, here and in forks made later.
+        """Trust the text of some messages from the next turn on, here and in later forks.
 
         This lasts until the session ends. `DocumentCanister(trusted=True)` is stored.
         """
@@ -157,7 +157,7 @@ class Conversation:
         self._settings = replace(self._settings, vouched=vouched)
 
     async def offer(self, name: str) -> None:
-        """Offer a tool or an ensemble that was withheld, or open a row of `[ensembles]` for it."""
+        """Offer a withheld tool or ensemble, or open a row of `[ensembles]` and offer it."""
         await self._become_free()
 
         async def open_row(row: str) -> Sequence[Ensemble]:
@@ -168,12 +168,12 @@ class Conversation:
         self._settings = replace(self._settings, toolbox=toolbox)
 
     def withhold(self, name: str) -> None:
-        """From the next turn on, do not offer a tool, or any tool of an ensemble."""
+        """Stop offering a tool, or all tools of an ensemble, from the next turn on."""
         self._settings = replace(self._settings, toolbox=self._settings.toolbox.withhold(name))
 
     @property
     def hooks(self) -> Sequence[TurnHook]:
-        """The hooks of its turns; see `vibe_llms.hooks`."""
+        """The hooks of its turns; see `vibe_llms.conversations.hooks`."""
         return self._settings.hooks
 
     def add_hook(self, hook: TurnHook) -> None:
@@ -181,12 +181,14 @@ class Conversation:
         self._settings = replace(self._settings, hooks=tuple(dict.fromkeys((*self.hooks, hook))))
 
     def remove_hook(self, name: str) -> None:
-        """From the next turn on, no longer call the hook of this name.
+        """Stop calling the hook with this name from the next turn on.
 
-        Its work on earlier turns continues. `RequestError` if there is no such hook.
+        Its work on earlier turns continues. Raises `RequestError` if no hook has this name.
         """
         if name not in (known := [hook.name for hook in self.hooks]):
-            raise RequestError(f"no hook {name!r}; known are: {', '.join(known) or 'none'}")
+            raise RequestError(
+                f"hook {name!r} not found; known hooks: {', '.join(known) or 'none'}"
+            )
         left = tuple(hook for hook in self.hooks if hook.name != name)
         self._settings = replace(self._settings, hooks=left)
 
@@ -233,15 +235,15 @@ class Conversation:
         output: OutputType = None,
         streaming: bool = True,
     ) -> Turn[Any]:
-        """Send a message and run the turn to its end, tool calls included.
+        """Send a message and run the turn to its end, including tool calls.
 
-        Without a prompt the model continues from the end of the history. `invokers` and
+        Without a prompt, the model continues from the end of the history. `invokers` and
         `event_handler` replace the conversation's; `controls` are merged over them. With `output`,
-        a type or a JSON Schema, the reply becomes a value of it, the turn's `output`. If it does
-        not fit, the model is asked again, at most twice; then `OutputInvalid` is raised.
+        a type or a JSON Schema, the reply is converted to a value of it, the turn's `output`. If it
+        does not match, the model is asked again, at most twice; then `OutputInvalid` is raised.
 
-        When this returns, everything is durable. If it raises, or is cancelled, what had arrived is
-        kept, marked as interrupted, and the next turn works.
+        When this returns, everything is durable. If it raises, or is cancelled, everything that had
+        arrived is stored and marked as interrupted, and the next turn works.
         """
         await self._become_free()
         running = self._start(
@@ -257,7 +259,7 @@ class Conversation:
         try:
             return await asyncio.shield(running.task)
         except asyncio.CancelledError:
-            # The caller was cancelled, so the turn is; its end is waited for.
+            # Cancelling the caller cancels the turn; wait for its end.
             await running.end()
             raise
 
@@ -300,7 +302,7 @@ class Conversation:
         output: OutputType = None,
         streaming: bool = True,
     ) -> EventStream[Any]:
-        """The same turn as a loop over its text, or over its events::
+        """Run a turn like `converse`, as a loop over its text or its events::
 
             async for text in conversation.stream("Why?").text():
                 print(text, end="")
@@ -309,8 +311,8 @@ class Conversation:
                 async for event in events:
                     ...
 
-        Leaving it early cancels the turn. A slow loop slows the stream down. With `output`,
-        `events.partial` is what has arrived of it so far.
+        Leaving the loop early cancels the turn. A slow loop slows the stream down. With `output`,
+        `events.partial` is the part of it that has arrived.
         """
         stream: EventStream[Any] = EventStream()
         put, throttle = stream.channel.put, stream.throttle
@@ -348,9 +350,9 @@ class Conversation:
         event_handler: EventHandler,
         record: TurnRecord,
     ) -> RunningTurn:
-        """Begin the turn of a run, or continue it; `session.start` makes runs.
+        """Begin or continue the turn of a run; `session.start` makes runs.
 
-        What is said and the controls ask for the `form` already.
+        `said` and `controls` already request the `form`.
         """
         self._require_free()
         return self._start(
@@ -365,34 +367,34 @@ class Conversation:
         )
 
     async def refresh(self) -> None:
-        """Read what other processes have added; nothing changes while a turn runs."""
+        """Read messages that other processes have added, unless a turn is running."""
         if not self.busy:
             await self._history.refresh()
 
     async def add(self, said: Prompt) -> None:
-        """Keep messages without asking the model: instructions, documents, an example."""
+        """Store messages without asking the model: instructions, documents, an example."""
         await self._become_free()
         await self._history.append(read_prompt(said), self._notify)
 
     async def cancel(self) -> None:
         """Cancel the running turn, if there is one, and wait for its end.
 
-        What arrived is kept; `converse` returns a turn whose stop reason is `interrupted`.
+        What arrived is stored; `converse` returns a turn with the stop reason `interrupted`.
         """
         running = self._running
         if running is not None and not running.task.done():
             running.interrupt(quietly=True)
-            # Not to the end if the task is cancelled: it may be a tool of this very turn.
+            # If this task is cancelled, do not wait for the end: it may be a tool of this turn.
             await asyncio.wait([running.task])
 
     async def fork(
         self, at: str | int | None = None, *, name: str = "", open_calls: bool = False
     ) -> Conversation:
-        """An independent conversation with everything up to and including `at`.
+        """Create an independent conversation with everything up to and including `at`.
 
-        `at` is the identity or the index of a canister; without it, everything is included. No
-        content is copied. `ForkPointInvalid` names the nearest points where a history can be cut.
-        With `open_calls`, it may end with calls of tools that run elsewhere, to answer them anew.
+        `at` is the identity or the index of a canister, or None for everything. No content is
+        copied. Raises `ForkPointInvalid`, with the nearest points where the history can be cut.
+        With `open_calls`, the fork may end with calls of tools that run elsewhere.
         """
         await self._become_free()
         end = locate(self._history.canisters, at, open_calls=open_calls)
@@ -401,20 +403,20 @@ class Conversation:
 
     @property
     def running(self) -> RunningTurn | None:
-        """The turn that is running."""
+        """The running turn, or None."""
         return self._running if self.busy else None
 
     async def undo(self, turns: int = 1) -> Conversation:
-        """A fork without the last turns. It takes over the name and the place in lists.
+        """Create a fork without the last turns that takes over the name and the place in lists.
 
         This conversation stays in the archive, where `superseded=True` lists it.
         """
         return await self._rewind(turns, keep_prompt=False)
 
     async def regenerate(self) -> Conversation:
-        """A fork that ends with the last prompt; `await it.converse()` answers it again.
+        """Create a fork that ends with the last prompt; `await it.converse()` answers it again.
 
-        If the last prompt has no reply yet, for example after an error, it is this conversation.
+        If the last prompt has no reply yet, for example after an error, returns this conversation.
         """
         await self._become_free()
         start = start_of_turn(self._history.canisters)
@@ -435,8 +437,8 @@ class Conversation:
         await self._history.revise(name=name)
 
     async def count_tokens(self) -> TokenCount:
-        """How many tokens the model would read for this history."""
-        model, tools = self._settings.settle(self._settings.invokers)
+        """Count the tokens that the model would read for this history."""
+        model, tools = self._settings.choose_tools(self._settings.invokers)
         instructions = self._memo.instruct(self._settings.toolbox.instruct(tools))
         documents = self._memo.documents
         history = [*self._history.canisters, *self._missing_instructions()]
@@ -452,10 +454,10 @@ class Conversation:
         output: OutputType = None,
         streaming: bool = True,
     ) -> str:
-        """The first request that `converse` would send, as its provider writes it.
+        """Return the first request of `converse` in the provider's format, without sending it.
 
-        Raises where `converse` would refuse. Nothing is kept and no message is sent; hooks are
-        called, and a server may be asked what its model can do.
+        Raises the same errors as `converse` for a request that it would refuse. Nothing is stored.
+        Hooks are called, and a server may be asked for its model's abilities.
         """
         request = self._produce_request(
             prompt, controls, output, invokers=invokers, streaming=streaming
@@ -464,14 +466,14 @@ class Conversation:
         return (await run.preview()).decode("utf-8", "replace")
 
     async def close(self) -> None:
-        """Cancel a running turn, and refuse further ones."""
+        """Cancel a running turn and refuse further ones."""
         self._closed = True
         await self.cancel()
 
     def read_prompt(self, prompt: Prompt | None) -> Sequence[Canister]:
-        """The messages of a prompt, as its agent has them: by its template, with its instructions.
+        """Return the messages of a prompt, with the template and instructions of its agent.
 
-        Instructions that the history has are not said again.
+        Instructions that are already in the history are not repeated.
         """
         said, settings = read_prompt(prompt), self._settings
         if settings.template is not None:
@@ -503,7 +505,7 @@ class Conversation:
         said = self.read_prompt(prompt)
         self._require_free()
         if not said and not self._history.canisters:
-            raise RequestError("there is nothing to answer yet; say something")
+            raise RequestError("the conversation has no message to answer; add one")
         form = None
         if output is not None:
             from vibe_llms.conversations.outputs import produce_form
@@ -529,7 +531,7 @@ class Conversation:
         return self._running is not None and self._running.left
 
     async def _become_free(self) -> None:
-        """Wait for the end of a turn whose loop was left; raises if another one runs."""
+        """Wait for the end of a turn whose loop was left; raises an error if another one runs."""
         if self._running is not None and self._is_left:
             await asyncio.wait([self._running.task])
         self._require_free()

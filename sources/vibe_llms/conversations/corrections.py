@@ -1,4 +1,4 @@
-"""Corrections: what the model is told where its reply does not have the form that was asked for."""
+"""Messages that ask the model to correct a reply that does not have the required form."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ _AFTER = "\nAnswer again, with JSON only."
 
 
 def write_correction(last: str, problems: str) -> UserCanister:
-    """The correction of a reply whose last message is `last`; it has one identity everywhere."""
+    """Return the correction after the message `last`; its identity is the same in all processes."""
     contents = (TextualContent(f"{_BEFORE}{problems}{_AFTER}"),)
     return UserCanister(contents, identity=_identify(last))
 
 
 def describe_correction(correction: UserCanister) -> str:
-    """What the user is told of a correction."""
+    """Return the notice to the user about a correction."""
     problems = correction.text.removeprefix(_BEFORE).removesuffix(_AFTER)
-    return f"the output is asked for again: {problems}"
+    return f"requesting the output again: {problems}"
 
 
 def is_correction(canisters: Sequence[Canister], index: int) -> bool:
-    """Whether a message of a history corrects the reply before it, and is not the user's."""
+    """Return True if a message of a history is a correction rather than the user's."""
     return (
         index > 0
         and isinstance(canisters[index], UserCanister)
@@ -34,7 +34,7 @@ def is_correction(canisters: Sequence[Canister], index: int) -> bool:
 
 
 def find_last_message(canisters: Sequence[Canister]) -> int | None:
-    """The place of the user's last message; `None` if there is none."""
+    """Return the index of the user's last message, or None."""
     for index in range(len(canisters) - 1, -1, -1):
         if isinstance(canisters[index], UserCanister) and not is_correction(canisters, index):
             return index

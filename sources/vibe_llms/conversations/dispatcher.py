@@ -1,4 +1,4 @@
-"""The events of one turn, on their way to the handler."""
+"""Passes the events of one turn to the handler."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from collections.abc import Callable, Mapping
 
 from msgspec.structs import replace
 
-from vibe_llms.events import (
+from vibe_llms.invocation.invokers import Invoker, find_invoker
+from vibe_llms.messages.canisters import AssistantCanister, InvocationCanister, ReplyCanister
+from vibe_llms.messages.contents import Citation, TextualContent
+from vibe_llms.messages.events import (
     Event,
     EventHandler,
     MessageCompletedEvent,
@@ -14,15 +17,12 @@ from vibe_llms.events import (
     MessageProgressEvent,
     MessageStartedEvent,
 )
-from vibe_llms.invocation.invokers import Invoker, find_invoker
-from vibe_llms.messages.canisters import AssistantCanister, InvocationCanister, ReplyCanister
-from vibe_llms.messages.contents import Citation, TextualContent
 
 
 class Dispatcher:
-    """Passes events to the handler until it raises, and records the messages that arrived.
+    """An event handler that passes events on until the next one raises, and collects replies.
 
-    A call by an alias, or in another spelling, gets the canonical name of its tool, and a citation
+    A call by an alias, or in another spelling, gets the canonical name of its tool; a citation gets
     its place in the document.
     """
 
@@ -38,39 +38,39 @@ class Dispatcher:
         self.received: list[ReplyCanister] = []
 
     def __call__(self, event: Event) -> None:
-        """Pass an event on; raises what the handler raises, and does not call it again then."""
+        """Pass an event on; after an error of the handler, it is not called again."""
         kind = type(event)
         if kind is not MessageProgressEvent:
             match event:
                 case MessageStartedEvent(role="invocation", name=name):
                     event = replace(event, name=self._name(name))
                 case MessageCompletedEvent(canister=canister):
-                    event = replace(event, canister=self.settle(canister))
+                    event = replace(event, canister=self.canonicalize(canister))
                     self.received.append(event.canister)
                 case MessageFailedEvent(partial=partial):
-                    event = replace(event, partial=self.settle(partial))
+                    event = replace(event, partial=self.canonicalize(partial))
                     self.received.append(event.partial)
         handler, self._handler = self._handler, None
         if handler is not None:
             handler(event)
             self._handler = handler
 
-    def settle(self, canister: ReplyCanister) -> ReplyCanister:
-        """The canister, with the canonical names of tools and the places of citations."""
+    def canonicalize(self, canister: ReplyCanister) -> ReplyCanister:
+        """Return the message with canonical tool names and the places of citations."""
         if isinstance(canister, AssistantCanister):
-            canister = self._settle_citations(canister)
+            canister = self._locate_citations(canister)
         ending = canister.ending
         if ending is not None and ending.severed:
             severed = tuple(map(self._name, ending.severed))
             canister = replace(canister, ending=replace(ending, severed=severed))
         if isinstance(canister, InvocationCanister) and canister.name not in self.invokers:
-            # Under another name it is not word for word what its provider sent.
+            # With another name, it is no longer the exact message of the provider.
             name = self._name(canister.name)
             if name != canister.name:
                 return replace(canister, name=name, native=None)
         return canister
 
-    def _settle_citations(self, canister: AssistantCanister) -> AssistantCanister:
+    def _locate_citations(self, canister: AssistantCanister) -> AssistantCanister:
         contents = list(canister.contents)
         for index, content in enumerate(contents):
             if isinstance(content, TextualContent) and content.citations:

@@ -1,57 +1,55 @@
-"""The documents of a conversation, and what a model that cannot take a file is given instead.
+"""The documents of a conversation, and their replacements for models that do not accept files.
 
-The decision depends only on the model and on what came before, so that each turn repeats it and
-the provider's prompt cache holds. Nothing of it is stored: another model gets the file itself.
+The decision depends only on the model and the earlier messages, so each turn repeats it and the
+provider's prompt cache stays valid. It is not stored: another model gets the file itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import msgspec
 from msgspec import Struct
 
-from vibe_llms.controls import Controls
-from vibe_llms.conversations.context_window import estimate_tokens
-from vibe_llms.events import Notice
-from vibe_llms.exceptions import (
+from vibe_llms.base.exceptions import (
     ContentUnsupported,
     DocumentUnreadable,
     PackageMissing,
     VibeLlmsError,
 )
+from vibe_llms.conversations.context_window import estimate_tokens
+from vibe_llms.conversations.document_texts import DocumentText
 from vibe_llms.messages.canisters import Canister, DocumentCanister, ReplyCanister, UserCanister
 from vibe_llms.messages.contents import Citation, Content, FileContent, Reference, TextualContent
+from vibe_llms.messages.controls import Controls
+from vibe_llms.messages.events import Notice
 from vibe_llms.providers.interfaces import Loader, Model, Notifier
 
-if TYPE_CHECKING:
-    from vibe_llms.documents.texts import DocumentText
-
-#: The row of `[ensembles]` whose tools read and search documents.
+#: The row of `[ensembles]` with the tools to read and search documents.
 ENSEMBLE = "documents"
-#: Documents are given whole up to this share of the context window, with all that came before.
+#: Share of the context window, including earlier messages, up to which documents are sent whole.
 _SHARE = 0.75
-#: The context window of a model of which none is known.
+#: Assumed context window in tokens of a model without a known one.
 _USUAL_TOKENS = 32_768
-#: As `estimate_tokens` counts.
+#: Same value as in `estimate_tokens`.
 _CHARACTERS_PER_TOKEN = 3
-#: A text of fewer bytes is never cut.
+#: Length in bytes up to which a text is never cut.
 _SHORT = 500
-#: A provider that takes a file counts at least so many tokens for each page of it.
-#: Source: Anthropic's page on PDF support, 1,500 to 3,000.
+#: Tokens per page of a file that the provider reads, at least. Source: Anthropic's page on PDF
+#: support, 1,500 to 3,000.
 _PAGE_TOKENS = 1500
 
 
 class DocumentService(Protocol):
-    """Reads documents for conversations; `vibe_llms.documents.core` has the one of sessions."""
+    """Reader of documents for conversations; `vibe_llms.documents.core` implements it."""
 
     async def read(self, document: FileContent, load: Loader) -> DocumentText:
-        """Its text. `DocumentUnreadable` or `PackageMissing` says why there is none."""
+        """Return the text of a document; raises `DocumentUnreadable` or `PackageMissing`."""
         ...
 
     def shorten(self, name: str, document: DocumentText, room: int, *, tools: bool) -> str:
-        """What is given of a document that is too long; `tools` says whether it can be searched."""
+        """Return an excerpt of a long document; `tools` is True if the model can search it."""
         ...
 
     def offer(
@@ -61,50 +59,54 @@ class DocumentService(Protocol):
         collections: Sequence[str],
         load: Loader,
     ) -> None:
-        """What the tools may read and search in a conversation, until `withdraw`."""
+        """Let the tools read and search these documents in a conversation, until `withdraw`."""
+        ...
+
+    async def add_page(self, conversation: str, address: str, text: DocumentText) -> None:
+        """Let the tools read and search a fetched web page in a conversation."""
         ...
 
     def withdraw(self, conversation: str) -> None:
-        """The tools may read nothing more in a conversation."""
+        """Remove the tools' access to the documents of a conversation."""
         ...
 
 
 class _Given(Struct, frozen=True):
-    """What a model is given in place of messages, by identity; `cut` if a document is shortened."""
+    """Replacements of messages for a model, by identity; `cut` if a document is shortened."""
 
     canisters: Mapping[str, Canister] = {}
     cut: bool = False
-    #: How many messages of the history were looked at, and the last of them.
+    #: Number of messages of the history that were processed, and the last of them.
     count: int = 0
     last: Canister | None = None
 
 
 class ConversationDocuments:
-    """The documents of one conversation, and what each model is given in their place."""
+    """The documents of one conversation, and their replacements for each model."""
 
     def __init__(self) -> None:
         self._attached: dict[str, FileContent] = {}
         self._given: dict[tuple[str, str], _Given] = {}
-        #: The texts that were given whole, by the titles that replies cite.
+        #: Texts that were sent whole, by the titles that replies cite.
         self._texts: dict[str, DocumentText] = {}
 
     @property
     def attached(self) -> Sequence[FileContent]:
-        """The documents as files, the oldest first, each under a name of its own."""
+        """The documents as files, the oldest first, each with a unique name."""
         return tuple(self._attached.values())
 
     def is_cut(self, model: Model) -> bool:
-        """Whether a document is too long for a model, so that it has to search."""
+        """Return True if a document is too long for a model, so the model must search it."""
         return self._access(model).cut
 
     def apply(self, model: Model, canisters: Sequence[Canister]) -> Sequence[Canister]:
-        """The messages as a model is given them."""
+        """Return the messages with the replacements for a model."""
         if not self._given or not (given := self._access(model).canisters):
             return canisters
         return [given.get(canister.identity, canister) for canister in canisters]
 
     def locate(self, citation: Citation) -> Citation:
-        """A citation with its place in the document, if it counts characters of one given whole."""
+        """Return the citation with its place in the document, if that was sent whole as text."""
         document = self._texts.get(citation.title)
         if document is None or citation.start is None or citation.unit != "character":
             return citation
@@ -114,12 +116,12 @@ class ConversationDocuments:
         self,
         history: Sequence[Canister],
         said: Sequence[Canister],
-        reading: Reading,
+        reading: DocumentReading,
     ) -> None:
-        """Read what the model cannot take, in messages that were not looked at yet.
+        """Read the documents that the model does not accept, in messages that are new to it.
 
-        What cannot be read is a notice, and the model is given a line that says so. If none of the
-        documents of `said` can be read, it raises why.
+        For an unreadable document, a notice is sent and the model gets a line that says so. If none
+        of the documents in `said` can be read, the error of the first is raised.
         """
         model, known = reading.model, self._access(reading.model)
         count = known.count
@@ -127,8 +129,7 @@ class ConversationDocuments:
             count = 0
         canisters, cut = dict(known.canisters), known.cut
         failures: list[tuple[Canister, str, VibeLlmsError]] = []
-        #: How many new documents there are, how many of them cannot be read, and the tokens of
-        #: files sent since the last reply.
+        #: New documents, unreadable ones among them, and tokens of files sent since a reply.
         fresh = failed = sent = 0
         for index, canister in enumerate([*history[count:], *said], count):
             if isinstance(canister, ReplyCanister):
@@ -160,7 +161,7 @@ class ConversationDocuments:
         self._given[model.provider, model.name] = _Given(canisters, cut, len(history), last)
 
     def attach(self, file: FileContent) -> FileContent:
-        """The file under a name that no other file has."""
+        """Return the file under a unique name."""
         name, number = file.name, 1
         while (other := self._attached.get(name)) is not None and not _is_same(other, file):
             number += 1
@@ -175,7 +176,7 @@ class ConversationDocuments:
 class _Rewritten(Struct, frozen=True):
     """A message with text in place of documents; `whole` are those not shortened, by title.
 
-    `sent` is how many tokens those have at least that stay files.
+    `sent` is the least number of tokens of the documents that are still sent as files.
     """
 
     canister: Canister
@@ -185,8 +186,8 @@ class _Rewritten(Struct, frozen=True):
     sent: int
 
 
-class Reading(Struct, frozen=True, kw_only=True):
-    """Reads documents for one model; `tools` says whether the model may be offered tools."""
+class DocumentReading(Struct, frozen=True, kw_only=True):
+    """A reader of documents for one model; `tools` is True if the model may be offered tools."""
 
     model: Model
     access_service: Callable[[], DocumentService]
@@ -198,9 +199,9 @@ class Reading(Struct, frozen=True, kw_only=True):
     async def rewrite(
         self, canister: Canister, found: Sequence[tuple[int, FileContent]], used: int
     ) -> _Rewritten:
-        """A message with the text of what the model cannot take; itself if it takes all of it.
+        """Replace the documents that the model does not accept by text.
 
-        `used` tokens came before it.
+        Returns the same message if it accepts all. `used` is the number of tokens before it.
         """
         room = measure_room(self.model, used)
         contents, cut, sent = list(canister.contents), False, 0
@@ -217,7 +218,7 @@ class Reading(Struct, frozen=True, kw_only=True):
                 document = await self.access_service().read(file, self.load)
             except (DocumentUnreadable, PackageMissing) as error:
                 if taken and not _is_useless(error):
-                    # Its provider may read what we cannot, such as a scan.
+                    # The provider may read documents that we cannot, such as scans.
                     continue
                 failures.append((file.name, error))
                 contents[place] = TextualContent(f"[{file.name} cannot be read.]")
@@ -232,7 +233,7 @@ class Reading(Struct, frozen=True, kw_only=True):
                 self.note(canister, file.name, f"{file.name}: {problem}")
             if len(document.text) <= max(room, _SHORT):
                 text, whole[file.name] = document.text, document
-                self.note(canister, file.name, f"{file.name} is given to {self._address} as text")
+                self.note(canister, file.name, f"{file.name} is sent to {self._address} as text")
             else:
                 text, cut = self._shorten(canister, file.name, document, room), True
             room -= len(text)
@@ -244,19 +245,19 @@ class Reading(Struct, frozen=True, kw_only=True):
         return _Rewritten(canister, cut, whole, failures, sent)
 
     def note(self, canister: Canister, name: str, text: str) -> None:
-        """Say something about a document of a message, when all are read."""
+        """Add a notice about a document, to be sent when all are read."""
         self.notices.append(Notice("conversion", text, canister.identity, name))
 
     def send_notices(self) -> None:
-        """Send the notices together, so that those of one kind can be shown as one."""
+        """Send all notices together, so that similar ones can be shown as one."""
         for notice in self.notices:
             self.notify(notice)
         self.notices.clear()
 
     def _shorten(self, canister: Canister, name: str, document: DocumentText, room: int) -> str:
-        how = "it can search the rest" if self.tools else "the rest is left out"
-        given = "its outline and its beginning are given"
-        self.note(canister, name, f"{name} is too long for {self._address}: {given}, {how}")
+        how = "the model can search the rest" if self.tools else "the rest is left out"
+        given = "only its outline and its beginning are sent"
+        self.note(canister, name, f"{name} is too long for {self._address}: {given}; {how}")
         return self.access_service().shorten(name, document, room, tools=self.tools)
 
     @property
@@ -265,13 +266,13 @@ class Reading(Struct, frozen=True, kw_only=True):
 
 
 def measure_room(model: Model, used: int = 0) -> int:
-    """How many characters of documents a model is given after so many tokens."""
+    """Return the number of characters of documents that a model may get after `used` tokens."""
     limit = model.attributes.context_tokens or _USUAL_TOKENS
     return max(0, int(limit * _SHARE) - used) * _CHARACTERS_PER_TOKEN
 
 
 def takes(model: Model, content: Content) -> bool:
-    """Whether a model takes a content as it is."""
+    """Return True if a model accepts a content unchanged."""
     try:
         model.check([UserCanister((content,))], Controls())
     except ContentUnsupported:
@@ -280,7 +281,7 @@ def takes(model: Model, content: Content) -> bool:
 
 
 def survey_files(canisters: Iterable[Canister]) -> Sequence[FileContent]:
-    """The documents among messages as files, each under a name of its own."""
+    """Return the documents among messages as files, each with a unique name."""
     documents = ConversationDocuments()
     for canister in canisters:
         for _, file in _survey_documents(canister):
@@ -289,7 +290,7 @@ def survey_files(canisters: Iterable[Canister]) -> Sequence[FileContent]:
 
 
 def without_documents(canisters: Iterable[Canister]) -> Sequence[Canister]:
-    """The messages without the contents that can be read as documents."""
+    """Return the messages without the contents that can be read as documents."""
     left: list[Canister] = []
     for canister in canisters:
         places = {place for place, _ in _survey_documents(canister)}
@@ -307,12 +308,12 @@ def _is_useless(error: VibeLlmsError) -> bool:
 
 
 def _measure_file(document: DocumentText) -> int:
-    """The room that a file takes at least which the provider reads itself, in characters."""
+    """Return the least size in characters of a file that the provider reads itself."""
     return max(len(document.text), document.pages * _PAGE_TOKENS * _CHARACTERS_PER_TOKEN)
 
 
 def _is_plain(canister: Canister) -> bool:
-    """Whether a message is a text and no document, as most are."""
+    """Return True if a message has no document and at most one text, like most messages."""
     contents = canister.contents
     return type(canister) is not DocumentCanister and (
         not contents or (len(contents) == 1 and type(contents[0]) is TextualContent)
@@ -320,7 +321,7 @@ def _is_plain(canister: Canister) -> bool:
 
 
 def _survey_documents(canister: Canister) -> Iterator[tuple[int, FileContent]]:
-    """The contents of a message that are documents, by their index."""
+    """Yield the contents of a message that are documents, with their index."""
     document = canister if isinstance(canister, DocumentCanister) else None
     if document is None and {*map(type, canister.contents)} <= {TextualContent}:
         return
@@ -329,14 +330,14 @@ def _survey_documents(canister: Canister) -> Iterator[tuple[int, FileContent]]:
         match content:
             case FileContent(data=bytes() | Reference() as data, mimetype=mimetype, name=name):
                 yield place, FileContent(data, mimetype, _bare(name or title) or "file")
-            # Without a source it is no file, but what a hook recalled.
+            # A text without a source is not a file, but was added by a hook.
             case TextualContent(data=text) if document is not None and document.source:
                 data = text if isinstance(text, Reference) else text.encode("utf-8", "replace")
                 yield place, FileContent(data, "text/plain", _bare(title) or "document")
 
 
 def _is_same(one: FileContent, other: FileContent) -> bool:
-    """Whether two files have the same bytes; those of one may have been stored in the meantime."""
+    """Return True if two files have the same bytes; one of them may be a reference."""
     return one == other and one.mimetype == other.mimetype
 
 
@@ -345,5 +346,5 @@ def _size_of(data: object) -> int:
 
 
 def _bare(name: str) -> str:
-    """A file's name without its folders."""
+    """Return a file's name without its folders."""
     return name.replace("\\", "/").rpartition("/")[2]

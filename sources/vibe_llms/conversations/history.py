@@ -1,4 +1,4 @@
-"""The history of one conversation: in memory, and in the archive if it has one.
+"""The history of one conversation, in memory and in the archive, if any.
 
 When `append` returns, the messages are durable. If another process has continued the conversation,
 the history continues in a fork, so that no reply is lost.
@@ -13,9 +13,7 @@ from typing import Any, Self
 
 import msgspec
 
-from vibe_llms.conversations.corrections import find_last_message
-from vibe_llms.events import Notice
-from vibe_llms.exceptions import (
+from vibe_llms.base.exceptions import (
     ArchiveDamaged,
     ConversationMoved,
     ConversationNotFound,
@@ -24,7 +22,8 @@ from vibe_llms.exceptions import (
     RequestError,
     StorageError,
 )
-from vibe_llms.futures import finish, shield
+from vibe_llms.base.futures import finish, shield
+from vibe_llms.conversations.corrections import find_last_message
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
@@ -33,6 +32,7 @@ from vibe_llms.messages.canisters import (
     ResultCanister,
     UserCanister,
 )
+from vibe_llms.messages.events import Notice
 from vibe_llms.providers.interfaces import Loader, refuse_loading
 from vibe_llms.storage.conversations import produce_conversation_identity
 from vibe_llms.storage.details import fork_details
@@ -40,13 +40,13 @@ from vibe_llms.storage.interfaces import Archive, Details, Origin
 
 Notifier = Callable[[Notice], None]
 
-#: The lines of a conversation are gone or have changed.
+#: Errors if the lines of a conversation are missing or have changed.
 _GONE = (ConversationNotFound, ArchiveDamaged, FormatNewer)
 _REPLIES = (AssistantCanister, InvocationCanister, ResultCanister)
 
 
 class History:
-    """The messages of a conversation in order, and where they are stored."""
+    """The messages of a conversation in order, and their storage."""
 
     def __init__(
         self,
@@ -62,9 +62,9 @@ class History:
         self.identity = identity or produce_conversation_identity()
         self.canisters = list(canisters)
         self._stored = stored
-        #: The model that it continues with, where the archive names another.
+        #: The chosen model, while the archive has another one.
         self._chosen = ""
-        # Results of parallel calls arrive together; they are appended one after the other.
+        # Results of parallel calls arrive together and must be appended one at a time.
         self._lock = asyncio.Lock()
 
     @classmethod
@@ -78,7 +78,7 @@ class History:
         tags: Sequence[str] = (),
         canisters: Sequence[Canister] = (),
     ) -> Self:
-        """A new history; it is stored with the first message appended to it."""
+        """Create a history; it is stored with the first message appended to it."""
         details = Details(
             created=datetime.now(UTC), name=name, model=model, agent=agent, tags=tuple(tags)
         )
@@ -86,7 +86,7 @@ class History:
 
     @classmethod
     async def restore(cls, archive: Archive, identity: str) -> tuple[Self, Sequence[Notice]]:
-        """A stored history, and notices on its state."""
+        """Return a stored history, and notices on its state."""
         restored = await archive.restore(identity)
         history = cls(
             archive,
@@ -99,12 +99,12 @@ class History:
 
     @property
     def load(self) -> Loader:
-        """Returns the bytes of references in its contents."""
+        """Function that returns the bytes of references in its contents."""
         return refuse_loading if self.archive is None else self.archive.load_all
 
     @property
     def stored(self) -> bool:
-        """Whether the archive has this conversation."""
+        """True if the archive has this conversation."""
         return self._stored
 
     async def append(
@@ -115,10 +115,10 @@ class History:
         confirm: Callable[[], Awaitable[None]] | None = None,
         revive: bool = True,
     ) -> None:
-        """Keep canisters; once started, this completes even if the task is cancelled.
+        """Append messages; once started, this completes even if the task is cancelled.
 
-        `confirm` is awaited before the history continues in a fork, and raises if it must not.
-        Without `revive`, `ConversationNotFound` if the conversation has been deleted.
+        `confirm` is awaited before the history continues in a fork, and raises an error to prevent
+        that. Without `revive`, raises `ConversationNotFound` if the conversation has been deleted.
         """
         if self.archive is None:
             self.canisters += canisters
@@ -130,7 +130,7 @@ class History:
                 raise cancelled
 
     async def refresh(self) -> None:
-        """Read what other processes have added."""
+        """Read the messages that other processes have added."""
         if self.archive is None:
             return
         try:
@@ -144,7 +144,7 @@ class History:
         self._stored = True
 
     async def fork(self, at: int, *, name: str = "") -> History:
-        """An independent history of the canisters before the index `at`."""
+        """Return an independent history of the canisters before the index `at`."""
         last = self.canisters[at - 1].identity if at else ""
         details = fork_details(self.details, Origin(self.identity, last), name)
         twin = History(self.archive, details, canisters=self.canisters[:at])
@@ -154,13 +154,13 @@ class History:
         return twin
 
     async def rewind(self, turns: int, *, keep_prompt: bool) -> History:
-        """A fork without the last turns, or with the first prompt of them; it takes the name.
+        """Return a fork without the last turns, or with the first prompt of them.
 
-        Raises `ForkPointInvalid` if there are fewer turns. Once the fork is stored, it supersedes
-        this history, which is renamed and left out of lists.
+        The stored fork takes the name and supersedes this history, which is renamed and not listed
+        any more. Raises `ForkPointInvalid` if the history has fewer turns.
         """
         if turns < 1:
-            raise RequestError(f"{turns} turns cannot be undone; give a number from 1 on")
+            raise RequestError(f"{turns} turns cannot be undone; use 1 or more")
         end = len(self.canisters)
         for undone in range(turns):
             start = start_of_turn(self.canisters[:end])
@@ -178,7 +178,7 @@ class History:
         return twin
 
     def choose(self, model: str) -> None:
-        """Name the model that it continues with; that is stored with the next message."""
+        """Set the model that it continues with, which is stored with the next message."""
         self.details = msgspec.structs.replace(self.details, model=model)
         if self._stored:
             self._chosen = model
@@ -217,9 +217,9 @@ class History:
     async def _append_directly(
         self, archive: Archive, canisters: Sequence[Canister], notify: Notifier
     ) -> tuple[bool, asyncio.CancelledError | None]:
-        """Append without a task for it, where one call of the archive is all that has to be done.
+        """Append without a separate task, if a single call of the archive is enough.
 
-        Returns whether it was done, and the cancellation of this task in the meantime.
+        Returns True if it was enough, and the cancellation of this task in the meantime.
         """
         if not self._stored or self._lock.locked() or self.details.superseded_by or self._chosen:
             return False, None
@@ -228,7 +228,7 @@ class History:
             cancelled = None
             try:
                 work = shield(archive.append(self.identity, canisters, after=after))
-                cancelled = await work.settle()
+                cancelled = await work.wait()
                 kept, notices = work.result()
             except (ConversationMoved, *_GONE):
                 return False, cancelled
@@ -270,7 +270,7 @@ class History:
             self._stored = True
             return ()
         if self.details.superseded_by:
-            # A continued conversation is listed again.
+            # Continuing a superseded conversation lists it again.
             self._adopt(await archive.revise(self.identity, superseded_by=""))
         after = self.canisters[-1].identity if self.canisters else None
         kept, notices = await archive.append(self.identity, canisters, after=after)
@@ -284,7 +284,7 @@ class History:
         try:
             twin = await self.fork(len(self.canisters))
         except _GONE:
-            # Our own last line is gone, so everything is written anew.
+            # Our own last line is missing, so everything is written again.
             origin = Origin(self.identity, self.canisters[-1].identity)
             details = fork_details(self.details, origin, "")
             twin = History(archive, details, canisters=self.canisters)
@@ -303,7 +303,7 @@ class History:
         notify(notice)
 
     def _name_until(self, name: str) -> str:
-        """The name of this history once a fork has taken its own."""
+        """Return the name of this history after a fork has taken the original one."""
         return f"{name} (until {self.canisters[-1].created:%Y-%m-%d %H:%M:%S})"
 
     def _continue_in(self, twin: History, reason: str) -> Notice:
@@ -313,22 +313,22 @@ class History:
 
 
 def locate(canisters: Sequence[Canister], at: str | int | None, *, open_calls: bool = False) -> int:
-    """The number of canisters up to and including `at`, an identity or an index.
+    """Return the number of canisters up to and including `at`, an identity or an index.
 
-    `ForkPointInvalid` names the nearest valid points if the history cannot be cut there; with
-    `open_calls`, it can be cut between calls and their results.
+    Raises `ForkPointInvalid`, with the nearest valid points, if the history cannot be cut there.
+    With `open_calls`, it can be cut between calls and their results.
     """
     if at is None:
         return len(canisters)
     if isinstance(at, str):
         index = next((i for i, one in enumerate(canisters) if one.identity == at), None)
         if index is None:
-            raise ConversationNotFound(f"this conversation has no message {at!r}")
+            raise ConversationNotFound(f"message {at!r} not found in this conversation")
     else:
         index = at + len(canisters) if at < 0 else at
         if not 0 <= index < len(canisters):
             raise ConversationNotFound(
-                f"this conversation has {len(canisters)} messages, so none at {at}"
+                f"message {at} not found: this conversation has {len(canisters)} messages"
             )
     if _may_end(canisters, index) or (
         open_calls and isinstance(canisters[index + 1], ResultCanister)
@@ -338,7 +338,7 @@ def locate(canisters: Sequence[Canister], at: str | int | None, *, open_calls: b
     after = next(i for i in range(index + 1, len(canisters)) if _may_end(canisters, i))
     nearest = tuple(canisters[i].identity for i in (before, after) if i is not None)
     raise ForkPointInvalid(
-        "a conversation cannot be cut within a reply, nor between calls and their results; "
+        "a conversation cannot be cut within a reply or between calls and their results; "
         f"the nearest points are {' and '.join(nearest)}",
         nearest=nearest,
     )
@@ -357,12 +357,12 @@ def _may_end(canisters: Sequence[Canister], index: int) -> bool:
 
 
 def has_reply(canisters: Sequence[Canister]) -> bool:
-    """Whether a model said or called anything among these canisters."""
+    """Return True if these canisters have a reply of a model or a result of a tool."""
     return any(isinstance(canister, _REPLIES) for canister in canisters)
 
 
 def start_of_turn(canisters: Sequence[Canister]) -> int | None:
-    """The index at which the last turn begins: its prompt and what was said with it."""
+    """Return the index of the first message of the last turn: its prompt and its documents."""
     index = find_last_message(canisters)
     if index is None:
         return None

@@ -1,6 +1,6 @@
 """Typed output: a type becomes the JSON Schema of the reply, and the reply a value of the type.
 
-Types are pydantic models, dataclasses, typed dictionaries, `msgspec.Struct`s and all others that
+Types are pydantic models, dataclasses, typed dictionaries, `msgspec.Struct`s, and all others that
 pydantic supports; a mapping is a JSON Schema.
 """
 
@@ -13,8 +13,8 @@ from typing import Any, TypeAlias, is_typeddict
 import msgspec
 from msgspec import Struct
 
-from vibe_llms.controls import Controls
-from vibe_llms.exceptions import RequestError
+from vibe_llms.base.exceptions import RequestError
+from vibe_llms.base.offloading import offload
 from vibe_llms.invocation.keywords import (
     LOOP_STEPS,
     CheckTooLong,
@@ -24,7 +24,7 @@ from vibe_llms.invocation.keywords import (
 )
 from vibe_llms.invocation.schemata import Schema, describe_problems
 from vibe_llms.messages.canisters import Canister, SupervisorCanister
-from vibe_llms.offloading import offload
+from vibe_llms.messages.controls import Controls
 from vibe_llms.providers.interfaces import Model
 
 #: A type, or a JSON Schema.
@@ -35,15 +35,15 @@ _WRAPPED = "value"
 
 
 class OutputMismatch(ValueError):
-    """A text is not a value of the type; the model gets the message, to correct the text."""
+    """A text is not a value of the type; the model gets the message to correct it."""
 
 
 class OutputForm(Struct, frozen=True):
-    """The form of a reply.
+    """The required form of a reply.
 
-    `schema` is always that of an object, since most providers accept no other. Other types are
-    wrapped in an object with the one member `value`. `value_schema` is that of the value itself;
-    the form of it reads the same values, as plain ones.
+    `schema` always describes an object, because most providers accept no other type. Other types
+    are wrapped in an object with the single member `value`. `value_schema` is the schema of the
+    value itself; a form of it reads the same values as plain data.
     """
 
     name: str
@@ -53,7 +53,7 @@ class OutputForm(Struct, frozen=True):
 
     @property
     def instruction(self) -> str:
-        """The instruction for a model that takes no schema."""
+        """Instruction for a model that does not accept a schema."""
         schema = msgspec.json.encode(self.schema).decode()
         return (
             "Answer with a single JSON object and nothing else: no other text, no Markdown. "
@@ -63,20 +63,20 @@ class OutputForm(Struct, frozen=True):
     def request(
         self, model: Model, said: Sequence[Canister], controls: Controls
     ) -> tuple[Sequence[Canister], Controls]:
-        """A prompt and controls that ask a model for the form: with its schema, or in words."""
+        """Return a prompt and controls that request the form, with its schema or in words."""
         if model.attributes.surely_takes("response-schema"):
             return said, Controls(response_schema=self.schema).over(controls)
         return (SupervisorCanister.from_text(self.instruction), *said), controls
 
     def read(self, text: str) -> object:
-        """The value of a reply's text; `OutputMismatch` lists what does not fit."""
+        """Convert a reply's text to a value; raises `OutputMismatch` with a list of problems."""
         try:
             return self._decode(text)
         except CheckTooLong as error:
             raise OutputMismatch("The value takes too long to check; make it smaller.") from error
 
     async def run(self, text: str) -> object:
-        """See `read`; a check that takes more than a few steps goes on in a thread."""
+        """Convert as `read` does; a check of more than a few steps continues in a thread."""
         try:
             with limit_steps(LOOP_STEPS):
                 return self._decode(text)
@@ -90,7 +90,7 @@ class OutputForm(Struct, frozen=True):
 
 
 def _strip_fence(text: str) -> str:
-    """The content of a single code block, or else the text itself."""
+    """Return the content of a single code block, or else the text itself."""
     first, _, rest = text.partition("\n")
     body, line, last = rest.rpartition("\n")
     fenced = line and last.strip() == "```" and re.fullmatch(_FENCE, first)
@@ -98,17 +98,17 @@ def _strip_fence(text: str) -> str:
 
 
 def produce_form(output: OutputType) -> OutputForm:
-    """The form of a type or of a JSON Schema; raises `RequestError` if there is none."""
+    """Return the form for a type or JSON Schema; raises `RequestError` if it is unsupported."""
     if isinstance(output, Mapping):
         return _of_schema(output)
-    # Before Python 3.12 pydantic refuses the typed dictionaries of the standard library.
+    # Before Python 3.12, pydantic refuses the typed dictionaries of the standard library.
     if is_typeddict(output) or (isinstance(output, type) and issubclass(output, Struct)):
         return _of_struct(output)
     return _of_type(output)
 
 
 def read_partial(text: str) -> Any:
-    """The JSON value in a text that is still growing; `None` if there is nothing yet.
+    """Parse the JSON value in a text that is still growing; return None if it has not begun.
 
     >>> read_partial('{"name": "Ada", "born": 18')
     {'name': 'Ada', 'born': 18}
@@ -190,7 +190,7 @@ def _of_type(output: Any) -> OutputForm:
 
     def decode(text: str) -> object:
         try:
-            # What is no JSON to the letter is refused, though pydantic would take NaN, say.
+            # Refuses invalid JSON that pydantic would accept, such as NaN.
             value = _parse(text)
             if wrapped:
                 return adapter.validate_json(msgspec.json.encode(_unwrap(value)))
@@ -228,7 +228,7 @@ def _wrap(schema: Schema) -> Schema:
 
 
 def _inline(schema: Schema) -> Schema:
-    """The schema; if it only refers to one of its parts, with that part at the top."""
+    """Return the schema; if it only refers to one of its parts, move that part to the top."""
     reference = schema.get("$ref", "")
     if not reference.startswith("#/$defs/"):
         return schema
@@ -241,7 +241,7 @@ def _inline(schema: Schema) -> Schema:
 
 
 def _close(node: Any) -> Any:
-    """The schema with every object closed that does not say otherwise."""
+    """Return the schema, with every object closed unless it says otherwise."""
     match node:
         case dict():
             closed = {key: _close(value) for key, value in node.items()}

@@ -1,4 +1,4 @@
-"""Prompts: text, contents or canisters, read as canisters."""
+"""Prompts: text, contents, or canisters, converted to canisters."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import TypeAlias
 
 from msgspec.structs import replace
 
-from vibe_llms.exceptions import RequestError
+from vibe_llms.base.exceptions import RequestError
 from vibe_llms.messages.canisters import Canister, SupervisorCanister, UserCanister
 from vibe_llms.messages.codecs import repair_canister
 from vibe_llms.messages.contents import Content, Reference, TextualContent
 
-#: Text, contents, whole canisters, or several of these.
+#: Text, contents, whole canisters, or a sequence of these.
 Prompt: TypeAlias = str | Content | Canister | Sequence[str | Content | Canister]
 
 
 def read_prompt(prompt: Prompt | None) -> tuple[Canister, ...]:
-    """The canisters of a prompt; adjacent texts and contents make one user message.
+    """Convert a prompt to canisters; adjacent texts and contents form one user message.
 
     Lone surrogates become U+FFFD. Raises `RequestError` for a blank message or another type.
     """
@@ -38,20 +38,20 @@ def read_prompt(prompt: Prompt | None) -> tuple[Canister, ...]:
             contents.append(item)
         else:
             raise RequestError(
-                f"a {type(item).__name__} is no prompt; pass text, contents or canisters"
+                f"a {type(item).__name__} is not a prompt; pass text, contents, or canisters"
             )
     if contents:
         said.append(UserCanister(tuple(contents)))
     for canister in said:
         if isinstance(canister, UserCanister) and not _says_something(canister):
-            raise RequestError("the message is empty; say something")
+            raise RequestError("the message is empty; enter some text")
     return tuple(repair_canister(canister) for canister in said)
 
 
 def apply_template(
     said: Sequence[Canister], template: Callable[[str], str]
 ) -> tuple[Canister, ...]:
-    """The canisters with the text of each user message as the template writes it."""
+    """Apply a template to the text of each user message."""
     return tuple(
         _rewrite(canister, template) if isinstance(canister, UserCanister) else canister
         for canister in said
@@ -59,7 +59,7 @@ def apply_template(
 
 
 def is_instructed(canisters: Iterable[Canister], supervisor: str) -> bool:
-    """Whether a history contains some instructions, if there are any; the archive may hold them."""
+    """Return True if a history has these instructions (as text or reference), or there are none."""
     if not supervisor:
         return True
     stored = TextualContent(Reference.from_bytes(supervisor.encode()))

@@ -1,4 +1,4 @@
-"""What the turns of a conversation use: one value, made by the session and copied by forks."""
+"""Settings of a conversation's turns: a value that the session creates and forks copy."""
 
 from __future__ import annotations
 
@@ -8,23 +8,24 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 from msgspec import Struct
 
-from vibe_llms.configuration import Budget, ToolMode, ToolSettings
-from vibe_llms.controls import Controls
+from vibe_llms.base.configuration import Budget, ToolMode, ToolSettings
 from vibe_llms.conversations.context_window import SizeMeter
 from vibe_llms.conversations.documents import ConversationDocuments, DocumentService
+from vibe_llms.conversations.hook_runner import HookRunner
+from vibe_llms.conversations.hooks import TurnHook
 from vibe_llms.conversations.tools import Tool, Toolbox
-from vibe_llms.ensembles.interfaces import Ensemble
-from vibe_llms.events import EventHandler
-from vibe_llms.hooks import HookRunner, TurnHook
 from vibe_llms.invocation.approval import ApprovalRequest, Decision, Gatekeeper
+from vibe_llms.invocation.ensembles import Ensemble
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.invocation.questions import ElicitationAnswer, ElicitationRequest, Elicitor
 from vibe_llms.messages.canisters import Canister, Cost, InvocationCanister, SupervisorCanister
+from vibe_llms.messages.controls import Controls
+from vibe_llms.messages.events import EventHandler
+from vibe_llms.messages.tracing import Tracer
 from vibe_llms.providers.contract.selection import settle_tools
 from vibe_llms.providers.interfaces import Model
 from vibe_llms.providers.limits import Limiter
 from vibe_llms.providers.spending import Spending
-from vibe_llms.tracing import Tracer
 
 if TYPE_CHECKING:
     from vibe_llms.conversations.outputs import OutputForm
@@ -35,12 +36,12 @@ async def _open_none(_: Iterable[str], __: EventHandler) -> Sequence[Ensemble]:
 
 
 class Services(Struct, frozen=True, kw_only=True):
-    """What all conversations of a session share.
+    """Resources that all conversations of a session share.
 
-    `access_controls` returns the configured controls of a model, and `open_ensembles` opens rows by
-    their names and sends notices to a handler. Without `access_documents`, files that a model
-    cannot take are refused. `access_spending` is given the budgets of agents. `elicitor` answers
-    what tools ask the user. `estimate_cost` knows the price lists of the rows.
+    `access_controls` returns the configured controls of a model. `open_ensembles` opens rows by
+    name and sends notices to a handler. Without `access_documents`, files that a model does not
+    accept are refused. `access_spending` takes the budgets of agents. `elicitor` answers questions
+    of tools to the user. `estimate_cost` uses the price lists of the rows.
     """
 
     event_handler: EventHandler
@@ -60,16 +61,16 @@ class Services(Struct, frozen=True, kw_only=True):
 
 
 class ConversationSettings(Struct, frozen=True, kw_only=True):
-    """The settings of a conversation's turns; a change makes a new value.
+    """Settings of a conversation's turns; a change creates a new value.
 
     `controls` and `handler` are its own; the session supplies the rest. `collections` are names of
-    collections of documents that the model may search. `template` writes each message of the user.
-    `supervisor` are instructions that are said with the next message unless the history has them,
-    and `agent` is the name of the agent whose they and other settings are.
-    `budgets` are those of agents that its requests count against, by the agents' names. With
-    `claims`, replies in the history that no model has made are untrusted text. With `revive`, what
-    is said in a conversation that has been deleted is kept in a new one. `vouched` are messages
-    whose text the user vouches for, by identity.
+    document collections that the model may search. `template` formats each message of the user.
+    `supervisor` are instructions that are added with the next message unless the history has them,
+    and `agent` is the name of the agent that they and other settings come from. `budgets` are
+    agents' budgets that its requests count against, by the agents' names. With `claims`, replies in
+    the history that no model has made are untrusted. With `revive`, new messages of a deleted
+    conversation are stored in a new one. `vouched` are the identities of messages with text that
+    the user vouches for.
     """
 
     model: Model
@@ -91,35 +92,35 @@ class ConversationSettings(Struct, frozen=True, kw_only=True):
 
     @property
     def event_handler(self) -> EventHandler:
-        """Receives the events of turns without a handler of their own."""
+        """Handler for the events of turns without their own handler."""
         return self.handler or self.services.event_handler
 
     @property
     def invokers(self) -> Mapping[str, Invoker]:
-        """The tools that the next turn offers, by their names."""
-        return self.services.gatekeeper.settle(self.toolbox.offered)
+        """The tools that the next turn offers, by name."""
+        return self.services.gatekeeper.apply_rules(self.toolbox.offered)
 
     @property
     def mode(self) -> ToolMode:
-        """How tools are offered: as asked for here, or as the configuration says."""
+        """Method of offering tools: the conversation's own, or the configured one."""
         return self.tool_mode or self.services.tools.mode
 
     @property
     def default_controls(self) -> Controls:
-        """The controls of the conversation, completed by those of the configuration."""
+        """Controls of the conversation, completed by those of the configuration."""
         return self.controls.over(self.services.access_controls(self.model))
 
-    def settle(self, tools: Mapping[str, Invoker]) -> tuple[Model, Sequence[Invoker]]:
-        """The model to ask and the tools to offer it, by what is known of it now."""
+    def choose_tools(self, tools: Mapping[str, Invoker]) -> tuple[Model, Sequence[Invoker]]:
+        """Return the model to ask and the tools to offer, based on its known abilities."""
         asked = self.tool_mode is not None
         return settle_tools(self.model, tuple(tools.values()), self.mode, asked=asked)
 
 
 class TurnState(Struct, frozen=True, omit_defaults=True):
-    """What is known of a turn beyond its messages, and cannot be found out from them again.
+    """The state of a turn that cannot be derived from its messages.
 
-    `vouched` are the messages that the user vouches for. `tainted` says that untrusted text was in
-    what was sent.
+    `vouched` are messages that the user vouches for. `tainted` is True if a request had untrusted
+    text.
     """
 
     vouched: frozenset[str] = frozenset()
@@ -127,10 +128,10 @@ class TurnState(Struct, frozen=True, omit_defaults=True):
 
 
 class TurnRecord(Protocol):
-    """What a turn asks of the run that records it, so that another process can go on with it.
+    """The interface of a turn to the run that records it, so that another process can continue.
 
-    `resumed` says that the history has the prompt already, `lost` that this process stops before
-    the turn has ended. A method raises `LeaseLost` if another process has taken the run over.
+    `resumed` is True if the history already has the prompt, `lost` if this process stops before the
+    end of the turn. A method raises `LeaseLost` if another process has taken over the run.
     """
 
     @property
@@ -141,37 +142,37 @@ class TurnRecord(Protocol):
 
     @property
     def state(self) -> TurnState:
-        """What was recorded last."""
+        """The state that was last recorded."""
         ...
 
     async def record_state(self, state: TurnState) -> None:
-        """Record the state, before the messages that changed it are kept."""
+        """Record the state, before the messages that changed it are stored."""
         ...
 
     async def begin_call(self, invocation: InvocationCanister, invoker: Invoker) -> str:
-        """Record that a call runs now; returns why it cannot, if it may have run before."""
+        """Record that a call runs now; return why it cannot, if it may have run before."""
         ...
 
     async def decide(self, request: ApprovalRequest) -> Decision:
-        """The decision on a call; raises `CallSuspended` if there is none yet."""
+        """Return the decision on a call; raises `CallSuspended` if there is none yet."""
         ...
 
     async def ask(
         self, invocation: InvocationCanister, request: ElicitationRequest, *, holds: bool
     ) -> ElicitationAnswer:
-        """The answer of the user.
+        """Return the user's answer.
 
-        If the call `holds` the run, it is waited for, for some time. Otherwise raises
+        If the call `holds` the run, waits for the answer for a limited time. Otherwise raises
         `CallSuspended` if there is none yet.
         """
         ...
 
     async def confirm(self) -> None:
-        """Ask whether the run is still this process's."""
+        """Raise `LeaseLost` unless this process still owns the run."""
         ...
 
     async def flush(self) -> None:
-        """Record what was shown of messages, before they are kept."""
+        """Record the shown parts of messages, before the messages are stored."""
         ...
 
     def report_kept(self, canisters: Sequence[Canister]) -> None:
@@ -182,8 +183,8 @@ class TurnRecord(Protocol):
 class TurnRequest(Struct, frozen=True, kw_only=True):
     """The arguments of one turn; the conversation supplies the rest.
 
-    The model reads `instructions` after the system prompt; they are not kept. Prompt and controls
-    ask for the `form` that the reply must have.
+    The model reads `instructions` after the system prompt; they are not stored. Prompt and controls
+    already request the `form` of the reply.
     """
 
     said: Sequence[Canister] = ()
@@ -198,7 +199,7 @@ class TurnRequest(Struct, frozen=True, kw_only=True):
 
 
 class TurnMemo:
-    """What a conversation keeps from turn to turn: what was encoded, and notices already shown."""
+    """The memory of a conversation between turns: encoded messages, and shown notices."""
 
     def __init__(self) -> None:
         self.shown: set[tuple[str, str]] = set()
@@ -208,15 +209,15 @@ class TurnMemo:
         self._caches: dict[tuple[str, str, type], object] = {}
 
     def instruct(self, texts: Sequence[str]) -> Sequence[SupervisorCanister]:
-        """Instructions as canisters: the same ones until the texts change."""
+        """Return instructions as canisters, the same ones until the texts change."""
         if texts != [canister.text for canister in self._instructions]:
             self._instructions = tuple(SupervisorCanister.from_text(text) for text in texts)
-            # What was encoded begins with other words now.
+            # The encoded requests begin with the old instructions.
             self._caches.clear()
         return self._instructions
 
     def access_cache(self, model: Model) -> object:
-        """The cache of a model; under the contract, a model has a separate one."""
+        """Return the cache of a model; under the contract, a model has a separate one."""
         address = (model.provider, model.name, type(model))
         if address not in self._caches:
             self._caches[address] = model.produce_cache()

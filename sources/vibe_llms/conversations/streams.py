@@ -1,4 +1,4 @@
-"""A running turn: as a task of its conversation, and as a loop over its events or its text."""
+"""A running turn: a task of its conversation, and a loop over its events or text."""
 
 from __future__ import annotations
 
@@ -9,65 +9,65 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Any, Generic, Self
 
+from vibe_llms.base.exceptions import RequestError, StorageError
+from vibe_llms.base.futures import finish
 from vibe_llms.conversations.turns import Handover, TurnRun
-from vibe_llms.events import (
+from vibe_llms.messages.canisters import StopReason, T, Turn
+from vibe_llms.messages.events import (
     Event,
     MessageProgressEvent,
     MessageStartedEvent,
     TextChunk,
 )
-from vibe_llms.exceptions import RequestError, StorageError
-from vibe_llms.futures import finish
-from vibe_llms.messages.canisters import StopReason, T, Turn
 
 _QUEUED_EVENTS = 256
-#: An interrupt of a cell in a notebook waits for at most so long.
+#: Most seconds until an interrupt of a notebook cell is handled.
 _WAKE_SECONDS = 0.2
 
 
 def _wake_while(task: asyncio.Task[Any]) -> None:
-    """Wake the event loop of a notebook now and then, as long as a task runs.
+    """Wake the event loop of a notebook periodically while a task runs.
 
-    ipykernel 7.4 handles an interrupt by a callback that does not wake its loop: while nothing
-    arrives, a cell could not be interrupted.
+    ipykernel 7.4 handles an interrupt by a callback that does not wake its loop: without events, a
+    cell could not be interrupted.
     """
     if not task.done():
         task.get_loop().call_later(_WAKE_SECONDS, _wake_while, task)
 
 
 class RunningTurn:
-    """A turn as a task. It always begins, so that its end is reported and what arrived is kept."""
+    """A turn as a task. It always begins, so its end is reported and its messages are stored."""
 
     def __init__(self, run: TurnRun, *, name: str) -> None:
-        #: The turn; none once it has ended, unless a run continues it.
+        #: The turn; None after its end, unless a run continues it.
         self._run: TurnRun | None = run
         self._begun = False
         self._doomed = False
         self._quiet = False
-        #: Whether the loop over its events was left: it ends, and what comes next waits for that.
+        #: True if the loop over its events was left: the turn is ending, and the next one waits.
         self.left = False
-        self.task = asyncio.create_task(self._hold(), name=name)
+        self.task = asyncio.create_task(self._run_turn(), name=name)
         if "ipykernel" in sys.modules:
             _wake_while(self.task)
 
     def interrupt(self, *, quietly: bool = False) -> None:
-        """Cancel the turn; `quietly`, `converse` returns an interrupted turn."""
+        """Cancel the turn; with `quietly`, `converse` returns an interrupted turn."""
         self._quiet = self._quiet or quietly
         self._doomed = True
-        # A task that has not begun would never begin.
+        # Cancelling a task that has not begun would prevent it from beginning.
         if self._begun:
             self.task.cancel()
 
     @property
     def handover(self) -> Handover:
-        """What a run needs to continue the turn."""
+        """The values that a run needs to continue the turn."""
         assert self._run is not None
         return self._run.handover
 
     async def suspend(self) -> Handover:
-        """End the turn so that a run continues it; waits for calls that are running.
+        """End the turn so that a run continues it; running calls are awaited.
 
-        `RequestError` if it has ended by then.
+        Raises `RequestError` if the turn ends or fails first.
         """
         if self._run is not None and self._run.suspend() and self._begun:
             self.interrupt()
@@ -79,9 +79,9 @@ class RunningTurn:
         return self.handover
 
     async def end(self) -> None:
-        """Cancel the turn if it runs, and wait for its end, however often that is cancelled.
+        """Cancel the turn if it runs, and wait for its end, even if the wait is cancelled.
 
-        Raises `StorageError` if part of the turn could not be kept.
+        Raises `StorageError` if part of the turn could not be stored.
         """
         if not self.task.done():
             self.interrupt()
@@ -89,7 +89,7 @@ class RunningTurn:
         if not self.task.cancelled() and isinstance(error := self.task.exception(), StorageError):
             raise error
 
-    async def _hold(self) -> Turn:
+    async def _run_turn(self) -> Turn:
         self._begun = True
         if self._doomed:
             self.task.cancel()
@@ -102,13 +102,13 @@ class RunningTurn:
                 raise
             return run.result(StopReason.INTERRUPTED)
         if turn.stop_reason != StopReason.SUSPENDED:
-            # A conversation keeps its last turn, and this has far more than what came of it.
+            # A conversation keeps its last turn, and the run uses far more memory than its result.
             self._run = None
         return turn
 
 
 class _Channel:
-    """The events on their way to a loop."""
+    """A queue of events for a loop."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -130,9 +130,9 @@ class _Channel:
 
 
 class EventStream(Generic[T]):
-    """The events of a turn, for `async for`; as a context manager it ends the turn with the block.
+    """The events of a turn, for `async for`; as a context manager, it ends the turn on exit.
 
-    `turn` is the finished turn, once the loop has ended.
+    `turn` is the finished turn, after the loop has ended.
     """
 
     def __init__(self) -> None:
@@ -144,23 +144,23 @@ class EventStream(Generic[T]):
         self._texts: list[str] = []
 
     def begin(self, running: RunningTurn) -> None:
-        """Follow a turn."""
+        """Follow a running turn."""
         self._running = running
         news = self.channel.news
         running.task.add_done_callback(lambda _: news.set())
 
     def begin_later(self, start: Callable[[], Awaitable[RunningTurn]]) -> None:
-        """Follow a turn that starts when its first event is waited for."""
+        """Follow a turn that starts when its first event is requested."""
         self._start = start
 
     def text(self) -> TextStream:
-        """The pieces of text as they arrive; leaving the loop early cancels the turn."""
+        """Return the pieces of text as they arrive; leaving the loop early cancels the turn."""
         return TextStream(self)
 
     async def take(self) -> Sequence[Event]:
-        """The events that have arrived and that no loop has seen; waits for one.
+        """Wait for events that no loop has seen, and return them; empty after the end of the turn.
 
-        Empty once the turn has ended. `partial` is about events of loops alone.
+        `partial` reflects only the events of loops.
         """
         if self._start is not None:
             start, self._start = self._start, None
@@ -177,14 +177,14 @@ class EventStream(Generic[T]):
 
     @property
     def partial(self) -> Any:
-        """What has arrived of the JSON of the current message, as plain values."""
+        """The JSON of the current message that has arrived, as plain values."""
         from vibe_llms.conversations.outputs import read_partial
 
         return read_partial("".join(self._texts))
 
     @property
     def throttle(self) -> Callable[[], Awaitable[object]]:
-        """Waits while the loop is too far behind."""
+        """Function that waits while the loop is too far behind."""
         return self.channel.room.wait
 
     async def __aenter__(self) -> Self:
@@ -196,7 +196,7 @@ class EventStream(Generic[T]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        # A failure after an early exit is not raised, unless something could not be kept.
+        # After an early exit, only failures to store are raised.
         if self._running is not None and not self._running.task.done():
             await self._running.end()
 
@@ -217,7 +217,7 @@ class EventStream(Generic[T]):
         return event
 
     def __del__(self) -> None:
-        # Left by `break` without a context manager: what the conversation does next waits.
+        # Left by `break` without a context manager: later operations of the conversation wait.
         running = self._running
         if running is not None and not running.task.done():
             running.left = True
@@ -225,7 +225,7 @@ class EventStream(Generic[T]):
 
 
 class TextStream:
-    """The pieces of text of a turn, for `async for`; leaving the loop early cancels the turn."""
+    """The pieces of a turn's text, for `async for`; leaving the loop early cancels the turn."""
 
     def __init__(self, events: EventStream[Any]) -> None:
         self._events = events

@@ -1,4 +1,4 @@
-"""The tools of a conversation: its own, those of its ensembles, and which of them are withheld."""
+"""The tools of a conversation: its own, those of its ensembles, and the withheld ones."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from vibe_llms.ensembles.interfaces import Ensemble, InstructingEnsemble
-from vibe_llms.exceptions import RequestError
+from vibe_llms.base.exceptions import RequestError
+from vibe_llms.invocation.ensembles import Ensemble, InstructingEnsemble
 from vibe_llms.invocation.invokers import Invoker, gather_invokers
 
 Tool: TypeAlias = Invoker | Callable[..., Any]
-#: Gives the tools of an ensemble as they may be called.
+#: Returns the tools of an ensemble in the form in which they may be called.
 Survey: TypeAlias = Callable[[Ensemble], Sequence[Invoker]]
 #: Opens an ensemble by the name of its row.
 Opening: TypeAlias = Callable[[str], Awaitable[Sequence[Ensemble]]]
 
 
 class Toolbox(Struct, frozen=True):
-    """What may be offered to the model, and what is; a change makes a new one."""
+    """The tools of a conversation, offered and withheld; a change creates a new value."""
 
     survey: Survey = lambda ensemble: ensemble.invokers
     own: tuple[Invoker, ...] = ()
@@ -29,40 +29,40 @@ class Toolbox(Struct, frozen=True):
     withheld: frozenset[str] = frozenset()
 
     @property
-    def every(self) -> Mapping[str, Invoker]:
+    def all_tools(self) -> Mapping[str, Invoker]:
         """All tools, withheld or not."""
         return gather_invokers([*self.own, *chain.from_iterable(map(self.survey, self.ensembles))])
 
     @property
     def offered(self) -> Mapping[str, Invoker]:
         """The tools that the next turn offers to the model."""
-        every = self.every.items()
-        return {name: one for name, one in every if not self.withheld & {name, one.ensemble}}
+        tools = self.all_tools.items()
+        return {name: one for name, one in tools if not self.withheld & {name, one.ensemble}}
 
     def withhold(self, name: str) -> Toolbox:
-        """No longer offer a tool, or all tools of an ensemble; `RequestError` for another name."""
-        if name not in self._ensemble_names and name not in self.every:
+        """Withhold a tool or all tools of an ensemble; raises `RequestError` for other names."""
+        if name not in self._ensemble_names and name not in self.all_tools:
             raise RequestError(self._unknown(name))
         return replace(self, withheld=self.withheld | {name})
 
     async def offer(self, name: str, open_row: Opening) -> Toolbox:
-        """Offer a tool or an ensemble that was withheld, or one that is opened for it."""
-        every = self.every
-        if (tool := every.get(name)) is not None:
+        """Offer a withheld tool or ensemble, or an ensemble that is opened for this."""
+        tools = self.all_tools
+        if (tool := tools.get(name)) is not None:
             withheld = self.withheld
             if tool.ensemble in withheld:
-                # Its ensemble is withheld as a whole: the others of it stay so.
-                withheld |= {key for key, one in every.items() if one.ensemble == tool.ensemble}
+                # The whole ensemble is withheld: its other tools stay withheld.
+                withheld |= {key for key, one in tools.items() if one.ensemble == tool.ensemble}
             return replace(self, withheld=withheld - {name, tool.ensemble})
         if name in self._ensemble_names:
-            members = {key for key, one in every.items() if one.ensemble == name}
+            members = {key for key, one in tools.items() if one.ensemble == name}
             return replace(self, withheld=self.withheld - members - {name})
         if "/" in name:
             raise RequestError(self._unknown(name))
         return replace(self, ensembles=(*self.ensembles, *await open_row(name)))
 
     def instruct(self, tools: Iterable[Invoker]) -> Sequence[str]:
-        """The instructions of the ensembles that some tools belong to."""
+        """Return the instructions of the ensembles that these tools belong to."""
         offered = {tool.ensemble for tool in tools}
         return [
             one.instructions
@@ -75,5 +75,5 @@ class Toolbox(Struct, frozen=True):
         return {one.name for one in self.ensembles}
 
     def _unknown(self, name: str) -> str:
-        known = ", ".join([*sorted(self._ensemble_names), *self.every]) or "none"
-        return f"there is no tool or ensemble {name!r} here; there are {known}"
+        known = ", ".join([*sorted(self._ensemble_names), *self.all_tools]) or "none"
+        return f"tool or ensemble {name!r} not found; known: {known}"

@@ -1,4 +1,4 @@
-"""One turn: ask the model, run its tool calls, ask again, until it is done or a limit ends it."""
+"""One turn: ask the model and run its tool calls until it is done or a limit is reached."""
 
 from __future__ import annotations
 
@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from vibe_llms.controls import Controls, leave_choice
+from vibe_llms.base.exceptions import (
+    AttachmentUnreadable,
+    ContextOverflow,
+    ControlInvalid,
+    OutputCut,
+    OutputInvalid,
+    ReplyMalformed,
+    RequestError,
+)
+from vibe_llms.base.futures import finish
+from vibe_llms.base.offloading import LOOP_BYTES, offload
 from vibe_llms.conversations.calls import TurnCalls, is_tainted, runs_elsewhere
 from vibe_llms.conversations.context_window import (
     check_context_window,
@@ -25,8 +35,9 @@ from vibe_llms.conversations.corrections import (
     write_correction,
 )
 from vibe_llms.conversations.dispatcher import Dispatcher
-from vibe_llms.conversations.documents import ENSEMBLE, Reading, without_documents
+from vibe_llms.conversations.documents import ENSEMBLE, DocumentReading, without_documents
 from vibe_llms.conversations.history import History, start_of_turn
+from vibe_llms.conversations.hooks import HookRequest
 from vibe_llms.conversations.settings import (
     ConversationSettings,
     TurnMemo,
@@ -34,24 +45,6 @@ from vibe_llms.conversations.settings import (
     TurnRequest,
     TurnState,
 )
-from vibe_llms.events import (
-    InvocationFailedEvent,
-    InvocationStartedEvent,
-    Notice,
-    NoticeEvent,
-    TurnEndedEvent,
-)
-from vibe_llms.exceptions import (
-    AttachmentUnreadable,
-    ContextOverflow,
-    ControlInvalid,
-    OutputCut,
-    OutputInvalid,
-    ReplyMalformed,
-    RequestError,
-)
-from vibe_llms.futures import finish
-from vibe_llms.hooks import HookRequest
 from vibe_llms.invocation.invokers import Invoker, gather_invokers, name_tools
 from vibe_llms.messages.canisters import (
     AssistantCanister,
@@ -67,21 +60,28 @@ from vibe_llms.messages.canisters import (
     usage_of,
 )
 from vibe_llms.messages.contents import ImageContent, TextualContent, text_of
-from vibe_llms.offloading import LOOP_BYTES, offload
+from vibe_llms.messages.controls import Controls, leave_choice
+from vibe_llms.messages.events import (
+    InvocationFailedEvent,
+    InvocationStartedEvent,
+    Notice,
+    NoticeEvent,
+    TurnEndedEvent,
+)
+from vibe_llms.messages.tracing import Requested, Span
 from vibe_llms.providers.interfaces import Model, TurnContext, as_inquiring
 from vibe_llms.providers.limits import limited
 from vibe_llms.providers.spending import spend
-from vibe_llms.tracing import Requested, Span
 
 if TYPE_CHECKING:
     from vibe_llms.conversations.outputs import OutputForm
 
-#: How often a typed output is asked for.
+#: Most attempts for a typed output.
 OUTPUT_ATTEMPTS = 3
 
 
 class TurnRun:
-    """A turn while it runs. Creating one raises an error for an impossible request."""
+    """A running turn. Creating one raises an error for an impossible request."""
 
     def __init__(
         self,
@@ -109,28 +109,28 @@ class TurnRun:
         self._start = len(history.canisters)
         self._said = len(self._prompt)
         self._added: list[Canister] = []
-        #: The prompt while it is being kept, and the task that keeps it.
+        #: The prompt while it is being stored, and the task that stores it.
         self._pending: Sequence[Canister] = ()
         self._keeping: asyncio.Task[None] | None = None
         self._default_controls = settings.default_controls
         self._limiter = settings.services.access_limiter(settings.model)
         self._spending = settings.services.access_spending(settings.budgets)
         self._output: object = None
-        #: The turn, once its end was reported.
+        #: The turn, once its end is reported.
         self._ended: Turn | None = None
         self._counts = True
         self._suspending = False
         self._record = request.record
         state = TurnState() if self._record is None else self._record.state
         self._state = replace(state, vouched=state.vouched | settings.vouched)
-        #: Whether the history before this turn is tainted, once that is needed.
+        #: True if the history before this turn is tainted; None until it is needed.
         self._begun_tainted: bool | None = None
         self._calls = TurnCalls(history, settings, memo, self._dispatcher, self._record)
         if self._record is not None and self._record.resumed:
             self._rejoin()
 
     async def run(self) -> Turn:
-        """Run the turn. In every case, what arrived is kept, and the last event reports the end."""
+        """Run the turn. Received messages are always stored, and the last event reports the end."""
         with self._settings.tracer.turn(self._describe_request(self._prompt)) as span:
             try:
                 return await self._run()
@@ -143,18 +143,18 @@ class TurnRun:
         try:
             if self._added:
                 await self._read_documents()
-                await self._settle()
+                await self._choose_tools()
             else:
                 await self._prepare()
                 try:
                     said = await self._add_context()
                 except asyncio.CancelledError:
-                    # The user's message is not lost with what was looked up for it.
+                    # Store the user's message even if the hooks' additions are missing.
                     await self._keep(self._prompt)
                     raise
                 self._said = len(said)
                 await self._begin_keeping(said)
-            reason = await self._hold(*self._find_open_reply())
+            reason = await self._run_round_trips(*self._find_open_reply())
             if self._request.form is not None and reason != StopReason.SUSPENDED:
                 reason = await self._require(self._request.form, reason)
         except asyncio.CancelledError:
@@ -174,17 +174,17 @@ class TurnRun:
         return self._ended or self.result(reason)
 
     def suspend(self) -> bool:
-        """Have a run continue the turn; returns whether its task is to be cancelled now.
+        """Let a run continue the turn; return True if its task must be cancelled now.
 
-        Otherwise calls are running, and the turn ends with them. A reply that has not arrived whole
-        is not kept: the run asks for it again.
+        Otherwise calls are running, and the turn ends after them. An incomplete reply is not
+        stored: the run requests it again.
         """
         self._suspending = True
         return not self._calls.running
 
     @property
     def handover(self) -> Handover:
-        """What a run needs to continue the turn."""
+        """The values that a run needs to continue the turn."""
         return Handover(self._request, self._taint(self._added))
 
     async def _conclude(self, reason: str, *, withdrawn: bool) -> None:
@@ -197,20 +197,20 @@ class TurnRun:
             self._dispatcher(TurnEndedEvent(turn=turn, reason=reason, conversation=conversation))
 
     async def preview(self) -> bytes:
-        """The body of the first request of the turn, after the checks that `run` makes.
+        """Return the body of the turn's first request, after the same checks as in `run`.
 
-        Nothing is kept, and no content is sent. If the request may be too long and only the server
-        can count its tokens, a notice says so.
+        Nothing is stored, and no content is sent. If the request may be too long and only the
+        server can count its tokens, a notice says so.
         """
         self._counts = False
         await self._prepare()
         said = await self._add_context()
-        messages = [*self._messages, *self._give(said)]
+        messages = [*self._messages, *self._apply_documents(said)]
         context = self._produce_context(Span())
         return await self._model.preview(messages, self._offered, self._controls, context)
 
     def result(self, reason: str) -> Turn:
-        """The turn so far."""
+        """Return the turn in its current state."""
         received = self._added[self._said :]
         replies = [c for c in received if isinstance(c, AssistantCanister | InvocationCanister)]
         text = "".join(
@@ -222,28 +222,28 @@ class TurnRun:
         return turn.price(self._settings.services.estimate_cost)
 
     def _check(self) -> None:
-        """Raise an error for an impossible request before the turn begins."""
+        """Raise an error for an impossible request, before the turn begins."""
         settings = self._settings
         _check_choice(
             self._controls, {} if settings.mode == "off" else self._invokers, settings.model
         )
-        # A model whose abilities only its server knows is checked again once it was asked.
+        # If only the server knows the model's abilities, it is checked again after asking.
         known = self._inquiring is None
-        model = settings.settle(self._invokers)[0] if known else settings.model
+        model = settings.choose_tools(self._invokers)[0] if known else settings.model
         reads = settings.services.access_documents is not None
         prompt = without_documents(self._prompt) if reads else self._prompt
         model.check(prompt, self._controls if known else leave_choice(self._controls))
 
     async def _prepare(self) -> None:
-        """Find out what the model is given, and whether it can take it; nothing is kept or sent."""
+        """Determine and check the model's input, without storing or sending anything."""
         await self._check_images()
         await self._read_documents()
-        await self._settle()
+        await self._choose_tools()
         await self._check_length(self._prompt)
         self._report_blocked()
 
     async def _check_images(self) -> None:
-        """Refuse a damaged image: kept in the history, it would make every later request fail."""
+        """Refuse a damaged image: in the history, it would make every later request fail."""
         images = [
             content.data
             for canister in (() if self._added else self._prompt)
@@ -262,11 +262,11 @@ class TurnRun:
                 raise AttachmentUnreadable(f"{which}{damage}; {REPAIR}")
 
     async def _read_documents(self) -> None:
-        """Read the files that the model cannot take, and offer tools where they are needed."""
+        """Read the files that the model does not accept, and offer tools if they are needed."""
         settings, documents = self._settings, self._memo.documents
         if settings.services.access_documents is None:
             return
-        reading = Reading(
+        reading = DocumentReading(
             model=settings.model,
             access_service=settings.services.access_documents,
             load=self._history.load,
@@ -284,18 +284,18 @@ class TurnRun:
             self._invokers = self._dispatcher.invokers = self._settings.invokers
             self._instructions = self._memo.instruct(toolbox.instruct(self._invokers.values()))
 
-    async def _settle(self) -> None:
-        """Choose how tools are offered, once it is known what the model can do."""
+    async def _choose_tools(self) -> None:
+        """Choose how tools are offered, after the model's abilities are known."""
         if self._inquiring is not None:
-            # Which choices of tools it can be given depends on how they are offered.
-            said = self._give(self._prompt)
+            # The valid choices of tools depend on how they are offered.
+            said = self._apply_documents(self._prompt)
             await self._inquiring.inquire(said, leave_choice(self._controls))
-        self._model, self._offered = self._settings.settle(self._invokers)
+        self._model, self._offered = self._settings.choose_tools(self._invokers)
         if self._inquiring is not None:
-            self._model.check(self._give(self._prompt), self._controls)
+            self._model.check(self._apply_documents(self._prompt), self._controls)
 
     async def _add_context(self) -> Sequence[Canister]:
-        """The prompt, with what hooks add right before the user's message."""
+        """Return the prompt, with the hooks' additions right before the user's message."""
         hooks, prompt = self._settings.hooks, self._prompt
         place = start_of_turn(prompt)
         if not hooks or place is None:
@@ -308,7 +308,12 @@ class TurnRun:
             if added:
                 await self._check_length(said)
         except ContextOverflow:
-            self._notify(Notice("hook", "what hooks add does not fit into the context window"))
+            self._notify(
+                Notice(
+                    "hook",
+                    "the context from hooks was dropped: it is too long for the model",
+                )
+            )
             return prompt
         return said
 
@@ -316,12 +321,12 @@ class TurnRun:
         if hooks := self._settings.hooks:
             turn, runner = self.result(reason), self._settings.services.hook_runner
             try:
-                await runner.note_turn(hooks, self._describe(), turn)
+                await runner.record_turn(hooks, self._describe(), turn)
             finally:
                 runner.after_turn(hooks, self._describe(), turn)
 
     def _describe(self) -> HookRequest:
-        """The turn for hooks; its conversation may have continued in a fork since it began."""
+        """Return the turn for hooks; its conversation may have continued in a fork."""
         return HookRequest(
             conversation=self._history.identity,
             model=self._settings.model,
@@ -332,12 +337,12 @@ class TurnRun:
             notify=self._notify,
         )
 
-    async def _hold(
+    async def _run_round_trips(
         self, reply: Sequence[ReplyCanister] = (), answered: Collection[str] = ()
     ) -> str:
-        """Ask and run calls until the model is done; returns why it ended.
+        """Ask the model and run calls until it is done; return the stop reason.
 
-        It begins with a `reply`, if there is one, of whose calls some are answered.
+        Begins with `reply`, if given; `answered` are the calls of it that have results.
         """
         while True:
             if self._suspending:
@@ -368,7 +373,7 @@ class TurnRun:
             reply, answered = (), ()
 
     def _rejoin(self) -> None:
-        """Begin where a turn of another process ended, whose prompt is in the history."""
+        """Continue a turn that another process began, whose prompt is in the history."""
         canisters = self._history.canisters
         first = self._prompt[0].identity
         start = next(i for i, one in enumerate(canisters) if one.identity == first)
@@ -380,9 +385,9 @@ class TurnRun:
         self._said = places[-1] + 1
 
     def _find_open_reply(self) -> tuple[Sequence[ReplyCanister], set[str]]:
-        """The last reply, if it has yet to be acted upon, and which of its calls have results.
+        """Return the last reply, if it is still to be processed, and its calls that have results.
 
-        The rounds before it are counted.
+        Earlier rounds are counted.
         """
         received = self._added[self._said :]
         answered = {one.invocation for one in received if isinstance(one, ResultCanister)}
@@ -403,35 +408,36 @@ class TurnRun:
         return last, answered
 
     async def _require(self, form: OutputForm, reason: str) -> str:
-        """Read the typed output of the last reply; if it does not fit, ask again."""
+        """Read the typed output of the last reply; if it does not match, ask again."""
         from vibe_llms.conversations.outputs import OutputMismatch
 
         provider = self._settings.model.provider
         while reason != StopReason.SUSPENDED:
             if reason == StopReason.LENGTH:
                 raise OutputCut(
-                    "the reply ended before its output was complete; allow more: output-tokens",
+                    "the reply reached its length limit before the output was complete; "
+                    "increase output-tokens",
                     provider=provider,
                 )
             if reason != StopReason.FINISHED:
                 raise OutputInvalid(
-                    f"there is no output: the reply ended as {reason}", provider=provider
+                    f"the reply has no output: it ended as {reason}", provider=provider
                 )
             try:
                 self._output = await form.run(self.result(reason).text)
                 return reason
             except OutputMismatch as mismatch:
                 await self._correct(str(mismatch))
-            reason = await self._hold()
+            reason = await self._run_round_trips()
         return reason
 
     async def _correct(self, problems: str) -> None:
-        """Tell the model what is wrong with its last reply, unless it was told often enough."""
+        """Send the problems to the model; raises `OutputInvalid` after the last attempt."""
         added = self._added
         attempts = 1 + sum(is_correction(added, place) for place in range(self._said, len(added)))
         if attempts == OUTPUT_ATTEMPTS:
             raise OutputInvalid(
-                f"the output is not what was asked for, {attempts} times: {problems}",
+                f"the output was not valid in {attempts} attempts: {problems}",
                 provider=self._settings.model.provider,
                 attempts=attempts,
             )
@@ -460,12 +466,12 @@ class TurnRun:
                 raise ReplyMalformed(
                     "the model returned no reply", provider=self._settings.model.provider
                 )
-            reply = tuple(map(self._dispatcher.settle, reply))
+            reply = tuple(map(self._dispatcher.canonicalize, reply))
             received[:] = reply
             whole = True
         finally:
             await self._finish_keeping()
-            # However it ended: what had arrived is kept, before any of its calls runs.
+            # In every case, store what arrived before any of its calls runs.
             kept = whole or not self._suspending
             if kept and any(_is_worth_keeping(canister) for canister in received):
                 await self._keep(tuple(received))
@@ -513,7 +519,7 @@ class TurnRun:
         return limited(self._limiter, estimate_tokens(reversed(self._messages)))
 
     def _taint(self, added: Sequence[Canister]) -> TurnState:
-        """The state of the turn with some messages; once it is tainted, it stays so."""
+        """Return the state of the turn after more messages; a tainted turn stays tainted."""
         vouched, claims = self._state.vouched, self._settings.claims
         if self._begun_tainted is None:
             before = self._history.canisters[: self._start]
@@ -535,7 +541,7 @@ class TurnRun:
             self._notify_once(Notice("ensemble", f"{', '.join(names)}: {why}"))
 
     async def _refuse(self, calls: Sequence[InvocationCanister], limit: str) -> None:
-        self._notify(Notice("limit", f"the turn ends here: {limit}"))
+        self._notify(Notice("limit", f"the turn was stopped: {limit}"))
         contents = (TextualContent(f"The call was not run: {limit}."),)
         results = [
             ResultCanister(contents, invocation=one.identity, failed=True, trusted=True)
@@ -550,9 +556,9 @@ class TurnRun:
             )
 
     async def _begin_keeping(self, said: Sequence[Canister]) -> None:
-        """Keep the prompt, at the same time as the request is sent where the model allows it.
+        """Store the prompt, concurrently with the request if the model allows it.
 
-        Nothing of the reply is shown or kept before, and no tool runs: see adr/0051.
+        No part of the reply is shown or stored before that, and no tool runs: see adr/0051.
         """
         if self._history.archive is None or not getattr(self._model, "awaits_kept", False):
             await self._keep(said)
@@ -602,17 +608,19 @@ class TurnRun:
             self._dispatcher(NoticeEvent(notice=notice, conversation=self._history.identity))
 
     async def _check_length(self, said: Sequence[Canister]) -> None:
-        """Refuse a turn that is certainly too long before anything is kept or sent."""
-        messages, model, said = self._messages, self._model, self._give(said)
+        """Refuse a turn that is certainly too long, before anything is stored or sent."""
+        messages, model, said = self._messages, self._model, self._apply_documents(said)
         if not self._counts:
             if is_near_limit(model, messages, said):
-                text = f"this may be too long for {model.name}; a real request is counted first"
+                text = f"this may be too long for {model.name}; a real request is counted"
                 self._notify(Notice("preview", text))
             return
         await check_context_window(model, messages, said, self._offered, self._history.load)
-        if self._memo.meter.is_near_size(model, self._give(self._history.canisters), said):
-            # The provider's own limit on bytes: it is known once the request is made. What is
-            # encoded now is not encoded again, so notices about it are shown now, unless it fails.
+        if self._memo.meter.is_near_size(
+            model, self._apply_documents(self._history.canisters), said
+        ):
+            # The provider's limit in bytes is checked when the request is built. Encoded messages
+            # are cached, so notices about them must be shown now, unless the check fails.
             notices: list[Notice] = []
             context = TurnContext(
                 notify=notices.append,
@@ -628,7 +636,7 @@ class TurnRun:
 
     @property
     def _messages(self) -> Sequence[Canister]:
-        """What the model reads: the history, after the instructions of the tools it is offered."""
+        """The model's input: the history, with the instructions of the offered tools before it."""
         instructions = self._instructions if self._offered else ()
         history, own = self._history.canisters, self._request.instructions
         if own:
@@ -636,35 +644,35 @@ class TurnRun:
             place = next(others, len(history))
             history = [*history[:place], *own, *history[place:]]
         if not instructions and not self._pending:
-            return self._give(history)
-        return self._give([*instructions, *history, *self._pending])
+            return self._apply_documents(history)
+        return self._apply_documents([*instructions, *history, *self._pending])
 
-    def _give(self, canisters: Sequence[Canister]) -> Sequence[Canister]:
-        """Messages as the model is given them: some documents as text."""
+    def _apply_documents(self, canisters: Sequence[Canister]) -> Sequence[Canister]:
+        """Return the messages with some documents replaced by text for the model."""
         return self._memo.documents.apply(self._settings.model, canisters)
 
 
 class Handover(Struct, frozen=True):
-    """A turn that a run continues: what was asked for, and its state."""
+    """A turn that a run continues: its request and its state."""
 
     request: TurnRequest
     state: TurnState
 
 
 def _check_choice(controls: Controls, tools: Mapping[str, Invoker], model: Model) -> None:
-    """Raise `ControlInvalid` if a tool that is not offered has to be called."""
+    """Raise `ControlInvalid` if the chosen tool is not offered."""
     choice = controls.tool_choice
     if choice is None or choice in ("auto", "any", "none") or choice in tools:
         return
     raise ControlInvalid(
-        f"there is no tool {choice!r} to choose; {name_tools(tools)}",
+        f"tool {choice!r} not found; {name_tools(tools)}",
         control="tool-choice",
         model=model.name,
     )
 
 
 def _is_worth_keeping(canister: ReplyCanister) -> bool:
-    """Whether any part of a reply arrived; a refused reply is not kept."""
+    """Return True if any part of a reply arrived; a refused reply is not stored."""
     if isinstance(canister, InvocationCanister) or canister.contents:
         return True
     ending = canister.ending

@@ -1,22 +1,22 @@
-"""Splits a text into chunks, at paragraphs if it can, else at lines, sentences or words."""
+"""Division of a text into chunks, at paragraphs if possible, else at lines, sentences, or words."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
 
-#: Where a text is split, the best first: a later separator is used only for what is still too long.
+#: Separators, best first. A later one is used only for pieces that are still too long.
 SEPARATORS = ("\n\n", "\n", ". ", " ", "")
-#: The most characters of a chunk, and the most that it repeats of the chunk before it.
+#: Maximum characters of a chunk, and maximum overlap with the chunk before it.
 SIZE, OVERLAP = 500, 50
 
 
 def split_chunks(text: str, size: int = SIZE, overlap: int = OVERLAP) -> list[tuple[int, int]]:
-    r"""The chunks of a text, each as its start and end; together they cover the text.
+    r"""Return the start and end of each chunk of a text. Together the chunks cover the text.
 
     A chunk has up to `size` characters. It begins with the last pieces of the chunk before it, if
-    they have at most `overlap` characters. Separators belong to the piece before them, and chunks
-    of white space alone are left out.
+    they have at most `overlap` characters. Separators belong to the piece before them. Chunks with
+    only white space are omitted.
 
     >>> split_chunks("One. Two.\n\nThree.", 12, 5)
     [(0, 11), (11, 17)]

@@ -1,7 +1,7 @@
 """Named collections of files and folders.
 
-What belongs to a collection is a file of its own that users keep; which of its files were read, and
-under which hashes their texts are, is derived and lies in the index.
+Users keep the definition of a collection in a file. The index holds derived data: the files that
+were read, and the hashes of their texts.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from vibe_llms.base.exceptions import CollectionNotFound, RequestError, StorageError
+from vibe_llms.base.files import read_file, walk_files
+from vibe_llms.base.folders import make_folder, replace_file, storage_errors
+from vibe_llms.base.locks import locked
 from vibe_llms.documents.database import DocumentDatabase
-from vibe_llms.exceptions import CollectionNotFound, RequestError, StorageError
-from vibe_llms.files import read_file, walk_files
 from vibe_llms.messages.contents import repair_text
-from vibe_llms.storage.files import make_folder, replace_file, storage_errors
-from vibe_llms.storage.locks import locked
 
 FOLDER = "collections"
 _SUFFIX = ".toml"
 _NAME = re.compile(r"[^\W_][\w.-]{0,63}")
 _LARGEST = 1024 * 1024
-_NO_TEXT = "its path is not UTF-8; rename it to have it read"
+_NO_TEXT = "the path is not UTF-8; rename the file"
 
 
 class CollectionFile(Struct, frozen=True):
-    """A file of a collection: the hash of its text, or why it has none.
+    """A file of a collection, with the hash of its text or the problem with it.
 
-    `size` and `modified`, in nanoseconds, are those of the file when it was read.
+    `size` in bytes and `modified` in nanoseconds describe the file when it was read.
     """
 
     path: str
@@ -57,7 +57,7 @@ class Collection(Struct, frozen=True):
 
 
 class Collections:
-    """The collections of one owner, in a folder, or in memory without one. Methods block."""
+    """Collections of one owner, in a folder, or in memory without one. Methods block."""
 
     def __init__(
         self, folder: Path | None, database: DocumentDatabase, *, lock_seconds: float
@@ -69,11 +69,11 @@ class Collections:
         self._kept: dict[str, _Definition] = {}
 
     def survey(self) -> Sequence[Collection]:
-        """All collections, by name."""
+        """Return all collections, sorted by name."""
         return [self.access(name) for name in sorted(self._survey_names())]
 
     def access(self, name: str) -> Collection:
-        """A collection; `CollectionNotFound` if there is none with this name."""
+        """Return a collection, or raise `CollectionNotFound`."""
         definition = self._read_definition(name)
         rows = self._database.read(
             lambda database: database.execute(
@@ -86,15 +86,15 @@ class Collections:
         return Collection(name, definition.paths, files, definition.follow_links)
 
     def add(self, name: str, paths: Iterable[Path], *, follow_links: bool = False) -> None:
-        """Add paths to a collection, which is made if there is none; nothing is read yet.
+        """Add paths to a collection, and create it if necessary. Nothing is read yet.
 
         With `follow_links`, links in its folders are followed from now on. Without paths, the
         collection must exist.
         """
         if not _NAME.fullmatch(name):
             raise RequestError(
-                f"{name!r} cannot name a collection: use up to 64 letters, digits, '.', '_' and "
-                "'-', with a letter or digit first"
+                f"{name!r} is not a valid name of a collection: use up to 64 letters, digits, '.', "
+                "'_', and '-', with a letter or digit first"
             )
         added = [os.path.abspath(path.expanduser()) for path in paths]
         for path in added:
@@ -103,14 +103,14 @@ class Collections:
             if not os.path.exists(path):
                 raise RequestError(f"{path}: no such file or folder")
         with self._changing():
-            # Without paths, nothing can be made.
+            # An empty list of paths must not create a collection.
             exists = not added or name in self._survey_names()
             before = self._read_definition(name) if exists else _Definition()
             after = tuple(dict.fromkeys((*before.paths, *added)))
             self._write(name, _Definition(after, before.follow_links or follow_links))
 
     def remove(self, name: str) -> None:
-        """Remove a collection; its files stay, and their texts until they are unused for long."""
+        """Remove a collection. Its files stay, and their texts until they expire."""
         with self._changing():
             self._read_definition(name)
             if self._folder is None:
@@ -123,7 +123,7 @@ class Collections:
         )
 
     def record(self, name: str, file: CollectionFile) -> None:
-        """Keep what is known of a file of a collection."""
+        """Store the state of a collection's file."""
         self._database.write(
             lambda database: database.execute(
                 "insert or replace into files values (?, ?, ?, ?, ?, ?)",
@@ -132,14 +132,14 @@ class Collections:
         )
 
     def leave_out(self, name: str, paths: Iterable[str]) -> None:
-        """Remove files that are no longer there from a collection."""
+        """Remove files that no longer exist from a collection."""
         rows = [(name, path) for path in paths]
         statement = "delete from files where collection = ? and path = ?"
         self._database.write(lambda database: database.executemany(statement, rows))
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """Hold the folder of the definitions, which is made if there is none."""
+        """Lock the folder of the definitions, and create it if necessary."""
         with self._lock, ExitStack() as stack:
             if self._folder is not None:
                 with storage_errors(self._folder):
@@ -162,7 +162,7 @@ class Collections:
     def _read_definition(self, name: str) -> _Definition:
         if name not in self._survey_names():
             raise CollectionNotFound(
-                f"no collection is named {name!r}; there are: "
+                f"collection {name!r} not found; available: "
                 f"{', '.join(sorted(self._survey_names())) or 'none'}"
             )
         if self._folder is None:
@@ -173,7 +173,7 @@ class Collections:
         try:
             return msgspec.toml.decode(data, type=_Definition)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise StorageError(f"it cannot be read: {error}", path=str(path)) from error
+            raise StorageError(f"cannot be read: {error}", path=str(path)) from error
 
     def _write(self, name: str, definition: _Definition) -> None:
         if self._folder is None:
@@ -189,17 +189,17 @@ class _Definition(Struct, frozen=True, omit_defaults=True, rename="kebab"):
     follow_links: bool = False
 
 
-# msgspec 0.22 crashes where two threads are the first to use a type, so it is used here first.
+# msgspec 0.22 crashes if two threads use a type for the first time at once, so use it here first.
 msgspec.json.Decoder(_Definition)
 
 
 def survey_files(
     paths: Iterable[str], *, follow_links: bool = False
 ) -> Iterator[tuple[str, os.stat_result | OSError]]:
-    """The regular files at and below some paths, each once, with their status.
+    """Yield each regular file at and below some paths once, with its status.
 
-    Links to folders are not followed, and names that begin with a dot are passed over. A link to a
-    file is an error, unless it is one of the paths, or links are followed.
+    Links to folders are not followed, and names that begin with a dot are skipped. A link to a file
+    is an error, unless it is one of the paths or `follow_links` is true.
     """
     seen = set[str]()
     for root in paths:

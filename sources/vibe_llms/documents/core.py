@@ -1,7 +1,7 @@
-"""`Documents`: what a session does with documents. It reads files, keeps their text, and searches.
+"""`Documents`: a session's access to documents. It reads files, keeps their text, and searches it.
 
-Files are read in processes of their own. Their text is kept in a `DocumentStore`, under the hash of
-the file, so that none is read or indexed twice.
+Files are read in separate processes. Their text is kept in a `DocumentStore` under the hash of the
+file, so that no file is read or indexed twice.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from vibe_llms.attachments import produce_document
-from vibe_llms.configuration import Configuration
+from vibe_llms.base.configuration import Configuration
+from vibe_llms.base.exceptions import DocumentUnreadable, RequestError
+from vibe_llms.conversations.attachments import produce_document
+from vibe_llms.conversations.document_texts import DocumentText
 from vibe_llms.documents.extracts import (
     describe_places,
     describe_size,
@@ -24,24 +26,22 @@ from vibe_llms.documents.extracts import (
 from vibe_llms.documents.index import CHARACTERS, hash_document
 from vibe_llms.documents.reading import DocumentReader
 from vibe_llms.documents.store import DocumentStore, produce_store
-from vibe_llms.documents.texts import DocumentText
 from vibe_llms.documents.web import fetch
-from vibe_llms.exceptions import DocumentUnreadable, RequestError
 from vibe_llms.messages.canisters import DocumentCanister
 from vibe_llms.messages.contents import FileContent, Reference, TextualContent, hash_bytes
+from vibe_llms.messages.tracing import Tracer
 from vibe_llms.providers.interfaces import Loader, refuse_loading
 from vibe_llms.providers.provider_pool import Providers
-from vibe_llms.tracing import Tracer
 
-#: So many documents are named in an error.
+#: Maximum number of documents named in an error.
 _NAMED = 20
 _PAGES = ("text/html", "application/xhtml+xml")
-#: The conversations whose web pages are remembered.
+#: Maximum number of conversations whose web pages are remembered.
 _VISITORS = 100
 
 
 class Found(Struct, frozen=True):
-    """A passage of a document that fits a request: its name, where it is, and its text."""
+    """A passage of a document that fits a request: the document's name, its place, and its text."""
 
     name: str
     place: str
@@ -49,7 +49,7 @@ class Found(Struct, frozen=True):
 
 
 class _Text(Struct, frozen=True):
-    """A text that is kept in a store, by its hash."""
+    """A text in a store, by its hash."""
 
     store: DocumentStore
     hash: str
@@ -59,8 +59,8 @@ class _Text(Struct, frozen=True):
 _Document: TypeAlias = FileContent | _Text
 
 
-class _Shelf(Struct, frozen=True):
-    """What the tools may read in a conversation: its files by name, and collections."""
+class _Attachments(Struct, frozen=True):
+    """Documents that the tools may read in a conversation: files by name, and collections."""
 
     files: Mapping[str, FileContent] = {}
     collections: tuple[str, ...] = ()
@@ -68,7 +68,7 @@ class _Shelf(Struct, frozen=True):
 
 
 class _Reading:
-    """The reading of a document, and how many tasks wait for it."""
+    """A running task that reads a document, and the number of tasks that wait for it."""
 
     def __init__(self, task: asyncio.Task[DocumentText]) -> None:
         self.task = task
@@ -76,9 +76,9 @@ class _Reading:
 
 
 class Documents:
-    """The documents of one user; closing it closes the store and the reader.
+    """Documents of one user. Closing this object closes the store and the reader.
 
-    Collections are those of `library`, which others close, or else of the store.
+    Collections come from `library`, which its owner closes, or else from the store.
     """
 
     def __init__(
@@ -94,22 +94,22 @@ class Documents:
         self.reader = reader
         self._configuration = configuration
         self._tracer = tracer
-        self._shelves: dict[str, _Shelf] = {}
-        #: The web pages of conversations: the hashes of their texts, by address.
+        self._attachments: dict[str, _Attachments] = {}
+        #: Hashes of the texts of web pages, by conversation and address.
         self._pages: dict[str, dict[str, str]] = {}
         self._readings: dict[str, _Reading] = {}
 
     async def read(self, document: FileContent, load: Loader = refuse_loading) -> DocumentText:
-        """The text of a file, read once and kept; `load` gives its bytes if it is a reference.
+        """Return the text of a file, which is read once and kept. `load` reads references.
 
-        `DocumentUnreadable` says why it has none, `PackageMissing` what to install.
+        Raises `DocumentUnreadable` with the reason, or `PackageMissing` with the command.
         """
         return (await self._read(document, load))[1]
 
     async def fetch(self, url: str) -> DocumentCanister:
-        """A document from a web address: the main text of a page, or the file that is there.
+        """Return a document from a web address: the main text of a page, or the file there.
 
-        `PageUnreadable` says why nothing is fetched, such as a private address.
+        Raises `PageUnreadable` with the reason, such as a private address.
         """
         configuration = self._configuration
         fetched = await fetch(url, configuration.web, offline=configuration.offline)
@@ -120,7 +120,7 @@ class Documents:
         return DocumentCanister((TextualContent(page.text),), title=title, source=fetched.url)
 
     def shorten(self, name: str, document: DocumentText, room: int, *, tools: bool) -> str:
-        """What a model is given of a document that is too long; with `tools` it can search it."""
+        """Return the beginning of a document that is too long. With `tools`, mention the search."""
         search = (
             f'Call documents/search_document with source "{name}" to find passages in it, and '
             "documents/read_document to read its pages."
@@ -134,19 +134,19 @@ class Documents:
         collections: Sequence[str],
         load: Loader,
     ) -> None:
-        """Let the tools read some documents and collections in a conversation, until `withdraw`.
+        """Let the tools read documents and collections in a conversation until `withdraw`.
 
-        The documents have different names.
+        The documents must have different names.
         """
         files = {document.name: document for document in documents}
-        self._shelves[conversation] = _Shelf(files, tuple(collections), load)
+        self._attachments[conversation] = _Attachments(files, tuple(collections), load)
 
     def withdraw(self, conversation: str) -> None:
-        """Let the tools read nothing more in a conversation."""
-        self._shelves.pop(conversation, None)
+        """Stop giving the tools documents and collections in a conversation."""
+        self._attachments.pop(conversation, None)
 
     async def add_page(self, conversation: str, url: str, text: DocumentText) -> None:
-        """Let the tools read a web page too in a conversation, while this object lives."""
+        """Let the tools read a web page in a conversation for the lifetime of this object."""
         digest = await asyncio.to_thread(hash_bytes, text.text.encode("utf-8", "replace"))
         await self.store.add(digest, text)
         pages = self._pages.pop(conversation, {})
@@ -155,51 +155,51 @@ class Documents:
             del self._pages[next(iter(self._pages))]
 
     def has_attachments_alone(self, conversation: str) -> bool:
-        """Return True if the tools may read neither collections nor web pages in a conversation."""
-        shelf = self._access_shelf(conversation)
-        return not shelf.collections and conversation not in self._pages
+        """Return True if the tools can read neither collections nor web pages in a conversation."""
+        attached = self._access_attachments(conversation)
+        return not attached.collections and conversation not in self._pages
 
     async def survey(self, conversation: str) -> Mapping[str, str]:
-        """The documents that the tools may read in a conversation, and what each is.
+        """Return the documents that the tools can read in a conversation, with descriptions.
 
-        Of the files of collections only their names are known.
+        Files of collections do not have a description.
         """
-        shelf = self._access_shelf(conversation)
+        attached = self._access_attachments(conversation)
         found = dict.fromkeys(self._pages.get(conversation, ()), "web page")
-        for name, document in (await self._gather(shelf)).items():
+        for name, document in (await self._gather(attached)).items():
             if isinstance(document, _Text):
                 found[name] = ""
                 continue
             try:
-                found[name] = describe_size(await self.read(document, shelf.load))
+                found[name] = describe_size(await self.read(document, attached.load))
             except DocumentUnreadable as error:
                 found[name] = f"cannot be read: {error}"
         return found
 
     async def read_page(self, conversation: str, source: str, page: int) -> str:
-        """A page of a document; `RequestError` if there is no such document or page."""
-        shelf = self._access_shelf(conversation)
+        """Return a page of a document, or raise a `RequestError` if it does not exist."""
+        attached = self._access_attachments(conversation)
         pages = self._survey_pages(conversation)
-        document = _access({**await self._gather(shelf), **pages}, source)
+        document = _access({**await self._gather(attached), **pages}, source)
         if isinstance(document, _Text):
             text = await document.store.access(document.hash)
             if text is None:
                 remedy = "fetch it again" if source in pages else "run: vibe-llms index add"
-                raise RequestError(f"the text of {source} is not kept any more; {remedy}")
+                raise RequestError(f"the text of {source} is no longer stored; {remedy}")
         else:
-            text = await self.read(document, shelf.load)
+            text = await self.read(document, attached.load)
         try:
             return write_page(source, text, page)
         except ValueError as error:
             raise RequestError(str(error)) from error
 
     async def search(self, conversation: str, request: str, source: str = "") -> Sequence[Found]:
-        """The passages that fit a request best, in one document or in all, the best first."""
-        shelf = self._access_shelf(conversation)
-        documents = {**await self._gather(shelf), **self._survey_pages(conversation)}
+        """Return the passages that fit a request best, from one document or all, best first."""
+        attached = self._access_attachments(conversation)
+        documents = {**await self._gather(attached), **self._survey_pages(conversation)}
         if source:
             documents = {source: _access(documents, source)}
-        return await self._find(request, documents, shelf.load)
+        return await self._find(request, documents, attached.load)
 
     async def find(
         self,
@@ -208,30 +208,30 @@ class Documents:
         collections: Sequence[str] = (),
         load: Loader = refuse_loading,
     ) -> Sequence[Found]:
-        """The passages of files and collections that fit a request best, the best first.
+        """Return the passages of files and collections that fit a request best, best first.
 
-        The files have different names. Those that cannot be read are left out; if none can, it
-        raises why. `CollectionNotFound` if there is no such collection.
+        The files must have different names. Unreadable files are skipped, unless all are, which
+        raises the first error. Raises `CollectionNotFound` for an unknown collection.
         """
-        shelf = _Shelf({file.name: file for file in files}, tuple(collections), load)
-        return await self._find(request, await self._gather(shelf), load)
+        attached = _Attachments({file.name: file for file in files}, tuple(collections), load)
+        return await self._find(request, await self._gather(attached), load)
 
     async def close(self) -> None:
         """End the processes and close the files; safe to call twice."""
         await self.reader.close()
         await self.store.close()
 
-    def _access_shelf(self, conversation: str) -> _Shelf:
-        return self._shelves.get(conversation, _Shelf())
+    def _access_attachments(self, conversation: str) -> _Attachments:
+        return self._attachments.get(conversation, _Attachments())
 
     def _survey_pages(self, conversation: str) -> Mapping[str, _Document]:
         pages = self._pages.get(conversation, {})
         return {url: _Text(self.store, digest) for url, digest in pages.items()}
 
-    async def _gather(self, shelf: _Shelf) -> Mapping[str, _Document]:
-        """All documents by name; those of collections by their path in it."""
-        found: dict[str, _Document] = dict(shelf.files)
-        for collection in shelf.collections:
+    async def _gather(self, attached: _Attachments) -> Mapping[str, _Document]:
+        """Return all documents by name. Files of collections are named by their path in it."""
+        found: dict[str, _Document] = dict(attached.files)
+        for collection in attached.collections:
             known = await self._library.access_collection(collection)
             for file in known.files:
                 if file.hash:
@@ -242,7 +242,7 @@ class Documents:
     async def _find(
         self, request: str, documents: Mapping[str, _Document], load: Loader
     ) -> Sequence[Found]:
-        #: The names of documents by the hashes of their texts, for each store that has some.
+        #: Names of documents by the hash of their text, for each store that has some.
         shelved: dict[DocumentStore, dict[str, str]] = {}
         failures: list[DocumentUnreadable] = []
         for name, document in documents.items():
@@ -270,18 +270,18 @@ class Documents:
         return _Text(self.store, (await self._read(document, load))[0])
 
     async def _read(self, document: FileContent, load: Loader) -> tuple[str, DocumentText]:
-        """The key of a file in the store, and its text."""
+        """Return the key of a file in the store, and its text."""
         match document.data:
             case Reference(hash=digest):
                 pass
             case bytes() as data:
                 digest = await asyncio.to_thread(hash_bytes, data)
             case _:
-                raise DocumentUnreadable(f"{document.name}: only its provider can read it")
+                raise DocumentUnreadable(f"{document.name}: only the provider can read it")
         key = hash_document(digest, self.store.version)
         if (text := await self.store.access(key)) is not None:
             return key, text
-        # Tasks that want the same document read it once. The last one that is cancelled ends it.
+        # Tasks that want the same document share one reading, which ends with the last of them.
         if (reading := self._readings.get(key)) is None:
             task = asyncio.create_task(self._read_anew(key, document, load))
             reading = self._readings[key] = _Reading(task)
@@ -306,7 +306,7 @@ class Documents:
 
 
 def choose_name(name: str, taken: Collection[str]) -> str:
-    """The name, or one with a number if it is taken.
+    """Return the name, with a number appended if it is taken.
 
     >>> choose_name("a.pdf", ["a.pdf", "a.pdf (2)"])
     'a.pdf (3)'
@@ -322,13 +322,13 @@ def _access(documents: Mapping[str, _Document], source: str) -> _Document:
     if source not in documents:
         known = ", ".join([*documents][:_NAMED]) or "none"
         more = f" and {len(documents) - _NAMED} more" if len(documents) > _NAMED else ""
-        fetch = ". A web page has to be fetched first" if "://" in source else ""
-        raise RequestError(f"there is no document {source!r} here; there are: {known}{more}{fetch}")
+        fetch = ". Fetch the web page first" if "://" in source else ""
+        raise RequestError(f"document {source!r} not found; available: {known}{more}{fetch}")
     return documents[source]
 
 
 def _name_file(path: str, roots: Sequence[str]) -> str:
-    """The path of a file within the folder that a collection names, or its name."""
+    """Return a file's path within a folder of the collection, or its name."""
     for root in roots:
         if path.startswith(root + os.sep):
             return os.path.relpath(path, root)
@@ -342,10 +342,9 @@ def produce_documents(
     tracer: Tracer = Tracer(),
     library: DocumentStore | None = None,
 ) -> Documents:
-    """The documents of the user of a configuration; nothing is opened before it is used.
+    """Return the documents of a configuration's user. Nothing is opened before its first use.
 
-    `providers` are those of the session, for an embedder. Collections are those of `library`, if
-    it is given.
+    `providers` come from the session, for an embedder. Collections come from `library`, if given.
     """
     store = produce_store(configuration, providers=providers, notify=notify)
     return Documents(configuration, store, DocumentReader(configuration), tracer, library)

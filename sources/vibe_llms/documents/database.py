@@ -1,7 +1,7 @@
-"""The SQLite file of an index: private, shared by processes, and replaced when it is damaged.
+"""SQLite file of an index: private, shared by processes, and replaced when it is damaged.
 
-All of it is derived from documents. If the file cannot be used, because the disk is full or another
-process does not let go of it, the index continues in memory, with what can still be read.
+Its data is derived from documents. If the file cannot be used, because the disk is full or another
+process keeps it locked, the index continues in memory with the data that is still readable.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from vibe_llms.exceptions import StorageError
-from vibe_llms.storage.databases import IN_MEMORY, open_database
-from vibe_llms.storage.files import make_folder, storage_errors
-from vibe_llms.storage.locks import locked
+from vibe_llms.base.databases import IN_MEMORY, open_database
+from vibe_llms.base.exceptions import StorageError
+from vibe_llms.base.folders import make_folder, storage_errors
+from vibe_llms.base.locks import locked
 
 if TYPE_CHECKING:
     import sqlite3
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 FILE = "index.sqlite"
-#: SQLite takes at least this many values in a statement.
+#: Maximum number of values in a statement; SQLite allows at least this many.
 _ASKED = 30_000
-#: Increased when the tables, the chunks or the words in them change.
+#: Increase when the tables, the chunks, or the words in them change.
 VERSION = 4
 
 _TABLES = """
@@ -51,10 +51,9 @@ create virtual table postings using fts5 (
 
 
 class DocumentDatabase:
-    """A connection to the file in a folder, or to a database in memory without a folder.
+    """Connection to the file in a folder, or to a database in memory without a folder.
 
-    Safe to use from several threads, one of which works at a time. `notify` is called once when
-    the file is not used any more.
+    Thread-safe; threads work one at a time. `notify` is called once when the file is given up.
     """
 
     def __init__(
@@ -69,15 +68,15 @@ class DocumentDatabase:
         self._inode = 0
 
     def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """What `work` returns; it is called again if the database had to be replaced."""
+        """Return the result of `work`, which runs again if the database had to be replaced."""
         return self._run(work, "begin")
 
     def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """The same for a change, which is made whole or not at all."""
+        """Return the result of `work`, whose changes are applied completely or not at all."""
         return self._run(work, "begin immediate")
 
     def clean(self) -> None:
-        """Remove what was deleted from the log too, unless another process is reading it."""
+        """Remove deleted data from the log too, unless another process is reading it."""
         import sqlite3
 
         with self._lock, suppress(sqlite3.Error):
@@ -85,7 +84,7 @@ class DocumentDatabase:
                 self._database.execute("pragma wal_checkpoint (truncate)")
 
     def close(self) -> None:
-        """Close the file; the next use opens it again."""
+        """Close the file. The next use opens it again."""
         with self._lock:
             self._close()
 
@@ -113,7 +112,7 @@ class DocumentDatabase:
                     return self._attempt(work, begin)
                 except (sqlite3.Error, StorageError) as error:
                     problem = error
-            self._retreat(problem)
+            self._continue_in_memory(problem)
             return self._attempt(work, begin)
 
     def _attempt(self, work: Callable[[sqlite3.Connection], T], begin: str) -> T:
@@ -130,7 +129,7 @@ class DocumentDatabase:
             return self._database
         if self._database is not None and _inode_of(self._path) == self._inode:
             return self._database
-        # There is none yet, or another process replaced a damaged one.
+        # The file is new, or another process replaced a damaged one.
         self._close()
         with storage_errors(self._folder):
             make_folder(self._folder)
@@ -139,7 +138,7 @@ class DocumentDatabase:
                 version=VERSION,
                 tables=_TABLES,
                 seconds=self._lock_seconds,
-                # What is dropped is overwritten, since it may be private.
+                # Overwrite deleted data, because it may be private.
                 pragmas=("journal_mode = wal", "secure_delete = on"),
                 any_thread=True,
             )
@@ -153,13 +152,13 @@ class DocumentDatabase:
         self._close()
         with storage_errors(self._folder), locked(self._folder, seconds=self._lock_seconds):
             if inode in (0, _inode_of(self._folder / FILE)):
-                # The log first: it would be applied to a new file.
+                # Remove the log first, because SQLite would apply it to a new file.
                 for suffix in ("-wal", "-shm", ""):
                     with suppress(FileNotFoundError):
                         os.unlink(self._folder / f"{FILE}{suffix}")
 
-    def _retreat(self, problem: Exception) -> None:
-        """Continue in memory, with what the file still gives."""
+    def _continue_in_memory(self, problem: Exception) -> None:
+        """Continue in memory with the data that is still readable."""
         import sqlite3
 
         memory = open_database(
@@ -170,7 +169,7 @@ class DocumentDatabase:
                 self._database.backup(memory)
         self._close()
         self._path, self._database = None, memory
-        self._notify(f"the index of documents is kept in memory only: {problem}")
+        self._notify(f"the index of documents is in memory only: {problem}")
 
     def _close(self) -> None:
         if self._database is not None:
@@ -197,6 +196,6 @@ def _inode_of(path: Path) -> int:
 
 
 def divide(values: Sequence[T]) -> Iterator[Sequence[T]]:
-    """Values in parts that a statement can take."""
+    """Yield the values in parts that fit into a statement."""
     for start in range(0, len(values), _ASKED):
         yield values[start : start + _ASKED]

@@ -1,25 +1,25 @@
-"""What a model is given of a document: pages, an outline, the beginning of a long one, passages."""
+"""Excerpts of a document for a model: pages, an outline, the beginning, and passages."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vibe_llms.documents.texts import DocumentText, Place
+from vibe_llms.conversations.document_texts import DocumentText, Place
 
-#: The length of a page that a model reads, in characters. Source: seed 003.
+#: Length in characters of a page that a model reads.
 PAGE = 10_000
-#: What is given of a document that is too long: the start of its text, and lines of its outline.
+#: Maximum characters and outline lines in the beginning of a document that is too long.
 _BEGINNING = 6000
 _OUTLINE = 60
 
 
 def count_pages(document: DocumentText) -> int:
-    """How many pages of `PAGE` characters a document has, at least 1."""
+    """Return the number of pages of `PAGE` characters, at least 1."""
     return max(1, -(-len(document.text) // PAGE))
 
 
 def write_page(name: str, document: DocumentText, page: int) -> str:
-    """A page with its place in the document; `ValueError` if there is none of this number."""
+    """Return a page with its place in the document, or raise a `ValueError`."""
     pages = count_pages(document)
     if not 1 <= page <= pages:
         raise ValueError(f"{name} has no page {page}; it has {pages}")
@@ -30,12 +30,12 @@ def write_page(name: str, document: DocumentText, page: int) -> str:
 
 
 def describe_range(document: DocumentText, start: int, end: int) -> str:
-    """Where a range of the text is in the document, such as "pages 3-5"; empty if unknown."""
+    """Return the places of a range of the text, such as "pages 3-5"; empty if unknown."""
     return describe_places(document.place_at(start), document.place_at(max(start, end - 1)))
 
 
 def describe_places(first: Place, last: Place) -> str:
-    """The places from one to another, such as "pages 3-5"; empty if unknown."""
+    """Return the places from one to another, such as "pages 3-5"; empty if unknown."""
     if first.page and last.page > first.page:
         return f"pages {first.page}-{last.page}"
     if first.page or first == last:
@@ -44,7 +44,7 @@ def describe_places(first: Place, last: Place) -> str:
 
 
 def write_outline(document: DocumentText) -> Sequence[str]:
-    """The headings or sheets of a document as lines, each with its page."""
+    """Return the headings or sheets of a document as lines, each with its page."""
     lines: dict[str, str] = {}
     for _, place in document.marks:
         if name := place.heading or place.sheet:
@@ -58,16 +58,16 @@ def write_outline(document: DocumentText) -> Sequence[str]:
 
 
 def write_beginning(name: str, document: DocumentText, room: int, search: str) -> str:
-    """The outline and the start of a document that is too long, in at most about `room` characters.
+    """Return the outline and start of a document in at most about `room` characters.
 
-    `search` says how the rest can be found; empty if it cannot. Without room, it is one line.
+    `search` tells how to find the rest, or is empty. Without room, the result is one line.
     """
     pages = f"{document.pages} pages, " if document.pages > 1 else ""
     size = f"{pages}{len(document.text):,} characters"
     if room <= 0:
-        return f"{name} ({size}) is not given here: there is no room."
-    lines = [f"{name} is too long to be given whole ({size})."]
-    lines[0] += f" This is its outline and its beginning.{search and ' '}{search}"
+        return f"{name} ({size}) is not included: no room is left."
+    lines = [f"{name} is too long to include in full ({size})."]
+    lines[0] += f" Its outline and beginning follow.{search and ' '}{search}"
     outline = write_outline(document)
     if outline and sum(map(len, outline)) < room // 2:
         lines += ["", "Outline:", *outline]
@@ -78,6 +78,6 @@ def write_beginning(name: str, document: DocumentText, room: int, search: str) -
 
 
 def describe_size(document: DocumentText) -> str:
-    """How long a document is, such as "PDF, 12 pages, 30,120 characters"."""
+    """Return the size of a document, such as "PDF, 12 pages, 30,120 characters"."""
     pages = f"{document.pages} pages" if document.pages > 1 else ""
     return ", ".join(filter(None, (document.format, pages, f"{len(document.text):,} characters")))

@@ -1,4 +1,4 @@
-"""What the process that reads documents is asked, and the frames that it answers with."""
+"""Request to the process that reads documents, and the frames of its answer."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
+from vibe_llms.base.registries import Row
 from vibe_llms.documents.settings import ReadingLimits
-from vibe_llms.registries import Row
 
-#: The kind of a frame and the length of its body.
+#: Kind of a frame, and length of its body in bytes.
 HEAD = struct.Struct(">BI")
-#: The longest body of a frame; readers give parts that are far smaller.
+#: Maximum size of a frame's body in bytes. Readers yield much smaller parts.
 LONGEST_BODY = 256 * 1024 * 1024
 
 
-class Kind(IntEnum):
-    """The kinds of frames: each has a body of one type."""
+class FrameKind(IntEnum):
+    """Kind of a frame. Each kind has a body of one type."""
 
     REQUEST = 0
     PART = 1
-    REMARK = 2
+    NOTICE = 2
     FAILURE = 3
     END = 4
 
 
-class Request(Struct, frozen=True, array_like=True):
-    """A document to read; its file comes with the frame as a descriptor.
+class ReadingRequest(Struct, frozen=True, array_like=True):
+    """A document to read. The file is sent with the frame as a descriptor.
 
-    A single row reads any file: callers have chosen it. `paths` are where modules are found.
+    A single row reads any file, because the caller has chosen it. `paths` are searched for modules.
     """
 
     name: str
@@ -42,11 +42,11 @@ class Request(Struct, frozen=True, array_like=True):
     paths: tuple[str, ...]
 
 
-class Failure(Struct, frozen=True, array_like=True):
-    """An error of a reader, by the class that the caller gets.
+class ReadingFailure(Struct, frozen=True, array_like=True):
+    """An error of a reader, by the class of exception for the caller.
 
-    `message` is the purpose if a package is missing. `place` is the file, the table and the key of
-    a registration.
+    If a package is missing, `message` is its purpose. `place` is the file, the table, and the key
+    of a registration.
     """
 
     kind: Literal["unreadable", "password", "damaged", "package", "registration"]
@@ -57,12 +57,12 @@ class Failure(Struct, frozen=True, array_like=True):
 
 
 class End(Struct, frozen=True, array_like=True):
-    """The end of a document; `reusable` if the process can read another one."""
+    """The end of a document. `reusable` is True if the process can read another one."""
 
     reusable: bool
 
 
-def pack(kind: Kind, body: object) -> bytes:
-    """A frame."""
+def pack(kind: FrameKind, body: object) -> bytes:
+    """Return a frame."""
     packed = msgspec.msgpack.encode(body)
     return HEAD.pack(kind, len(packed)) + packed

@@ -1,6 +1,6 @@
-"""The texts of documents in one file per owner, with an FTS5 index of the chunks of each text.
+"""Texts of documents in one file per owner, with an FTS5 index of their chunks.
 
-With vectors of the chunks, made by `vibe_llms.documents.store`, passages are found by meaning too.
+With vectors of the chunks, made by `vibe_llms.documents.store`, passages are also found by meaning.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from vibe_llms.conversations.document_texts import DocumentText
 from vibe_llms.documents.chunks import split_chunks
 from vibe_llms.documents.database import DocumentDatabase, divide
 from vibe_llms.documents.passages import Candidate, Passage, choose_ranges
 from vibe_llms.documents.ranking import IndexedDocument, Meaning, rank
-from vibe_llms.documents.texts import DocumentText
-from vibe_llms.memory.embedders.core import ignore
-from vibe_llms.memory.vectors import VectorIndex
-from vibe_llms.memory.words import split_query, split_words
+from vibe_llms.embedding.core import ignore
+from vibe_llms.embedding.vectors import VectorIndex
+from vibe_llms.embedding.words import split_query, split_words
 
 if TYPE_CHECKING:
     import sqlite3
 
 
-#: The characters that a search returns by default.
+#: Default maximum number of characters that a search returns.
 CHARACTERS = 6_000
-#: Chunks are divided into pieces of so many characters, which are what a search returns.
+#: Characters per piece of a chunk. A search returns pieces.
 PIECE = 250
-#: Vectors that stay in memory: about 150 MB of 384 dimensions.
+#: Maximum number of vectors in memory: about 150 MB with 384 dimensions.
 _MOST_VECTORS = 100_000
-#: A use within so many seconds of the one recorded is not recorded.
+#: Seconds after a recorded use in which further uses are not recorded.
 _LATELY_SECONDS = 600.0
-#: Characters of a row of text.
+#: Characters per row of text.
 _BLOCK = 32_768
 
 
@@ -48,15 +48,15 @@ class _Chunk(NamedTuple):
 
 
 def hash_document(digest: str, version: str) -> str:
-    """The hash that a text is kept under, by the SHA-256 of its file and the readers' version."""
+    """Return the hash of a text, from the SHA-256 of its file and the readers' version."""
     return hashlib.sha256(bytes.fromhex(digest) + version.encode()).hexdigest()
 
 
 class DocumentIndex:
-    """The index of one owner, in a folder, or in memory without one.
+    """Index of one owner, in a folder, or in memory without one.
 
-    Several processes and threads may use the same folder. `notify` is called if the index cannot be
-    stored; then it continues in memory. Methods block.
+    Several processes and threads may use the same folder. If the index cannot be stored, `notify`
+    is called and it continues in memory. Methods block.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class DocumentIndex:
         notify: Callable[[str], None] = ignore,
     ) -> None:
         self.database = DocumentDatabase(folder, lock_seconds=lock_seconds, notify=notify)
-        #: Vectors by the hash of their document, used last at the end.
+        #: Vectors by the hash of their document, most recently used last.
         self._vectors: dict[str, VectorIndex] = {}
 
     def close(self) -> None:
@@ -75,27 +75,27 @@ class DocumentIndex:
         self.database.close()
 
     def add(self, digest: str, document: DocumentText, *, now: float | None = None) -> None:
-        """Index a text under a hash, unless it is there already."""
+        """Index a text under a hash, unless it is already there."""
         used = time.time() if now is None else now
         if self.has(digest):
             self.touch([digest], now=used)
             return
-        # Characters that no encoding has; the offsets stay what they are.
+        # Replace lone surrogates, which cannot be encoded. The offsets stay the same.
         text = document.text.encode("utf-8", "replace").decode()
         document = msgspec.structs.replace(document, text=text)
         chunks = [*_divide_text(text)]
         self.database.write(lambda database: _insert(database, digest, document, chunks, used))
 
     def access(self, digest: str) -> DocumentText | None:
-        """The text with a hash; `None` if it has to be read again."""
+        """Return the text with a hash, or `None` if the file has to be read again."""
         return self.database.read(lambda database: _read_document(database, digest))
 
     def has(self, digest: str) -> bool:
-        """Whether there is a text with a hash."""
+        """Return True if a text has this hash."""
         return bool(self.database.read(lambda database: _find(database, [digest])))
 
     def touch(self, hashes: Iterable[str], *, now: float | None = None) -> None:
-        """Record that documents are in use, if that was not recorded lately."""
+        """Record that documents are in use, if that was not recorded recently."""
         used = time.time() if now is None else now
         known = self.database.read(lambda database: _find(database, [*hashes]))
         rows = [(used, one.key) for one in known if one.used < used - _LATELY_SECONDS]
@@ -104,9 +104,9 @@ class DocumentIndex:
             self.database.write(lambda database: database.executemany(statement, rows))
 
     def survey_unused(self, before: float) -> Sequence[str]:
-        """The documents that were last used before a time, in seconds since the epoch.
+        """Return the documents last used before a time, in seconds since the epoch.
 
-        Those of collections are always in use.
+        Documents of collections are always in use.
         """
         statement = (
             "select hash from documents where used < ? and hash not in (select hash from files)"
@@ -133,11 +133,11 @@ class DocumentIndex:
         question: array[float] | None = None,
         model: str = "",
     ) -> Sequence[Passage]:
-        """The passages of some documents that fit a request best, the best first.
+        """Return the passages of documents that fit a request best, best first.
 
-        They have up to so many characters together. If the documents have no more, they are
-        returned whole, in the order of their hashes. Unknown hashes are ignored. `question` is the
-        vector of the request, by the `model` whose vectors of the documents are used.
+        The total length is at most `characters`. If the documents are shorter, they are returned
+        whole, in the order of their hashes. Unknown hashes are ignored. `question` is the vector of
+        the request, by the `model` whose vectors of the documents are used.
         """
 
         def search(database: sqlite3.Connection) -> Sequence[Passage]:
@@ -147,14 +147,14 @@ class DocumentIndex:
                 vectors = {one.key: self._access_vectors(database, one, model) for one in documents}
                 meaning = Meaning(question, {key: one for key, one in vectors.items() if one})
             found = _search(database, documents, request, meaning, characters)
-            # In which order files were read is chance.
+            # The order in the index depends on when files were read.
             places = {digest: place for place, digest in enumerate(hashes)}
             return sorted(found, key=lambda one: (-one.score, places[one.hash], one.start))
 
         return self.database.read(search)
 
     def survey_bare(self, hashes: Iterable[str], model: str) -> Sequence[str]:
-        """Those of some documents that have no vectors of a model."""
+        """Return the documents among these that do not have vectors of a model."""
         return self.database.read(
             lambda database: [
                 one.hash
@@ -166,7 +166,7 @@ class DocumentIndex:
         )
 
     def split(self, digest: str) -> Sequence[str]:
-        """The texts of a document's chunks, each of which has a vector."""
+        """Return the texts of a document's chunks, each of which has a vector."""
         document = self.access(digest)
         if document is None:
             return ()
@@ -178,10 +178,7 @@ class DocumentIndex:
         model: str,
         vectors: Mapping[int, array[float]],
     ) -> None:
-        """Keep the vectors of a document's chunks, by their place among them.
-
-        Replaces those of another model.
-        """
+        """Store the vectors of a document's chunks by index, and replace those of another model."""
         index = VectorIndex(model)
         index.add({place: [one] for place, one in vectors.items()})
         data = index.encode()
@@ -197,7 +194,7 @@ class DocumentIndex:
     def _access_vectors(
         self, database: sqlite3.Connection, document: IndexedDocument, model: str
     ) -> VectorIndex | None:
-        """The vectors of a document, read again only if they were not used lately."""
+        """Return the vectors of a document, from memory if they were used recently."""
         found = self._vectors.pop(document.hash, None)
         if found is None or found.model != model:
             row = database.execute(
@@ -213,10 +210,10 @@ class DocumentIndex:
 
 
 def _divide_text(text: str) -> Iterator[_Chunk]:
-    """The chunks of a text, and the words of their pieces, each word once."""
+    """Yield the chunks of a text with the words of their pieces, each word once."""
     last = 0
     for start, end in split_chunks(text):
-        # What a chunk repeats of the one before it is in a piece of that.
+        # The overlap with the chunk before it is in that chunk's pieces.
         begin = max(start, last)
         breaks = [begin + one for one, _ in split_chunks(text[begin:end], PIECE, 0)]
         places = array("Q", (begin, *breaks[1:], end))
@@ -265,7 +262,7 @@ def _insert(
 def _drop(database: sqlite3.Connection, documents: Iterable[IndexedDocument]) -> None:
     for one in documents:
         chunks = (one.first, one.last)
-        # An index without content has to be given what it is to forget.
+        # A contentless index needs the words that it should delete.
         database.execute(
             "insert into postings (postings, rowid, words) "
             "select 'delete', number, words from chunks where number between ? and ?",
@@ -275,12 +272,12 @@ def _drop(database: sqlite3.Connection, documents: Iterable[IndexedDocument]) ->
         database.execute("delete from texts where document = ?", [one.key])
         database.execute("delete from vectors where document = ?", [one.key])
         database.execute("delete from documents where key = ?", [one.key])
-    # Until its parts are merged, FTS5 only marks words as deleted.
+    # FTS5 only marks words as deleted until its parts are merged.
     database.execute("insert into postings (postings) values ('optimize')")
 
 
 def _find(database: sqlite3.Connection, hashes: Sequence[str]) -> list[IndexedDocument]:
-    """The documents with some hashes, in the order of their chunks."""
+    """Return the documents with some hashes, in the order of their chunks."""
     found = []
     for some in divide(hashes):
         marks = ", ".join("?" * len(some))
@@ -289,7 +286,7 @@ def _find(database: sqlite3.Connection, hashes: Sequence[str]) -> list[IndexedDo
             f"where hash in ({marks})"
         )
         found += [IndexedDocument(*row) for row in database.execute(statement, some)]
-    # One without chunks has the first number of the next.
+    # A document without chunks has the first number of the next one.
     return sorted(found, key=lambda one: (one.first, one.last))
 
 
@@ -334,9 +331,14 @@ def _search(
         head = heads[one.document]
         passages.append(
             Passage(
-                *(names[one.document], one.start, one.end, text),
-                *(head.place_at(one.start), head.place_at(max(one.start, one.end - 1))),
-                *(head.title, one.score),
+                names[one.document],
+                one.start,
+                one.end,
+                text,
+                head.place_at(one.start),
+                head.place_at(max(one.start, one.end - 1)),
+                head.title,
+                one.score,
             )
         )
     return passages

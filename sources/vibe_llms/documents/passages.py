@@ -1,4 +1,4 @@
-"""Passages of documents as values, and the choice of those that a search returns."""
+"""Passages of documents, and the choice of the passages that a search returns."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from vibe_llms.documents.texts import Place
+from vibe_llms.conversations.document_texts import Place
 
 
 class Passage(Struct, frozen=True):
     """A range of a document's text that fits a request.
 
-    `hash` is the document's. `place` is where it begins, `last` where it ends. `score` is the share
-    of the request that its best chunk has, from 0 to 1; it is 1 for a whole text.
+    `hash` belongs to the document. The range begins at `place` and ends at `last`. `score` is the
+    share of the request, from 0 to 1, in its best chunk; it is 1 for a whole text.
     """
 
     hash: str
@@ -37,9 +37,9 @@ class Candidate(NamedTuple):
 
 
 def choose_ranges(candidates: Iterable[Candidate], characters: int) -> list[Candidate]:
-    """The first candidates that fit into so many characters; none of them overlap.
+    """Return the first candidates that fit into a number of characters, best first.
 
-    Those that touch become one, with the best of their scores. The best is first.
+    Candidates must not overlap. Adjacent ones are merged and keep the best score.
     """
     chosen: list[Candidate] = []
     left = characters

@@ -1,8 +1,8 @@
-"""How well pieces of documents fit a request: by their words, and by meaning if there are vectors.
+"""Scores of pieces of documents for a request, by words and, with vectors, by meaning.
 
-FTS5 gives the chunks that have a word; their pieces are scored here, as in
-`vibe_llms.memory.database`. A request often has its words in two sentences that follow each other,
-so the words of a piece count for those around it too, though less.
+FTS5 returns the chunks with a word. Their pieces are scored here, as in
+`vibe_llms.memory.database`. The words of a request are often in two adjacent sentences, so the
+words of a piece also count for the pieces around it, but less.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from typing import TYPE_CHECKING, NamedTuple
 from vibe_llms.documents.chunks import SIZE
 from vibe_llms.documents.database import divide
 from vibe_llms.documents.passages import Candidate
-from vibe_llms.memory.vectors import VectorIndex
+from vibe_llms.embedding.vectors import VectorIndex
 
 if TYPE_CHECKING:
     import sqlite3
 
-#: How fast a word that is repeated counts less, as in BM25.
+#: Saturation of repeated words, as in BM25.
 K1 = 1.2
-#: A word counts for the pieces around it too: so many characters away, 1/e of what it counts there.
+#: Distance in characters at which a word of a neighboring piece counts 1/e as much.
 REACH = 400.0
-#: What meaning counts beside words.
+#: Weight of meaning relative to words.
 MEANING = 0.4
-#: Chunks around a chosen one that are rated too: words further away count little.
+#: Chunks on each side of a chosen one that are rated too. More distant words count little.
 _NEAR = 2
-#: The rarest words choose chunks, up to so many: a word that most chunks have chooses nothing.
+#: Maximum number of matches that choose chunks, rarest words first.
 _MOST_ROWS = 3_000
-#: Chosen chunks for each that may be returned, and chunks that are looked at for each of those.
+#: Chosen chunks per returnable chunk, and examined chunks per chosen one.
 _POOL, _FIRST = 2, 4
 
 
@@ -63,7 +63,7 @@ def rank(
     meaning: Meaning | None,
     characters: int,
 ) -> list[Candidate]:
-    """The pieces of some documents that fit a request, the best first."""
+    """Return the pieces of documents that fit a request, best first."""
     count = sum(one.last + 1 - one.first for one in documents)
     wanted = _Numbers(database, documents)
     frequencies = {word: wanted.count(word) for word in words}
@@ -106,13 +106,13 @@ def rank(
 
 
 class Meaning(NamedTuple):
-    """The vector of a request, and those of documents by their keys."""
+    """Vector of a request, and vectors of documents by key."""
 
     question: array[float]
     vectors: Mapping[int, VectorIndex]
 
     def choose(self, documents: Sequence[IndexedDocument], count: int) -> list[int]:
-        """The numbers of the nearest chunks."""
+        """Return the numbers of the nearest chunks."""
         cosines: dict[int, float] = {}
         for one, vectors in self._pairs(documents):
             nearest = vectors.search(self.question, count)
@@ -122,7 +122,7 @@ class Meaning(NamedTuple):
     def compare(
         self, documents: Sequence[IndexedDocument], numbers: Collection[int]
     ) -> dict[int, float]:
-        """How much nearer than the mean some chunks are, as a part of the way to 1."""
+        """Return how far each chunk's cosine exceeds the mean, as a fraction of the way to 1."""
         pairs = self._pairs(documents)
         sums = [vectors.sum_up(self.question) for _, vectors in pairs]
         mean = sum(total for total, _ in sums) / (sum(count for _, count in sums) or 1)
@@ -144,20 +144,20 @@ class Meaning(NamedTuple):
 
 
 class _Numbers:
-    """The numbers of the chunks of some documents, and what the database has under them."""
+    """Chunk numbers of some documents, and their entries in the database."""
 
     def __init__(self, database: sqlite3.Connection, documents: Sequence[IndexedDocument]) -> None:
         self._database = database
         self._documents = documents
         self._firsts = [one.first for one in documents]
         self._range = (documents[0].first, documents[-1].last)
-        #: Needed if chunks of other documents lie between.
+        #: Needed if chunks of other documents have numbers in between.
         self._own: set[int] | None = None
         if any(after.first > one.last + 1 for one, after in pairwise(documents)):
             self._own = {*chain.from_iterable(range(one.first, one.last + 1) for one in documents)}
 
     def count(self, word: str) -> int:
-        """How many chunks have a word."""
+        """Return the number of chunks that have a word."""
         if self._own is not None:
             return len(self.match(word))
         statement = "select count(*) from postings where postings match ? and rowid between ? and ?"
@@ -165,19 +165,19 @@ class _Numbers:
         return int(count)
 
     def match(self, word: str) -> Collection[int]:
-        """The chunks that have a word."""
+        """Return the chunks that have a word."""
         statement = "select rowid from postings where postings match ? and rowid between ? and ?"
         rows = self._database.execute(statement, (f'"{word}"', *self._range))
         numbers = chain.from_iterable(rows)
         return [*numbers] if self._own is None else self._own.intersection(numbers)
 
     def near(self, number: int, steps: int) -> range:
-        """The chunks of the same document up to so many before and after one, and itself."""
+        """Return a chunk and its neighbors in the same document, up to a number of steps away."""
         owner = self._find_owner(number)
         return range(max(number - steps, owner.first), min(number + steps, owner.last) + 1)
 
     def pieces(self, numbers: Sequence[int]) -> Iterator[_Piece]:
-        """The pieces of some chunks of these documents, in their order."""
+        """Yield the pieces of some chunks of these documents, in order."""
         for some in divide(numbers):
             marks = ", ".join("?" * len(some))
             statement = (
@@ -196,12 +196,12 @@ class _Numbers:
 
 
 def _choose_best(scores: Mapping[int, float], count: int) -> list[int]:
-    """The numbers with the best scores, the first of those that are equal before the others."""
+    """Return the numbers with the best scores; of equal scores, the lowest numbers."""
     return nlargest(count, scores, key=lambda number: (scores[number], -number))
 
 
 def _rate(rarities: Mapping[str, float], pieces: Sequence[_Piece]) -> list[float]:
-    """The share of some words that each piece has, with those around it, from 0 to 1."""
+    """Return the share of the words that each piece has, including neighbors, from 0 to 1."""
     fading = [
         exp((one.start + one.end - after.start - after.end) / 2 / REACH)
         if one.document == after.document
@@ -222,7 +222,7 @@ def _rate(rarities: Mapping[str, float], pieces: Sequence[_Piece]) -> list[float
 
 
 def _spread(counts: Sequence[float], fading: Sequence[float]) -> list[float]:
-    """Counts with those before and after, which fade with their distance."""
+    """Return the counts plus those before and after, which fade with distance."""
     weights = [*counts]
     carried = 0.0
     for place, fade in enumerate(fading, 1):

@@ -1,6 +1,6 @@
-"""`DocumentReader` reads documents in processes of their own, which it starts, uses again and ends.
+"""`DocumentReader`: reads documents in processes that it starts, reuses, and ends.
 
-A process reads one document at a time. It is killed if the caller cancels, or if it takes too long.
+A process reads one document at a time. It is killed if the caller cancels or if it takes too long.
 """
 
 from __future__ import annotations
@@ -20,33 +20,41 @@ from typing import Self
 
 import msgspec
 
-from vibe_llms.configuration import Configuration
-from vibe_llms.documents.frames import HEAD, LONGEST_BODY, End, Failure, Kind, Request, pack
-from vibe_llms.documents.readers.interfaces import READERS, Remark
-from vibe_llms.documents.settings import ReaderRowSettings, read_document_settings
-from vibe_llms.documents.snapshots import Snapshot, take_snapshot
-from vibe_llms.documents.texts import DocumentText, Part, join_parts
-from vibe_llms.exceptions import (
+from vibe_llms.base.configuration import Configuration
+from vibe_llms.base.exceptions import (
     DocumentUnreadable,
     PackageMissing,
     RegistrationError,
     RequestError,
     SessionClosed,
 )
-from vibe_llms.files import describe_size
-from vibe_llms.offloading import LOOP_BYTES
-from vibe_llms.registries import Row
+from vibe_llms.base.files import describe_size
+from vibe_llms.base.offloading import LOOP_BYTES
+from vibe_llms.base.registries import Row
+from vibe_llms.conversations.document_texts import DocumentText, Part, join_parts
+from vibe_llms.documents.frames import (
+    HEAD,
+    LONGEST_BODY,
+    End,
+    FrameKind,
+    ReadingFailure,
+    ReadingRequest,
+    pack,
+)
+from vibe_llms.documents.readers.interfaces import READERS, ReaderNotice
+from vibe_llms.documents.settings import ReaderRowSettings, read_document_settings
+from vibe_llms.documents.snapshots import Snapshot, take_snapshot
 
-#: How many processes read at once, and how long an idle one is kept for the next document.
+#: Maximum number of processes that read at once, and seconds until an idle one ends.
 _PROCESSES = 2
 _IDLE_SECONDS = 20.0
 _CHUNK_BYTES = 256 * 1024
-#: What the process gets of the environment, which may hold keys.
+#: Variables of the environment that the process gets; others may hold keys.
 _VARIABLES = frozenset({"HOME", "LANG", "PATH", "PYTHONPATH", "TMPDIR", "TZ", "VIRTUAL_ENV"})
 
 
 class DocumentReader:
-    """Reads documents with the readers of a configuration; callers close it."""
+    """Reader of documents with the readers of a configuration. Callers close it."""
 
     def __init__(self, configuration: Configuration) -> None:
         self._settings = read_document_settings(configuration)
@@ -68,14 +76,14 @@ class DocumentReader:
         await self.close()
 
     async def close(self) -> None:
-        """End all processes; what is being read fails with `SessionClosed`."""
+        """End all processes. Pending reads raise `SessionClosed`."""
         self._closed = True
         self._drop_idle()
         for process in self._busy:
             process.kill()
 
     async def snapshot(self, source: Path | bytes, name: str = "") -> Snapshot:
-        """The bytes of a document as they are now, with their hash; callers close it."""
+        """Return a copy of a document's current bytes, with their hash. The caller closes it."""
         limit = self._settings.limits.file_bytes
         if isinstance(source, bytes) and len(source) <= LOOP_BYTES:
             return take_snapshot(source, name, limit=limit)
@@ -97,10 +105,10 @@ class DocumentReader:
         password: str = "",
         reader: str = "",
     ) -> DocumentText:
-        """The text of a document; `DocumentUnreadable` if it has none that can be read.
+        """Return the text of a document, or raise `DocumentUnreadable`.
 
-        `name` is that of a file unless `source` is a path. `reader` names a row of
-        `[documents.readers]`; without it, the bytes decide.
+        `name` is the name of the file unless `source` is a path. `reader` names a row of
+        `[documents.readers]`; by default, the bytes decide.
         """
         parts: list[Part] = []
         title = form = ""
@@ -137,14 +145,14 @@ class DocumentReader:
         mimetype: str = "",
         password: str = "",
         reader: str = "",
-    ) -> AsyncGenerator[Part | Remark, None]:
-        """The parts of a document as soon as each is read, and remarks on it.
+    ) -> AsyncGenerator[Part | ReaderNotice, None]:
+        """Yield the parts of a document, each as soon as it is read, and remarks on it.
 
         The arguments are those of `read`. If reading fails after the first part, the last remark
-        says why, and that the text is not complete.
+        has the reason, and that the text is not complete.
         """
         if self._closed:
-            raise SessionClosed("this document reader was closed")
+            raise SessionClosed("this document reader is closed")
         rows = self._choose_rows(reader)
         async with self._slots:
             if isinstance(source, Snapshot):
@@ -152,7 +160,7 @@ class DocumentReader:
             else:
                 snapshot = await self.snapshot(source, name)
             try:
-                request = Request(
+                request = ReadingRequest(
                     name=snapshot.name,
                     mimetype=mimetype,
                     password=password,
@@ -173,13 +181,13 @@ class DocumentReader:
         found = tuple(row for row in self._rows if row.name == reader)
         if not found:
             names = ", ".join(row.name for row in self._rows)
-            raise RequestError(f"no reader is named {reader!r}; there are: {names}")
+            raise RequestError(f"reader {reader!r} not found; available: {names}")
         return found
 
     async def _stream(
-        self, request: Request, descriptor: int
-    ) -> AsyncGenerator[Part | Remark, None]:
-        """What a process says of one document, with its end as an error or as a remark."""
+        self, request: ReadingRequest, descriptor: int
+    ) -> AsyncGenerator[Part | ReaderNotice, None]:
+        """Yield a process's answer for one document. A failure is an error or the last remark."""
         any_text = False
         problem = ""
         process = self._access_process()
@@ -189,18 +197,18 @@ class DocumentReader:
             process.send(request, descriptor)
             async for item in process.receive(request):
                 any_text = any_text or isinstance(item, Part)
-                problem = (item.problem if isinstance(item, Remark) else "") or problem
+                problem = (item.problem if isinstance(item, ReaderNotice) else "") or problem
                 yield item
             finished = True
         except DocumentUnreadable as error:
             if self._closed:
-                raise SessionClosed("this document reader was closed") from error
+                raise SessionClosed("this document reader is closed") from error
             if not any_text:
                 raise DocumentUnreadable(
                     f"{request.name}: {error}", password=error.password, damaged=error.damaged
                 ) from error
             any_text, problem = True, str(error)
-            yield Remark(problem=f"the rest could not be read: {problem}", complete=False)
+            yield ReaderNotice(problem=f"the rest could not be read: {problem}", complete=False)
         finally:
             self._busy.discard(process)
             if finished and process.reusable and not self._closed:
@@ -244,7 +252,7 @@ class _Process:
         with other:
             try:
                 self._process = subprocess.Popen(
-                    # -P: nothing is imported from the current folder.
+                    # -P: do not import from the current folder.
                     [
                         *(sys.executable, "-P", "-m", "vibe_llms.documents.worker"),
                         str(other.fileno()),
@@ -254,7 +262,7 @@ class _Process:
                     stderr=subprocess.DEVNULL,
                     pass_fds=(other.fileno(),),
                     env={name: value for name, value in os.environ.items() if _is_passed(name)},
-                    # Ctrl-C is for the parent.
+                    # Only the parent should receive Ctrl-C.
                     start_new_session=True,
                 )
             except OSError as error:
@@ -264,11 +272,11 @@ class _Process:
                 ) from error
 
     def is_alive(self) -> bool:
-        """Whether the process still waits for a document."""
+        """Return True if the process still waits for a document."""
         return self._process.poll() is None
 
     def kill(self) -> int:
-        """Kill the process, and wait for its end; returns its status."""
+        """Kill the process, wait for its end, and return its status."""
         self._process.kill()
         return self._process.wait()
 
@@ -277,17 +285,17 @@ class _Process:
         self._channel.close()
         self.kill()
 
-    def send(self, request: Request, descriptor: int) -> None:
-        """Ask for the text of an open file."""
+    def send(self, request: ReadingRequest, descriptor: int) -> None:
+        """Request the text of an open file."""
         self.reusable = False
         os.lseek(descriptor, 0, os.SEEK_SET)
         try:
-            socket.send_fds(self._channel, [pack(Kind.REQUEST, request)], [descriptor])
+            socket.send_fds(self._channel, [pack(FrameKind.REQUEST, request)], [descriptor])
         except OSError as error:
-            raise DocumentUnreadable(f"the process that reads it has ended: {error}") from error
+            raise DocumentUnreadable(f"the process that reads it ended: {error}") from error
 
-    async def receive(self, request: Request) -> AsyncIterator[Part | Remark]:
-        """What the process answers; `DocumentUnreadable` if it fails, crashes or takes too long."""
+    async def receive(self, request: ReadingRequest) -> AsyncIterator[Part | ReaderNotice]:
+        """Yield the answer. Raise `DocumentUnreadable` on failure, crash, or timeout."""
         limit = left = request.limits.seconds
         rows = {row.name: row for row in request.rows}
         data = bytearray()
@@ -295,20 +303,20 @@ class _Process:
             while (frame := _take_frame(data)) is not None:
                 kind, body = frame
                 match kind:
-                    case Kind.PART:
+                    case FrameKind.PART:
                         yield msgspec.msgpack.decode(body, type=Part)
-                    case Kind.REMARK:
-                        remark = msgspec.msgpack.decode(body, type=Remark)
+                    case FrameKind.NOTICE:
+                        remark = msgspec.msgpack.decode(body, type=ReaderNotice)
                         if row := rows.get(remark.format):
                             longer = row.settings.get("seconds", limit) - limit
                             limit, left = limit + longer, left + longer
                         yield remark
-                    case Kind.FAILURE:
-                        raise _restore(msgspec.msgpack.decode(body, type=Failure))
+                    case FrameKind.FAILURE:
+                        raise _restore(msgspec.msgpack.decode(body, type=ReadingFailure))
                     case _:
                         self.reusable = msgspec.msgpack.decode(body, type=End).reusable
                         return
-            # The time that the caller takes does not count.
+            # The caller's own time does not count.
             begun = time.monotonic()
             try:
                 async with asyncio.timeout(left):
@@ -324,7 +332,7 @@ class _Process:
             left -= time.monotonic() - begun
             data += chunk
 
-    def _explain_end(self, request: Request) -> str:
+    def _explain_end(self, request: ReadingRequest) -> str:
         status = self.kill()
         how = signal.Signals(-status).name if status < 0 else f"exit status {status}"
         size = describe_size(request.limits.memory_bytes)
@@ -335,12 +343,12 @@ class _Process:
 
 
 def _take_frame(data: bytearray) -> tuple[int, bytes] | None:
-    """The first frame of the received bytes, which it removes; `None` if it is not complete."""
+    """Remove and return the first frame of the received bytes, or `None` if incomplete."""
     if len(data) < HEAD.size:
         return None
     kind, length = HEAD.unpack_from(data)
     if length > LONGEST_BODY:
-        raise DocumentUnreadable("its reader gives too much text at once")
+        raise DocumentUnreadable("its reader returned too much text at once")
     if len(data) < HEAD.size + length:
         return None
     body = bytes(data[HEAD.size : HEAD.size + length])
@@ -348,7 +356,7 @@ def _take_frame(data: bytearray) -> tuple[int, bytes] | None:
     return kind, body
 
 
-def _restore(failure: Failure) -> Exception:
+def _restore(failure: ReadingFailure) -> Exception:
     match failure.kind:
         case "package":
             return PackageMissing(failure.message, package=failure.package, command=failure.command)

@@ -1,4 +1,4 @@
-"""`[documents]` as checked settings."""
+"""Settings in `[documents]`."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import Any
 
 from msgspec import Struct
 
-from vibe_llms.configuration import Configuration, Positive, Seconds
+from vibe_llms.base.configuration import Configuration, Positive, Seconds
 
 
 class ReadingLimits(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
-    """`[documents.limits]`: how much of a document is read, and at what cost.
+    """`[documents.limits]`: limits of the time, memory, and size for reading a document.
 
-    A file of more than `file_bytes` is refused. What exceeds the other limits is left out, and the
-    text says so. A reader's row may have `seconds` and `memory_bytes` of its own.
+    A file of more than `file_bytes` is refused. Text beyond the other limits is omitted, and a
+    notice says so. A reader's row may have its own `seconds` and `memory_bytes`.
     """
 
     seconds: Seconds = 60.0
@@ -24,7 +24,7 @@ class ReadingLimits(Struct, frozen=True, rename="kebab", forbid_unknown_fields=T
 
 
 class ReaderRowSettings(Struct, frozen=True, rename="kebab"):
-    """The keys of every row of `[documents.readers]`; the others are for the reader."""
+    """Keys of every row of `[documents.readers]`. The reader gets the others."""
 
     types: tuple[str, ...] = ()
     suffixes: tuple[str, ...] = ()
@@ -33,7 +33,7 @@ class ReaderRowSettings(Struct, frozen=True, rename="kebab"):
 
 
 class DocumentSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
-    """`[documents]`: how documents are read, kept and searched.
+    """`[documents]`: settings for reading, keeping, and searching documents.
 
     `readers` are the rows of `[documents.readers]`. Texts that were not used for `ttl_hours` are
     dropped, except those of collections. `embedder` is a row of `[embedders]`, with or without a
@@ -47,5 +47,5 @@ class DocumentSettings(Struct, frozen=True, rename="kebab", forbid_unknown_field
 
 
 def read_document_settings(configuration: Configuration) -> DocumentSettings:
-    """The settings of `[documents]`; a `ConfigurationError` names the key of an invalid value."""
+    """Return the settings of `[documents]`; a `ConfigurationError` names an invalid key."""
     return configuration.read(DocumentSettings, configuration.documents, "documents")

@@ -1,4 +1,4 @@
-"""The bytes of a document as they were at one moment, with their hash."""
+"""Copies of a document's bytes at one moment, with their hash."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from vibe_llms.exceptions import DocumentUnreadable
-from vibe_llms.files import describe_size, opened, read_parts
+from vibe_llms.base.exceptions import DocumentUnreadable
+from vibe_llms.base.files import describe_size, opened, read_parts
 
 _LONGEST_NAME = 100
 
 
 class Snapshot:
-    """A copy of a document in memory, which later changes of its file do not reach.
+    """A copy of a document in memory, which later changes of the file do not affect.
 
     `digest` is the SHA-256 of exactly these bytes, in hexadecimal, and `size` their number. `name`
     is the file's name, for display and for its suffix, and `number` is its device and inode number.
@@ -28,7 +28,7 @@ class Snapshot:
         self, name: str, parts: Iterable[bytes], number: tuple[int, int] | None = None
     ) -> None:
         self.number = number
-        # Only Linux has files in memory; the others have files without a name.
+        # Only Linux has files in memory. Other systems use unnamed temporary files.
         self._file = (
             os.fdopen(os.memfd_create("document"), "w+b", 0)
             if hasattr(os, "memfd_create")
@@ -45,7 +45,7 @@ class Snapshot:
 
     @property
     def descriptor(self) -> int:
-        """The open file of the copy."""
+        """Descriptor of the copy's open file."""
         return self._file.fileno()
 
     def close(self) -> None:
@@ -62,9 +62,9 @@ class Snapshot:
 
 
 def take_snapshot(source: Path | bytes, name: str = "", *, limit: int) -> Snapshot:
-    """The bytes of a file, or given bytes with a name; `DocumentUnreadable` says why not.
+    """Return a copy of a file or of given bytes, or raise `DocumentUnreadable`.
 
-    It must be a regular file with at least one byte and at most `limit` bytes.
+    A file must be regular. The size must be between 1 and `limit` bytes.
     """
     name = show_name(name or (source.name if isinstance(source, Path) else "document"))
     try:
@@ -90,7 +90,7 @@ def take_snapshot(source: Path | bytes, name: str = "", *, limit: int) -> Snapsh
 
 
 def show_name(name: str) -> str:
-    r"""A file's name on one line, without characters that control a terminal.
+    r"""Return a file's name on one line, without characters that control a terminal.
 
     >>> show_name("a\nb\x1b[31m.pdf")
     'a b [31m.pdf'

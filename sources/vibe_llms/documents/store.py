@@ -1,7 +1,7 @@
-"""The documents of one owner: their texts, searched without blocking the event loop.
+"""Texts of one owner's documents, searched without blocking the event loop.
 
-A store belongs to one owner and lies in one folder, so a server gives each user one of their own.
-Apart from the definitions of collections, everything in it is derived from documents.
+A store belongs to one owner and uses one folder, so a server gives each user a separate store.
+Apart from the definitions of collections, all its data is derived from documents.
 """
 
 from __future__ import annotations
@@ -16,66 +16,66 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from vibe_llms.configuration import Configuration
+from vibe_llms.base.configuration import Configuration
+from vibe_llms.base.exceptions import VibeLlmsError
+from vibe_llms.base.meta import __version__
+from vibe_llms.conversations.document_texts import DocumentText
 from vibe_llms.documents import collections
 from vibe_llms.documents.collections import CollectionFile, Collections, survey_files
 from vibe_llms.documents.index import CHARACTERS, DocumentIndex, hash_document
 from vibe_llms.documents.passages import Passage
 from vibe_llms.documents.settings import read_document_settings
 from vibe_llms.documents.snapshots import Snapshot
-from vibe_llms.documents.texts import DocumentText
-from vibe_llms.exceptions import VibeLlmsError
-from vibe_llms.memory.embedders.cache import (
+from vibe_llms.embedding.cache import (
     EMBEDDINGS,
     CachedEmbedder,
     EmbeddingCache,
     digest_text,
 )
-from vibe_llms.memory.embedders.core import ignore
-from vibe_llms.memory.embedders.interfaces import Embedder
-from vibe_llms.memory.embedders.rows import produce_embedder
-from vibe_llms.memory.embedders.strict import make_strict
-from vibe_llms.memory.embedding import Embedding
-from vibe_llms.meta import __version__
+from vibe_llms.embedding.core import ignore
+from vibe_llms.embedding.embedding import Embedding
+from vibe_llms.embedding.interfaces import Embedder
+from vibe_llms.embedding.rows import produce_embedder
+from vibe_llms.embedding.strict import make_strict
 from vibe_llms.providers.provider_pool import Providers
 
-#: The folder below that of the user's data.
+#: Folder within that of the user's data.
 FOLDER = "documents"
-#: Documents that were not used for so many hours are dropped.
+#: Hours after which an unused document is dropped.
 TTL_HOURS = 24.0
-#: A search waits so long for vectors that are being made, then words alone decide.
+#: Seconds that a search waits for missing vectors. After that, it uses only words.
 WAIT_SECONDS = 10.0
 _HOUR = 3600.0
-#: How often unused documents are looked for.
+#: Seconds between searches for unused documents.
 _PURGE_SECONDS = 600.0
-#: Files of a collection that are read at the same time.
+#: Maximum number of files of a collection that are read at the same time.
 _READERS = 2
-#: A file that was changed so shortly before it was read may change again without a new time.
+#: Nanoseconds after a change in which a file may change again without a new time.
 _TICK_NANOSECONDS = 2_000_000_000
 
 
 class FileReader(Protocol):
-    """What reads the files of a collection, such as `vibe_llms.documents.reading.DocumentReader`.
+    """Reader of the files of a collection, such as `vibe_llms.documents.reading.DocumentReader`.
 
     It raises a `VibeLlmsError` for a file that it cannot read.
     """
 
     async def snapshot(self, source: Path) -> Snapshot:
-        """The bytes of a file as they are now; the store closes it."""
+        """Return a copy of a file's current bytes. The store closes it."""
         ...
 
     async def read(self, source: Snapshot) -> DocumentText:
-        """The text of a document."""
+        """Return the text of a document."""
         ...
 
 
-_REPLACED = "it was replaced while the collection was read; run the command again"
+_REPLACED = "the file was replaced while it was read; run the command again"
 
 
 class Refreshed(Struct, frozen=True):
-    """What a refresh did: the paths that it read, and how many were unchanged or are gone.
+    """Result of a refresh: the paths that it read, and the numbers of unchanged and removed files.
 
-    `problems` are the files that could not be read, and why.
+    `problems` maps unreadable files to the reason.
     """
 
     read: tuple[str, ...] = ()
@@ -85,13 +85,13 @@ class Refreshed(Struct, frozen=True):
 
 
 class DocumentStore:
-    """The documents of one owner, in a folder, or in memory without one.
+    """Documents of one owner, in a folder, or in memory without one.
 
-    Safe to use from several tasks of one event loop; several processes may use the same folder.
-    With an `embedder`, passages are found by their meaning too; its vectors are made in the
-    background, and a search waits up to `wait_seconds` for them. `notify` is called from any thread
-    with what users should know although no call fails. Texts of other `version`s of the readers are
-    not used. Callers close it, which closes the embedder.
+    Safe to use from several tasks of one event loop. Several processes may use the same folder.
+    With an `embedder`, passages are also found by meaning. Its vectors are made in the background,
+    and a search waits up to `wait_seconds` for them. `notify` is called from any thread with news
+    for users that do not make a call fail. Texts of another `version` of the readers are not used.
+    Callers close the store, which closes the embedder.
     """
 
     def __init__(
@@ -118,28 +118,28 @@ class DocumentStore:
         self._ttl_seconds = ttl_hours * _HOUR
         self._wait_seconds = wait_seconds
         self._purge_after = 0.0
-        #: The vectors that are being made, by the hash of their document.
+        #: Tasks that make vectors, by the hash of their document.
         self._making: dict[str, asyncio.Task[None]] = {}
 
     async def add(self, digest: str, document: DocumentText) -> None:
-        """Keep and index a text under the hash of its file, see `hash_document`.
+        """Index a text under the hash of its file; see `hash_document`.
 
-        If the hash is there, the text is only marked as used.
+        If the hash is already there, the text is only marked as used.
         """
         await asyncio.to_thread(self._add, digest, document)
         await self._make_vectors([digest])
 
     async def access(self, digest: str) -> DocumentText | None:
-        """The text with a hash; `None` if its file has to be read again."""
+        """Return the text with a hash, or `None` if its file has to be read again."""
         return await asyncio.to_thread(self._access, digest)
 
     async def search(
         self, request: str, hashes: Collection[str], *, characters: int = CHARACTERS
     ) -> Sequence[Passage]:
-        """The passages of some documents that fit a request best, the best first.
+        """Return the passages of documents that fit a request best, best first.
 
-        They have up to so many characters together. If the documents have no more, they are
-        returned whole. Hashes that are not there are ignored.
+        The total length is at most `characters`. If the documents are shorter, they are returned
+        whole. Unknown hashes are ignored.
         """
         question, model = None, ""
         if self._embedding is not None:
@@ -157,26 +157,26 @@ class DocumentStore:
         return await asyncio.to_thread(search)
 
     async def survey_collections(self) -> Sequence[collections.Collection]:
-        """All collections, by name."""
+        """Return all collections, sorted by name."""
         return await asyncio.to_thread(self._collections.survey)
 
     async def access_collection(self, name: str) -> collections.Collection:
-        """A collection; `CollectionNotFound` if there is none with this name."""
+        """Return a collection, or raise `CollectionNotFound`."""
         return await asyncio.to_thread(self._collections.access, name)
 
     async def add_to_collection(
         self, name: str, paths: Iterable[Path], *, follow_links: bool = False
     ) -> None:
-        """Add files and folders to a collection, which is made if there is none.
+        """Add files and folders to a collection, and create it if necessary.
 
-        They are read by `refresh`. With `follow_links`, so are files that links in the folders of
-        the collection lead to, from now on.
+        `refresh` reads them. With `follow_links`, it also follows links to files in the
+        collection's folders from now on.
         """
         add = partial(self._collections.add, follow_links=follow_links)
         await asyncio.to_thread(add, name, [*paths])
 
     async def remove_collection(self, name: str) -> None:
-        """Remove a collection; no file is removed."""
+        """Remove a collection. Its files stay."""
         await asyncio.to_thread(self._collections.remove, name)
 
     async def refresh(
@@ -185,11 +185,11 @@ class DocumentStore:
         reader: FileReader,
         progress: Callable[[int, int, str], None] = lambda *_: None,
     ) -> Refreshed:
-        """Read the new and changed files of a collection, and leave out those that are gone.
+        """Read the new and changed files of a collection, and drop files that are gone.
 
-        `progress` gets how many of these files are done, how many there are, and the path of one.
-        Each file is kept as it is read, so an interrupted refresh continues where it ended. A file
-        that cannot be read stops nothing, and is tried again the next time.
+        `progress` gets the number of files done, the total, and the path of a file. Each file is
+        stored when it is read, so an interrupted refresh continues where it ended. An unreadable
+        file does not stop the refresh, and is tried again the next time.
         """
         collection = await self.access_collection(name)
         known = {one.path: one for one in collection.files}
@@ -206,7 +206,7 @@ class DocumentStore:
             for path, found in there
         ]
         named = frozenset(collection.paths)
-        #: What was found in a folder, by its number on its device.
+        #: Device and inode numbers of files found in folders.
         numbers = {
             path: (found.st_dev, found.st_ino)
             for path, found in there
@@ -268,7 +268,7 @@ class DocumentStore:
         return found
 
     async def _is_known(self, file: CollectionFile, before: CollectionFile | None) -> bool:
-        """Whether the text of a file that did not change is there."""
+        """Return True if the text of an unchanged file is stored."""
         if before is None or before.problem or file.problem:
             return False
         if (before.size, before.modified) != (file.size, file.modified):
@@ -278,9 +278,9 @@ class DocumentStore:
     async def _read(
         self, file: CollectionFile, reader: FileReader, number: tuple[int, int] | None
     ) -> CollectionFile:
-        """The file with the hash of its text, or with its problem.
+        """Return the file with the hash of its text, or with its problem.
 
-        If it has not this `number`, it was replaced, perhaps by a link that leads elsewhere.
+        A file with another `number` was replaced, perhaps by a link to somewhere else.
         """
         if file.problem:
             return file
@@ -300,7 +300,7 @@ class DocumentStore:
         return CollectionFile(file.path, file.size, modified, key)
 
     async def _make_vectors(self, hashes: Collection[str]) -> None:
-        """Begin to make the vectors that some documents lack."""
+        """Start to make the missing vectors of some documents."""
         if self._embedding is None:
             return
         model = self._embedding.model
@@ -342,9 +342,9 @@ def produce_store(
     providers: Providers | None = None,
     notify: Callable[[str], None] = ignore,
 ) -> DocumentStore:
-    """The store in the user's folder, by `[documents]`; nothing is opened before it is used.
+    """Return the store in the user's folder, as set in `[documents]`. It is opened on first use.
 
-    `providers` are those of a session, if there is one.
+    `providers` come from the session, if there is one.
     """
     settings = read_document_settings(configuration)
     embedder = None

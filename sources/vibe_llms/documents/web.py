@@ -1,6 +1,6 @@
-"""Fetching web addresses that a user or a model names, without trusting them or what answers.
+"""Fetching of untrusted web addresses that a user or a model names.
 
-Nothing is sent to an address that only this machine or its network can reach, unless the
+No request goes to an address that only this machine or its network can reach, unless the
 configuration allows its host. See documentation/adr/0055-addresses-that-may-be-fetched.md.
 """
 
@@ -19,10 +19,15 @@ from urllib.parse import SplitResult, unquote, urljoin, urlsplit
 import msgspec
 from msgspec import Struct
 
-from vibe_llms.configuration import WebSettings
-from vibe_llms.exceptions import ConfigurationError, PageUnreadable, ProviderError, ReplyTimeout
-from vibe_llms.files import describe_size
-from vibe_llms.network.connections import (
+from vibe_llms.base.configuration import WebSettings
+from vibe_llms.base.exceptions import (
+    ConfigurationError,
+    PageUnreadable,
+    ProviderError,
+    ReplyTimeout,
+)
+from vibe_llms.base.files import describe_size
+from vibe_llms.base.network.connections import (
     PORTS,
     AddressKind,
     AddressRefused,
@@ -36,18 +41,18 @@ from vibe_llms.network.connections import (
 from vibe_llms.providers.http_transport import HttpTransport
 from vibe_llms.providers.transport import Incoming, Outgoing, is_refused, words_of
 
-#: Raises an error if nothing may be fetched from an address that a page redirects to.
+#: Raises an error if a page's redirect to an address must not be followed.
 Admit: TypeAlias = Callable[[str], Awaitable[None]]
 
 _PURPOSE = "web"
 _HEADERS = {"accept-encoding": "gzip"}
-#: What hosts that the configuration allows may have besides public addresses.
+#: Kinds of addresses that allowed hosts may have besides public ones.
 _ALLOWED: Sequence[AddressKind] = ("private", "loopback", "link-local")
 _HOST = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*")
-#: What systems read as an IPv4 address, whole or in parts: decimal, octal or hexadecimal.
+#: Text that systems read as an IPv4 address or a part of one: decimal, octal, or hexadecimal.
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _CHARSET = re.compile(r"charset\s*=\s*[\"']?([\w.:-]+)", re.IGNORECASE | re.ASCII)
-#: The encodings of texts; Python has others, some of which take very long.
+#: Accepted encodings of texts. Python has others, some of which are very slow.
 _ENCODINGS = re.compile(
     r"us-ascii|utf-(8|16|16le|16be)|iso-8859-([1-9]|1[0-6])|windows-125[0-8]|koi8-[ru]|gb2312|gbk|"
     r"gb18030|big5(-hkscs)?|shift_jis|euc-(jp|kr)"
@@ -57,10 +62,10 @@ _LONGEST_NAME = 200
 
 
 class Target(Struct, frozen=True):
-    """A web address that may be fetched, as far as its text says.
+    """A web address that may be fetched, judged by its text alone.
 
-    `host` has its port unless it is the scheme's. `kinds` are the kinds of addresses that the host
-    may have besides public ones.
+    `host` includes its port unless it is the scheme's default. `kinds` are the kinds of addresses
+    that the host may have besides public ones.
     """
 
     origin: str
@@ -70,16 +75,15 @@ class Target(Struct, frozen=True):
 
     @property
     def url(self) -> str:
-        """The address, without its fragment."""
+        """Address without its fragment."""
         return self.origin + self.path
 
 
 class Fetched(Struct, frozen=True):
-    """What a web address gave.
+    """Response of a web address.
 
-    `url` is where it is in the end, and `redirects` are the addresses that led there. `name` is the
-    last part of its path, for its suffix. `mimetype` and `charset` are empty if the server did not
-    say them.
+    `url` is the final address, after `redirects`. `name` is the last part of its path, for its
+    suffix. `mimetype` and `charset` are empty if the server did not send them.
     """
 
     url: str
@@ -91,14 +95,14 @@ class Fetched(Struct, frozen=True):
 
     @property
     def document(self) -> bytes:
-        """The data for a reader: in UTF-8 if it is text, as far as the server says its encoding."""
+        """Data for a reader, as UTF-8 if it is text in an encoding that the server names."""
         if not self.mimetype.startswith("text/") or not _ENCODINGS.fullmatch(self.charset):
             return self.data
         return codecs.BOM_UTF8 + self.data.decode(self.charset, "replace").lstrip("\ufeff").encode()
 
     @property
     def name(self) -> str:
-        """The last part of its path, or its host."""
+        """Last part of the path, or the host."""
         parts = urlsplit(self.url)
         last = unquote(parts.path.rpartition("/")[2])
         return (last or parts.hostname or "")[-_LONGEST_NAME:]
@@ -112,10 +116,11 @@ async def fetch(
     admit: Admit | None = None,
     resolver: Resolver = resolve,
 ) -> Fetched:
-    """What a web address gives, after its redirects; `PageUnreadable` says why it gives nothing.
+    """Fetch a web address after its redirects, or raise `PageUnreadable` with the reason.
 
-    `admit` is awaited before a redirect to another host is followed; that time does not count.
-    `RequestForbidden` while requests are forbidden. No cookies, keys or referrers are sent.
+    `admit` is awaited before a redirect to another host is followed, which does not count toward
+    the time limit. Raises `RequestForbidden` while requests are forbidden. Cookies, keys, and
+    referrers are never sent.
     """
     target = check_url(url, settings)
     passed: list[str] = []
@@ -134,7 +139,7 @@ async def fetch(
 
 
 async def _pause(limit: asyncio.Timeout, work: Awaitable[None]) -> None:
-    """Await something while a time limit stands still."""
+    """Await something while a time limit is paused."""
     clock = asyncio.get_running_loop().time
     due = limit.when()
     assert due is not None
@@ -145,14 +150,14 @@ async def _pause(limit: asyncio.Timeout, work: Awaitable[None]) -> None:
 
 
 def check_url(url: str, settings: WebSettings) -> Target:
-    """A web address that may be fetched, as far as its text says; or `PageUnreadable`.
+    """Check an address by its text alone, and return it or raise `PageUnreadable`.
 
     >>> check_url("HTTP://Example.org:80/a?b#c", WebSettings()).url
     'http://example.org/a?b'
     """
     url = url.strip(" ")
     if not url.isprintable():
-        raise _invalid("it has control characters", repr(url)[1:-1])
+        raise _invalid("the URL has control characters", repr(url)[1:-1])
     try:
         parts = urlsplit(url)
         port = PORTS.get(parts.scheme, 0) if parts.port is None else parts.port
@@ -160,10 +165,10 @@ def check_url(url: str, settings: WebSettings) -> Target:
     except ValueError as error:
         raise _invalid(str(error), url) from error
     if parts.scheme not in PORTS or not host:
-        raise PageUnreadable("only addresses of the form http://… or https://… are read", url=url)
+        raise PageUnreadable("the URL must start with http:// or https://", url=url)
     if "@" in parts.netloc:
         raise PageUnreadable(
-            "it contains a user name or a password, which are never sent; remove them", url=url
+            "the URL contains a user name or a password, which are never sent; remove them", url=url
         )
     named = f"[{host}]" if ":" in host else host
     if port != PORTS[parts.scheme]:
@@ -185,14 +190,14 @@ def _path_of(parts: SplitResult) -> str:
 
 
 def _check_host(host: str, url: str) -> str:
-    """A host that means the same to everyone: a name, or an IP address in its usual form."""
+    """Return an unambiguous host: a name, or an IP address in its usual form."""
     if ":" in host:
         if "%" in host:
             raise _invalid("it names a network interface", url)
         return str(ipaddress.IPv6Address(host))
     host = host.removesuffix(".")
     if not _HOST.fullmatch(host):
-        raise _invalid(f"{host!r} is no host", url)
+        raise _invalid(f"{host!r} is not a host", url)
     if _NUMBER.fullmatch(host.rpartition(".")[2]) and not is_address(host):
         raise PageUnreadable(
             f"{host} is an unusual form of an IP address; write it as four numbers", url=url
@@ -208,10 +213,10 @@ def _is_allowed(host: str, port: int, settings: WebSettings) -> bool:
 
 
 def read_hosts(settings: WebSettings) -> Sequence[tuple[str, int | None]]:
-    """The allowed hosts and their ports; `ConfigurationError` if one is not valid."""
+    """Return the allowed hosts and their ports, or raise a `ConfigurationError`."""
     found = []
     for text in settings.allow_hosts:
-        # An IPv6 address may come without brackets if it has no port.
+        # An IPv6 address without a port may be written without brackets.
         named = f"[{text}]" if text.count(":") > 1 and not text.startswith("[") else text
         try:
             parts = urlsplit(f"//{named}")
@@ -244,7 +249,7 @@ def _refuse(url: str, host: str, kind: AddressKind) -> PageUnreadable:
 def _check_redirect(
     location: str, before: Target, passed: Sequence[str], settings: WebSettings
 ) -> Target:
-    """Where a redirect leads, if it may be followed."""
+    """Return the target of a redirect if it may be followed."""
     try:
         url = urljoin(before.url, location)
     except ValueError as error:
@@ -252,12 +257,12 @@ def _check_redirect(
     target = check_url(url, settings)
     if target.kinds and not before.kinds:
         raise PageUnreadable(
-            f"it redirects to {target.host}, which a page of the internet may not name; if you "
+            f"it redirects to {target.host}, which public pages may not refer to; if you "
             f"trust it, read {target.url} instead",
             url=passed[0],
         )
     if target.url in passed:
-        raise PageUnreadable(f"it redirects in a circle, by way of {target.url}", url=passed[0])
+        raise PageUnreadable(f"it redirects in a circle through {target.url}", url=passed[0])
     if len(passed) > settings.redirects:
         raise PageUnreadable(
             f"it redirects more than {settings.redirects} times ([web] redirects)", url=passed[0]
@@ -268,7 +273,7 @@ def _check_redirect(
 async def _request(
     target: Target, settings: WebSettings, offline: bool, resolver: Resolver
 ) -> Fetched | str:
-    """What an address gives, or where it redirects to."""
+    """Return the response of an address, or the location of its redirect."""
     if not settings.proxy and choose_proxy(target.origin) is not None:
         raise PageUnreadable(
             "your environment names a proxy, and what it connects to cannot be checked here; if "
@@ -286,7 +291,7 @@ async def _request(
         resolver=resolver,
     )
     try:
-        async with transport.open(Outgoing("GET", target.path), _nothing()) as incoming:
+        async with transport.open(Outgoing("GET", target.path), _empty_body()) as incoming:
             return await _read(incoming, target, settings)
     except ProviderError as error:
         raise _explain(error, target, settings) from error
@@ -294,7 +299,7 @@ async def _request(
         await transport.close()
 
 
-async def _nothing() -> AsyncIterator[bytes]:
+async def _empty_body() -> AsyncIterator[bytes]:
     return
     yield
 
@@ -336,7 +341,7 @@ def _length_of(headers: Mapping[str, str]) -> int:
 
 
 def _decode(header: str) -> str:
-    """A header as UTF-8, which servers send although they should not."""
+    """Decode a header as UTF-8, which servers send although they should not."""
     try:
         return header.encode("latin-1").decode()
     except UnicodeError:
@@ -361,7 +366,7 @@ def _describe_status(status: int) -> str:
 
 
 def _explain(error: ProviderError, target: Target, settings: WebSettings) -> PageUnreadable:
-    """Why a request failed, in the words of someone who wants to read a page."""
+    """Return the reason of a failed request for someone who wants to read a page."""
     import ssl
 
     if isinstance(error, ReplyTimeout):
@@ -372,7 +377,7 @@ def _explain(error: ProviderError, target: Target, settings: WebSettings) -> Pag
                 return _refuse(target.url, target.host, cause.kind)
             case socket.gaierror() | UnicodeError():
                 return PageUnreadable(
-                    f"no host {target.host} was found; check the address and the network",
+                    f"host {target.host} not found; check the address and the network",
                     url=target.url,
                 )
             case ssl.SSLCertVerificationError():
@@ -382,7 +387,7 @@ def _explain(error: ProviderError, target: Target, settings: WebSettings) -> Pag
                     url=target.url,
                 )
             case ssl.SSLError():
-                return PageUnreadable(f"no TLS connection was made: {cause}", url=target.url)
+                return PageUnreadable(f"the TLS connection failed: {cause}", url=target.url)
     if is_refused(error):
         return PageUnreadable("the connection was refused; check the address", url=target.url)
     words = words_of(error).removeprefix(f"{_PURPOSE}: ").removeprefix(f"{target.origin}: ")

@@ -1,9 +1,9 @@
-"""The process that reads documents, one at a time, for `DocumentReader`; it has few rights.
+"""Process with few rights that reads documents one at a time for `DocumentReader`.
 
     python -P -m vibe_llms.documents.worker SOCKET
 
-It receives a request and an open file through the socket, and answers with frames. A document may
-be hostile: this process has no network, cannot gain privileges, and ends with its parent.
+It receives a request and an open file through the socket, and answers with frames. Documents may be
+hostile: this process has no network, cannot gain privileges, and ends with its parent.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from typing import BinaryIO
 
 import msgspec
 
-from vibe_llms.documents.frames import HEAD, End, Failure, Kind, Request, pack
+from vibe_llms.base.exceptions import DocumentUnreadable, PackageMissing, RegistrationError
+from vibe_llms.base.files import describe_size
+from vibe_llms.conversations.document_texts import Part
+from vibe_llms.documents.frames import HEAD, End, FrameKind, ReadingFailure, ReadingRequest, pack
 from vibe_llms.documents.readers.formats import choose_row
-from vibe_llms.documents.readers.interfaces import Remark, Source, access_reader
+from vibe_llms.documents.readers.interfaces import ReaderNotice, Source, access_reader
 from vibe_llms.documents.settings import ReadingLimits
-from vibe_llms.documents.texts import Part
-from vibe_llms.exceptions import DocumentUnreadable, PackageMissing, RegistrationError
-from vibe_llms.files import describe_size
 from vibe_llms.interpreter import linux, seccomp
 
 _OPEN_FILES = 256
-#: A process that needed more memory is not used again.
+#: KiB of peak memory above which a process is not reused.
 _REUSABLE_KIBIBYTES = 512 * 1024
 _SHOWN_RUNS = 20
 
 
-#: Linux counts the memory of the parent, too, until this process needs more.
+#: Linux also counts the parent's memory until this process needs more.
 _INHERITED = 0
 
 
@@ -47,13 +47,13 @@ def main() -> None:
         request, file = received
         with file:
             end = _serve(channel, request, file)
-        channel.sendall(pack(Kind.END, end))
+        channel.sendall(pack(FrameKind.END, end))
 
 
 def reduce_rights() -> None:
-    """Reduce what this process may do, as far as the system allows."""
+    """Reduce the rights of this process where the system allows it."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    # It writes no file, not even one of compiled code.
+    # It must not write files, including compiled code.
     sys.dont_write_bytecode = True
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -69,7 +69,7 @@ def reduce_rights() -> None:
             seccomp.filter_calls(sockets=False)
 
 
-def _receive(channel: socket.socket) -> tuple[Request, BinaryIO] | None:
+def _receive(channel: socket.socket) -> tuple[ReadingRequest, BinaryIO] | None:
     head, descriptors, _, _ = socket.recv_fds(channel, HEAD.size, 1)
     if not head:
         return None
@@ -77,7 +77,7 @@ def _receive(channel: socket.socket) -> tuple[Request, BinaryIO] | None:
     head += _receive_exactly(channel, HEAD.size - len(head))
     _, length = HEAD.unpack(head)
     body = _receive_exactly(channel, length)
-    return msgspec.msgpack.decode(body, type=Request), file
+    return msgspec.msgpack.decode(body, type=ReadingRequest), file
 
 
 def _receive_exactly(channel: socket.socket, length: int) -> bytes:
@@ -90,8 +90,8 @@ def _receive_exactly(channel: socket.socket, length: int) -> bytes:
     return data
 
 
-def _serve(channel: socket.socket, request: Request, file: BinaryIO) -> End:
-    """Answer a request; returns whether this process can read another document."""
+def _serve(channel: socket.socket, request: ReadingRequest, file: BinaryIO) -> End:
+    """Answer a request. The result tells if this process can read another document."""
     limits = request.limits
     sys.path += [path for path in request.paths if path not in sys.path]
     try:
@@ -101,16 +101,16 @@ def _serve(channel: socket.socket, request: Request, file: BinaryIO) -> End:
         memory = row.settings.get("memory-bytes", limits.memory_bytes)
         _, most = resource.getrlimit(resource.RLIMIT_AS)
         resource.setrlimit(resource.RLIMIT_AS, (memory, most))
-        channel.sendall(pack(Kind.REMARK, Remark(format=row.name)))
+        channel.sendall(pack(FrameKind.NOTICE, ReaderNotice(format=row.name)))
         source = Source(file, request.name, request.password, row.settings)
         for item in _limit(access_reader(row)(source), limits):
-            kind = Kind.PART if isinstance(item, Part) else Kind.REMARK
+            kind = FrameKind.PART if isinstance(item, Part) else FrameKind.NOTICE
             channel.sendall(pack(kind, item))
     except BrokenPipeError:
         # The parent does not want the rest.
         raise SystemExit(0) from None
     except Exception as error:  # noqa: BLE001  (a reader's own code, and a hostile file)
-        channel.sendall(pack(Kind.FAILURE, _describe(error)))
+        channel.sendall(pack(FrameKind.FAILURE, _describe(error)))
         return End(reusable=False)
     return End(reusable=_peak_memory() <= max(_REUSABLE_KIBIBYTES, _INHERITED))
 
@@ -119,16 +119,16 @@ def _peak_memory() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-def _describe(error: Exception) -> Failure:
+def _describe(error: Exception) -> ReadingFailure:
     match error:
         case DocumentUnreadable(password=True):
-            return Failure("password", str(error))
+            return ReadingFailure("password", str(error))
         case DocumentUnreadable(damaged=damaged):
-            return Failure("damaged" if damaged else "unreadable", str(error))
+            return ReadingFailure("damaged" if damaged else "unreadable", str(error))
         case PackageMissing(purpose=purpose, package=package, command=command):
-            return Failure("package", purpose, package, command)
+            return ReadingFailure("package", purpose, package, command)
         case RegistrationError(message=message, file=place, table=table, key=key):
-            return Failure("registration", message, place=(place, table, key))
+            return ReadingFailure("registration", message, place=(place, table, key))
         case MemoryError():
             size = describe_size(resource.getrlimit(resource.RLIMIT_AS)[0])
             text = f"it needs more than {size} of memory (memory-bytes in [documents.limits])"
@@ -136,16 +136,18 @@ def _describe(error: Exception) -> Failure:
             text = "it is nested too deeply"
         case _:
             words = " ".join(str(error).split())[:200]
-            text = f"it is damaged, or not what its name says ({type(error).__name__}: {words})"
-    return Failure("unreadable", text)
+            text = f"it is damaged or not of its type ({type(error).__name__}: {words})"
+    return ReadingFailure("unreadable", text)
 
 
-def _limit(items: Iterator[Part | Remark], limits: ReadingLimits) -> Iterator[Part | Remark]:
-    """What a reader gives, up to the limits, and at the end the pages without text."""
+def _limit(
+    items: Iterator[Part | ReaderNotice], limits: ReadingLimits
+) -> Iterator[Part | ReaderNotice]:
+    """Yield a reader's items up to the limits, and finally a remark on pages without text."""
     left = limits.characters
     empty: list[int] = []
     for item in items:
-        if isinstance(item, Remark):
+        if isinstance(item, ReaderNotice):
             yield item
             continue
         text, page = item.text, item.place.page
@@ -162,15 +164,15 @@ def _limit(items: Iterator[Part | Remark], limits: ReadingLimits) -> Iterator[Pa
             yield _cut(f"only the first {limits.characters:,} characters were read", "characters")
             break
     if empty:
-        yield Remark(problem=_describe_pages(empty))
+        yield ReaderNotice(problem=_describe_pages(empty))
 
 
-def _cut(problem: str, key: str) -> Remark:
-    return Remark(problem=f"{problem} ({key} in [documents.limits])", complete=False)
+def _cut(problem: str, key: str) -> ReaderNotice:
+    return ReaderNotice(problem=f"{problem} ({key} in [documents.limits])", complete=False)
 
 
 def _describe_pages(pages: list[int]) -> str:
-    """Which pages have no text.
+    """Return a sentence about the pages without text.
 
     >>> _describe_pages([2, 5, 6, 7])
     'pages 2, 5-7 have no text; they may be scans'

@@ -1,1 +1,1 @@
-"""Groups of tools that open and close together: functions of a program, MCP servers, and others."""
+"""Groups of tools that open and close together: a program's functions, MCP servers and others."""

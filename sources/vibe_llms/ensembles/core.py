@@ -1,4 +1,4 @@
-"""The registry of ensembles, and those of a session: opened when first named, closed with it."""
+"""The ensembles of a session: opened when first named, closed with the session."""
 
 from __future__ import annotations
 
@@ -6,66 +6,46 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from vibe_llms.configuration import Configuration
-from vibe_llms.ensembles.interfaces import (
-    Ensemble,
-    EnsembleConfiguration,
-    EnsembleFactory,
-    EnsembleHost,
-    OutsideEnsemble,
-    RecallingEnsemble,
-)
-from vibe_llms.exceptions import (
+from vibe_llms.base.configuration import Configuration
+from vibe_llms.base.exceptions import (
     ConfigurationError,
     CredentialMissing,
     EnsembleFailed,
     PackageMissing,
     VibeLlmsError,
 )
+from vibe_llms.conversations.hosts import (
+    ENSEMBLES,
+    EnsembleConfiguration,
+    EnsembleHost,
+    access_ensemble,
+)
+from vibe_llms.invocation.ensembles import Ensemble, OutsideEnsemble, RecallingEnsemble
 from vibe_llms.invocation.invokers import Invoker
-from vibe_llms.registries import Registry, Row
 
 if TYPE_CHECKING:
-    from vibe_llms.ensembles.pins import Guard
-
-ENSEMBLES = "ensembles"
-_REGISTRY: Registry[EnsembleFactory] = Registry(ENSEMBLES)
-
-
-def register(name: str, factory: EnsembleFactory) -> None:
-    """Register an ensemble's factory for rows that name the calling module."""
-    _REGISTRY.register(name, factory)
-
-
-def access_ensemble(row: Row, configuration: EnsembleConfiguration) -> Ensemble:
-    """The ensemble that a row describes, not yet open; imports its module.
-
-    `RegistrationError` if the row's module or factory cannot be found, `ConfigurationError` if the
-    ensemble does not accept the other keys of the row.
-    """
-    return _REGISTRY.access(row)(row.name, configuration)
+    from vibe_llms.ensembles.pins import PinGuard
 
 
 class Ensembles:
-    """The ensembles of a session."""
+    """The ensembles of a session, by the names of their rows."""
 
     def __init__(self, configuration: Configuration, host: EnsembleHost = EnsembleHost()) -> None:
         self._configuration = configuration
         self._host = host
         self._rows: dict[str, Ensemble] = {}
         self._opened: list[Ensemble] = []
-        self._guards: dict[Ensemble, Guard] = {}
+        self._guards: dict[Ensemble, PinGuard] = {}
 
     async def open(
         self, named: Iterable[str | Ensemble], notify: Callable[[str], None]
     ) -> Sequence[Ensemble]:
-        """Open ensembles, given by their rows' names or as objects, all at the same time.
+        """Open ensembles at the same time, given as names of rows or as objects.
 
-        One that knows its tools is opened by the first call. One that cannot be opened is reported
-        and left out, unless its row says that it is `required`. Configuration errors are raised
-        once no ensemble is still being opened.
+        An ensemble that remembers its tools is opened by the first call. One that cannot be opened
+        is reported and omitted, unless its row says that it is `required`. Configuration errors are
+        raised after all ensembles have finished opening.
         """
-        # An ensemble that is named twice is opened once.
         wanted = dict.fromkeys(self._access(one) if isinstance(one, str) else one for one in named)
         failures = await self._open_all(wanted, recall=True)
         opened: list[Ensemble] = []
@@ -81,9 +61,9 @@ class Ensembles:
     async def open_available(
         self, names: Iterable[str], notify: Callable[[str], None]
     ) -> Sequence[Ensemble]:
-        """Open the ensembles of rows, but leave out those that lack a package or a key.
+        """Open the ensembles of rows, and omit those that lack a package or a key.
 
-        One that fails otherwise is reported, as `open` does.
+        Other failures are reported as in `open`.
         """
         found = await self.attempt(dict.fromkeys(names), recall=True)
         missing = {
@@ -96,9 +76,9 @@ class Ensembles:
     async def attempt(
         self, names: Iterable[str], *, recall: bool = False
     ) -> Mapping[str, Ensemble | VibeLlmsError]:
-        """Open ensembles by the names of their rows; returns each, or why it cannot be opened.
+        """Open ensembles by the names of their rows; return each one, or the error.
 
-        With `recall`, one that knows its tools is opened by the first call.
+        With `recall`, an ensemble that remembers its tools is opened by the first call.
         """
         found: dict[str, Ensemble | VibeLlmsError] = {}
         for name in names:
@@ -114,9 +94,9 @@ class Ensembles:
         return found
 
     def survey_names(self, *, shipped: bool = False) -> Sequence[str]:
-        """The names of the rows that can be opened.
+        """Return the names of the rows that can be opened.
 
-        `shipped` rows that the user's file does not mention are off until they are named.
+        `shipped` includes the rows that the user's file does not mention; these are off by default.
         """
         return [
             row.name
@@ -125,12 +105,12 @@ class Ensembles:
         ]
 
     def survey_invokers(self, ensemble: Ensemble) -> Sequence[Invoker]:
-        """The tools that an ensemble offers now; one that changed since its approval is blocked."""
+        """Return an ensemble's current tools; those changed since their approval are blocked."""
         guard = self.guard(ensemble)
         return ensemble.invokers if guard is None else guard.invokers
 
-    def guard(self, ensemble: Ensemble) -> Guard | None:
-        """Compares an ensemble's tools with those that were approved.
+    def guard(self, ensemble: Ensemble) -> PinGuard | None:
+        """Return the guard that compares an ensemble's tools with the approved ones.
 
         None if this program describes the tools itself, or the row says `pin-tools = false`.
         """
@@ -138,13 +118,13 @@ class Ensembles:
             unpinned = self._row(ensemble.name).get("pin-tools") is False
             if unpinned or not isinstance(ensemble, OutsideEnsemble):
                 return None
-            from vibe_llms.ensembles.pins import Guard
+            from vibe_llms.ensembles.pins import PinGuard
 
-            self._guards[ensemble] = Guard(ensemble, self._configuration.places.state)
+            self._guards[ensemble] = PinGuard(ensemble, self._configuration.places.state)
         return self._guards[ensemble]
 
     async def open_one(self, name: str) -> Ensemble:
-        """The open ensemble of a row; raises an error if it cannot be opened."""
+        """Open the ensemble of a row; raise an error if it cannot be opened."""
         ensemble = self._access(name)
         (failure,) = await self._open_all([ensemble])
         if failure is not None:
@@ -152,14 +132,14 @@ class Ensembles:
         return ensemble
 
     async def close(self) -> None:
-        """Close all of them at the same time; safe to call twice."""
+        """Close all ensembles at the same time; safe to call twice."""
         opened, self._opened, self._rows, self._guards = self._opened, [], {}, {}
         await asyncio.gather(*(one.close() for one in opened))
 
     async def _open_all(
         self, wanted: Collection[Ensemble], *, recall: bool = False
     ) -> Sequence[VibeLlmsError | None]:
-        """Open ensembles at the same time; returns why each cannot be opened, or nothing."""
+        """Open ensembles at the same time; return an error or None for each."""
         if not wanted:
             return ()
         # An ensemble that failed may still have something to close.
@@ -174,14 +154,14 @@ class Ensembles:
             if name not in rows:
                 known = ", ".join(rows) or "none"
                 raise ConfigurationError(
-                    f"there is no {name!r}; there are {known}", table=ENSEMBLES
+                    f"ensemble {name!r} not found; known ensembles: {known}", table=ENSEMBLES
                 )
             settings = EnsembleConfiguration(self._configuration, rows[name].settings, self._host)
             self._rows[name] = access_ensemble(rows[name], settings)
         return self._rows[name]
 
     def is_row(self, ensemble: Ensemble) -> bool:
-        """Whether an ensemble was opened by the name of its row."""
+        """Return True if an ensemble was opened by the name of its row."""
         return self._rows.get(ensemble.name) is ensemble
 
     def _is_required(self, name: str) -> bool:

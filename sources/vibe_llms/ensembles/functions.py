@@ -1,4 +1,4 @@
-"""Functions of a program as one ensemble: registered with a decorator, found and called by name."""
+"""Functions of a program as an ensemble: registered with a decorator and called by name."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, TypeVar, Unpack
 
 import msgspec
 
-from vibe_llms.exceptions import InvokerInvalid
+from vibe_llms.base.exceptions import InvokerInvalid
 from vibe_llms.invocation.invokers import (
     InvocationContext,
     Invoker,
@@ -41,7 +41,7 @@ class FunctionEnsemble:
 
     @property
     def name(self) -> str:
-        """The first part of its tools' names."""
+        """First part of its tools' names."""
         return self._name
 
     @property
@@ -56,7 +56,10 @@ class FunctionEnsemble:
         description: str | None = None,
         **options: Unpack[InvokerOptions],
     ) -> Callable[[F], F]:
-        """Register a function, with the options of the decorator `invoker`; it stays unchanged."""
+        """Return a decorator that registers a function and leaves it unchanged.
+
+        The options are those of the decorator `invoker`.
+        """
 
         def take(function: F) -> F:
             bare = Invoker.from_function(function, name=name, description=description, **options)
@@ -69,19 +72,19 @@ class FunctionEnsemble:
         return take
 
     def access(self, name: str) -> Invoker:
-        """The tool of this name or alias, with or without the ensemble's; or `InvokerInvalid`."""
+        """Find a tool by name or alias, with or without its ensemble, or raise `InvokerInvalid`."""
         for candidate in (name, f"{self._name}/{name}"):
             if (found := find_invoker(self._invokers, candidate)) is not None:
                 return found
         known = ", ".join(self._invokers) or "none"
-        raise InvokerInvalid(f"{self._name!r} has no tool {name!r}; its tools are {known}")
+        raise InvokerInvalid(f"{self._name!r} has no tool {name!r}; known tools: {known}")
 
     async def invoke(
         self, name: str, arguments: str | Mapping[str, Any] = "{}"
     ) -> InvocationOutput:
-        """Call a tool without a model; arguments are checked, and its exceptions are raised.
+        """Call a tool without a model: check the arguments, and raise its exceptions.
 
-        Arguments are JSON text, or values that can be encoded as JSON.
+        `arguments` are JSON text, or values that can be encoded as JSON.
         """
         invoker = self.access(name)
         text = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
@@ -89,15 +92,15 @@ class FunctionEnsemble:
         return await invoker.invoke(text, InvocationContext("", invocation, lambda *_, **__: None))
 
     def describe(self) -> list[dict[str, Any]]:
-        """All tools as plain data, including aliases, for a model's instructions or for people."""
+        """Describe all tools as plain data, including aliases, for models or people."""
         return [{**describe(one), "aliases": list(one.aliases)} for one in self._invokers.values()]
 
     def export(self) -> list[dict[str, Any]]:
-        """All tools in the common exchange format, for other libraries and servers."""
+        """Return all tools in the common exchange format, for other libraries and servers."""
         return [export(one) for one in self._invokers.values()]
 
     async def open(self) -> None:
-        """Does nothing."""
+        """Do nothing."""
 
     async def close(self) -> None:
-        """Does nothing."""
+        """Do nothing."""

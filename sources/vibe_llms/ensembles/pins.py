@@ -1,8 +1,8 @@
 """Stores the definitions of approved tools, and blocks tools whose definition has changed.
 
 A server describes its own tools, in words that a model reads and obeys. Therefore its description
-of a tool is stored when a call of it is first approved. If it changes later, a person has to look
-at it before the tool runs again.
+of a tool is stored when a call of it is first approved. If the description changes later, the tool
+is blocked until the user approves the change.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from vibe_llms.ensembles.interfaces import OutsideEnsemble
-from vibe_llms.exceptions import EnsembleFailed, StorageError
-from vibe_llms.files import LARGEST_SETTINGS, read_trusted
+from vibe_llms.base.exceptions import EnsembleFailed, StorageError
+from vibe_llms.base.files import LARGEST_SETTINGS, read_trusted
+from vibe_llms.base.folders import make_folder, replace_file, storage_errors
+from vibe_llms.base.locks import locked
+from vibe_llms.invocation.ensembles import OutsideEnsemble
 from vibe_llms.invocation.invokers import InvocationContext, Invoker, skip_check
 from vibe_llms.invocation.results import InvocationOutput
-from vibe_llms.storage.files import make_folder, replace_file, storage_errors
-from vibe_llms.storage.locks import locked
 
 _FORMAT = 1
 _LOCK_SECONDS = 10.0
 
 
 class Definition(Struct, frozen=True):
-    """What an ensemble says about a tool: everything that a person approves with it."""
+    """The description of a tool by its ensemble: everything that the user approves."""
 
     name: str
     description: str
@@ -40,7 +40,7 @@ class Definition(Struct, frozen=True):
 
     @classmethod
     def of(cls, invoker: Invoker) -> Definition:
-        """The current definition of a tool."""
+        """Return the current definition of a tool."""
         return cls(
             invoker.name,
             invoker.description,
@@ -49,13 +49,13 @@ class Definition(Struct, frozen=True):
         )
 
     def encode(self) -> str:
-        """The definition as JSON; equal definitions give equal text, in any order of keys."""
+        """Encode the definition as JSON; equal definitions give equal text."""
         import json
 
         return json.dumps(msgspec.to_builtins(self), sort_keys=True)
 
 
-class Change(Struct, frozen=True):
+class ToolChange(Struct, frozen=True):
     """A tool whose definition differs from the approved one."""
 
     approved: Definition
@@ -63,7 +63,7 @@ class Change(Struct, frozen=True):
 
 
 class Pins:
-    """The approved definitions of one ensemble with one origin, in a file of the state folder."""
+    """The approved definitions of one ensemble and origin, in a file of the state folder."""
 
     def __init__(self, state: Path, ensemble: str, origin: str) -> None:
         import hashlib
@@ -77,7 +77,7 @@ class Pins:
         self._definitions: dict[str, Definition] = {}
 
     def load(self) -> Mapping[str, Definition]:
-        """The approved definitions by the names of their tools; read again if the file changed."""
+        """Return the approved definitions by tool name; read the file again if it changed."""
         with storage_errors(self.path):
             try:
                 found = os.stat(self.path, follow_symlinks=False)
@@ -92,7 +92,7 @@ class Pins:
         return self._definitions
 
     def keep(self, definition: Definition) -> None:
-        """Approve the first definition of a tool; `EnsembleFailed` if another was approved."""
+        """Store the first definition of a tool; raise `EnsembleFailed` if another was approved."""
         with self._locked():
             if definition.name in self.load():
                 self.require(definition)
@@ -100,13 +100,13 @@ class Pins:
                 self._write({**self._definitions, definition.name: definition})
 
     def require(self, definition: Definition) -> None:
-        """`EnsembleFailed` unless this is the approved definition."""
+        """Raise `EnsembleFailed` unless this is the approved definition."""
         known = self.load().get(definition.name)
         if known is None or (known is not definition and known.encode() != definition.encode()):
             raise EnsembleFailed(describe_block(self._ensemble), ensemble=self._ensemble)
 
-    def approve(self, changes: Iterable[Change]) -> None:
-        """Approve a definition that was looked at, in place of the earlier one."""
+    def approve(self, changes: Iterable[ToolChange]) -> None:
+        """Replace approved definitions with the new ones that the user has reviewed."""
         with self._locked():
             definitions = dict(self.load())
             for change in changes:
@@ -115,7 +115,7 @@ class Pins:
             self._write(definitions)
 
     def remove(self) -> None:
-        """Delete all of them."""
+        """Delete all approved definitions of the ensemble."""
         with storage_errors(self.path):
             self.path.unlink(missing_ok=True)
 
@@ -156,7 +156,7 @@ class Pins:
         return {one.name: one for one in tools}
 
 
-class Guard:
+class PinGuard:
     """The tools of an outside ensemble, each blocked if it has changed."""
 
     def __init__(self, ensemble: OutsideEnsemble, state: Path) -> None:
@@ -167,9 +167,9 @@ class Guard:
 
     @property
     def invokers(self) -> Sequence[Invoker]:
-        """The tools that it offers now; a tool that changed since its approval is blocked.
+        """Current tools; a tool that changed since its approval is blocked.
 
-        For a blocked tool, the model sees the approved description, not the new one.
+        For a blocked tool, the model sees the approved description instead of the new one.
         """
         offered, approved = self._ensemble.invokers, self.pins.load()
         if offered is not self._seen[0] or approved is not self._seen[1]:
@@ -182,13 +182,13 @@ class Guard:
         return self._guarded
 
     @property
-    def changes(self) -> Sequence[Change]:
-        """The blocked tools, and why."""
+    def changes(self) -> Sequence[ToolChange]:
+        """Blocked tools, each with its approved and its new definition."""
         found = _compare(self._ensemble.invokers, self.pins.load())
         return [change for _, change in found if change is not None]
 
     def _watch(self, invoker: Invoker) -> Invoker:
-        """The tool; when it first runs, its definition is stored as approved."""
+        """Return the tool; its first call stores its definition as approved."""
         definition = Definition.of(invoker)
 
         async def invoke(arguments: str, context: InvocationContext) -> InvocationOutput:
@@ -199,7 +199,7 @@ class Guard:
 
         return msgspec.structs.replace(invoker, invoke=invoke)
 
-    def _block(self, invoker: Invoker, change: Change) -> Invoker:
+    def _block(self, invoker: Invoker, change: ToolChange) -> Invoker:
         why = describe_block(self._ensemble.name)
 
         async def refuse(_: str, __: InvocationContext) -> InvocationOutput:
@@ -217,7 +217,7 @@ class Guard:
 
 
 def describe_block(ensemble: str) -> str:
-    """Why a tool is blocked, and the command that shows the change, for people and models."""
+    """Say why a tool is blocked and which command shows the change, for people and models."""
     return (
         "the tool is blocked because its server changed its description since it was "
         f"approved; to see the change: vibe-llms mcp approve {ensemble}"
@@ -226,23 +226,23 @@ def describe_block(ensemble: str) -> str:
 
 def _compare(
     offered: Sequence[Invoker], approved: Mapping[str, Definition]
-) -> list[tuple[Invoker, Change | None]]:
-    """Tools with their changes; a tool renamed only in spelling counts as a change."""
+) -> list[tuple[Invoker, ToolChange | None]]:
+    """Pair tools with their changes; a tool renamed only in spelling counts as changed."""
     names = {one.name for one in offered}
     gone = {_bare(name): definition for name, definition in approved.items() if name not in names}
-    found: list[tuple[Invoker, Change | None]] = []
+    found: list[tuple[Invoker, ToolChange | None]] = []
     for one in offered:
         known = approved.get(one.name) or gone.get(_bare(one.name))
         change = None
         if known is not None:
             now = Definition.of(one)
-            change = Change(known, now) if known.encode() != now.encode() else None
+            change = ToolChange(known, now) if known.encode() != now.encode() else None
         found.append((one, change))
     return found
 
 
 def _bare(name: str) -> str:
-    """A name without case and without characters that are hardly visible."""
+    """Return a name without case, punctuation and invisible characters."""
     import unicodedata
 
     return re.sub(r"[\W_]+", "", unicodedata.normalize("NFKC", name).casefold())

@@ -1,4 +1,4 @@
-"""A tool with which a model asks the user; in a run it waits for the answer and holds nothing."""
+"""A tool with which a model asks the user; a run that waits for the answer uses no resources."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from vibe_llms.ensembles.core import ENSEMBLES, register
-from vibe_llms.ensembles.interfaces import EnsembleConfiguration, EnsembleRules
+from vibe_llms.conversations.hosts import ENSEMBLES, EnsembleConfiguration, register_ensemble
+from vibe_llms.invocation.ensembles import EnsembleRules
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.invocation.questions import ElicitationField, ElicitationRequest
 
@@ -16,7 +16,7 @@ _ANSWER = "answer"
 
 
 class UserEnsemble:
-    """The tool `ask`."""
+    """An ensemble with one tool, `ask`."""
 
     def __init__(self, name: str, configuration: EnsembleConfiguration) -> None:
         self._name = name
@@ -27,22 +27,22 @@ class UserEnsemble:
 
     @property
     def name(self) -> str:
-        """The name of its row."""
+        """Name of its row."""
         return self._name
 
     @property
     def invokers(self) -> Sequence[Invoker]:
-        """The tool, once it is open."""
+        """Tool `ask`, once it is open."""
         return self._invokers
 
     async def open(self) -> None:
         """Offer the tool."""
         tool = Invoker.from_function(_ask, name=f"{self._name}/ask")
         tool = msgspec.structs.replace(tool, ensemble=self._name, question=_produce_question)
-        self._invokers = (self._rules.settle(tool, reads_only=True),)
+        self._invokers = (self._rules.apply(tool, reads_only=True),)
 
     async def close(self) -> None:
-        """Offer nothing."""
+        """Stop offering the tool."""
         self._invokers = ()
 
 
@@ -55,7 +55,7 @@ def _ask(question: str, choices: Sequence[str] = ()) -> str:
         question: The question, with all that the user needs to know to answer it.
         choices: The possible answers; leave it out for an answer in the user's own words.
     """
-    raise NotImplementedError("the answer is asked for in its place")
+    raise NotImplementedError("the user answers in place of this function")
 
 
 def _produce_question(arguments: Mapping[str, Any]) -> ElicitationRequest:
@@ -71,4 +71,4 @@ def _produce_question(arguments: Mapping[str, Any]) -> ElicitationRequest:
     )
 
 
-register("user", UserEnsemble)
+register_ensemble("user", UserEnsemble)

@@ -11,11 +11,11 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from vibe_llms.interpreter.cage import find_lack
+from vibe_llms.base.meta import CAGE_VARIABLE
+from vibe_llms.interpreter.cage import find_obstacle
 from vibe_llms.interpreter.linux import adopt_orphans
 from vibe_llms.interpreter.server import Interpreter, produce_server, sweep_while
 from vibe_llms.interpreter.settings import Limits
-from vibe_llms.meta import CAGE_VARIABLE
 
 HOST = "127.0.0.1"
 TOKEN_VARIABLE = "VIBE_LLMS_INTERPRETER_TOKEN"  # noqa: S105  (a name, no secret)
@@ -27,10 +27,10 @@ def main() -> None:
     options = _read_options()
     given = {name: value for name in _LIMITS if (value := getattr(options, name)) is not None}
     spaces = options.cage == "required"
-    if spaces and (lack := find_lack()):
+    if spaces and (obstacle := find_obstacle()):
         sys.exit(
-            f"there can be no cage here: {lack}. To run code without one, which then reaches the "
-            'network and your files, write cage = "none" into the row of the ensemble, or use the '
+            f"the cage is not available here: {obstacle}. To run code without it, with access to "
+            'the network and your files, set cage = "none" in the row of the ensemble, or use the '
             "option --cage none."
         )
     adopt_orphans()
@@ -46,13 +46,13 @@ def main() -> None:
 def _read_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="vibe_llms.interpreter", description=main.__doc__)
     parser.add_argument(
-        "--http", type=int, metavar="PORT", help="serve streamable HTTP on this machine; 0: any"
+        "--http", type=int, metavar="PORT", help="serve streamable HTTP on this local port; 0: any"
     )
     parser.add_argument(
         "--cage",
         choices=("required", "none"),
         default=os.environ.get(CAGE_VARIABLE, "required"),
-        help="whether code runs in a cage; without one it runs only if this says none",
+        help="run code in a cage; none: run it without one",
     )
     for name in _LIMITS:
         kind: Any = float if name.endswith("seconds") else int
@@ -90,7 +90,7 @@ async def _serve_http(interpreter: Interpreter, port: int, token: str) -> None:
 
 
 def guard(app: Any, token: str) -> Callable[..., Awaitable[None]]:
-    """The application for clients with the token; any local program can reach the port."""
+    """Wrap an application to require the token, since any local program can reach the port."""
     wanted = f"Bearer {token}".encode()
 
     async def guarded(scope: Any, receive: Any, send: Any) -> None:

@@ -1,14 +1,14 @@
-"""The cage of one kernel: a small program that builds it, starts the kernel in it, and is its init.
+"""The cage of one kernel: a program that builds it, starts the kernel, and is its init.
 
     python -P -m vibe_llms.interpreter.cage PLAN
 
-Where the system allows it, the cage has processes, mounts and a network of its own: the kernel sees
-the system's programs and Python read-only, a small folder of its own in memory, and nothing else;
-it reaches no address, asks the system for little, and when this program ends everything in the cage
-ends with it. Where the row asks for no cage only limits remain, and `gaps` says what is missing.
+If the system allows it, the cage has its own processes, mounts and network. The kernel then sees
+only the system's programs and Python, both read-only, and a small folder of its own in memory. It
+reaches no address and can use few system calls. When this program ends, all processes in the cage
+end. If the row asks for no cage, only limits remain, and `gaps` lists the missing protection.
 
-It reads words from standard input, one a line, and answers with JSON, one a line. It ends with the
-kernel, and when standard input ends, so that nothing outlives the server.
+The program reads commands from standard input, one a line, and answers with a line of JSON each. It
+ends with the kernel, and at the end of standard input, so that no process outlives the server.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _SETTINGS = ("ld.so.cache", "ld.so.conf", "localtime", "fonts", "ssl/certs", "alternatives")
 #: Not `zero`: memory shared through it belongs to no process, so no limit would count it.
 _DEVICES = ("null", "full", "random", "urandom")
-#: What `/proc` shows of the whole machine, above all its keys.
+#: Files in `/proc` about the whole machine, above all its keys.
 _HIDDEN = ("keys", "key-users", "kcore", "timer_list", "sched_debug", "sysrq-trigger")
-#: User ids that are not in use, so that no other user's processes count as the kernel's.
+#: Start and number of unused user ids, so that other users' processes do not count as the kernel's.
 _FIRST_USER, _USERS = 1_900_000_000, 90_000_000
 #: The kernel's working folder in a cage with its own mounts, and the folder of its sockets.
 WORK = "/home/kernel"
@@ -48,10 +48,10 @@ CHANNELS = "/channels"
 _SHARED = ".shared"
 
 
-class Plan(Struct, frozen=True, kw_only=True):
-    """The settings of a cage: the command in it, the folder of its sockets, and its limits.
+class CagePlan(Struct, frozen=True, kw_only=True):
+    """The settings of a cage: its command, the folder of its sockets, and its limits.
 
-    `visible` are folders besides the system's that the command needs. `folder` is deleted at the
+    `visible` lists folders outside the system's that the command needs. `folder` is deleted at the
     end.
     """
 
@@ -65,7 +65,7 @@ class Plan(Struct, frozen=True, kw_only=True):
 
     @property
     def base(self) -> str:
-        """Where the cage is built, and where the kernel works if there is none."""
+        """Folder in which the cage is built, and in which the kernel works without a cage."""
         return f"{self.folder}/root"
 
     @property
@@ -74,13 +74,13 @@ class Plan(Struct, frozen=True, kw_only=True):
         return f"{self.folder}/channels"
 
 
-def find_lack() -> str:
-    """Why this user cannot have a cage on this system; empty if it is possible.
+def find_obstacle() -> str:
+    """Return why this user cannot have a cage on this system, or an empty text.
 
     A child process tries it.
     """
     if not seccomp.is_known():
-        return f"there is no filter of system calls for {os.uname().machine}"
+        return f"system calls cannot be filtered on {os.uname().machine}"
     child = os.fork()
     if child == 0:
         status = 255
@@ -98,7 +98,7 @@ def find_lack() -> str:
     number = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if number == 0:
         return ""
-    return f"this system gives this user no namespaces ({os.strerror(abs(number))})"
+    return f"this user cannot create namespaces on this system ({os.strerror(abs(number))})"
 
 
 def _separate() -> None:
@@ -122,7 +122,7 @@ def _write(path: str, text: str) -> None:
 
 def main() -> None:
     """Build the cage that the argument describes, and serve it to its end."""
-    plan = msgspec.json.decode(sys.argv[1], type=Plan)
+    plan = msgspec.json.decode(sys.argv[1], type=CagePlan)
     # It ends with its input or its kernel, and then deletes the folder.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
@@ -155,8 +155,8 @@ def main() -> None:
     shutil.rmtree(plan.folder, ignore_errors=True)
 
 
-def _furnish(plan: Plan) -> None:
-    """Build a root from what the kernel may see, and make it the only one."""
+def _furnish(plan: CagePlan) -> None:
+    """Build a root from the files that the kernel may see, and make it the only one."""
     linux.keep_mounts_apart()
     root = plan.base
     quiet = linux.MOUNT_NO_SETUID | linux.MOUNT_NO_DEVICES
@@ -176,7 +176,7 @@ def _furnish(plan: Plan) -> None:
     os.mkdir(f"{root}/proc")
     if not os.path.lexists(f"{root}/tmp"):  # noqa: S108
         os.symlink(WORK, f"{root}/tmp")  # noqa: S108
-    # If it is refused, there is none; the kernel can do without.
+    # This may be refused; the kernel works without `/proc`.
     with contextlib.suppress(OSError):
         linux.mount("proc", f"{root}/proc", "proc", quiet)
     for name in _HIDDEN:
@@ -220,15 +220,17 @@ def _bind(path: str, inside: str, *, writable: bool) -> None:
         linux.make_read_only(inside)
 
 
-def _serve(plan: Plan, *, work: str) -> None:
+def _serve(plan: CagePlan, *, work: str) -> None:
     """Start the kernel, answer commands, and end with it."""
     user = _choose_user(plan)
     channels = CHANNELS if plan.spaces else plan.channels
     gaps = (
-        [] if plan.spaces else ["code reaches the network, and the files and programs of its user"]
+        []
+        if plan.spaces
+        else ["code can reach the network, and the files and programs of its user"]
     )
     if user is None and os.geteuid() == 0 and not plan.spaces:
-        gaps.append("its user is root")
+        gaps.append("it runs as root")
     if user is not None:
         os.chown(channels, user, user)
         os.chown(work, user, user)
@@ -281,8 +283,8 @@ def _serve(plan: Plan, *, work: str) -> None:
                     pass
 
 
-def _choose_user(plan: Plan) -> int | None:
-    """A user id for the kernel that is not in use; `None` if this process may not choose one."""
+def _choose_user(plan: CagePlan) -> int | None:
+    """Return an unused user id for the kernel, or None if this process may not choose one."""
     if os.geteuid() != 0 or not os.path.exists("/proc/self/uid_map"):
         return None
     if not plan.spaces and not _readable_by_others(plan.command[0]):
@@ -307,7 +309,7 @@ def _readable_by_others(path: str) -> bool:
     return True
 
 
-def _become(plan: Plan, user: int | None, work: str) -> None:
+def _become(plan: CagePlan, user: int | None, work: str) -> None:
     """Reduce this process to the permissions of the kernel."""
     for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD):
         signal.signal(ignored, signal.SIG_DFL)
@@ -330,7 +332,7 @@ def _become(plan: Plan, user: int | None, work: str) -> None:
         resource.setrlimit(name, (bound, bound))
     os.umask(0o077)
     _drop_rights(plan, user)
-    # If the system has no keyrings, or refuses them, there is nothing to leave.
+    # A system that lacks or refuses keyrings has no login keyring to leave.
     with contextlib.suppress(OSError):
         linux.join_keyring()
     linux.gain_no_rights()
@@ -341,7 +343,7 @@ def _become(plan: Plan, user: int | None, work: str) -> None:
         seccomp.filter_calls()
 
 
-def _drop_rights(plan: Plan, user: int | None) -> None:
+def _drop_rights(plan: CagePlan, user: int | None) -> None:
     if not plan.spaces and user is None:
         return
     linux.bound_capabilities()
@@ -352,7 +354,7 @@ def _drop_rights(plan: Plan, user: int | None) -> None:
     linux.drop_capabilities()
 
 
-def _process_limit(plan: Plan, user: int | None) -> int:
+def _process_limit(plan: CagePlan, user: int | None) -> int:
     # If the user exists only in this cage, only the cage's processes count. In a user namespace,
     # Linux counts like this since 5.14.
     release = tuple(int(part) for part in os.uname().release.split("-")[0].split(".")[:2])
@@ -360,8 +362,8 @@ def _process_limit(plan: Plan, user: int | None) -> int:
     return plan.processes if alone else plan.processes + count_tasks(os.getuid())
 
 
-def _seal(plan: Plan, user: int | None) -> None:
-    """The kernel has its sockets; from here on, nothing can write next to them."""
+def _seal(plan: CagePlan, user: int | None) -> None:
+    """Forbid writing next to the kernel's sockets, and drop privileges."""
     if plan.spaces:
         linux.make_read_only(CHANNELS)
     _drop_rights(plan, user)
@@ -370,7 +372,7 @@ def _seal(plan: Plan, user: int | None) -> None:
 
 
 def _reap() -> set[int]:
-    """The children that have ended, including orphans of the cage."""
+    """Return the children that have ended, including orphans of the cage."""
     ended: set[int] = set()
     while True:
         try:
@@ -383,7 +385,7 @@ def _reap() -> set[int]:
 
 
 def _collect(work: str, seen: dict[str, tuple[int, int]], limit: int) -> Iterator[dict[str, Any]]:
-    """The new or changed files, up to the limit; links are not followed."""
+    """Yield new or changed files, with their data up to the limit; links are not followed."""
     names = 0
     for folder, folders, files, descriptor in os.fwalk(work, follow_symlinks=False):
         folders[:] = [name for name in folders if not name.startswith((".", "__pycache__"))]

@@ -1,23 +1,23 @@
-"""Runs in a kernel before any code: limits its memory and cuts its output at the source.
+"""Limits the memory and output of a kernel from inside, before it runs any code.
 
-This file is sent to the kernel as text, because in a cage the kernel does not see this library. A
-message that is too long would break the connection, and a flood of output would have to be read
-before the kernel receives an interrupt. Code can undo this; then the limits that the server
-enforces end the kernel.
+This file is sent to the kernel as text, because a kernel in a cage does not see this library. A
+message that is too long would break the connection, and the kernel would receive an interrupt only
+after a flood of output is read. Code can undo these limits; then those that the server enforces end
+the kernel.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-#: Replaces a value that is too long to send.
+#: MIME type of the value that replaces one that is too long to send.
 FULL = "application/vnd.vibe-llms.full"
 _VALUES = ("display_data", "update_display_data", "execute_result")
 _REPLIES = ("error", "execute_reply")
 
 
 def bound(addresses: int, output: int) -> None:
-    """Limit the addresses of this process, and the output of each call."""
+    """Limit the address space of this process, and the output of each call."""
     import contextlib
     import resource
     import sys
@@ -76,6 +76,6 @@ def bound(addresses: int, output: int) -> None:
         return send(stream, message, content, *more, **most)
 
     session.send = send_limited
-    # It would keep a copy of all printed output.
+    # `_tee` would keep a copy of all printed output.
     shell._tee = lambda **_: contextlib.nullcontext()
     shell.events.register("pre_execute", begin)

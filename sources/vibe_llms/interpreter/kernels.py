@@ -1,7 +1,7 @@
-"""A Jupyter kernel in a cage: started, given code, watched, interrupted, ended.
+"""A Jupyter kernel in a cage.
 
-Code that exceeds a limit is interrupted. If it does not stop, it is killed with everything that it
-started, its state is lost, and the next call says so.
+Code that exceeds a limit is interrupted. If it does not stop, it is killed with all processes that
+it started, its state is lost, and the next call says so.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ import msgspec
 from msgspec import Struct
 
 from vibe_llms.interpreter import inside
-from vibe_llms.interpreter.cage import Plan
-from vibe_llms.interpreter.outputs import Outputs, Piece
+from vibe_llms.interpreter.cage import CagePlan
+from vibe_llms.interpreter.outputs import OutputPiece, Outputs
 from vibe_llms.interpreter.plans import prepare_folder, produce_plan
 from vibe_llms.interpreter.processes import end_tree, measure_memory, send, survey_tree
 from vibe_llms.interpreter.settings import Limits
@@ -38,23 +38,23 @@ _WATCH_SECONDS = 0.1
 _IDLE_WATCH_SECONDS = 1.0
 _ASK_SECONDS = 0.5
 _INTERRUPTS = 4
-#: Runs the function of a file with its arguments, and leaves no names behind.
+#: Code that runs the function of a file with its arguments, and leaves no names behind.
 _BOUND = "(lambda names: (exec({source!r}, names), names['bound'](*{arguments!r})))({{}})"
 
 
 class KernelLost(Exception):
-    """The kernel has ended, and why."""
+    """The kernel has ended; the message says why."""
 
 
-class Answer(Struct, frozen=True):
-    """The result of a call; if `failed`, an error of the code or a limit ended it."""
+class KernelResult(Struct, frozen=True):
+    """The result of a call; `failed` is True if an error of the code or a limit ended it."""
 
-    pieces: Sequence[Piece]
+    pieces: Sequence[OutputPiece]
     failed: bool
 
 
 class _Answer(Struct, frozen=True):
-    """A message of the cage."""
+    """A message from the cage."""
 
     started: int = 0
     gaps: tuple[str, ...] = ()
@@ -78,18 +78,18 @@ class Kernel:
         self._reason = ""
         self._busy = False
         self._stopping: asyncio.Task[None] | None = None
-        # Until the first call, what it has computed counts for none.
+        # CPU time before the first call does not count.
         self._began = math.inf
         self._lock = asyncio.Lock()
         self.gaps: Sequence[str] = ()
 
     @property
     def lost(self) -> str:
-        """Why the kernel ended; empty while it runs."""
+        """Reason for the end of the kernel; empty while it runs."""
         return self._reason
 
     async def start(self) -> None:
-        """Start it in its own cage; `KernelLost` says why that failed."""
+        """Start the kernel in its own cage; raise `KernelLost` with the reason if that fails."""
         started = False
         try:
             async with asyncio.timeout(self._limits.start_seconds):
@@ -102,8 +102,8 @@ class Kernel:
             if not started:
                 await self.end("it could not be started")
 
-    async def execute(self, code: str) -> Answer:
-        """Run code; returns what it printed, showed and wrote. `KernelLost` if it ended."""
+    async def execute(self, code: str) -> KernelResult:
+        """Run code, and return its output and files; the answer says if the kernel has ended."""
         outputs = Outputs(self._limits.output_bytes)
         self._busy = True
         self._began = _computed(await self._survey())
@@ -112,12 +112,12 @@ class Kernel:
             await self._await_or_lose(running, self._limits.call_seconds)
             if not running.done() and not self._reason:
                 outputs.failed = True
-                outputs.note(f"[stopped: it had not ended after {self._limits.call_seconds:g} s]")
+                outputs.note(f"[stopped: it did not finish within {self._limits.call_seconds:g} s]")
                 await self._stop(running)
             if not self._reason and running.done():
                 running.result()
             if outputs.full and not self._reason:
-                outputs.note("[what still ran was interrupted; names and files are kept]")
+                outputs.note("[the running code was interrupted; names and files are kept]")
             if not self._reason:
                 outputs.pieces += await self._collect()
         except KernelLost as error:
@@ -128,15 +128,15 @@ class Kernel:
         finally:
             self._busy = False
             running.cancel()
-            # How it ended is already reported.
+            # The outcome has been reported.
             await asyncio.gather(running, return_exceptions=True)
         if self._reason:
             outputs.failed = True
-            outputs.note(f"[the interpreter was ended: {self._reason}; what it held is lost]")
-        return Answer(outputs.pieces, outputs.failed)
+            outputs.note(f"[the interpreter was stopped: {self._reason}; names and files are lost]")
+        return KernelResult(outputs.pieces, outputs.failed)
 
-    async def end(self, reason: str = "it was ended") -> None:
-        """End the kernel with everything that it started; safe to call twice."""
+    async def end(self, reason: str = "it was stopped") -> None:
+        """End the kernel with all processes that it started; safe to call twice."""
         self._reason = self._reason or reason
         self._lost.set()
         async with self._lock:
@@ -156,7 +156,7 @@ class Kernel:
     async def _end_cage(self, cage: asyncio.subprocess.Process) -> None:
         assert cage.stdin is not None
         if self._spaces:
-            # Everything in a process namespace ends with its init, which the cage waits for.
+            # Killing the init of a process namespace ends its processes; the cage waits for it.
             for process in (await self._survey())[1:2]:
                 send(process, 9)
         else:
@@ -199,7 +199,7 @@ class Kernel:
     async def _await_or_lose(
         self, work: asyncio.Future[None], seconds: float | None = None
     ) -> None:
-        """Wait for some work, but only while the kernel runs, or for the given seconds."""
+        """Wait until some work is done, the kernel is lost, or the given seconds have passed."""
         lost = asyncio.ensure_future(self._lost.wait())
         waited_for: tuple[asyncio.Future[Any], ...] = (work, lost)
         try:
@@ -210,11 +210,14 @@ class Kernel:
                 work.cancel()
                 await asyncio.wait([work])
 
-    async def _start_cage(self, plan: Plan) -> None:
+    async def _start_cage(self, plan: CagePlan) -> None:
         # Other children of this process do not belong to the kernel.
         self._others = frozenset(one.identity for one in survey_tree(os.getpid())[1:])
         self._cage = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-P", "-m", "vibe_llms.interpreter.cage"),
+            sys.executable,
+            "-P",
+            "-m",
+            "vibe_llms.interpreter.cage",
             msgspec.json.encode(plan).decode(),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
@@ -224,26 +227,26 @@ class Kernel:
             start_new_session=True,
         )
         _CAGES.add(self._cage.pid)
-        self.gaps = (await self._hear()).gaps
+        self.gaps = (await self._read_answer()).gaps
 
     async def _ask(self, words: str) -> _Answer:
-        """The cage's answer."""
+        """Send a command to the cage, and return its answer."""
         assert self._cage is not None
         assert self._cage.stdin is not None
         try:
             self._cage.stdin.write(f"{words}\n".encode())
             await self._cage.stdin.drain()
         except OSError as error:
-            raise KernelLost("it has ended") from error
-        return await self._hear()
+            raise KernelLost("it has stopped") from error
+        return await self._read_answer()
 
-    async def _hear(self) -> _Answer:
+    async def _read_answer(self) -> _Answer:
         assert self._cage is not None
         assert self._cage.stdout is not None
         try:
             return msgspec.json.decode(await self._cage.stdout.readline(), type=_Answer)
         except (msgspec.DecodeError, ValueError) as error:
-            raise KernelLost(self._reason or "it has ended") from error
+            raise KernelLost(self._reason or "it has stopped") from error
 
     async def _await_ready(self, client: AsyncKernelClient) -> None:
         """Wait until both of its channels carry messages."""
@@ -266,8 +269,9 @@ class Kernel:
         while True:
             message = await self._receive(client)
             if message is None:
-                # What a flood pushes out may be the message that it has ended. Requests are handled
-                # in turn, so a later one tells; in a long silence they become rare.
+                # A flood of output may push out the message that the request has ended. Requests
+                # are handled in order, so a later one shows it; in a long silence, such requests
+                # become rare.
                 silences += 1
                 if silences.bit_count() == 1:
                     waited_for.append(client.kernel_info())
@@ -293,20 +297,21 @@ class Kernel:
             return None
         except (ValueError, TypeError, KeyError, AssertionError, IndexError) as error:
             # Messages without a valid signature, or that are not Jupyter's.
-            raise KernelLost(f"it sent what is no message: {error}") from error
+            raise KernelLost(f"it sent an invalid message: {error}") from error
         return message if isinstance(message, dict) else None
 
     async def _stop(self, running: asyncio.Future[None]) -> None:
         """Interrupt the running code; end the kernel if that does not help.
 
-        One interrupt is not enough: Python ignores what is raised while it frees an object.
+        It may take several interrupts: Python ignores exceptions that are raised while it frees an
+        object.
         """
         for _ in range(_INTERRUPTS):
             await self._send("interrupt")
             await asyncio.wait([running], timeout=self._limits.grace_seconds / _INTERRUPTS)
             if running.done():
                 return
-        await self.end("it took no interrupt")
+        await self.end("it did not react to interrupts")
 
     async def _send(self, word: str) -> None:
         assert self._cage is not None
@@ -315,30 +320,32 @@ class Kernel:
             self._cage.stdin.write(f"{word}\n".encode())
             await self._cage.stdin.drain()
 
-    async def _collect(self) -> list[Piece]:
-        """The files that the code created or changed."""
+    async def _collect(self) -> list[OutputPiece]:
+        """Return the files that the code created or changed."""
         try:
             async with asyncio.timeout(self._limits.grace_seconds):
                 reported = await self._ask(f"collect {self._limits.file_bytes}")
         except TimeoutError as error:
             raise KernelLost("its files could not be read") from error
-        pieces: list[Piece] = []
+        pieces: list[OutputPiece] = []
         for file in reported.files:
             name, size = str(file.get("name", "")), file.get("size", 0)
             with suppress(binascii.Error, ValueError, TypeError):
                 if (data := file.get("data")) is not None:
-                    pieces.append(Piece("file", data=base64.b64decode(data), name=name))
+                    pieces.append(OutputPiece("file", data=base64.b64decode(data), name=name))
                     continue
-            pieces.append(Piece("note", f"[the file {name} has {size:,} bytes, too many to give]"))
+            pieces.append(
+                OutputPiece("note", f"[the file {name} has {size:,} bytes, too many to return]")
+            )
         return pieces
 
     async def _survey(self) -> list[Any]:
         return [] if self._cage is None else await asyncio.to_thread(survey_tree, self._cage.pid)
 
     async def _bound(self) -> None:
-        """Limit the addresses of the kernel's processes to the current ones plus the limit.
+        """Limit the kernel's address space to its present size plus the memory that it may add.
 
-        The kernel has to do that itself: other processes may not without privileges.
+        The kernel has to do that itself: other processes need privileges for it.
         """
         kernel = (await self._survey())[-1]
         addresses = kernel.virtual_bytes + self._limits.memory_bytes - kernel.resident_bytes
@@ -351,7 +358,7 @@ class Kernel:
             raise KernelLost("its limits cannot be set")
 
     async def _watch(self) -> None:
-        """Enforce the limits that the system does not, whether or not the kernel is busy."""
+        """Enforce the limits that the system does not, also while the kernel is idle."""
         while not self._reason:
             tree = await self._survey()
             self._check(tree)
@@ -362,16 +369,16 @@ class Kernel:
     def _check(self, tree: Sequence[Any]) -> None:
         limits = self._limits
         if self._cage is not None and self._cage.returncode is not None:
-            self._lose("it has ended itself")
+            self._lose("it exited")
         elif _computed(tree) - self._began > limits.cpu_seconds:
-            self._lose(f"it computed for more than {limits.cpu_seconds:g} s")
+            self._lose(f"it used more than {limits.cpu_seconds:g} s of CPU time")
         elif sum(one.tasks for one in tree) > limits.processes + _OWN_TASKS:
             self._lose(f"it had more than {limits.processes} processes")
         elif (
             sum(one.resident_bytes for one in tree) > limits.memory_bytes
             and sum(map(measure_memory, tree)) > limits.memory_bytes
         ):
-            self._lose(f"it took more than {limits.memory_bytes:,} bytes of memory")
+            self._lose(f"it used more than {limits.memory_bytes:,} bytes of memory")
 
     async def _check_disk(self) -> None:
         used = await asyncio.to_thread(_measure_folder, self._folder)
@@ -385,7 +392,7 @@ class Kernel:
         task.add_done_callback(_ENDING.discard)
 
 
-#: The threads of the programs that make the cage.
+#: Number of threads of the programs that make the cage.
 _OWN_TASKS = 4
 _CAGES: set[int] = set()
 _ENDING: set[Awaitable[None]] = set()
@@ -396,7 +403,7 @@ def _computed(tree: Sequence[Any]) -> float:
 
 
 def _ends(message: dict[str, Any], asked: str) -> bool:
-    """Whether a message says that the kernel has finished a request."""
+    """Return True if a message says that the kernel has finished a request."""
     return (
         message.get("msg_type") == "status"
         and (message.get("parent_header") or {}).get("msg_id") == asked

@@ -46,7 +46,7 @@ def _check(result: int, what: str) -> None:
 
 
 def unshare(flags: int) -> None:
-    """Move this process to new namespaces; `OSError` if that is not allowed."""
+    """Move this process to new namespaces; raise `OSError` if that is not allowed."""
     _check(_libc().unshare(flags), "unshare")
 
 
@@ -72,8 +72,12 @@ def make_read_only(target: str, *, below: bool = True) -> None:
 
     attributes = (ctypes.c_uint64 * 4)(_READ_ONLY | _NO_SETUID, 0, 0, 0)
     done = _libc().syscall(
-        *(_MOUNT_SETATTR, _AT_CWD, os.fsencode(target), _AT_RECURSIVE if below else 0),
-        *(ctypes.byref(attributes), ctypes.c_size_t(ctypes.sizeof(attributes))),
+        _MOUNT_SETATTR,
+        _AT_CWD,
+        os.fsencode(target),
+        _AT_RECURSIVE if below else 0,
+        ctypes.byref(attributes),
+        ctypes.c_size_t(ctypes.sizeof(attributes)),
     )
     _check(done, f"making {target} read-only")
 
@@ -90,7 +94,7 @@ def change_root(folder: str) -> None:
 
 
 def control(option: int, *values: int) -> None:
-    """Change something about this process, see prctl(2)."""
+    """Change an attribute of this process; see prctl(2)."""
     import ctypes
 
     padded = (*values, *(0,) * (4 - len(values)))
@@ -98,7 +102,7 @@ def control(option: int, *values: int) -> None:
 
 
 def die_with_parent() -> None:
-    """Be killed when the parent ends; a change of the user cancels this."""
+    """Let this process be killed when its parent ends; a change of the user cancels this."""
     control(_SET_DEATH_SIGNAL, 9)
 
 
@@ -120,7 +124,7 @@ def join_keyring() -> None:
 
 
 def gain_no_rights() -> None:
-    """Programs that are started from here on gain no privileges from files or users."""
+    """Prevent programs started from here on from gaining privileges from files or users."""
     control(_NO_NEW_RIGHTS, 1)
 
 

@@ -1,4 +1,4 @@
-"""Collects what a kernel sends while it runs code, up to a limit."""
+"""Collects the messages of a kernel while it runs code, up to a limit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from vibe_llms.interpreter.inside import FULL
 
-#: Each message costs time, however short it is.
+#: Bytes counted for each message, since even short ones take time.
 _MESSAGE_BYTES = 100
 _OUTPUT = ("stream", "execute_result", "display_data", "update_display_data", "clear_output")
 #: Escape sequences that a terminal would interpret.
@@ -21,7 +21,7 @@ _PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 _TEXTS = ("text/markdown", "text/latex", "application/json", "image/svg+xml", "text/html")
 
 
-class Piece(Struct, frozen=True):
+class OutputPiece(Struct, frozen=True):
     """A part of the output: text of a stream, an image, or a file."""
 
     kind: str
@@ -37,12 +37,12 @@ class Outputs:
     def __init__(self, limit: int) -> None:
         self._room = limit
         self._limit = limit
-        self.pieces: list[Piece] = []
+        self.pieces: list[OutputPiece] = []
         self.failed = False
         self.full = False
 
     def take(self, kind: str, content: Mapping[str, Any]) -> None:
-        """Add a message of the kernel; invalid ones are ignored."""
+        """Add a message from the kernel; invalid ones are ignored."""
         if kind in _OUTPUT:
             self._spend(_MESSAGE_BYTES)
         match kind:
@@ -63,8 +63,8 @@ class Outputs:
                 pass
 
     def note(self, text: str) -> None:
-        """Add a text that did not come from the code; it counts against no limit."""
-        self.pieces.append(Piece("note", text))
+        """Add a text that did not come from the code; it does not count against the limit."""
+        self.pieces.append(OutputPiece("note", text))
 
     def _add_value(self, bundle: object) -> None:
         if not isinstance(bundle, Mapping):
@@ -88,7 +88,7 @@ class Outputs:
         except (binascii.Error, ValueError):
             return
         if self._spend(len(data)):
-            self.pieces.append(Piece("picture", data=data, mimetype=mimetype))
+            self.pieces.append(OutputPiece("picture", data=data, mimetype=mimetype))
 
     def _add_text(self, kind: str, text: str) -> None:
         if not text or self.full:
@@ -98,13 +98,13 @@ class Outputs:
         last = self.pieces[-1] if self.pieces else None
         if last is not None and last.kind == kind and kind in ("stdout", "stderr"):
             # A list of parts would be faster, but the limit keeps this fast enough.
-            self.pieces[-1] = Piece(kind, last.text + text)
+            self.pieces[-1] = OutputPiece(kind, last.text + text)
         elif text:
-            self.pieces.append(Piece(kind, text))
+            self.pieces.append(OutputPiece(kind, text))
         self._spend(len(data))
 
     def _spend(self, size: int) -> bool:
-        """Whether there is room for the given number of bytes; if so, it is used up."""
+        """Use up a number of bytes; return False if there is not enough room."""
         if size > self._room:
             self._fill()
         self._room = max(self._room - size, 0)

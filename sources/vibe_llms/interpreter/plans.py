@@ -1,4 +1,4 @@
-"""Prepares what a kernel needs before it starts: command, environment, folder and sockets."""
+"""Prepares the start of a kernel: command, environment, folder and sockets."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from typing import Any
 
 import msgspec
 
-from vibe_llms.interpreter.cage import CHANNELS, WORK, Plan
+from vibe_llms.interpreter.cage import CHANNELS, WORK, CagePlan
 from vibe_llms.interpreter.settings import Limits
 
-#: Next to the code's files, for IPython itself and the sockets; code cannot hit the name by chance.
 _ARGUMENTS = (
     *("--HistoryManager.enabled=False", "--InteractiveShell.colors=nocolor"),
     *("--no-secure", "--InteractiveShell.cache_size=100"),
@@ -20,8 +19,8 @@ _ARGUMENTS = (
 _PORTS = ("shell", "iopub", "stdin", "control", "hb")
 
 
-def produce_plan(folder: str, limits: Limits, *, spaces: bool) -> Plan:
-    """The plan of a kernel's cage, with its own folder."""
+def produce_plan(folder: str, limits: Limits, *, spaces: bool) -> CagePlan:
+    """Return the plan of a kernel's cage, with its own folder."""
     inside = CHANNELS if spaces else f"{folder}/channels"
     home = WORK if spaces else f"{folder}/root"
     visible = {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix}
@@ -42,7 +41,7 @@ def produce_plan(folder: str, limits: Limits, *, spaces: bool) -> Plan:
     if site.ENABLE_USER_SITE and os.path.isdir(site.getusersitepackages()):
         visible.add(site.getusersitepackages())
         environment["PYTHONUSERBASE"] = site.getuserbase()
-    return Plan(
+    return CagePlan(
         command=(
             *(sys.executable, "-P", "-m", "ipykernel_launcher"),
             *("-f", f"{inside}/{os.path.basename(folder)}.json", *_ARGUMENTS),
@@ -56,8 +55,8 @@ def produce_plan(folder: str, limits: Limits, *, spaces: bool) -> Plan:
     )
 
 
-def prepare_folder(plan: Plan) -> dict[str, Any]:
-    """Create what the cage needs; returns the content of the file that names the sockets."""
+def prepare_folder(plan: CagePlan) -> dict[str, Any]:
+    """Create the folder of a cage, and return the content of the file that names the sockets."""
     os.mkdir(plan.base, 0o700)
     os.mkdir(plan.channels, 0o700)
     # The kernel's user must be able to reach it, and no other user may use anything in it.

@@ -1,4 +1,4 @@
-"""Processes as `/proc` shows them: a tree of them, what it uses, and its end."""
+"""Processes as `/proc` shows them: trees of processes, their resources, and their end."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class Process(Struct, frozen=True):
 
 
 def survey_processes() -> Iterator[Process]:
-    """All visible processes."""
+    """Yield all visible processes."""
     for name in os.listdir("/proc"):
         if name.isdigit() and (process := read_process(int(name))) is not None:
             yield process
 
 
 def read_process(identity: int) -> Process | None:
-    """A process, unless it has ended."""
+    """Return a process, or None if it has ended."""
     try:
         with open(f"/proc/{identity}/stat", encoding="utf-8", errors="replace") as file:
             words = file.read().rpartition(")")[2].split()
@@ -60,9 +60,9 @@ def read_process(identity: int) -> Process | None:
 
 
 def survey_tree(root: int, spared: frozenset[int] = frozenset()) -> list[Process]:
-    """A process and all its descendants, parents before their children.
+    """Return a process and all its descendants, parents before their children.
 
-    Without those that are `spared` and their descendants.
+    Omit the processes in `spared` and their descendants.
     """
     children: dict[int, list[Process]] = {}
     for process in survey_processes():
@@ -77,7 +77,7 @@ def survey_tree(root: int, spared: frozenset[int] = frozenset()) -> list[Process
 
 
 def measure_memory(process: Process) -> int:
-    """Bytes that a process uses; shared memory counts in part, if the system reports that."""
+    """Return the bytes that a process uses; shared memory counts in part, if reported."""
     try:
         with open(f"/proc/{process.identity}/smaps_rollup", encoding="ascii") as file:
             for line in file:
@@ -89,7 +89,7 @@ def measure_memory(process: Process) -> int:
 
 
 def count_tasks(user: int) -> int:
-    """The threads of all processes of a user, which is how the system counts them."""
+    """Return the number of threads of a user, which is how the system counts processes."""
     tasks = 0
     for process in survey_processes():
         try:
@@ -118,7 +118,7 @@ def send(process: Process, number: int) -> None:
 
 
 def end_tree(root: int, spared: frozenset[int] = frozenset()) -> bool:
-    """Kill all descendants of a process, except some; returns whether none is left.
+    """Kill all descendants of a process, except some; return True if none is left.
 
     They are stopped first, so that none can start another while the others die.
     """
@@ -131,7 +131,7 @@ def end_tree(root: int, spared: frozenset[int] = frozenset()) -> bool:
             for process in living:
                 send(process, number)
         for process in living:
-            # Those that became children of this process are reaped; others are not its own.
+            # Processes that became children of this one are reaped; others are not its own.
             with suppress(ChildProcessError):
                 os.waitpid(process.identity, os.WNOHANG)
         time.sleep(0.01)

@@ -1,8 +1,8 @@
 """A filter of system calls that code in a cage may not use.
 
-It refuses what container engines refuse by default, for the same reasons: calls that reach beyond a
-namespace, hold memory that no limit counts, or are a large part of the kernel's surface that Python
-does not need. Calls newer than the list are refused too, as if they did not exist.
+It refuses the calls that container engines refuse by default, for the same reasons: they reach
+beyond a namespace, hold memory that no limit counts, or are a large part of the kernel's surface
+that Python does not need. Calls newer than the list are refused too, as if they did not exist.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import struct
 from vibe_llms.interpreter import linux
 
 # fmt: off
-#: The calls that are refused: their numbers on x86_64 and aarch64, 0 where there is none.
+#: Refused calls, with their numbers on x86_64 and aarch64; 0 if the machine lacks the call.
 REFUSED: dict[str, tuple[int, int]] = {
     # The kernel's keyrings, which no process namespace hides.
     "add_key": (248, 217), "request_key": (249, 218), "keyctl": (250, 219),
@@ -51,14 +51,14 @@ REFUSED: dict[str, tuple[int, int]] = {
 }
 # fmt: on
 _CLONE, _CLONE3, _SOCKET, _MMAP = (56, 220), (435, 435), (41, 198), (9, 222)
-#: The newest call that was considered: listns of Linux 6.19.
+#: Newest call that was considered: listns of Linux 6.19.
 _NEWEST = 470
-#: The names of machines in linux/audit.h; both store the low half of an argument first.
+#: Names of machines in linux/audit.h; both store the low half of an argument first.
 _MACHINES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _NEW_SPACES = 0x7E020000
 _HIDDEN_MEMORY = 0x21  # MAP_SHARED | MAP_ANONYMOUS
 _HUGE_PAGES = 0x40000
-#: Sockets of files, of the cage's own network, and what lists its interfaces.
+#: Families of sockets: of files, of the cage's own network, and for listing its interfaces.
 _UNIX, _INTERNET, _INTERNET_6, _NETLINK = 1, 2, 10, 16
 
 # Source: linux/bpf_common.h, linux/seccomp.h and asm-generic/errno.h.
@@ -70,14 +70,14 @@ _SET_SECCOMP, _FILTER = 22, 2
 
 
 def is_known() -> bool:
-    """Whether there is a filter for this machine."""
+    """Return True if there is a filter for this machine."""
     return os.uname().machine in _MACHINES
 
 
 def filter_calls(*, sockets: bool = True) -> None:
-    """Refuse these calls for this process and its descendants; `OSError` if that fails.
+    """Refuse these calls for this process and its descendants; raise `OSError` if that fails.
 
-    Without `sockets`, it can create none, so it has no network.
+    Without `sockets`, it cannot create any, so it has no network.
     """
     code = produce_filter(os.uname().machine, sockets=sockets)
     held = ctypes.create_string_buffer(code, len(code))
@@ -87,7 +87,7 @@ def filter_calls(*, sockets: bool = True) -> None:
 
 
 def produce_filter(machine: str, *, sockets: bool = True) -> bytes:
-    """The program of the filter, in the instructions of classic BPF."""
+    """Return the program of the filter, in the instructions of classic BPF."""
     which = list(_MACHINES).index(machine)
     numbers = sorted({pair[which] for pair in REFUSED.values()} - {0})
     code = [
@@ -97,12 +97,12 @@ def produce_filter(machine: str, *, sockets: bool = True) -> bytes:
         *(step for number in numbers for step in _when(_EQUAL, number, _NOT_PERMITTED)),
         *_when(_EQUAL, _CLONE3[which], _NO_CALL),
     ]
-    # Each of these looks at arguments, and ends the program.
-    code += _check_call(_CLONE[which], _look(0, _ANY_BIT, _NEW_SPACES, _NOT_PERMITTED))
+    # Each of these checks arguments, and ends the program.
+    code += _check_call(_CLONE[which], _check_argument(0, _ANY_BIT, _NEW_SPACES, _NOT_PERMITTED))
     code += _check_call(
         _MMAP[which],
         [
-            *_look(3, _ANY_BIT, _HUGE_PAGES, _NO_MEMORY),
+            *_check_argument(3, _ANY_BIT, _HUGE_PAGES, _NO_MEMORY),
             _load(_ARGUMENTS + 3 * 8),
             (_AND, 0, 0, _HIDDEN_MEMORY),
             *_when(_EQUAL, _HIDDEN_MEMORY, _NO_MEMORY),
@@ -114,15 +114,15 @@ def produce_filter(machine: str, *, sockets: bool = True) -> bytes:
         *families,
         (_EQUAL, 1, 0, _NETLINK),
         _refuse(_NO_FAMILY),
-        # Of netlink, only the interfaces.
-        *_look(2, _ABOVE, 0, _NO_FAMILY),
+        # Of netlink, only NETLINK_ROUTE (0) is allowed, to list interfaces.
+        *_check_argument(2, _ABOVE, 0, _NO_FAMILY),
     ]
     code += _check_call(_SOCKET[which], some if sockets else [_refuse(_NOT_PERMITTED)])
     code.append((_RETURN, 0, 0, _ALLOW))
     return b"".join(struct.pack("@HBBI", *step) for step in code)
 
 
-#: An instruction: its code, how many to skip if true and if false, and its operand.
+#: An instruction: its code, the numbers of steps to skip if true and if false, and its operand.
 _Step = tuple[int, int, int, int]
 
 
@@ -146,7 +146,7 @@ def _allow(value: int) -> list[_Step]:
     return [(_EQUAL, 0, 1, value), (_RETURN, 0, 0, _ALLOW)]
 
 
-def _look(argument: int, how: int, value: int, error: int) -> list[_Step]:
+def _check_argument(argument: int, how: int, value: int, error: int) -> list[_Step]:
     return [_load(_ARGUMENTS + argument * 8), *_when(how, value, error)]
 
 

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from vibe_llms.interpreter.kernels import Answer, Kernel, KernelLost
-from vibe_llms.interpreter.outputs import Piece
+from vibe_llms.base.meta import CONVERSATION_KEY, __version__
+from vibe_llms.interpreter.kernels import Kernel, KernelLost, KernelResult
+from vibe_llms.interpreter.outputs import OutputPiece
 from vibe_llms.interpreter.settings import Limits
-from vibe_llms.meta import CONVERSATION_KEY, __version__
 
 if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
@@ -25,8 +25,8 @@ _REMEMBERED = 1000
 _LISTED_MS = 24 * 3600 * 1000
 
 
-class _Seat:
-    """A conversation's kernel, and the callers that wait for it."""
+class _Slot:
+    """A conversation's kernel, and the number of callers that wait for it."""
 
     def __init__(self) -> None:
         self.kernel: Kernel | None = None
@@ -36,7 +36,7 @@ class _Seat:
 
 
 class KernelsBusy(Exception):
-    """The maximum number of kernels exists, and all of them run code."""
+    """All kernels, up to the maximum, are running code."""
 
 
 class Kernels:
@@ -45,74 +45,76 @@ class Kernels:
     def __init__(self, limits: Limits, *, spaces: bool) -> None:
         self._limits = limits
         self._spaces = spaces
-        self._seats: dict[str, _Seat] = {}
+        self._slots: dict[str, _Slot] = {}
         self._lost: dict[str, str] = {}
 
-    async def execute(self, conversation: str, code: str) -> Answer:
+    async def execute(self, conversation: str, code: str) -> KernelResult:
         """Run code in a conversation's kernel, one call after the other."""
-        seat = await self._take_seat(conversation)
-        seat.waiting += 1
+        slot = await self._take_slot(conversation)
+        slot.waiting += 1
         try:
-            async with seat.lock:
-                notes: list[Piece] = []
-                if seat.kernel is None or seat.kernel.lost:
-                    kernel = await self._start(seat)
+            async with slot.lock:
+                notes: list[OutputPiece] = []
+                if slot.kernel is None or slot.kernel.lost:
+                    kernel = await self._start(slot)
                     if reason := self._lost.pop(conversation, ""):
-                        text = f"[a new interpreter; the one before was ended: {reason}]"
-                        notes.append(Piece("note", text))
+                        text = f"[a new interpreter; the previous one was stopped: {reason}]"
+                        notes.append(OutputPiece("note", text))
                     if kernel.gaps:
-                        notes.append(Piece("note", f"[no cage here: {', '.join(kernel.gaps)}]"))
-                assert seat.kernel is not None
-                answer = await seat.kernel.execute(code)
-                if seat.kernel.lost:
-                    self._remember(conversation, seat.kernel.lost)
-                return Answer((*notes, *answer.pieces), answer.failed)
+                        notes.append(
+                            OutputPiece("note", f"[no cage here: {', '.join(kernel.gaps)}]")
+                        )
+                assert slot.kernel is not None
+                answer = await slot.kernel.execute(code)
+                if slot.kernel.lost:
+                    self._remember(conversation, slot.kernel.lost)
+                return KernelResult((*notes, *answer.pieces), answer.failed)
         finally:
-            seat.waiting -= 1
-            seat.used = time.monotonic()
+            slot.waiting -= 1
+            slot.used = time.monotonic()
 
     async def restart(self, conversation: str) -> None:
         """Drop a conversation's kernel; the next call starts another."""
         self._lost.pop(conversation, None)
-        seat = self._seats.pop(conversation, None)
-        if seat is not None and seat.kernel is not None:
-            await seat.kernel.end("it was restarted")
+        slot = self._slots.pop(conversation, None)
+        if slot is not None and slot.kernel is not None:
+            await slot.kernel.end("it was restarted")
 
     async def sweep(self) -> None:
-        """End kernels that have not been used for a long time, as long as this runs."""
+        """End kernels that have not been used for a long time, until cancelled."""
         while True:
             await asyncio.sleep(min(_SWEEP_SECONDS, self._limits.idle_seconds))
             oldest = time.monotonic() - self._limits.idle_seconds
-            for conversation, seat in list(self._seats.items()):
-                if seat.used < oldest and not seat.waiting:
-                    await self._vacate(conversation, "it was not used for a long time")
+            for conversation, slot in list(self._slots.items()):
+                if slot.used < oldest and not slot.waiting:
+                    await self._vacate(conversation, "it was idle for too long")
 
     async def close(self) -> None:
-        """End all of them."""
-        seats, self._seats = self._seats, {}
-        kernels = [seat.kernel for seat in seats.values() if seat.kernel is not None]
-        await asyncio.gather(*(kernel.end("the server ends") for kernel in kernels))
+        """End all kernels."""
+        slots, self._slots = self._slots, {}
+        kernels = [slot.kernel for slot in slots.values() if slot.kernel is not None]
+        await asyncio.gather(*(kernel.end("the server is stopping") for kernel in kernels))
 
-    async def _take_seat(self, conversation: str) -> _Seat:
-        while conversation not in self._seats and len(self._seats) >= self._limits.kernels:
-            idle = {name: seat for name, seat in self._seats.items() if not seat.waiting}
+    async def _take_slot(self, conversation: str) -> _Slot:
+        while conversation not in self._slots and len(self._slots) >= self._limits.kernels:
+            idle = {name: slot for name, slot in self._slots.items() if not slot.waiting}
             if not idle:
                 raise KernelsBusy
             oldest = min(idle, key=lambda name: idle[name].used)
-            await self._vacate(oldest, "others needed its place")
-        return self._seats.setdefault(conversation, _Seat())
+            await self._vacate(oldest, "other conversations needed its slot")
+        return self._slots.setdefault(conversation, _Slot())
 
-    async def _start(self, seat: _Seat) -> Kernel:
+    async def _start(self, slot: _Slot) -> Kernel:
         kernel = Kernel(self._limits, spaces=self._spaces)
         await kernel.start()
-        seat.kernel = kernel
+        slot.kernel = kernel
         return kernel
 
     async def _vacate(self, conversation: str, reason: str) -> None:
-        seat = self._seats.pop(conversation)
-        if seat.kernel is not None:
-            self._remember(conversation, seat.kernel.lost or reason)
-            await seat.kernel.end(reason)
+        slot = self._slots.pop(conversation)
+        if slot.kernel is not None:
+            self._remember(conversation, slot.kernel.lost or reason)
+            await slot.kernel.end(reason)
 
     def _remember(self, conversation: str, reason: str) -> None:
         self._lost[conversation] = reason
@@ -121,7 +123,7 @@ class Kernels:
 
 
 class Interpreter:
-    """Implements the tools, for every transport."""
+    """The tools of the server, for every transport."""
 
     def __init__(self, limits: Limits, *, spaces: bool, shared: bool) -> None:
         self._limits = limits
@@ -133,7 +135,7 @@ class Interpreter:
     async def call(
         self, name: str, arguments: Mapping[str, Any], meta: Mapping[str, Any]
     ) -> CallToolResult:
-        """The result of a call; errors become a failed result."""
+        """Return the result of a call; errors become a failed result."""
         known = meta.get(CONVERSATION_KEY)
         conversation = known if isinstance(known, str) else ""
         # Clients that share an address must not share a kernel.
@@ -150,12 +152,12 @@ class Interpreter:
                     task.cancel()
                     raise
             case "execute_code":
-                return _fail("The argument `code` is missing, or it is no text.")
+                return _fail("The argument `code` is missing or not a string.")
             case "restart":
                 await self.kernels.restart(conversation)
-                return _succeed([Piece("note", "[the next call starts a new interpreter]")])
+                return _succeed([OutputPiece("note", "[the next call starts a new interpreter]")])
             case _:
-                return _fail(f"There is no tool {name!r}, only execute_code and restart.")
+                return _fail(f"Tool {name!r} not found; use execute_code or restart.")
 
     async def _execute(self, conversation: str, code: str, *, alone: bool) -> CallToolResult:
         try:
@@ -163,23 +165,21 @@ class Interpreter:
         except KernelLost as error:
             return _fail(f"The interpreter could not be started: {error}.")
         except KernelsBusy:
-            return _fail(
-                f"All {self._limits.kernels} interpreters are busy; try again when one has ended."
-            )
+            return _fail(f"All {self._limits.kernels} interpreters are busy; try again later.")
         finally:
             if alone:
                 await self.kernels.restart(conversation)
         return _succeed(answer.pieces, failed=answer.failed)
 
     def describe(self) -> Sequence[Tool]:
-        """The tools."""
+        """Return the declarations of the tools."""
         from mcp_types import Tool, ToolAnnotations
 
         marks = ToolAnnotations(
             read_only_hint=False,
             destructive_hint=True,
             idempotent_hint=False,
-            # Without its own network, the code reaches what this machine reaches.
+            # Without a network of its own, the code reaches the network of this machine.
             open_world_hint=not self._spaces,
         )
         code = {"type": "string", "description": "Python code; the last expression is shown."}
@@ -197,7 +197,7 @@ class Interpreter:
             ),
             Tool(
                 name="restart",
-                description="Forget all that execute_code has defined, and its files.",
+                description="Delete all names and files of execute_code.",
                 input_schema={"type": "object", "properties": {}, "additionalProperties": False},
                 annotations=marks,
             ),
@@ -215,7 +215,7 @@ class Interpreter:
 
 
 def produce_server(interpreter: Interpreter) -> Server[Any]:
-    """The server of the official package, with the tools of an interpreter."""
+    """Return the server of the official package, with the tools of an interpreter."""
     from mcp.server.caching import CacheHint
     from mcp.server.lowlevel import Server
     from mcp_types import ListToolsResult
@@ -231,13 +231,13 @@ def produce_server(interpreter: Interpreter) -> Server[Any]:
         version=__version__,
         on_list_tools=list_tools,
         on_call_tool=call_tool,
-        # Only the command that starts it and the version change its tools.
+        # The list changes only with the command that starts the server and with the version.
         cache_hints={"tools/list": CacheHint(ttl_ms=_LISTED_MS)},
     )
 
 
 async def sweep_while(kernels: Kernels, work: Any) -> None:
-    """Serve to the end, and leave no kernel behind."""
+    """Serve until the work ends, sweep meanwhile, and end all kernels."""
     sweeping = asyncio.create_task(kernels.sweep())
     try:
         await work
@@ -249,18 +249,18 @@ async def sweep_while(kernels: Kernels, work: Any) -> None:
 
 
 def _fail(text: str) -> CallToolResult:
-    return _succeed([Piece("note", text)], failed=True)
+    return _succeed([OutputPiece("note", text)], failed=True)
 
 
-def _succeed(pieces: Sequence[Piece], *, failed: bool = False) -> CallToolResult:
+def _succeed(pieces: Sequence[OutputPiece], *, failed: bool = False) -> CallToolResult:
     from mcp_types import CallToolResult
 
-    shown = pieces or [Piece("note", "[it printed and showed nothing]")]
+    shown = pieces or [OutputPiece("note", "[no output]")]
     blocks = [block for piece in shown for block in _nativize(piece)]
     return CallToolResult(content=blocks, is_error=failed)
 
 
-def _nativize(piece: Piece) -> Sequence[ContentBlock]:
+def _nativize(piece: OutputPiece) -> Sequence[ContentBlock]:
     from mcp_types import (
         BlobResourceContents,
         EmbeddedResource,

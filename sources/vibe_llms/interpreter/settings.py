@@ -8,13 +8,13 @@ _MEGABYTE = 1024 * 1024
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """The limits of the kernels.
+    """Limits of the kernels.
 
     `call_seconds` limits a call, and `cpu_seconds` the CPU time of all processes of a kernel from
     the start of one call to the next. `memory_bytes` applies to all processes of a kernel together,
-    `output_bytes` to what a call prints and shows, and `file_bytes` to the files that it returns.
-    With more than `kernels`, the least recently used one is ended; so is any that has not been used
-    for `idle_seconds`.
+    `output_bytes` to the output of a call, and `file_bytes` to the files that it returns. With more
+    than `kernels`, the least recently used one is ended; so is any that has not been used for
+    `idle_seconds`.
     """
 
     call_seconds: float = 30.0

@@ -1,1 +1,1 @@
-"""Tools, their schemas, and how the calls of one turn run."""
+"""Tools, their schemas, and the execution of a turn's calls."""

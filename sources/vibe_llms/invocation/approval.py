@@ -1,4 +1,4 @@
-"""Decides whether a call runs: by the tool's rule, or by a person or policy if the rule is ask.
+"""Decides whether a call runs: by the tool's rule, or by asking a person or policy.
 
 An approval is for one call with its arguments, unless the user approves the tool.
 """
@@ -18,10 +18,10 @@ from vibe_llms.messages.canisters import InvocationCanister
 
 
 class Decision(Struct, frozen=True):
-    """An approver's decision on a call, how long it lasts, and a reason that the model reads.
+    """An approver's decision on a call, its duration, and a reason that the model reads.
 
     `remember="call"` also allows later calls with the same arguments, or in the same scope if the
-    request has one; `"tool"` allows every call of the tool. Both hold until the session ends or the
+    request has one; `"tool"` allows every call of the tool. Both last until the session ends or the
     tool is set to ask or deny.
     """
 
@@ -30,9 +30,9 @@ class Decision(Struct, frozen=True):
     reason: str = ""
 
     ALLOW: ClassVar[Decision]
-    #: Allows the same tool with the same arguments, or in the same scope, for this session.
+    #: Allow this tool with the same arguments, or in the same scope, for this session.
     ALWAYS: ClassVar[Decision]
-    #: Allows the tool for the rest of the session, with any arguments.
+    #: Allow this tool with any arguments for the rest of the session.
     ALWAYS_TOOL: ClassVar[Decision]
     DENY: ClassVar[Decision]
 
@@ -44,10 +44,10 @@ Decision.DENY = Decision(False)
 
 
 class ApprovalRequest(Struct, frozen=True, kw_only=True):
-    """A call that needs approval; `reason` says why.
+    """A call that needs approval, for the given `reason`.
 
-    If `each_time` is true, no answer is remembered: a call like this asks again. `scope` is what
-    `Decision.ALWAYS` covers, such as a host; empty if that is a call with the same arguments.
+    If `each_time` is True, the answer is not remembered: a call like this asks again. `scope` is
+    the extent of `Decision.ALWAYS`, such as a host; if empty, it is a call with the same arguments.
     """
 
     invocation: InvocationCanister
@@ -61,7 +61,7 @@ class ApprovalRequest(Struct, frozen=True, kw_only=True):
 #: Decides on a call. A function that is not async runs in a thread, because a person may be slow.
 Approver: TypeAlias = Callable[[ApprovalRequest], Awaitable[Decision] | Decision]
 
-ASKS = "the tool asks before it runs"
+ASKS = "the tool needs approval"
 SENDS = "untrusted text is in this conversation, and the tool may send data out"
 _CANNOT_ASK = (
     "The call was not allowed: {reason}, and no user can be asked now. The user can allow it: "
@@ -70,44 +70,44 @@ _CANNOT_ASK = (
 
 
 class Gatekeeper:
-    """Allows or denies calls, and remembers what was allowed for the session; a session has one."""
+    """The rules and approvals of a session, which allow or deny its calls."""
 
     def __init__(self, approver: Approver | None = None) -> None:
         self._approver = approver
         self._allowed: dict[tuple[str, bytes], InvocationCanister] = {}
-        #: By tool name and scope.
+        #: Allowed pairs of tool name and scope.
         self._scopes: dict[tuple[str, str], None] = {}
         self._rules: dict[str, Approval] = {}
-        #: By tool name: the reason of the question that was answered with ALWAYS_TOOL.
+        #: Reasons of the requests that were answered with ALWAYS_TOOL, by tool name.
         self._tools: dict[str, str] = {}
-        #: Questions without an answer yet, each with whether what was allowed covers its call.
+        #: Unanswered requests, each with a function that tells if an approval covers its call.
         self._open: dict[asyncio.Task[Decision], Callable[[], bool]] = {}
 
     @property
     def allowed(self) -> Sequence[InvocationCanister]:
-        """The calls that were allowed for the session, with their arguments."""
+        """Calls that are allowed for the session, with their arguments."""
         return tuple(self._allowed.values())
 
     @property
     def allowed_scopes(self) -> Sequence[tuple[str, str]]:
-        """The tools that were allowed for the session within a scope, such as a host."""
+        """Tools that are allowed for the session within a scope, such as a host."""
         return tuple(self._scopes)
 
     @property
     def allowed_tools(self) -> Sequence[str]:
-        """The tools that were allowed for the session, with any arguments."""
+        """Tools that are allowed for the session, with any arguments."""
         return tuple(self._tools)
 
     @property
     def rules(self) -> Mapping[str, Approval]:
-        """The decisions on tools since the session was opened, by tool name."""
+        """Decisions on tools since the session was opened, by tool name."""
         return dict(self._rules)
 
     def decide(self, tool: str, rule: Approval) -> None:
-        """From the next turn on, a tool is allowed, asks, or is denied, whatever its own rule.
+        """Set the rule for a tool from the next turn on, overriding its own.
 
-        With `always`, it does not ask either while untrusted text is in the conversation. Setting
-        it to ask or deny cancels what was allowed for the session.
+        With `always`, it does not ask even while untrusted text is in the conversation. Setting it
+        to ask or deny cancels its approvals for the session.
         """
         self._rules[tool] = rule
         if rule not in ("always", "allow"):
@@ -116,19 +116,19 @@ class Gatekeeper:
             self._scopes = {key: None for key in self._scopes if key[0] != tool}
 
     def describe(self, invoker: Invoker) -> str:
-        """The rule for a tool: allow, ask, deny or blocked; always, if the user allowed it."""
+        """Return a tool's rule: always (if the user allowed it), allow, ask, deny, or blocked."""
         if invoker.blocked:
             return "blocked"
         rule = self._rules.get(invoker.name, invoker.approval)
         return "always" if rule == "ask" and invoker.name in self._tools else rule
 
-    def settle(self, invokers: Mapping[str, Invoker]) -> Mapping[str, Invoker]:
-        """Tools with the decided rules."""
+    def apply_rules(self, invokers: Mapping[str, Invoker]) -> Mapping[str, Invoker]:
+        """Return the tools with the decided rules."""
         if not self._rules:
             return invokers
-        return {name: self._settle(name, one) for name, one in invokers.items()}
+        return {name: self._apply_rule(name, one) for name, one in invokers.items()}
 
-    def _settle(self, name: str, invoker: Invoker) -> Invoker:
+    def _apply_rule(self, name: str, invoker: Invoker) -> Invoker:
         match self._rules.get(name):
             case None:
                 return invoker
@@ -146,9 +146,9 @@ class Gatekeeper:
         conversation: str = "",
         approver: Approver | None = None,
     ) -> str:
-        """Why a call may not run, as a message for the model; empty if it may.
+        """Return why a call may not run, as a message for the model; empty if it may.
 
-        `tainted` is true if untrusted text is in the conversation. `approver` is asked in place of
+        `tainted` is True if untrusted text is in the conversation. `approver` is asked instead of
         the session's.
         """
         if invoker.blocked:
@@ -164,7 +164,7 @@ class Gatekeeper:
         call = (invoker.name, canonical_arguments(invocation))
 
         def covered() -> bool:
-            # If the user allowed a tool that may send data out, untrusted text changes nothing.
+            # If the user allowed a tool that may send data out, new untrusted text changes nothing.
             return not each_time and bool(
                 call in self._allowed
                 or self._tools.get(invoker.name) in (reason, SENDS)
@@ -177,7 +177,7 @@ class Gatekeeper:
         asked = approver or self._approver
         if asked is None:
             remedy = (
-                "by saying so at a terminal"
+                "by approving the call at a terminal"
                 if each_time
                 else _remedy(invoker, "always" if sends else "allow")
             )
@@ -203,7 +203,7 @@ class Gatekeeper:
                     self._allowed[call] = invocation
                 elif decision.remember == "tool":
                     self._tools[invoker.name] = reason
-                # Before the next question is asked.
+                # Must happen before the next request is shown.
                 self._withdraw()
             return decision
 
@@ -216,7 +216,7 @@ class Gatekeeper:
     async def _decide(
         self, deciding: Coroutine[Any, Any, Decision], covered: Callable[[], bool]
     ) -> Decision | None:
-        """The decision; `None` if the answer to another question covers the call meanwhile."""
+        """Return the decision, or None if the answer to another request covers the call."""
         asking = asyncio.create_task(deciding, name="approval")
         self._open[asking] = covered
         try:
@@ -230,14 +230,14 @@ class Gatekeeper:
             del self._open[asking]
 
     def _withdraw(self) -> None:
-        """Cancel the questions about calls that are allowed now."""
+        """Cancel the requests for calls that are now allowed."""
         for asking, covered in self._open.items():
             if asking is not asyncio.current_task() and covered():
                 asking.cancel()
 
 
 def canonical_arguments(invocation: InvocationCanister) -> bytes:
-    """The arguments in canonical form: equal ones are equal bytes."""
+    """Return the arguments in canonical form: equal arguments give equal bytes."""
     parsed = invocation.parsed
     if parsed is None:
         return invocation.arguments.encode("utf-8", "surrogatepass")

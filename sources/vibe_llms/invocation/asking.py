@@ -1,4 +1,4 @@
-"""Calls a function that a program passed in, async or not."""
+"""Calls a function of a program, async or not."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ A = TypeVar("A")
 
 
 async def ask(handler: Callable[[Q], Awaitable[A] | A], question: Q) -> A:
-    """Its result. A function that is not async runs in a thread, because a person may be slow."""
+    """Call a handler and return its answer; if it is not async, it runs in a thread."""
     given: Any
     if inspect.iscoroutinefunction(handler):
         given = handler(question)

@@ -1,4 +1,4 @@
-"""Checks the arguments of a call against a JSON Schema from elsewhere."""
+"""Checks the arguments of a call against a third-party JSON Schema."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from vibe_llms.exceptions import ArgumentsInvalid, InvokerInvalid
+from vibe_llms.base.exceptions import ArgumentsInvalid, InvokerInvalid
+from vibe_llms.base.offloading import offload
 from vibe_llms.invocation.keywords import (
     LOOP_STEPS,
     CheckTooLong,
@@ -16,15 +17,14 @@ from vibe_llms.invocation.keywords import (
     SchemaValidator,
     limit_steps,
 )
-from vibe_llms.offloading import offload
 
 _MAX_PROBLEMS = 20
-#: Longer arguments are decoded and checked in a thread.
+#: Size in bytes above which arguments are decoded and checked in a thread.
 _LOOP_BYTES = 64 * 1024
 
 
 def read_object(arguments: str) -> dict[str, Any]:
-    """The arguments of a call, which are one JSON object; otherwise `ArgumentsInvalid`."""
+    """Decode the arguments of a call; raises `ArgumentsInvalid` unless they are one JSON object."""
     try:
         return msgspec.json.decode(arguments or "{}", type=dict[str, Any])
     except (ValueError, RecursionError) as error:
@@ -32,25 +32,25 @@ def read_object(arguments: str) -> dict[str, Any]:
 
 
 class SchemaCheck:
-    """Checks arguments against a schema (2020-12); built at the first call, then kept.
+    """A check of arguments against a schema (2020-12), built at the first call and then kept.
 
     References in a schema are never fetched. If a schema is not `trusted`, its regular expressions
-    are not applied; if it cannot be applied at all, or not in time, its author has to check. `null`
-    for an optional property that does not accept null is left out, because models send it for "not
-    given".
+    are not applied; if it cannot be applied at all, or not in time, the check is left to its
+    author. `null` for an optional property that does not accept null is removed, because models
+    send it for "not given".
     """
 
     def __init__(self, schema: Mapping[str, Any], *, trusted: bool = True) -> None:
         self._schema = schema
         self._trusted = trusted
         self._validator = SchemaValidator(schema, expressions="all" if trusted else "none")
-        # The first check imports jsonschema.
+        # The first check imports jsonschema, which is slow.
         self._ready = trusted
         if trusted:
             _validate(schema)
 
     def __call__(self, arguments: str) -> dict[str, Any]:
-        """The arguments as values; `ArgumentsInvalid` lists what does not fit."""
+        """Return the arguments as values; raises `ArgumentsInvalid` with a list of problems."""
         try:
             return self._check(arguments)
         except CheckTooLong:
@@ -59,7 +59,7 @@ class SchemaCheck:
             return read_object(arguments)
 
     async def run(self, arguments: str) -> dict[str, Any]:
-        """See `__call__`; a check that takes more than a few steps goes on in a thread."""
+        """Check as `__call__` does; a check of more than a few steps continues in a thread."""
         if len(arguments) <= _LOOP_BYTES and self._ready:
             try:
                 with limit_steps(LOOP_STEPS):
@@ -83,7 +83,7 @@ class SchemaCheck:
         try:
             return self._validator.list_problems(values)
         except SchemaInapplicable as error:
-            # It may refer to itself endlessly.
+            # The schema may refer to itself endlessly.
             return [((), f"the schema cannot be applied: {error}")] if self._trusted else []
 
     def _find_nulls(self, values: dict[str, Any], problems: Sequence[Problem]) -> set[str | int]:
@@ -112,7 +112,7 @@ def _describe(problem: Problem) -> str:
 
 
 async def check_arguments(check: Callable[[str], object], arguments: str) -> None:
-    """Check arguments by a schema in a thread if that takes long, and by a function at once."""
+    """Check arguments; a schema check runs in a thread if it takes long."""
     if isinstance(check, SchemaCheck):
         await check.run(arguments)
     else:

@@ -1,4 +1,4 @@
-"""Runs the calls of one turn: concurrently, within limits, each with exactly one result."""
+"""Runs the calls of a turn concurrently, within limits, each with exactly one result."""
 
 from __future__ import annotations
 
@@ -10,15 +10,9 @@ from functools import partial
 
 from msgspec import Struct
 
-from vibe_llms.credentials import get_logger
-from vibe_llms.events import (
-    EventHandler,
-    InvocationCompletedEvent,
-    InvocationFailedEvent,
-    InvocationProgressEvent,
-    InvocationStartedEvent,
-)
-from vibe_llms.exceptions import ArgumentsInvalid
+from vibe_llms.base.credentials import get_logger
+from vibe_llms.base.exceptions import ArgumentsInvalid
+from vibe_llms.base.redaction import redact
 from vibe_llms.invocation.approval import Gatekeeper, canonical_arguments
 from vibe_llms.invocation.checks import check_arguments
 from vibe_llms.invocation.invokers import InvocationContext, Invoker, find_invoker
@@ -28,8 +22,14 @@ from vibe_llms.invocation.results import ResultTooLarge, bound_contents
 from vibe_llms.messages.canisters import InvocationCanister, ResultCanister
 from vibe_llms.messages.codecs import repair_canister
 from vibe_llms.messages.contents import Content, TextualContent, repair_text
-from vibe_llms.redaction import redact
-from vibe_llms.tracing import Tracer
+from vibe_llms.messages.events import (
+    EventHandler,
+    InvocationCompletedEvent,
+    InvocationFailedEvent,
+    InvocationProgressEvent,
+    InvocationStartedEvent,
+)
+from vibe_llms.messages.tracing import Tracer
 
 _LOGGER = get_logger("vibe_llms.invocation")
 
@@ -37,7 +37,7 @@ INTERRUPTED = "The call was interrupted before it returned; its outcome is unkno
 
 
 class CallSuspended(Exception):
-    """A call has to wait for a decision, and so has its turn, without holding anything."""
+    """A call and its turn must wait for a decision, without keeping resources."""
 
 
 async def _begin(_: InvocationCanister, __: Invoker) -> str:
@@ -45,15 +45,14 @@ async def _begin(_: InvocationCanister, __: Invoker) -> str:
 
 
 class Execution(Struct, frozen=True, kw_only=True):
-    """What the calls of a turn need: tools, limits, and where events and results go.
+    """The tools, limits, and callbacks for the calls of a turn.
 
-    `keep` is awaited for every result when it arrives, and once at the end for all that are
-    missing. `admit` is awaited before a call runs and returns why it may not, as a message for the
-    model; it raises `CallSuspended` for one that nothing is decided on yet. `reuse` returns the
-    result of a call that need not run. `is_tainted` returns whether untrusted text is in what the
-    model has read. `begin` is awaited right before a call runs, and returns why
-    it cannot. `ask` asks the user for a call that is running. The limits apply to tools without
-    limits of their own.
+    `keep` is awaited for every result when it arrives, and once at the end for all missing ones.
+    `admit` is awaited before a call runs and returns why it may not, as a message for the model; it
+    raises `CallSuspended` for a call without a decision yet. `reuse` returns the result of a call
+    that need not run. `is_tainted` returns True if the model has read untrusted text. `begin` is
+    awaited right before a call runs and returns why it cannot. `ask` asks the user on behalf of a
+    running call. The limits apply to tools without limits of their own.
     """
 
     invokers: Mapping[str, Invoker]
@@ -77,11 +76,11 @@ class Execution(Struct, frozen=True, kw_only=True):
 async def execute(
     invocations: Sequence[InvocationCanister], execution: Execution
 ) -> Sequence[InvocationCanister]:
-    """Run all calls and keep each result when it arrives; returns those that are suspended.
+    """Run all calls and keep each result when it arrives; return the suspended calls.
 
-    A failing tool does not affect the others. If the task is cancelled, so are the tools, and those
-    without a result get one that says so. Exceptions from `keep` or the event handler stop all
-    calls and are raised. Every call that started also sends an end event.
+    A failing tool does not affect the others. If the task is cancelled, so are the tools, and a
+    call without a result gets one that says so. Exceptions from `keep` or the event handler stop
+    all calls and are raised. Every call that started also sends an end event.
     """
     unanswered = {invocation.identity: invocation for invocation in invocations}
     suspended: list[InvocationCanister] = []
@@ -112,7 +111,7 @@ async def execute(
                     result = _failure(invocation, problem)
                 else:
                     result = await _invoke(invocation, invoker, execution, progress)
-            # It has a result now, which is kept even if this is cancelled.
+            # From here on the result is kept, even if this task is cancelled.
             del unanswered[invocation.identity]
             begun[invocation.identity] = result
             await execution.keep((result,))
@@ -122,7 +121,7 @@ async def execute(
     def alone(
         invocation: InvocationCanister, invoker: Invoker | None
     ) -> AbstractAsyncContextManager[None]:
-        """For a pure tool: run equal calls in sequence, so later ones reuse the result."""
+        """Serialize equal calls of a pure tool, so that later ones reuse the result."""
         if invoker is None or not invoker.pure:
             return nullcontext()
         call = (invoker.name, canonical_arguments(invocation))
@@ -157,7 +156,7 @@ async def execute(
 
 
 class _Progress:
-    """Passes tools' progress reports, from any thread, to the event handler, in order."""
+    """A queue of progress reports of tools, from any thread, for the event handler."""
 
     def __init__(self, execution: Execution) -> None:
         self._execution = execution
@@ -189,7 +188,7 @@ class _Progress:
             self._deliver(await self._queue.get())
 
     def close(self, invocation: InvocationCanister) -> None:
-        """Deliver the reports so far; later ones from this call are dropped."""
+        """Deliver the reports so far; later ones of this call are dropped."""
         while not self._queue.empty():
             self._deliver(self._queue.get_nowait())
         self._closed.add(invocation.identity)
@@ -202,12 +201,12 @@ class _Progress:
 async def _admit(
     invocation: InvocationCanister, execution: Execution, checking: asyncio.Lock
 ) -> tuple[Invoker | None, str]:
-    """The tool of a call, or why it does not run. Waiting for a person counts against no limit."""
+    """Return the tool of a call, or why it does not run; waiting for a person has no time limit."""
     invoker = find_invoker(execution.invokers, invocation.name)
     if invoker is None:
         offered = ", ".join(sorted(execution.invokers))
-        tools = f"The tools are: {offered}." if offered else "No tools."
-        return None, f"There is no tool {invocation.name!r}. {tools}"
+        tools = f"Available tools: {offered}." if offered else "No tools are available."
+        return None, f"Tool {invocation.name!r} not found. {tools}"
     if not invocation.arguments.strip() and invoker.arguments_schema.get("required"):
         return None, "The arguments of this call did not arrive. Call the tool again with them."
     if invoker.approval != "allow" or invoker.sends or invoker.question is not None:

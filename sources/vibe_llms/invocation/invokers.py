@@ -1,4 +1,4 @@
-"""`Invoker`: a tool that a model can call, with its name, schema and function."""
+"""`Invoker`: a tool that a model can call, with its name, schema, and function."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 
 from msgspec import Struct
 
-from vibe_llms.exceptions import InvokerInvalid
+from vibe_llms.base.exceptions import InvokerInvalid
 from vibe_llms.invocation.limits import Pause
 from vibe_llms.invocation.questions import ElicitationAnswer, ElicitationRequest
 from vibe_llms.invocation.results import InvocationOutput, Rendering, produce_output
@@ -26,27 +26,26 @@ F = TypeVar("F", bound=Callable[..., Any])
 Approval: TypeAlias = Literal["always", "allow", "ask", "deny"]
 
 _MARKS = "__invoker__"
-#: Signatures of functions and bound methods, kept as long as these live.
+#: Signatures of functions and bound methods, kept for the lifetime of these.
 _SIGNATURES: WeakKeyDictionary[Callable[..., Any], dict[bool, Signature]] = WeakKeyDictionary()
 
 
 def never(_: Mapping[str, Any]) -> str:
-    """For tools whose approval does not depend on their arguments in this way."""
+    """Return an empty string: the default rule of tools that ignore their arguments."""
     return ""
 
 
 def skip_check(arguments: str) -> None:
-    """For tools that check their arguments only when they run."""
+    """Check nothing: for tools that check their arguments only when they run."""
 
 
 class InvocationContext(Struct, frozen=True):
-    """What a tool may know of its call; a parameter with this annotation receives it.
+    """Information for a tool about its call; a parameter with this annotation receives it.
 
     `report_progress(text, done=…, total=…)` reports progress as events; it may be called from the
-    tool's thread. In an async tool, the time limit pauses during a block
-    `with context.pause_limit():`, for tools that ask a person. `ask` is there in a run: it asks the
-    user of the run, who may be elsewhere. `tainted` is true if untrusted text is in the
-    conversation.
+    tool's thread. An async tool that asks a person can pause its time limit with a block
+    `with context.pause_limit():`. In a run, `ask` asks the user of the run, who may be elsewhere.
+    `tainted` is True if untrusted text is in the conversation.
     """
 
     conversation: str
@@ -60,35 +59,36 @@ class InvocationContext(Struct, frozen=True):
 class Invoker(Struct, frozen=True, kw_only=True):
     """A tool. `name` is canonical: bare for functions, `ensemble/tool` for tools of an ensemble.
 
-    `invoke(arguments, context)` receives the arguments as the text that the model sent, and returns
-    or raises. `ArgumentsInvalid` says what is to be fixed; `check` does the same without running
-    anything. A model may also call the tool by its `aliases`. `approval` decides whether a call
-    runs: `allow`, `deny`, or `ask`. `outside` is true if the tool returns untrusted text; `sends`
-    is true if it may send data out, so that it asks again while untrusted text is in the
-    conversation, unless `approval` is `always`.
+    `invoke(arguments, context)` receives the arguments as the text that the model sent. It raises
+    `ArgumentsInvalid` if the model must fix them; `check` does the same without running the tool. A
+    model may also call the tool by its `aliases`. `approval` decides whether a call runs: `allow`,
+    `deny`, or `ask`. `outside` is True if the tool returns untrusted text. `sends` is True if it
+    may send data out: then it asks again while untrusted text is in the conversation, unless
+    `approval` is `always`.
 
     The result of a `pure` tool depends only on its arguments: another call with the same arguments
     in the same conversation gets the first result, and the tool does not run again. An `idempotent`
     tool may run again if a crash left it unknown whether it ran, because twice is the same as once.
 
-    With `show_in_stage` off, clients of the server see that the tool is called, but neither
-    arguments, progress nor result.
+    With `show_in_stage` off, clients of the server see that the tool is called, but not its
+    arguments, progress, or result.
 
-    `timeout_seconds`, `shown_bytes` and `kept_bytes` override the limits of `[tools]`.
-    `annotations` are what its server says about it besides name, description and schema. `caution`
-    is shown after the reason when a call needs approval. `blocked` says why the tool does not run
-    until a person has looked at it, whatever its approval. `must_ask(arguments)` says why a call
-    with these arguments always asks, even if the tool is allowed; empty if it need not.
+    `timeout_seconds`, `shown_bytes`, and `kept_bytes` override the limits of `[tools]`.
+    `annotations` are its server's statements about it other than name, description, and schema.
+    `caution` is shown after the reason when a call needs approval. `blocked` says why the tool does
+    not run until a person has reviewed it, regardless of its approval. `must_ask(arguments)`
+    returns why a call with these arguments always asks, even if the tool is allowed; empty if it
+    need not.
 
     A tool that runs `elsewhere` is never invoked here. Once the other calls of the reply have their
-    results, its call ends the turn with the stop reason `invocations`. The next prompt holds the
+    results, its call ends the turn with the stop reason `invocations`. The next prompt contains the
     result, as a `ResultCanister` of the call.
 
-    `question(arguments)` is what a call asks the user. A tool that has one is not invoked, since
-    the answer is its result.
+    `question(arguments)` is the question of a call to the user. A tool that has one is not invoked,
+    because the answer is its result.
 
-    `scope_of(arguments)` names what a remembered approval of a call covers, such as a host; empty
-    for these very arguments. Calls whose scope is one of `allowed_scopes` do not ask.
+    `scope_of(arguments)` names the extent of a remembered approval, such as a host; empty for these
+    exact arguments. Calls with a scope in `allowed_scopes` do not ask.
     """
 
     name: str
@@ -125,11 +125,11 @@ class Invoker(Struct, frozen=True, kw_only=True):
         description: str | None = None,
         **options: Unpack[InvokerOptions],
     ) -> Self:
-        """A tool from a typed function, sync or async; a sync one runs in a thread.
+        """Return a tool from a typed function, sync or async; a sync function runs in a thread.
 
-        The signature, annotations and defaults give the schema, the docstring the descriptions; the
-        rest are the options of the decorator `invoker`, over those that the function is marked
-        with. `InvokerInvalid` if a parameter has no JSON Schema.
+        The signature, annotations, and defaults give the schema, the docstring the descriptions;
+        the options are those of the decorator `invoker` and override the function's marks. Raises
+        `InvokerInvalid` if a parameter has no JSON Schema.
 
         >>> def add(a: int, b: int = 2) -> int:
         ...     "Add two numbers."
@@ -170,9 +170,9 @@ class Invoker(Struct, frozen=True, kw_only=True):
     def from_declaration(
         cls, name: str, schema: Mapping[str, Any], *, description: str = ""
     ) -> Self:
-        """A tool that runs elsewhere: the turn ends when the model calls it.
+        """Return a tool that runs elsewhere: the turn ends when the model calls it.
 
-        The name is offered as it is, and neither it nor the schema is checked.
+        The name is offered unchanged; neither it nor the schema is checked.
         """
         return cls(
             name=name,
@@ -192,11 +192,11 @@ class Invoker(Struct, frozen=True, kw_only=True):
         description: str = "",
         **options: Unpack[InvokerOptions],
     ) -> Self:
-        """A tool from a JSON Schema (2020-12) and a function, for tools that come from elsewhere.
+        """Return a tool from a JSON Schema (2020-12) and a function, for tools defined elsewhere.
 
-        The function is called with the arguments by their names, once they fit the schema; one of
-        its parameters may be annotated as an `InvocationContext`. `InvokerInvalid` if the schema is
-        invalid.
+        The function is called with the arguments by name, once they match the schema; one of its
+        parameters may be annotated as an `InvocationContext`. Raises `InvokerInvalid` if the schema
+        is invalid.
 
         >>> schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
         >>> Invoker.from_schema("double", schema, lambda a: 2 * a).name
@@ -226,7 +226,7 @@ class Invoker(Struct, frozen=True, kw_only=True):
 
 
 async def _refuse_to_run(_: str, context: InvocationContext) -> InvocationOutput:
-    raise InvokerInvalid(f"the tool {context.invocation.name!r} does not run here")
+    raise InvokerInvalid(f"the tool {context.invocation.name!r} cannot run here")
 
 
 class InvokerOptions(TypedDict, total=False):
@@ -255,8 +255,8 @@ def invoker(
     """Mark a function as a tool and set its options; the function itself stays unchanged.
 
     The options are `aliases`, `approval`, `outside`, `sends`, `pure`, `idempotent`,
-    `show_in_stage`, `timeout_seconds`, `shown_bytes` and `kept_bytes` as an `Invoker` has them, and
-    `llm_format` and `gui_format`, which render what the function returns for the model and for
+    `show_in_stage`, `timeout_seconds`, `shown_bytes`, and `kept_bytes`, as in `Invoker`, and
+    `llm_format` and `gui_format`, which render the function's return value for the model and for
     people: a template such as `"{city}: {degrees}°"`, or a function of the value.
 
     >>> @invoker(aliases=["sum"], llm_format="the sum is {0}".format)
@@ -275,14 +275,14 @@ def invoker(
 
 
 def _read_signature(function: Callable[..., Any]) -> Signature:
-    """The signature of a function, cached: making a schema takes longer than most calls."""
-    # Each lookup of a method creates a new object; its function and instance stay the same.
+    """Return the signature of a function, cached: making a schema takes longer than most calls."""
+    # Each lookup of a method creates a new object, but its function and instance stay the same.
     bound = inspect.ismethod(function)
     key: Callable[..., Any] = getattr(function, "__func__", function) if bound else function
     try:
         known = _SIGNATURES.setdefault(key, {})
     except TypeError:
-        # It is not hashable, or cannot be weakly referenced.
+        # The function is not hashable or cannot be weakly referenced.
         known = {}
     if bound not in known:
         known[bound] = Signature(function, {InvocationContext: "context"})
@@ -290,9 +290,9 @@ def _read_signature(function: Callable[..., Any]) -> Signature:
 
 
 def normalize_name(name: str) -> str:
-    """The name of a tool: characters that models do not accept become underscores.
+    """Return a valid tool name: characters that models do not accept become underscores.
 
-    `InvokerInvalid` if no letter or digit is left, or the name is too long.
+    Raises `InvokerInvalid` if no letter or digit is left, or the name is too long.
 
     >>> normalize_name("look up!"), normalize_name("2nd.try"), normalize_name("time/now")
     ('look_up_', '_2nd_try', 'time/now')
@@ -316,7 +316,7 @@ def normalize_name(name: str) -> str:
 
 
 def _read_names(name: object, aliases: Iterable[str]) -> tuple[str, tuple[str, ...]]:
-    """The name and the aliases of a tool, without duplicates."""
+    """Return the name and aliases of a tool, without duplicates."""
     normal = normalize_name(str(name))
     others = dict.fromkeys(map(normalize_name, aliases))
     others.pop(normal, None)
@@ -324,7 +324,7 @@ def _read_names(name: object, aliases: Iterable[str]) -> tuple[str, tuple[str, .
 
 
 def _find_context(function: Callable[..., Any]) -> list[str]:
-    """The parameters that receive the context of a call."""
+    """Return the names of the parameters that receive the context of a call."""
     try:
         hints = get_type_hints(function)
     except (TypeError, NameError):
@@ -337,7 +337,7 @@ async def _call(
     function: Callable[..., Any],
     formats: tuple[Rendering | None, Rendering | None],
 ) -> InvocationOutput:
-    """The result of a function; one that is not async is called and rendered in a thread."""
+    """Call a function and render its result; if it is not async, both run in a thread."""
     if inspect.iscoroutinefunction(function):
         return produce_output(await call(), *formats)
 
@@ -352,7 +352,7 @@ async def _call(
 def gather_invokers(
     tools: Iterable[Invoker | Callable[..., Any]],
 ) -> dict[str, Invoker]:
-    """Tools by name; functions become invokers. `InvokerInvalid` if two have the same name."""
+    """Return tools by name, with functions as invokers; raises `InvokerInvalid` for duplicates."""
     gathered: dict[str, Invoker] = {}
     taken: set[str] = set()
     for tool in tools:
@@ -369,10 +369,10 @@ def gather_invokers(
 
 
 def find_invoker(invokers: Mapping[str, Invoker], name: str) -> Invoker | None:
-    """The tool that a model means: by name, alias, or a different spelling of one.
+    """Return the tool that a model means: by name, alias, or a different spelling of one.
 
-    Case, and characters other than letters and digits, do not matter. `None` if no tool or more
-    than one matches.
+    Case, and characters other than letters and digits, do not matter. Returns None if no tool or
+    more than one matches.
     """
     if (exact := invokers.get(name)) is not None:
         return exact
@@ -388,13 +388,13 @@ def find_invoker(invokers: Mapping[str, Invoker], name: str) -> Invoker | None:
 
 
 def name_tools(names: Iterable[str]) -> str:
-    """The tools that are offered, in the words of an error.
+    """List the offered tools for an error message.
 
     >>> name_tools(["add", "clock"]), name_tools([])
-    ('the tools are add, clock', 'no tools are offered')
+    ('known tools: add, clock', 'no tools are offered')
     """
     known = ", ".join(names)
-    return f"the tools are {known}" if known else "no tools are offered"
+    return f"known tools: {known}" if known else "no tools are offered"
 
 
 def _spell(name: str) -> str:
@@ -402,7 +402,7 @@ def _spell(name: str) -> str:
 
 
 def describe(invoker: Invoker) -> Mapping[str, Any]:
-    """Name, description and schema as plain data."""
+    """Return a tool's name, description, and schema as plain data."""
     return {
         "name": invoker.name,
         "description": invoker.description,
@@ -411,7 +411,7 @@ def describe(invoker: Invoker) -> Mapping[str, Any]:
 
 
 def export(invoker: Invoker) -> dict[str, Any]:
-    """The tool in the common exchange format: an object of type `function`."""
+    """Return the tool in the common exchange format: an object of type `function`."""
     return {
         "type": "function",
         "function": {

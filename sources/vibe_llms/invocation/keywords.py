@@ -1,8 +1,8 @@
 """Checks values against JSON Schemas (2020-12) within a number of steps.
 
-The package jsonschema compares each item of a list with each other one for `uniqueItems`, and
-each value with each of an `enum`. Here `uniqueItems` is linear, and every keyword counts its steps,
-so that a check always ends.
+The package jsonschema compares each item of a list with every other for `uniqueItems`, and each
+value with every value of an `enum`. Here `uniqueItems` is linear, and every keyword counts its
+steps, so every check ends.
 """
 
 from __future__ import annotations
@@ -15,46 +15,46 @@ from functools import cache, cached_property, lru_cache, partial
 from itertools import islice
 from typing import Any, Literal, TypeAlias
 
-from vibe_llms.exceptions import ArgumentsInvalid
+from vibe_llms.base.exceptions import ArgumentsInvalid
 
-#: Which regular expressions of a schema are applied: none; those that take linear time; or all, if
-#: the schema's author may hold up the program.
+#: Regular expressions of a schema to apply: none, those that take linear time, or all, if the
+#: schema's author may block the program.
 Expressions: TypeAlias = Literal["none", "linear", "all"]
-#: Where a value does not fit, and why.
+#: The path to an invalid value, and a description of the problem.
 Problem: TypeAlias = tuple[Sequence[str | int], str]
-#: The most steps of a check: a few seconds in a thread.
+#: Most steps of a check: a few seconds in a thread.
 MOST_STEPS = 1_000_000
-#: A check that may run on the event loop takes a few milliseconds.
+#: Most steps of a check on the event loop: a few milliseconds.
 LOOP_STEPS = 2_000
-#: The most problems that are looked for; a model needs the first ones.
-_MOST_PROBLEMS = 200
+#: Most problems that a check collects; a model needs only the first ones.
+_MAX_PROBLEMS = 200
 _SHOWN_NAMES = 20
 _SHOWN_CHARACTERS = 1_000
-#: Keywords that look at each member or item of a value.
+#: Keywords that iterate over the members or items of a value.
 _LOOPS = frozenset(
     ("items", "contains", "propertyNames", "additionalProperties", "unevaluatedItems",
      "unevaluatedProperties")
 )  # fmt: skip
-#: What Python's expressions and those of Rust read differently.
+#: Syntax with different meanings in the regular expressions of Python and Rust.
 _AMBIGUOUS = r"\\[<>]|\[[^\]\\]*\[|--|&&|~~"
 
 
 class CheckTooLong(ArgumentsInvalid):
-    """A check needs more steps than it may take."""
+    """A check needs more steps than its limit."""
 
 
 class SchemaInapplicable(Exception):
-    """A schema cannot be applied to a value, though it may be valid."""
+    """A schema cannot be applied to a value, although it may be valid."""
 
 
 class _Meter:
-    """Counts down the steps of one check."""
+    """A countdown of the steps of one check."""
 
     def __init__(self, steps: int) -> None:
         self.left = steps
 
     def take(self, steps: int) -> None:
-        """Count steps; `CheckTooLong` if none are left."""
+        """Count steps; raises `CheckTooLong` if none are left."""
         self.left -= steps
         if self.left < 0:
             raise CheckTooLong("the arguments take too long to check; make them smaller")
@@ -78,7 +78,7 @@ def limit_steps(steps: int) -> Iterator[None]:
 
 
 class SchemaValidator:
-    """Finds what in a value does not fit a schema; nothing that the schema refers to is fetched."""
+    """A validator for one schema; references in the schema are never fetched."""
 
     def __init__(self, schema: Mapping[str, Any], *, expressions: Expressions) -> None:
         self._schema = schema
@@ -87,14 +87,14 @@ class SchemaValidator:
     def list_problems(self, value: Any) -> Sequence[Problem]:
         """Return the first problems of a value.
 
-        `CheckTooLong` if that takes too many steps, `SchemaInapplicable` if it cannot be done.
+        Raises `CheckTooLong` if it takes too many steps, `SchemaInapplicable` if it is impossible.
         """
         from jsonschema.exceptions import UnknownType
         from referencing.exceptions import Unresolvable
 
         token = _METER.set(_Meter(_STEPS.get()))
         try:
-            errors = islice(self._validator.iter_errors(value), _MOST_PROBLEMS)
+            errors = islice(self._validator.iter_errors(value), _MAX_PROBLEMS)
             return [(tuple(error.absolute_path), error.message) for error in errors]
         except (
             *(ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError),
@@ -127,7 +127,7 @@ def _produce_kind(expressions: Expressions) -> Any:
     }
     checks = {name: _count(name, check) for name, check in {**original.VALIDATORS, **ours}.items()}
     if expressions != "all":
-        # It matches the patterns of `patternProperties` itself.
+        # This keyword matches the patterns of `patternProperties` itself.
         del checks["unevaluatedProperties"]
     kind = create(original.META_SCHEMA, checks, type_checker=original.TYPE_CHECKER)
     kind.evolve = _evolve
@@ -135,7 +135,7 @@ def _produce_kind(expressions: Expressions) -> Any:
 
 
 def _evolve(validator: Any, **changes: Any) -> Any:
-    """Return a validator for a part of the schema. A `$schema` in that part changes nothing."""
+    """Return a validator for a part of the schema; a `$schema` in that part is ignored."""
     import attrs
 
     kind = type(validator)
@@ -152,14 +152,14 @@ def _count(name: str, check: Callable[..., Any]) -> Callable[..., Any]:
         if loops and isinstance(instance, list | dict):
             steps += len(instance)
         if refers:
-            # A reference that is no path may look through the whole schema.
+            # A reference other than a path may search the whole schema.
             steps += 10 if str(value).startswith("#/") else 1_000
         if name.startswith("unevaluated") and isinstance(instance, list | dict):
-            # It looks for each place in a list of places.
+            # jsonschema searches a list of places for each place.
             steps += len(instance) ** 2 // 50
         meter.take(steps)
         for error in check(validator, value, instance, schema) or ():
-            # It quotes what may be long.
+            # The message quotes values, which may be long.
             meter.take(len(error.message) // 100)
             error.message = error.message[:_SHOWN_CHARACTERS]
             yield error
@@ -188,7 +188,7 @@ def _check_enum(_: Any, values: Any, instance: Any, schema: Any) -> Iterator[Exc
 
     del schema
     meter = _METER.get()
-    # The keys of a long list are made for each value again: they count.
+    # The keys of a long list are computed again for each value, so they count.
     key = _freeze(instance, meter)
     if not any(_freeze(value, meter) == key for value in values):
         yield ValidationError(f"{instance!r} is not one of {values!r}")
@@ -246,7 +246,7 @@ def _check_additional(
 
 @lru_cache(maxsize=512)
 def _compile(pattern: str, *, expressions: Expressions) -> _Matcher | None:
-    """Return a function that says whether a text contains a match; `None` where that is not known.
+    """Return a function that tells if a text contains a match; None if that cannot be decided.
 
     Pydantic's expressions take linear time, but have no look-around and no back references.
     """
@@ -261,7 +261,7 @@ def _compile(pattern: str, *, expressions: Expressions) -> _Matcher | None:
 
 
 def _freeze(value: Any, meter: _Meter) -> Any:
-    """Return a key that is equal for values that are equal in JSON: 1 and 1.0, not 1 and true."""
+    """Return a key that is equal for equal JSON values: 1 and 1.0, but not 1 and true."""
     meter.take(1)
     match value:
         case list():
@@ -275,5 +275,5 @@ def _freeze(value: Any, meter: _Meter) -> Any:
         case float() if not value.is_integer():
             return ("number", repr(value))
         case _:
-            # As a text, because many numbers can be found that have one hash.
+            # As text, because it is easy to find many numbers with the same hash.
             return ("number", hex(int(value)))

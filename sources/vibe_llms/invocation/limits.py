@@ -8,12 +8,12 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from types import TracebackType
 from typing import Self, TypeAlias
 
-#: A clock that is paused during the block.
+#: Returns a context manager that pauses a clock.
 Pause: TypeAlias = Callable[[], AbstractContextManager[None]]
 
 
 class Limit:
-    """`asyncio.timeout` that can be paused; `expired` is true if it ended the block."""
+    """A pausable `asyncio.timeout`; `expired` is True if it ended the block."""
 
     def __init__(self, seconds: float) -> None:
         self._timeout = asyncio.timeout(seconds)
@@ -23,7 +23,7 @@ class Limit:
 
     @property
     def expired(self) -> bool:
-        """Whether the time ran out."""
+        """True if the time ran out."""
         return self._timeout.expired()
 
     async def __aenter__(self) -> Self:
@@ -60,15 +60,15 @@ class Limit:
         return self._open and not self._timeout.expired()
 
 
-class Patience:
-    """The limits of all callers of one server, paused together while it asks a person."""
+class SharedLimits:
+    """The time limits of all callers of one server, paused together while it asks a person."""
 
     def __init__(self) -> None:
         self._pauses: dict[object, Pause] = {}
 
     @contextmanager
-    def keep(self, pause: Pause) -> Iterator[None]:
-        """Pause this limit too, if a person is asked during the block."""
+    def register(self, pause: Pause) -> Iterator[None]:
+        """Include a caller's limit during the block."""
         mark = object()
         self._pauses[mark] = pause
         try:
@@ -77,8 +77,8 @@ class Patience:
             del self._pauses[mark]
 
     @contextmanager
-    def ask(self) -> Iterator[None]:
-        """Pauses the limits: a person is asked during the block."""
+    def paused(self) -> Iterator[None]:
+        """Pause all limits during the block, in which a person is asked."""
         with ExitStack() as stack:
             for pause in list(self._pauses.values()):
                 stack.enter_context(pause())

@@ -1,4 +1,4 @@
-"""Questions to the user, of an ensemble or the model: a form to fill in, or a URL to open.
+"""Questions of an ensemble or the model to the user: a form to fill in, or a URL to open.
 
 An `Elicitor`, passed to `open_session`, answers them. An answer is checked against the form before
 it is used.
@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
-from vibe_llms.exceptions import AnswerInvalid
+from vibe_llms.base.exceptions import AnswerInvalid
 from vibe_llms.messages.canisters import InvocationCanister, ResultCanister
 from vibe_llms.messages.contents import TextualContent, repair_text
 
@@ -33,7 +33,7 @@ class ElicitationField(Struct, frozen=True, kw_only=True):
     """One field of a form.
 
     `choices` are the allowed values with their titles. `least` and `most` limit a number, the
-    length of a text, or the number of choices. `format` is one of `email`, `uri`, `date` and
+    length of a text, or the number of choices. `format` is one of `email`, `uri`, `date`, and
     `date-time`.
     """
 
@@ -49,7 +49,7 @@ class ElicitationField(Struct, frozen=True, kw_only=True):
     format: str = ""
 
     def parse(self, text: str) -> Any:
-        """Convert typed text to a valid value; `AnswerInvalid` says what is wrong.
+        """Convert typed text to a valid value; raises `AnswerInvalid` if that fails.
 
         >>> ElicitationField(name="age", kind="integer", least=0).parse(" 42 ")
         42
@@ -71,14 +71,14 @@ class ElicitationField(Struct, frozen=True, kw_only=True):
                 return self.check(text)
 
     def check(self, value: Any) -> Any:
-        """The value if it is valid; `AnswerInvalid` says why not."""
-        problem = self._complain(value)
+        """Return the value if it is valid; raises `AnswerInvalid` otherwise."""
+        problem = self._find_problem(value)
         if problem:
             raise AnswerInvalid(f"{self.name}: {problem}")
         return value
 
     def _choose(self, text: str) -> str:
-        """A choice by its value, its title, or its number, counted from 1."""
+        """Return a choice by its value, its title, or its number, counted from 1."""
         for value, title in self.choices:
             if text.casefold() in (value.casefold(), title.casefold()):
                 return value
@@ -86,39 +86,39 @@ class ElicitationField(Struct, frozen=True, kw_only=True):
             return self.choices[int(text) - 1][0]
         return text
 
-    def _complain(self, value: Any) -> str:
+    def _find_problem(self, value: Any) -> str:
         match self.kind:
             case "boolean":
-                return "" if isinstance(value, bool) else "it is yes or no"
+                return "" if isinstance(value, bool) else "must be yes or no"
             case "integer" if not _is_whole(value):
-                return "it is a whole number"
+                return "must be a whole number"
             case "integer" | "number":
                 if isinstance(value, bool) or not isinstance(value, int | float):
-                    return "it is a number"
-                return self._complain_of_size(value, "")
+                    return "must be a number"
+                return self._find_size_problem(value, "")
             case "choices":
                 if not isinstance(value, Sequence) or isinstance(value, str):
-                    return "it is a list"
-                wrong = next((one for one in value if self._complain_of_choice(one)), None)
+                    return "must be a list"
+                wrong = next((one for one in value if self._find_choice_problem(one)), None)
                 if wrong is not None:
-                    return self._complain_of_choice(wrong)
+                    return self._find_choice_problem(wrong)
                 if len(set(value)) < len(value):
-                    return "each can be chosen once"
-                return self._complain_of_size(len(value), " chosen")
+                    return "must not repeat a choice"
+                return self._find_size_problem(len(value), " chosen")
             case "choice":
-                return self._complain_of_choice(value)
+                return self._find_choice_problem(value)
             case _:
                 if not isinstance(value, str):
-                    return "it is a text"
-                size = self._complain_of_size(len(value), " characters")
-                return size or _complain_of_format(value, self.format)
+                    return "must be text"
+                size = self._find_size_problem(len(value), " characters")
+                return size or _find_format_problem(value, self.format)
 
-    def _complain_of_choice(self, value: Any) -> str:
+    def _find_choice_problem(self, value: Any) -> str:
         if not self.choices or value in [known for known, _ in self.choices]:
-            return "" if isinstance(value, str) else "it is a text"
-        return f"it is one of {', '.join(known for known, _ in self.choices)}"
+            return "" if isinstance(value, str) else "must be text"
+        return f"must be one of {', '.join(known for known, _ in self.choices)}"
 
-    def _complain_of_size(self, size: float, unit: str) -> str:
+    def _find_size_problem(self, size: float, unit: str) -> str:
         if self.least is not None and size < self.least:
             return f"at least {self.least:g}{unit}"
         if self.most is not None and size > self.most:
@@ -129,7 +129,7 @@ class ElicitationField(Struct, frozen=True, kw_only=True):
 class ElicitationRequest(Struct, frozen=True, kw_only=True):
     """A question: fill in `fields`, or open `url` and follow its instructions.
 
-    `message` and the titles come from the server and are untrusted: show whose they are.
+    `message` and the titles come from the server and are untrusted: show their origin.
     """
 
     ensemble: str
@@ -137,19 +137,19 @@ class ElicitationRequest(Struct, frozen=True, kw_only=True):
     fields: tuple[ElicitationField, ...] = ()
     url: str = ""
 
-    def settle(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """The checked values of an accepted form, with defaults for missing ones."""
+    def check(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the checked values of an accepted form, with defaults for missing ones."""
         fields = {field.name: field for field in self.fields}
         if unknown := [name for name in values if name not in fields]:
             raise AnswerInvalid(f"the form has no field {unknown[0]!r}")
-        settled: dict[str, Any] = {}
+        checked: dict[str, Any] = {}
         for name, field in fields.items():
             value = values.get(name, field.default)
             if value is not None:
-                settled[name] = field.check(value)
+                checked[name] = field.check(value)
             elif field.required:
-                raise AnswerInvalid(f"{name}: it must be given")
-        return settled
+                raise AnswerInvalid(f"{name}: is required")
+        return checked
 
 
 class ElicitationAnswer(Struct, frozen=True):
@@ -166,7 +166,7 @@ Elicitor: TypeAlias = Callable[
 
 
 def answer_call(invocation: InvocationCanister, answer: ElicitationAnswer) -> ResultCanister:
-    """The result of a call that asked the user."""
+    """Return the result of a call that asked the user."""
     match answer:
         case ElicitationAnswer("accept", values) if len(values) == 1:
             (value,) = values.values()
@@ -183,15 +183,15 @@ def answer_call(invocation: InvocationCanister, answer: ElicitationAnswer) -> Re
 
 
 async def decline(_: ElicitationRequest) -> ElicitationAnswer:
-    """Declines every question; in runs, users may still answer."""
+    """Decline every question; in runs, users may still answer."""
     return ElicitationAnswer("decline")
 
 
 def read_fields(schema: Mapping[str, Any]) -> tuple[ElicitationField, ...]:
-    """The fields in a form's JSON Schema: flat, and of simple types.
+    """Return the fields of a form from its JSON Schema, which must be flat with simple types.
 
-    `AnswerInvalid` for anything else. Source: the Model Context Protocol 2025-11-25 and 2026-07-28,
-    "Elicitation", which allow no others.
+    Raises `AnswerInvalid` for other schemas. Source: the Model Context Protocol 2025-11-25 and
+    2026-07-28, "Elicitation".
     """
     properties = schema.get("properties", {})
     if schema.get("type", "object") != "object" or not isinstance(properties, Mapping):
@@ -248,9 +248,9 @@ def _parse_number(name: str, text: str) -> int | float:
     try:
         number = float(text)
     except ValueError:
-        raise AnswerInvalid(f"{name}: it is a number") from None
+        raise AnswerInvalid(f"{name}: must be a number") from None
     if number in (float("inf"), float("-inf")) or number != number:
-        raise AnswerInvalid(f"{name}: it is a number")
+        raise AnswerInvalid(f"{name}: must be a number")
     return number
 
 
@@ -260,18 +260,18 @@ def _is_whole(value: Any) -> bool:
     return isinstance(value, int) or (isinstance(value, float) and value.is_integer())
 
 
-def _complain_of_format(text: str, form: str) -> str:
+def _find_format_problem(text: str, form: str) -> str:
     try:
         match form:
             case "email":
                 name, _, host = text.rpartition("@")
-                return "" if name and host and " " not in text else "it is an address of mail"
+                return "" if name and host and " " not in text else "must be an email address"
             case "uri":
-                return "" if urlsplit(text).scheme else "it is an address such as https://…"
+                return "" if urlsplit(text).scheme else "must be a URL such as https://…"
             case "date":
                 date.fromisoformat(text)
             case "date-time":
                 datetime.fromisoformat(text)
     except ValueError:
-        return f"it is a {form}, such as 2026-07-28{'T12:00:00Z' if form == 'date-time' else ''}"
+        return f"must be a {form}, such as 2026-07-28{'T12:00:00Z' if form == 'date-time' else ''}"
     return ""

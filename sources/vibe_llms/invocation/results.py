@@ -1,4 +1,4 @@
-"""Converts what a tool returned to contents of bounded size; the whole text is kept with them."""
+"""Converts the output of a tool to contents of bounded size, and keeps the whole text."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from vibe_llms.messages.contents import (
 )
 
 _CONTENT_TYPES = (TextualContent, ImageContent, AudioContent, VideoContent, FileContent)
-#: The share of an excerpt that is the beginning of the text; the rest is its end.
+#: Share of an excerpt for the beginning of the text; the rest is for its end.
 _HEAD_SHARE = 0.75
 
 
-#: How a value becomes text: a template such as `"{city}: {degrees}°"`, or a function of it.
+#: Rendering of a value as text: a template such as `"{city}: {degrees}°"`, or a function.
 Rendering: TypeAlias = str | Callable[[Any], str]
 
 
 class InvocationOutput(Struct, frozen=True):
-    """The output of a call: contents for the model, and whether it failed.
+    """The output of a call: contents for the model, and `failed` if the call failed.
 
-    `display`, if not empty, is shown to people in place of the contents. `trusted` is True if the
-    contents are not from others, even if the tool is `outside`.
+    A `display` is shown to people instead of the contents. `trusted` is True if the contents are
+    not from others, even if the tool is `outside`.
     """
 
     contents: tuple[Content, ...]
@@ -42,18 +42,18 @@ class InvocationOutput(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """The text in its contents."""
+        """The text in the contents."""
         return text_of(self.contents)
 
 
 class ResultTooLarge(ValueError):
-    """A tool returned more than is kept; the message asks the model to request less."""
+    """A tool returned more than the limit; the message asks the model to request less."""
 
 
 def produce_output(
     value: object, llm_format: Rendering | None = None, gui_format: Rendering | None = None
 ) -> InvocationOutput:
-    """What a function returned, rendered for the model and for people by its formats.
+    """Render a function's return value for the model and for people.
 
     An `InvocationOutput` is returned unchanged.
     """
@@ -64,7 +64,7 @@ def produce_output(
 
 
 def render(value: object, rendering: Rendering) -> str:
-    """A value as text; names in a template are members of a mapping or attributes of an object.
+    """Render a value as text; names in a template are members of a mapping, or attributes.
 
     >>> render({"city": "Oslo", "degrees": -4}, "{city}: {degrees}°")
     'Oslo: -4°'
@@ -87,7 +87,7 @@ class _Members(dict[str, Any]):
 
 
 def contents_from(value: object) -> tuple[Content, ...]:
-    """What a tool returned, as contents: text and contents unchanged, the rest as JSON."""
+    """Convert a tool's return value to contents: text and contents unchanged, the rest as JSON."""
     match value:
         case str():
             return (TextualContent(repair_text(value)),)
@@ -104,9 +104,9 @@ def contents_from(value: object) -> tuple[Content, ...]:
 def bound_contents(
     contents: Sequence[Content], *, shown_bytes: int, kept_bytes: int
 ) -> tuple[Content, ...]:
-    """The contents with no more text than the model may see; the whole text stays attached.
+    """Shorten contents to the text that the model may see, with the whole text attached.
 
-    `ResultTooLarge` if together they have more bytes than are kept.
+    Raises `ResultTooLarge` if their total size in bytes exceeds `kept_bytes`.
     """
     sizes = [_size_of(content) for content in contents]
     if sum(sizes) > kept_bytes:
@@ -130,7 +130,7 @@ def _shorten(content: TextualContent, text: str, size: int) -> TextualContent:
 
 
 def produce_excerpt(text: str, size: int) -> str:
-    r"""The beginning and end of a text, `size` bytes of UTF-8 together, and how much is missing.
+    r"""Return `size` bytes from the beginning and end of a text, and the size of the omission.
 
     >>> produce_excerpt("0123456789", 4)
     '012\n[… 6 of 10 bytes left out …]\n9'
@@ -145,7 +145,7 @@ def produce_excerpt(text: str, size: int) -> str:
 def _size_of(content: Content) -> int:
     match getattr(content, "data", None):
         case str() as text:
-            # ASCII text need not be encoded to be counted.
+            # Avoids encoding ASCII text.
             return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
         case bytes() as data:
             return len(data)
@@ -167,6 +167,6 @@ def _simplify(value: object) -> Any:
     from pydantic_core import to_jsonable_python
 
     if value is None or isinstance(value, bool | tuple):
-        # As a value it needs no help, so it is the key of a dict.
+        # Values of these types are serializable, so this one is a key of a dict.
         return next(iter(to_jsonable_python({value: None})))
     return to_jsonable_python(value, fallback=str)

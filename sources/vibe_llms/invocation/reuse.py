@@ -18,9 +18,9 @@ def reuse_result(
     history: Sequence[Canister],
     invokers: Mapping[str, Invoker],
 ) -> ResultCanister | None:
-    """The result of a call of a pure tool, if the same call succeeded earlier in the history.
+    """Return the result of a pure tool's call if the same call succeeded earlier in the history.
 
-    The history is the cache, so reuse works in resumed and forked conversations too.
+    The history is the cache, so reuse also works in resumed and forked conversations.
     """
     if not invoker.pure:
         return None

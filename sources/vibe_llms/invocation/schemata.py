@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 import msgspec
 
-from vibe_llms.exceptions import ArgumentsInvalid, InvokerInvalid
+from vibe_llms.base.exceptions import ArgumentsInvalid, InvokerInvalid
 from vibe_llms.messages.contents import repair_text
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ _MAX_PROBLEMS = 20
 class Signature:
     """The arguments of a function: their schema, and a check of calls against it.
 
-    `injected` are the names of the parameters whose annotation is one of `injections`. They are not
-    in the schema; the caller passes them.
+    `injected` are the names of the parameters with an annotation in `injections`. They are not in
+    the schema; the caller passes them.
     """
 
     def __init__(
@@ -71,14 +71,14 @@ class Signature:
             ) from error
 
     def bind(self, arguments: str, injections: Mapping[str, Any]) -> inspect.BoundArguments:
-        """The arguments of a call, checked and converted; `injections` by type.
+        """Check and convert the arguments of a call; `injections` are by type.
 
-        `ArgumentsInvalid` lists what does not fit, one problem per line.
+        Raises `ArgumentsInvalid` with one problem per line.
         """
         from pydantic import ValidationError
 
         try:
-            # Invalid JSON never runs, although pydantic would accept NaN, for example.
+            # Invalid JSON is always refused, although pydantic would accept NaN, for example.
             msgspec.json.decode(arguments or "{}")
             model = self._model.model_validate_json(arguments or "{}", strict=True)
         except ValidationError as error:
@@ -98,14 +98,14 @@ class Signature:
 
 
 def innermost(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function inside partial applications; they have its name and docstring."""
+    """Return the function inside partial applications, which has the name and docstring."""
     while isinstance(function, functools.partial):
         function = function.func
     return function
 
 
 def _free_parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
-    """The parameters that a call may set; those fixed by a partial application are hidden."""
+    """Return the parameters that a call may set; a partial application hides those that it sets."""
     fixed: set[str] = set()
     inner = function
     while isinstance(inner, functools.partial):
@@ -153,7 +153,7 @@ def _produce_schema(model: type[BaseModel]) -> Schema:
     from pydantic.json_schema import GenerateJsonSchema
 
     class Generator(GenerateJsonSchema):
-        # A default that JSON cannot represent is left out; the parameter stays optional.
+        # A default that JSON cannot represent is omitted; the parameter stays optional.
         ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012
 
     schema: Schema = _tidy(model.model_json_schema(by_alias=True, schema_generator=Generator))
@@ -162,14 +162,14 @@ def _produce_schema(model: type[BaseModel]) -> Schema:
     return schema
 
 
-#: Their values are names and schemata, not keywords of JSON Schema.
+#: Keywords whose members are names and schemas, not keywords.
 _NAMED = frozenset({"properties", "$defs", "patternProperties", "dependentSchemas"})
-#: Their values are data.
+#: Keywords whose values are data.
 _DATA = frozenset({"default", "const", "enum", "examples"})
 
 
 def _tidy(node: Any, *, within: str = "") -> Any:
-    """A schema without pydantic's generated titles and without lone surrogates."""
+    """Return a schema without pydantic's generated titles and without lone surrogates."""
     match node:
         case dict():
             return {
@@ -186,7 +186,7 @@ def _tidy(node: Any, *, within: str = "") -> Any:
 
 
 def describe_problems(error: Any) -> str:
-    """The problems of a `pydantic.ValidationError`, one per line, for a model to fix."""
+    """Return the problems of a `pydantic.ValidationError`, one per line, for a model to fix."""
     lines = []
     problems = error.errors(include_url=False, include_context=False, include_input=False)
     for problem in problems[:_MAX_PROBLEMS]:

@@ -1,4 +1,4 @@
-"""Threads for blocking tools: daemon threads, limited in number, with abandoned ones counted."""
+"""Daemon threads for blocking tools, limited in number; abandoned ones are counted."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-#: At most this many tools block at once in this process; others wait for a thread.
+#: Most tools that block at once in this process; others wait for a thread.
 MAX_THREADS = 64
-#: With this many abandoned threads that have not returned, no more are started.
+#: Number of abandoned, unreturned threads at which no more are started.
 MAX_ABANDONED = 32
 
 
@@ -21,16 +21,16 @@ class ThreadsExhausted(RuntimeError):
 
 
 async def run_in_thread(function: Callable[[], Any]) -> Any:
-    """The result of a blocking function, run in a daemon thread.
+    """Run a blocking function in a daemon thread and return its result.
 
-    A thread cannot be stopped: cancelling the wait abandons it. As a daemon thread it does not keep
-    the process alive. `ThreadsExhausted` if too many are abandoned.
+    A thread cannot be stopped: cancelling the wait abandons it. A daemon thread does not keep the
+    process alive. Raises `ThreadsExhausted` if too many are abandoned.
     """
     return await _THREADS.run(function)
 
 
 class Threads:
-    """Threads that start when there is work and end when there is none."""
+    """A pool of threads that start when work arrives and end when none is left."""
 
     def __init__(self, limit: int, abandoned_limit: int) -> None:
         self._limit = limit
@@ -59,7 +59,7 @@ class Threads:
             raise
 
     def _abandon(self, work: _Work) -> None:
-        """The caller no longer waits for this; another thread may take its place."""
+        """Stop waiting for this work; another thread may take its place."""
         with self._lock:
             if work in self._waiting:
                 self._waiting.remove(work)
@@ -110,17 +110,17 @@ class _Work:
             self._resolve(self.future.set_result, value)
 
     def _resolve(self, setter: Callable[[Any], None], value: Any) -> None:
-        def settle() -> None:
+        def resolve() -> None:
             if not self.future.done():
                 setter(value)
 
-        # An abandoned thread may outlive its loop.
+        # An abandoned thread may outlive its event loop.
         with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(settle)
+            self._loop.call_soon_threadsafe(resolve)
 
 
 def _portable(error: BaseException) -> BaseException:
-    # A future refuses StopIteration, and KeyboardInterrupt or SystemExit would end more than the
+    # A future refuses StopIteration; KeyboardInterrupt and GeneratorExit would end more than the
     # awaiting coroutine.
     if isinstance(error, StopIteration | KeyboardInterrupt | GeneratorExit):
         return RuntimeError(f"{type(error).__name__}: {error}")

@@ -1,21 +1,21 @@
-"""Long-term memory: facts, turns and summaries in files that people can read and edit.
+"""Long-term memory: facts, turns, and summaries in files that people can read and edit.
 
-Names are imported when they are first used, as in `vibe_llms`.
+Names are imported on first use, as in `vibe_llms`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vibe_llms.meta import export_lazily
+from vibe_llms.base.meta import export_lazily
 
 # fmt: off
 if TYPE_CHECKING:
+    from vibe_llms.embedding.core import EmbedderConfiguration
+    from vibe_llms.embedding.core import register as register_embedder
+    from vibe_llms.embedding.interfaces import Embedder
     from vibe_llms.memory.core import Memory
     from vibe_llms.memory.deduplication import Deduplication, DeduplicationSettings
-    from vibe_llms.memory.embedders.core import EmbedderConfiguration
-    from vibe_llms.memory.embedders.core import register as register_embedder
-    from vibe_llms.memory.embedders.interfaces import Embedder
     from vibe_llms.memory.entries import GLOBAL, Entry, Role, Scope
     from vibe_llms.memory.history import Change, survey_changes
     from vibe_llms.memory.ingestion import Ingestion
@@ -27,8 +27,8 @@ else:
     __getattr__, __dir__ = export_lazily(__name__, {
         ".core": "Memory",
         ".deduplication": "Deduplication DeduplicationSettings",
-        ".embedders.core": "EmbedderConfiguration register_embedder=register",
-        ".embedders.interfaces": "Embedder",
+        "..embedding.core": "EmbedderConfiguration register_embedder=register",
+        "..embedding.interfaces": "Embedder",
         ".entries": "Entry GLOBAL Role Scope",
         ".history": "Change survey_changes",
         ".ingestion": "Ingestion",

@@ -1,4 +1,4 @@
-"""One question to a model, and why there is no answer."""
+"""One question to a model, with failures as values."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from vibe_llms.exceptions import (
+from vibe_llms.base.exceptions import (
     ModelUnavailable,
     OutputCut,
     OutputInvalid,
     RequestRefused,
     VibeLlmsError,
 )
-from vibe_llms.hooks import Asker
+from vibe_llms.conversations.hosts import Asker
 
 T = TypeVar("T")
 
 
 class Unanswered(Struct, frozen=True):
-    """Why there is no answer; `final` if the model did answer, so asking again does not help."""
+    """Reason for a missing answer; `final` if asking again would not help."""
 
     why: str
     final: bool = False
@@ -29,14 +29,14 @@ class Unanswered(Struct, frozen=True):
 async def attempt(
     asker: Asker, supervisor: str, text: str, output: type[T], *, seconds: float
 ) -> T | Unanswered:
-    """The answer, or why there is none within some seconds."""
+    """Ask a model; return its answer, or the reason if there is none within `seconds`."""
     try:
         async with asyncio.timeout(seconds):
             return await asker.ask(supervisor, text, output)
     except TimeoutError:
         return Unanswered(f"no answer within {seconds:g} s (timeout-seconds)")
     except ModelUnavailable as error:
-        # The settings name it, and another one may answer.
+        # The model comes from the settings, so another one may answer.
         return Unanswered(str(error))
     except OutputInvalid as error:
         tries = "1 try" if error.attempts == 1 else f"{error.attempts} tries"

@@ -1,7 +1,7 @@
-"""Several changes to one scope as one, so that nothing changes between reading and writing.
+"""Several changes to one scope as one, with nothing changing between reading and writing.
 
-A model that decides about memory is slow, so it works on a snapshot. Its decisions are applied
-here, to the current files, while the scope is held.
+A model that decides about memory is slow, so it works on a snapshot. Its decisions are applied here
+to the current files, while the scope is held.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from vibe_llms.memory.records import IndexRecord
 
 
 class HeldScope:
-    """A scope while it is held; made by `Memory.change`, and valid until that returns.
+    """A held scope; made by `Memory.change` and valid until that returns.
 
-    All methods wait for the disk, and none may call the memory itself. The folder is read once, and
-    changes made here are known from then on. Changes by hand in that short time are noticed for
-    entries that were found, and by the next `Memory.change`.
+    All methods wait for the disk, and none may call the memory. The folder is read once, and
+    changes made here are known from then on. A concurrent edit by hand is noticed for entries that
+    were found, and by the next `Memory.change`.
     """
 
     def __init__(self, files: MemoryStore, index: ScopeIndex) -> None:
@@ -30,65 +30,65 @@ class HeldScope:
 
     @property
     def scope(self) -> Scope:
-        """The scope that is held."""
+        """The held scope."""
         return self._index.scope
 
     @property
     def entries(self) -> Sequence[IndexRecord]:
-        """The records of the current entries, the oldest first."""
+        """Records of the current entries, oldest first."""
         with self._index.lock:
             self._refresh()
             return [*self._index]
 
     def read(self, known: IndexRecord) -> Entry | None:
-        """The entry itself; none if it is gone or damaged."""
+        """Read the entry of a record; return `None` if it is gone or damaged."""
         return self._index.read(known)
 
     def read_many(self, known: Sequence[IndexRecord]) -> Sequence[Entry | None]:
-        """The same for several entries, in their order."""
+        """Read several entries, in the order of their records."""
         return self._index.read_many(known)
 
     def find(self, identity: str) -> Entry | None:
-        """The entry with exactly this identity, as its file is now; `None` if there is none."""
+        """Read the entry with exactly this identity; return `None` if there is none."""
         known = self._locate(identity)
         return None if known is None else self.read(known)
 
     def find_repeat(self, entry: Entry) -> Entry | None:
-        """The fact that says the same, word for word; see `ScopeIndex.find_repeat`."""
+        """Return the fact with the same words; see `ScopeIndex.find_repeat`."""
         with self._index.lock:
             found = self._index.find_repeat(entry, looked=self._listed)
             self._listed = True
         return found
 
     def holds(self, entry: Entry) -> bool:
-        """Whether the file of an entry is where it was written."""
+        """Return True if the file of an entry is where it was written."""
         return self._files.holds(entry.scope, self._files.place_of(entry))
 
     def is_deleted(self, entry: Entry) -> bool:
-        """Whether the file of an entry is among the deleted ones."""
+        """Return True if the file of an entry is among the deleted ones."""
         return self._files.holds(entry.scope, f"{DELETED}/{self._files.place_of(entry)}")
 
     def has_forgotten(self, entry: Entry) -> bool:
-        """Whether an entry that was written is completely gone, its deleted file too.
+        """Return True if an entry is completely gone, including its deleted file.
 
         The entry may belong to another scope, which is not held. Only the place where it was
-        written counts; to find a file that was moved, look for its identity.
+        written counts; to find a file that was moved, search for its identity.
         """
         return not self.holds(entry) and not self.is_deleted(entry)
 
     def restore(self, entry: Entry) -> Entry:
-        """Write an entry as it is; a fact that is there already is returned instead."""
+        """Write an entry unchanged; return the existing one if it repeats a fact."""
         repeat = self.find_repeat(entry) if entry.role == Role.FACT else None
         return repeat or self.add(entry)
 
     def add(self, entry: Entry) -> Entry:
-        """Write an entry, even if it repeats another; durable when this returns."""
+        """Write an entry, even if it repeats another; durable on return."""
         checked = check_entry(entry)
-        self._take_in(checked, self._files.write(checked))
+        self._add_to_index(checked, self._files.write(checked))
         return checked
 
     def rewrite(self, entry: Entry) -> bool:
-        """Write the entry with this identity again, in its file; false if there is none."""
+        """Rewrite the entry with this identity in its file; return False if there is none."""
         known = self._locate(entry.identity)
         if known is None:
             return False
@@ -96,17 +96,17 @@ class HeldScope:
         return True
 
     def is_unchanged(self, known: IndexRecord) -> bool:
-        """Whether the file of an entry is what it was when it was indexed."""
+        """Return True if the file of an entry is the same as when it was indexed."""
         return self._files.stat_many(self.scope, [known.place]).get(known.place) == known.stat
 
     def write_over(self, entry: Entry, known: IndexRecord) -> None:
-        """Write an entry again whose record is known."""
+        """Rewrite an entry at the place of its record."""
         checked = check_entry(entry)
         self._files.rewrite(checked, known.place)
-        self._take_in(checked, known.place)
+        self._add_to_index(checked, known.place)
 
     def delete(self, entry: Entry, *, replaced_by: str = "") -> bool:
-        """Move an entry to the deleted ones; false if it is gone."""
+        """Move an entry to the deleted ones; return False if it is gone."""
         known = self._locate(entry.identity)
         if known is None:
             return False
@@ -114,10 +114,10 @@ class HeldScope:
         return True
 
     def delete_record(self, entry: Entry, known: IndexRecord, *, replaced_by: str = "") -> None:
-        """The same for an entry whose record is known."""
+        """Move an entry with a known record to the deleted ones."""
         self._files.delete(entry, known.place, replaced_by=replaced_by)
         with self._index.lock:
-            self._index.leave_out(known.place)
+            self._index.drop_moved(known.place)
 
     def _locate(self, identity: str) -> IndexRecord | None:
         with self._index.lock:
@@ -125,7 +125,7 @@ class HeldScope:
                 self._refresh()
             known = self._index.find(identity)
             if known is not None and not self.is_unchanged(known):
-                # Changed by hand: it may be another entry now, or in another place.
+                # Edited by hand: it may be another entry now, or in another place.
                 self._refresh()
                 known = self._index.find(identity)
             return known
@@ -134,13 +134,13 @@ class HeldScope:
         self._index.refresh()
         self._scanned = self._listed = True
 
-    def _take_in(self, entry: Entry, place: str) -> None:
+    def _add_to_index(self, entry: Entry, place: str) -> None:
         with self._index.lock:
-            self._index.take_in(entry, place)
+            self._index.add_written(entry, place)
 
 
 def evict(held: HeldScope, most: int) -> Sequence[Entry]:
-    """Delete the oldest facts and turns of a scope until it has at most `most` of them.
+    """Delete the oldest facts and turns of a scope until at most `most` are left.
 
     Summaries do not count and stay. Facts with an importance of `PROTECTED` or more go last.
     """
@@ -156,7 +156,7 @@ def evict(held: HeldScope, most: int) -> Sequence[Entry]:
     return gone
 
 
-#: Facts of this importance are deleted only if nothing else is left.
+#: Facts of at least this importance are deleted only if nothing else is left.
 PROTECTED = 0.8
 
 

@@ -1,7 +1,7 @@
-"""Copies the entries of one memory to another: those of every scope, with their texts as they are.
+"""Copy the entries of every scope of one memory to another, with their texts unchanged.
 
-What was deleted in the source is deleted in the target too. Vectors and indexes are derived, and
-are made again where they are needed.
+Entries deleted in the source are deleted in the target too. Vectors and indexes are derived, and
+are rebuilt on demand.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
 
-from vibe_llms.exceptions import MemoryDamaged, StorageError
+from vibe_llms.base.exceptions import MemoryDamaged, StorageError
 from vibe_llms.memory.entries import Entry, Scope
 from vibe_llms.memory.interfaces import MemoryStore
 
 
 class CopiedMemory(Struct, frozen=True):
-    """How many entries there are, how many were copied now, and the errors of unreadable ones."""
+    """Number of entries, number copied now, and the errors of unreadable entries."""
 
     entries: int = 0
     copied: int = 0
@@ -26,10 +26,10 @@ class CopiedMemory(Struct, frozen=True):
 def copy_memory(
     source: MemoryStore, target: MemoryStore, report: Callable[[int], None] = lambda _: None
 ) -> CopiedMemory:
-    """Copy all scopes; returns when the target was read again and has the same entries.
+    """Copy all scopes, then read the target again and compare.
 
-    An entry that the target has with another text gets that of the source. `report` gets the number
-    of entries so far.
+    An entry with a different text in the target is overwritten. `report` gets the number of entries
+    so far.
     """
     entries = copied = 0
     damaged: list[str] = []

@@ -1,4 +1,4 @@
-"""`Memory`: adds, finds, changes, deletes and forgets what is remembered for a user."""
+"""Memory of a user: add, find, change, delete, and forget entries."""
 
 from __future__ import annotations
 
@@ -18,19 +18,21 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from vibe_llms.exceptions import (
+from vibe_llms.base.cross_loop_lock import CrossLoopLock
+from vibe_llms.base.exceptions import (
     ConfigurationError,
     EmbeddingsMixed,
     MemoryInvalid,
     StorageError,
 )
+from vibe_llms.base.locks import LockTimeout
+from vibe_llms.embedding.cache import CachedEmbedder
+from vibe_llms.embedding.core import ignore
+from vibe_llms.embedding.embedding import Embedding
+from vibe_llms.embedding.interfaces import Embedder
+from vibe_llms.embedding.strict import make_strict
 from vibe_llms.memory.changes import HeldScope
-from vibe_llms.memory.cross_loop_lock import CrossLoopLock
-from vibe_llms.memory.embedders.cache import CachedEmbedder
-from vibe_llms.memory.embedders.core import ignore
-from vibe_llms.memory.embedders.interfaces import Embedder
-from vibe_llms.memory.embedders.strict import make_strict
-from vibe_llms.memory.embedding import Embedding
+from vibe_llms.memory.chunks import embed_entries
 from vibe_llms.memory.entries import GLOBAL, Entry, Role, Scope, check_entry, words_of
 from vibe_llms.memory.files import MemoryFiles
 from vibe_llms.memory.interfaces import MemoryStore
@@ -39,8 +41,8 @@ from vibe_llms.memory.records import IndexRecord
 from vibe_llms.memory.reranking import Reranking
 from vibe_llms.memory.retrieval import (
     FOUND_ROLES,
-    Question,
     Recollection,
+    RetrievalQuery,
     RetrievalSettings,
 )
 from vibe_llms.memory.secrets import refuse_secrets
@@ -48,14 +50,15 @@ from vibe_llms.memory.store import IndexedStore, ScopeStatus
 from vibe_llms.memory.text_search import find_strays, fold
 from vibe_llms.memory.versions import Versions
 from vibe_llms.messages.identities import produce_identity
-from vibe_llms.storage.locks import Patience
 
 T = TypeVar("T")
 
 _CHANGEABLE = frozenset({"content", "importance", "category", "topics"})
 
 
-#: A recall that takes longer says what it waits for.
+#: Typical maximum number of passages of an entry.
+_PASSAGES = 4
+#: Seconds after which a recall reports that it waits for the embedder.
 _SHOWN_SECONDS = 1.0
 
 
@@ -64,16 +67,17 @@ def ignore_progress(_: int) -> None:
 
 
 class Memory:
-    """What is remembered; safe to use from several tasks, threads and processes.
+    """Long-term memory of a user; safe to use from several tasks, threads, and processes.
 
-    It is kept in the files of a folder, or in another store. Nothing is read before the first call.
-    An entry is durable when `add` returns. Writers wait up to `lock_seconds` for another process,
-    then raise `ArchiveLocked`; readers never wait. A cancelled wait changes nothing.
-    With an `embedder`, entries are also found by their meaning; if it fails, `notify` gets the
-    reason once, and entries are found by their words alone. `notify` also gets each damaged file
-    once. With `reranking`, a model judges what was found. `versions` are notified of each change.
-    The memory closes all of them, and its store. `report` gets the progress of indexing, in any
-    thread, if there are many new entries; if it ends early, what was indexed is kept.
+    It is stored in the files of a folder, or in another store. Nothing is read before the first
+    call. An entry is durable when `add` returns. Writers wait up to `lock_seconds` for another
+    process, then raise `ArchiveLocked`. Readers never wait. A cancelled wait changes nothing.
+
+    With an `embedder`, entries are also found by meaning. If it fails, `notify` gets the reason
+    once, and search uses words alone. `notify` also gets each damaged file once. With `reranking`,
+    a model judges the results. `versions` is notified of each change. The memory closes all of
+    them, and its store. `report` gets the progress of indexing, in any thread, if there are many
+    new entries. An interrupted indexing keeps its results.
     """
 
     def __init__(
@@ -106,18 +110,18 @@ class Memory:
         self._store = IndexedStore(store, model, self._work)
         self._lock_seconds = lock_seconds
         self._loading: asyncio.Task[None] | None = None
-        # A lock lasts as long as a task uses it.
+        # A lock lives as long as a task uses it.
         self._turnstiles: WeakValueDictionary[Scope, CrossLoopLock] = WeakValueDictionary()
         self._guard = threading.Lock()
 
     @property
     def folder(self) -> Path:
-        """The folder of its files; `StorageError` if it is kept elsewhere."""
+        """Folder of its files; `StorageError` if it is stored elsewhere."""
         return self.store.folder
 
     @property
     def embedder(self) -> Embedder | None:
-        """The embedder that makes vectors of its entries, if there is one."""
+        """Embedder of its entries, or `None`."""
         return None if self._embedding is None else self._embedding.embedder
 
     async def add(
@@ -130,10 +134,13 @@ class Memory:
         keep_secrets: bool = False,
         **members: Any,
     ) -> Entry:
-        """Remember something; the same fact again returns the entry that is there already.
+        """Remember something; for a repeated fact, return the existing entry.
 
-        `members` are those of `Entry`. Raises `MemoryInvalid` if there is nothing to remember, and
-        `SecretRefused` if it looks like a secret, unless `keep_secrets` is set.
+        `members` are further members of `Entry`.
+
+        Raises:
+            MemoryInvalid: There is nothing to remember.
+            SecretRefused: The text looks like a secret, and `keep_secrets` is not set.
         """
         entry = Entry(
             content=content,
@@ -161,13 +168,13 @@ class Memory:
         settings: RetrievalSettings | None = None,
         now: datetime | None = None,
     ) -> Sequence[Recollection]:
-        """The entries of some scopes that match a question, the best first.
+        """Return the entries of some scopes that match a question, best first.
 
-        With an embedder, entries that have no vectors yet get them first; see `embed`.
+        With an embedder, entries without vectors are embedded first; see `embed`.
         """
         wanted = tuple(dict.fromkeys(scopes))
         chosen = settings or self._settings
-        asked = Question(question, now or datetime.now(UTC), roles=frozenset(roles))
+        asked = RetrievalQuery(question, now or datetime.now(UTC), roles=frozenset(roles))
         if self._embedding is not None:
             await self.embed(wanted)
             vector = await self._embedding.embed_question(question)
@@ -188,9 +195,9 @@ class Memory:
         settings: RetrievalSettings | None = None,
         seconds: float,
     ) -> Sequence[Recollection]:
-        """Like `search`, within so many seconds; words alone if the embedder is slow."""
+        """Search within `seconds`; by words alone if the embedder is slow."""
         wanted, chosen = tuple(dict.fromkeys(scopes)), settings or self._settings
-        asked = Question(question, datetime.now(UTC), roles=frozenset(FOUND_ROLES))
+        asked = RetrievalQuery(question, datetime.now(UTC), roles=frozenset(FOUND_ROLES))
         by_words = await asyncio.to_thread(self._store.search, asked, wanted, chosen)
         if self._embedding is None and self._reranking is None:
             self._notify_damaged()
@@ -227,17 +234,17 @@ class Memory:
         *,
         progress: Callable[[int], None] = ignore_progress,
     ) -> int:
-        """Make the missing vectors, in batches; returns how many entries got some.
+        """Compute the missing vectors in batches; return how many entries got some.
 
-        A search does so first; call this to wait now instead. `progress` gets the number of
-        entries that are done.
+        A search does this first; call this to wait now instead. `progress` gets the number of
+        entries done.
         """
         embedding, count = self._embedding, 0
         if embedding is None:
             return count
         for scope in await self.survey_scopes() if scopes is None else scopes:
             try:
-                # The numbers of entries hold for one index only.
+                # Entry numbers are valid for one index only.
                 with self._store.indexes.pinned(scope, passing=scopes is None):
                     done = 0
                     while vectors := await self._embed_some(embedding, scope, done):
@@ -252,36 +259,35 @@ class Memory:
         return count
 
     async def refresh(self, scope: Scope) -> int:
-        """Index what was changed by hand, as every search does; returns the number of entries."""
+        """Index manual edits, as every search does; return the number of entries."""
         return await asyncio.to_thread(self._noticing, lambda: self._store.refresh(scope))
 
     async def survey_scopes(self) -> Sequence[Scope]:
-        """The scopes in which something is remembered, or was."""
+        """Return the scopes in which something is or was remembered."""
         return await asyncio.to_thread(self.store.survey_scopes)
 
     async def survey(
         self, scope: Scope | None = None, *, role: Role | None = None
     ) -> Sequence[Entry]:
-        """All entries of one scope, or of all, the oldest first."""
+        """Return all entries of one scope, or of all, oldest first."""
         entries = await asyncio.to_thread(self._store.survey, scope, role)
         self._notify_damaged()
         return entries
 
     async def outline(self, scope: Scope) -> Sequence[IndexRecord]:
-        """The index records of a scope, the oldest first: enough to choose some entries.
+        """Return the index records of a scope, oldest first: enough to choose entries.
 
-        Only changed files are read. A file that was written over in place may be noticed some
-        seconds later.
+        Only changed files are read. A file overwritten in place may be noticed some seconds later.
         """
         return await asyncio.to_thread(self._store.outline, scope)
 
     async def read(self, scope: Scope, known: Iterable[IndexRecord]) -> Sequence[Entry | None]:
-        """The entries of some records, as their files are now; none for those that are gone."""
+        """Read the entries of some records; `None` for those that are gone."""
         chosen = tuple(known)
         return await asyncio.to_thread(self._store.read, scope, chosen)
 
     async def access(self, identity: str, *, scopes: Iterable[Scope] | None = None) -> Entry:
-        """The entry with an identity, or at least 4 characters of its beginning or end.
+        """Return the entry with an identity, or at least 4 characters of its beginning or end.
 
         Only these `scopes` are searched; by default all.
         """
@@ -296,9 +302,9 @@ class Memory:
         keep_secrets: bool = False,
         **changes: Any,
     ) -> Entry:
-        """Change the content, importance, category or topics of an entry, in its file.
+        """Change the content, importance, category, or topics of an entry in its file.
 
-        Finds the entry as `access` does. Raises `SecretRefused` as `add` does.
+        Find the entry as `access` does. Raise `SecretRefused` as `add` does.
         """
         if unknown := set(changes) - _CHANGEABLE:
             raise MemoryInvalid(f"{', '.join(sorted(unknown))} cannot be changed")
@@ -315,9 +321,9 @@ class Memory:
     async def remove(
         self, identity: str, *, replaced_by: str = "", scopes: Iterable[Scope] | None = None
     ) -> Entry:
-        """Delete an entry: it is not found any more, and its file moves to the deleted ones.
+        """Delete an entry: it is no longer found, and its file moves to the deleted ones.
 
-        Finds the entry as `access` does.
+        Find the entry as `access` does.
         """
         found = await self.access(identity, scopes=scopes)
         return await self._alter(
@@ -325,35 +331,37 @@ class Memory:
         )
 
     async def change(self, scope: Scope, work: Callable[[HeldScope], T]) -> T:
-        """Make several changes to a scope as one, while others wait; returns what `work` returns.
+        """Make several changes to a scope as one, while others wait; return the result of `work`.
 
-        It runs in a thread, and must not call the memory.
+        `work` runs in a thread, and must not call the memory.
         """
         return await self._alter(
             scope, lambda patience: self._store.carry_out(scope, work, patience)
         )
 
     async def forget(self, words: str, *, scopes: Iterable[Scope] | None = None) -> Sequence[Entry]:
-        """Permanently remove all that contains these words, in deleted entries and the index too.
+        """Permanently remove all entries that contain these words, including deleted ones.
 
-        Returns the removed entries. `vibe_llms.memory.purging` removes what git keeps of them.
-        Files of other programs are not touched; `notify` gets those next to the scopes.
+        Return the removed entries. The index is purged too; `vibe_llms.memory.purging` purges git.
+        Files of other programs are not touched; `notify` gets the paths of matching ones.
         """
         wanted = fold(words)
         if not wanted:
-            raise MemoryInvalid("say what is to be forgotten")
+            raise MemoryInvalid("the text to forget is empty")
         gone: list[Entry] = []
         for scope in await self.survey_scopes() if scopes is None else scopes:
             gone += await self._alter(scope, partial(self._store.forget, scope, wanted))
         await asyncio.to_thread(self._store.clear_cache)
         for path in await asyncio.to_thread(find_strays, self.store, wanted):
-            self._notify(f"{path} holds it too; it is no part of the memory, and is not touched")
+            self._notify(
+                f"{path} also contains the text; it is not part of the memory and was not changed"
+            )
         return gone
 
     async def forget_scope(self, scope: Scope) -> Sequence[Entry]:
-        """Permanently remove a scope with its folder, its index and its vectors.
+        """Permanently remove a scope with its folder, index, and vectors.
 
-        Returns what was removed; a file that is no entry is returned as one without an identity.
+        Return the removed entries; an unreadable file is returned as an entry without an identity.
         """
         gone = await self._alter(scope, partial(self._store.forget_scope, scope))
         await asyncio.to_thread(self._store.clear_cache)
@@ -362,9 +370,9 @@ class Memory:
     async def read_vectors(
         self, entries: Iterable[Entry]
     ) -> Mapping[tuple[Scope, str], array[float]]:
-        """The existing vectors of entries, by scope and identity.
+        """Return the existing vectors of entries, by scope and identity.
 
-        The vector of several sentences is their mean.
+        An entry of several sentences has the mean of their vectors.
         """
         if self._embedding is None:
             return {}
@@ -372,14 +380,14 @@ class Memory:
         return await asyncio.to_thread(self._store.read_vectors, scopes)
 
     async def keep_vectors(self, vectors: Iterable[tuple[Entry, array[float]]]) -> None:
-        """Keep vectors that its embedder made elsewhere, of entries with a single sentence."""
+        """Store vectors that its embedder made elsewhere, of entries with a single sentence."""
         await asyncio.to_thread(self._store.keep_vectors, vectors)
 
     async def reindex(self, *, progress: Callable[[int], None] = ignore_progress) -> int:
-        """Rebuild the index from the files, with vectors; returns the number of entries."""
+        """Rebuild the index from the files, with vectors; return the number of entries."""
         count = 0
         for scope in await self.survey_scopes():
-            count += await self._hold(scope, partial(self._store.reindex, scope))
+            count += await self._run_locked(scope, partial(self._store.reindex, scope))
         await asyncio.to_thread(self._store.clear_cache)
         if self._embedding is not None:
             self._embedding.wake()
@@ -388,35 +396,35 @@ class Memory:
         return count
 
     def grouped(self) -> AbstractContextManager[None]:
-        """All changes within the block become one version."""
+        """Make all changes within the block one version."""
         return nullcontext() if self.versions is None else self.versions.grouped()
 
     async def status(self) -> Sequence[ScopeStatus]:
-        """What each scope holds, with the files that cannot be read."""
+        """Return the contents of each scope, with the files that cannot be read."""
         return await asyncio.to_thread(self._store.status)
 
     async def close(self) -> None:
-        """Keep the index for the next process, and the last version; safe to call twice."""
+        """Store the index for the next process, and the last version; safe to call twice."""
         if self._loading is not None:
             self._loading.cancel()
         async with AsyncExitStack() as stack:
             stack.enter_context(self._work.ending())
             stack.push_async_callback(asyncio.to_thread, self.store.close)
-            # If one fails or is cancelled, the others are closed too.
+            # If closing one fails or is cancelled, the others are closed too.
             for one in (self._reranking, self._embedding, self.versions):
                 if one is not None:
                     stack.push_async_callback(one.close)
             await self._keep()
 
     def _notify_damaged(self) -> None:
-        """Report damaged files, each once and many in one notice."""
+        """Report damaged files: each once, and many in one notice."""
         if damaged := [*self.store.take_damaged()]:
             left = len(damaged) - 1
-            more = f"; so are {left:,} more, which vibe-llms doctor names" if left else ""
-            self._notify(f"{damaged[0]}; what it says is not found until it is mended{more}")
+            more = f" ({left:,} more files are damaged; see: vibe-llms doctor)" if left else ""
+            self._notify(f"{damaged[0]}; searches skip it until it is fixed{more}")
 
     async def _search(
-        self, asked: Question, scopes: Sequence[Scope], settings: RetrievalSettings
+        self, asked: RetrievalQuery, scopes: Sequence[Scope], settings: RetrievalSettings
     ) -> Sequence[Recollection]:
         if self._reranking is not None:
             asked = await self._rerank(self._reranking, asked, scopes, settings)
@@ -427,11 +435,11 @@ class Memory:
     async def _rerank(
         self,
         reranking: Reranking,
-        asked: Question,
+        asked: RetrievalQuery,
         scopes: Sequence[Scope],
         settings: RetrievalSettings,
-    ) -> Question:
-        """The question with a model's judgement of the entries that match it best."""
+    ) -> RetrievalQuery:
+        """Add a model's relevance scores of the best matches to the question."""
         count = max(reranking.settings.candidates, settings.limit)
         plain = RetrievalSettings(
             limit=count,
@@ -445,20 +453,22 @@ class Memory:
         relevances = await reranking.weigh(asked.text, found)
         return msgspec.structs.replace(asked, relevances=relevances, pool=count)
 
-    async def _alter(self, scope: Scope, work: Callable[[Patience], T]) -> T:
-        """Like `_hold`, for work that changes files."""
-        return await self._hold(scope, lambda patience: self._noticing(lambda: work(patience)))
+    async def _alter(self, scope: Scope, work: Callable[[LockTimeout], T]) -> T:
+        """Run work that changes files, under the lock of `_run_locked`."""
+        return await self._run_locked(
+            scope, lambda patience: self._noticing(lambda: work(patience))
+        )
 
     def _noticing(self, work: Callable[[], T]) -> T:
         try:
             return work()
         finally:
-            # Also after a failure: what has changed by then is kept.
+            # After a failure too: version the changes made by then.
             if self.versions is not None:
                 self.versions.notice()
 
-    async def _hold(self, scope: Scope, work: Callable[[Patience], T]) -> T:
-        """Do work that waits for a scope's folder, in the order of arrival in this process.
+    async def _run_locked(self, scope: Scope, work: Callable[[LockTimeout], T]) -> T:
+        """Run work that waits for a scope's folder, in order of arrival in this process.
 
         At most one thread waits for each folder, and none of the shared threads does.
         """
@@ -466,27 +476,29 @@ class Memory:
         with self._guard:
             turnstile = self._turnstiles.setdefault(scope, CrossLoopLock())
         async with turnstile:
-            # A task that waited here for another process does not wait that long again.
-            patience = Patience(self._lock_seconds, begun=max(begun, turnstile.moved))
+            # A task that waited here for another process does not wait as long again.
+            patience = LockTimeout(self._lock_seconds, begun=max(begun, turnstile.moved))
             run = copy_context().run
             thread = ThreadPoolExecutor(1, "memory")
             try:
                 return await asyncio.wrap_future(thread.submit(run, work, patience))
             finally:
-                # If this was cancelled, the thread completes what it has begun, or stops waiting.
+                # On cancellation, the thread completes its work, or stops waiting.
                 patience.end()
                 thread.shutdown(wait=False)
                 if patience.met:
                     turnstile.moved = time.monotonic()
 
     async def _embed_some(self, embedding: Embedding, scope: Scope, done: int) -> int:
-        """Make the vectors of a batch of entries; returns how many, 0 if nothing is left to do.
+        """Embed a batch of entries; return how many, 0 if nothing is left to do.
 
-        `done` is how many got theirs before.
+        `done` is how many were embedded before.
         """
-        bare, left = await asyncio.to_thread(self._store.survey_bare, scope, embedding.batch)
+        bare, left = await asyncio.to_thread(
+            self._store.survey_bare, scope, embedding.batch // _PASSAGES
+        )
         asked = [(known.number, entry) for known, entry in bare]
-        vectors = await embedding.embed_entries(asked) if asked else None
+        vectors = await embed_entries(embedding, asked) if asked else None
         if asked:
             await asyncio.to_thread(self._store.forget_vectors, scope, bare)
         if vectors is None:
@@ -499,4 +511,4 @@ class Memory:
         return taken
 
     async def _keep(self) -> None:
-        await asyncio.to_thread(self._store.indexes.keep, Patience(self._lock_seconds))
+        await asyncio.to_thread(self._store.indexes.keep, LockTimeout(self._lock_seconds))

@@ -1,8 +1,8 @@
 """`CrossEncoderReranker`: a cross-encoder that runs in this process.
 
-A folder with weights in safetensors is loaded by sentence-transformers, and one that has only ONNX
-files by onnxruntime. A model is taken from the disk only: a folder by its path, or what Hugging
-Face's cache has. If it is missing, that is reported at once, and no server is asked.
+A folder with weights in safetensors is loaded by sentence-transformers, and one with only ONNX
+files by onnxruntime. Models are loaded from disk only: a folder by its path, or a model in Hugging
+Face's cache. A missing model is reported at once, without asking a server.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from vibe_llms.exceptions import ModelUnavailable, PackageMissing, SessionClosed
-from vibe_llms.memory.embedders.hub import Hub, Packages
-from vibe_llms.memory.embedders.local import Scorer
-from vibe_llms.memory.embedders.onnx import folders as onnx_folders
-from vibe_llms.memory.embedders.onnx import package as onnx_package
-from vibe_llms.memory.embedders.onnx.folders import wanted
-from vibe_llms.memory.embedders.sentence_transformers import folders, package
+from vibe_llms.base.exceptions import ModelUnavailable, PackageMissing, SessionClosed
+from vibe_llms.embedding.hub import Hub, Packages
+from vibe_llms.embedding.local import Scorer
+from vibe_llms.embedding.onnx import folders as onnx_folders
+from vibe_llms.embedding.onnx import package as onnx_package
+from vibe_llms.embedding.onnx.folders import wanted
+from vibe_llms.embedding.sentence_transformers import folders, package
 
 _ROW = "memory.reranking"
-_PURPOSE = "reranking, as [memory.reranking] asks for it,"
+_PURPOSE = "reranking ([memory.reranking])"
 _TORCH = Packages(package.EXTRA, _ROW, _PURPOSE, _ROW)
 _ONNX = Packages(onnx_package.EXTRA, _ROW, _PURPOSE, _ROW)
 
 
 class CrossEncoderReranker:
-    """A model by the path of its folder or by its name in the cache; loaded when first asked."""
+    """Reranker by the path of its folder or its name in the cache; loaded on first use."""
 
     def __init__(self, model: str) -> None:
         self._model = model
@@ -38,20 +38,20 @@ class CrossEncoderReranker:
         self._closed = False
 
     async def inquire(self) -> None:
-        """Raise an error if the package or the model is missing; loads nothing."""
+        """Raise an error if the package or the model is missing, without loading it."""
         await asyncio.to_thread(self._check)
 
     async def score(self, question: str, texts: Sequence[str]) -> Sequence[float]:
-        """The raw logit of each text for the question."""
+        """Return the raw logit of each text for the question."""
         if self._closed:
-            raise SessionClosed("this reranker was closed")
+            raise SessionClosed("this reranker is closed")
         if self._executor is None:
             self._executor = ThreadPoolExecutor(1, thread_name_prefix="vibe-llms reranking")
         work = partial(self._work, [(question, text) for text in texts])
         return await asyncio.get_running_loop().run_in_executor(self._executor, work)
 
     async def close(self) -> None:
-        """Free the model's memory; what is being computed is computed to its end."""
+        """Free the model's memory, after any running computation."""
         self._closed = True
         self._score = None
         executor, self._executor = self._executor, None
@@ -76,7 +76,7 @@ class CrossEncoderReranker:
             folders.check_folder(_ROW, folder)
 
     def _find(self) -> tuple[Path, Packages]:
-        """The folder of the model, and the packages that load it."""
+        """Return the folder of the model, and the packages that load it."""
         folder = self._find_folder()
         by_onnx = not folders.survey_files(folder) and onnx_folders.find_file(folder)
         return folder, _ONNX if by_onnx else _TORCH
@@ -99,8 +99,8 @@ class CrossEncoderReranker:
             found = next((one for one in lookups if one and onnx_folders.find_file(one)), None)
         if found is None:
             raise ModelUnavailable(
-                f"{self._model} is not on this disk. Fetch it where there is a network, "
-                f"hf download {self._model}, or give the path of a folder that holds it: "
+                f"{self._model} is not on this disk. Download it with a network connection, "
+                f"hf download {self._model}, or set the path of a folder that contains it: "
                 '[memory.reranking] model = "/path/to/folder"',
                 provider=_ROW,
                 code="offline",

@@ -1,10 +1,10 @@
-"""The entries of a scope in an SQLite database in memory, found by their words.
+"""Full-text index of the entries of a scope, in an in-memory SQLite database.
 
-FTS5 keeps which entries have a word. The rare words of a question choose candidates, and all its
-words score them, by BM25 over fields (Robertson and Zaragoza, "The Probabilistic Relevance
-Framework: BM25 and Beyond", 2009, section 3.6). The fields are the text of an entry, its labels,
-and the turns around it: a question often has the words of the turn before the one that answers it.
-FTS5's own ranking would need those turns in each row, and takes 2 to 20 times as long (ADR 46).
+FTS5 maps words to entries. The rare words of a question choose candidates, and all its words score
+them, by BM25 over fields (Robertson and Zaragoza, "The Probabilistic Relevance Framework: BM25 and
+Beyond", 2009, section 3.6). The fields are the text of an entry, its labels, and the turns around
+it: a question often has the words of the turn before the one that answers it. FTS5's own ranking
+would need those turns in each row, and takes 2 to 20 times as long (ADR 46).
 """
 
 from __future__ import annotations
@@ -19,32 +19,33 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from vibe_llms.exceptions import StorageError
+from vibe_llms.base.exceptions import StorageError
+from vibe_llms.embedding.words import is_of_date
 from vibe_llms.memory.entries import SPOKEN, Role
-from vibe_llms.memory.parts import NORM, Fit, Part
+from vibe_llms.memory.parts import NORM, Fit, WeightedPart
 from vibe_llms.memory.places import FileStat
 from vibe_llms.memory.records import IndexRecord
-from vibe_llms.memory.words import is_of_date
 
 K1, B = 1.2, 0.75
-#: What a word counts in the turns around the one that has it, by their distance behind it.
+#: Weight of a word in nearby turns, by their distance behind the turn that contains it.
 WINDOW = {0: 1.0, 1: 0.6, 2: 0.4, 3: 0.3, 4: 0.2, -1: 0.3, -2: 0.2}
 _NEAREST_LAST = dict(sorted(WINDOW.items(), key=lambda one: one[1]))
 _BEFORE = [(distance, share) for distance, share in WINDOW.items() if distance > 0]
-#: What it counts as a label: who said the entry, when, what about.
+#: Weight of a word as a label: speaker, date, or topic of an entry.
 LABEL = 2.0
-#: How much a turn counts in the order if the question names someone else who speaks: turns around
-#: an answer have its words too, and are often another person's reply.
+#: Ranking factor for a turn if the question names another speaker: turns around an answer contain
+#: its words too, and are often another person's reply.
 OTHERS = 1 / 1.3
-#: Once this many entries have the rarest words of a question, and the best of them have this part
-#: of what the other words are worth, the others choose no candidates.
+#: Once the rarest words of a question match this many entries, and the best of those have this
+#: share of the other words' worth, the others choose no candidates.
 _ENOUGH, _USUAL = 150, 0.4
-#: Turns that are further apart are not neighbours; their positions differ by more than a window.
+#: Turns farther apart in time are not neighbors: microseconds, and the gap between their positions,
+#: which is larger than a window.
 _HOUR, _APART = 3_600_000_000, 8
-#: The positions that a conversation has.
+#: Positions reserved for a conversation.
 _BLOCK = 1 << 24
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-#: Marks a label among the words.
+#: Prefix that marks a label among the words.
 _MARK = "@"
 
 _TABLES = """
@@ -82,22 +83,22 @@ class _Spot(NamedTuple):
 
 
 class _Layout:
-    """The entries by their positions; turns of a conversation are next to each other."""
+    """Entries by position; the turns of a conversation have adjacent positions."""
 
     def __init__(self, spots: Sequence[tuple[int, _Spot]]) -> None:
         self.spots = dict(spots)
         self.positions = {spot.number: position for position, spot in spots}
         lengths = sum(map(self.window_length, self.spots))
-        #: The mean length of a window.
+        #: Mean length of a window.
         self.mean = lengths / (len(spots) or 1) or 1.0
 
     def role_at(self, position: int) -> str | None:
-        """The role of the entry at a position, if there is one."""
+        """Return the role of the entry at a position, or `None`."""
         spot = self.spots.get(position)
         return None if spot is None else spot.role
 
     def window_length(self, position: int) -> float:
-        """The words of an entry, and those of the turns before it as they count."""
+        """Return the words of an entry plus the weighted words of the turns before it."""
         length = float(self.spots[position].length)
         for distance, share in _BEFORE:
             before = self.spots.get(position - distance)
@@ -108,16 +109,16 @@ class _Layout:
 
 
 class IndexDatabase:
-    """Entries with their words and labels; `data` is what `serialize` gave, or empty.
+    """Entries with their words and labels; `data` comes from `serialize`, or is empty.
 
-    `ValueError` if `data` is no such database. One thread at a time may use it.
+    Raise `ValueError` for other `data`. Not thread-safe.
     """
 
     def __init__(self, data: bytes = b"") -> None:
         self._database = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-        #: Conversations whose turns have no positions in their order yet.
+        #: Conversations whose turns are not in order of position.
         self._disordered: set[str] = set()
-        #: The order and position of the last turn of some conversations.
+        #: Order and position of the last turn of some conversations.
         self._last_turns: dict[str, tuple[int, str, str, int]] = {}
         self._layout: _Layout | None = None
         self.stats: dict[str, FileStat] = {}
@@ -131,31 +132,31 @@ class IndexDatabase:
             (last,) = self._database.execute("select max(number) from entries").fetchone()
             self._last_number = int(last or 0)
         except (sqlite3.Error, AttributeError) as error:
-            # Before SQLite 3.36 there is no `deserialize`.
-            raise ValueError(f"it is no database of ours: {error}") from error
+            # `deserialize` needs SQLite 3.36 or later.
+            raise ValueError(f"not an index database: {error}") from error
 
     def __len__(self) -> int:
         return len(self.stats)
 
     def __iter__(self) -> Iterator[IndexRecord]:
-        """All entries, the oldest first."""
+        """Iterate over all entries, oldest first."""
         rows = self._database.execute("select record from entries order by created, identity")
         return map(_decode, rows.fetchall())
 
     def serialize(self) -> bytes:
-        """The database as bytes, without the words of entries that are gone.
+        """Return the database as bytes, without the words of deleted entries.
 
-        `StorageError` if SQLite cannot do that.
+        Raise `StorageError` if SQLite is too old.
         """
         if not hasattr(self._database, "serialize"):
-            raise StorageError("SQLite 3.36 is needed to store the index of memory")
+            raise StorageError("storing the index of memory needs SQLite 3.36 or later")
         self._lay_out()
         self._database.execute("insert into postings (postings) values ('optimize')")
         return self._database.serialize()
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Many changes, which are faster within one transaction."""
+        """Group many changes in one transaction, which is faster."""
         self._database.execute("begin")
         try:
             yield
@@ -169,9 +170,9 @@ class IndexDatabase:
         labels: Iterable[str],
         conversation: str | None,
     ) -> int:
-        """Add an entry, replacing the one at its place; returns its number, not the record's.
+        """Add an entry, replacing the one at its place; return its new number.
 
-        `conversation` is given for a turn that has neighbours.
+        `conversation` is given for a turn that has neighbors.
         """
         created = (record.created - _EPOCH) // timedelta(microseconds=1)
         order = (conversation, created, record.identity)
@@ -201,7 +202,7 @@ class IndexDatabase:
         return number
 
     def drop(self, place: str) -> int | None:
-        """Remove the entry at a place; returns its number."""
+        """Remove the entry at a place; return its number."""
         if place not in self.stats:
             return None
         conversation, position = self._database.execute(
@@ -217,31 +218,31 @@ class IndexDatabase:
         return self._erase(place)
 
     def record(self, number: int) -> IndexRecord | None:
-        """The entry with a number."""
+        """Return the entry with a number."""
         return self._find("number = ?", number)
 
     def records(self, numbers: Iterable[int]) -> Iterator[IndexRecord]:
-        """The entries with some numbers, in any order."""
+        """Yield the entries with some numbers, in any order."""
         for _, data in self._select("record", [*numbers]):
             yield _decode((data,))
 
     def at(self, place: str) -> IndexRecord | None:
-        """The entry whose file is at a place."""
+        """Return the entry whose file is at a place."""
         return self._find("place = ?", place) if place in self.stats else None
 
     def find(self, identity: str) -> IndexRecord | None:
-        """The entry with an identity; the oldest if files were copied."""
+        """Return the entry with an identity; the oldest if files were copied."""
         return self._find("identity = ? order by created, place limit 1", identity)
 
     def facts(self, digest: str) -> Sequence[IndexRecord]:
-        """The facts with a digest."""
+        """Return the facts with a digest."""
         rows = self._database.execute(
             "select record from entries where digest = ? and role = ?", (digest, Role.FACT)
         )
         return [*map(_decode, rows)]
 
     def count_entries(self, words: Iterable[str]) -> Mapping[str, int]:
-        """About how many entries have each word, in their texts or labels."""
+        """Estimate how many entries have each word in their texts or labels."""
         terms = [term for word in words for term in (word, _MARK + word)]
         marks = ", ".join("?" * len(terms))
         counts = Counter[str]()
@@ -252,13 +253,15 @@ class IndexDatabase:
             counts[term.removeprefix(_MARK)] += count
         return {word: min(count, len(self)) for word, count in counts.items()}
 
-    def score(self, parts: Sequence[Part], count: int, roles: Collection[Role]) -> dict[int, Fit]:
-        """Return how the entries of some roles fit a message, up to about `count`, by number."""
+    def score(
+        self, parts: Sequence[WeightedPart], count: int, roles: Collection[Role]
+    ) -> dict[int, Fit]:
+        """Return how entries of some roles fit a message, up to about `count`, by number."""
         layout = self._lay_out()
         first, *others = parts
         scores = self._choose(layout, first.rarities, count)
         if others:
-            # One part alone needs no scale to be in order.
+            # A single part is in order without scaling.
             scores = {place: (score / first.weight) ** NORM for place, score in scores.items()}
         for part in others:
             for position, score in self._choose(layout, part.rarities, count).items():
@@ -270,12 +273,12 @@ class IndexDatabase:
             if score >= least and layout.role_at(position) in roles
         ]
         if len(best) < count < len(scores):
-            # Entries of other roles, or positions without an entry, took their places.
+            # Entries of other roles, or empty positions, took their places.
             best = [position for position in scores if layout.role_at(position) in roles]
         best.sort(key=scores.__getitem__, reverse=True)
         return self._rate(layout, parts, best[:count])
 
-    def assess(self, parts: Sequence[Part], numbers: Iterable[int]) -> dict[int, Fit]:
+    def assess(self, parts: Sequence[WeightedPart], numbers: Iterable[int]) -> dict[int, Fit]:
         """Return how some entries fit a message."""
         layout = self._lay_out()
         return self._rate(layout, parts, [layout.positions[number] for number in numbers])
@@ -283,15 +286,15 @@ class IndexDatabase:
     def _choose(
         self, layout: _Layout, rarities: Mapping[str, float], count: int
     ) -> dict[int, float]:
-        """About how well entries fit some words, by their positions; the best `count` at least."""
+        """Estimate scores by position for some words; at least the best `count`."""
         scores: dict[int, float] = {}
         found, left = 0, sum(rarities.values())
         for word in sorted(rarities, key=rarities.__getitem__, reverse=True):
             if found > _ENOUGH and _worst_of_best(scores, count) >= _USUAL * left:
                 break
             left -= rarities[word]
-            # What the word is worth at each position, nearest last. An entry that has it twice in
-            # its window counts it once here: these scores only choose what is rated.
+            # Worth of the word at each position, nearest last. Repetitions within a window count
+            # once here: these scores only choose candidates for `_rate`.
             worth: dict[int, float] = {}
             for positions, distances in (
                 (self._match(layout, word), _NEAREST_LAST),
@@ -307,7 +310,7 @@ class IndexDatabase:
         return scores
 
     def _rate(
-        self, layout: _Layout, parts: Sequence[Part], positions: Collection[int]
+        self, layout: _Layout, parts: Sequence[WeightedPart], positions: Collection[int]
     ) -> dict[int, Fit]:
         """Return how the entries at some positions fit, by number."""
         rarities = {word: rarity for part in parts for word, rarity in part.rarities.items()}
@@ -351,7 +354,7 @@ class IndexDatabase:
     def _count_words(
         self, layout: _Layout, words: Iterable[str], positions: Iterable[int]
     ) -> dict[int, list[tuple[str, int]]]:
-        """How often words and labels are in the entries around some positions."""
+        """Count words and labels in the entries around some positions."""
         near = {position - distance for position in positions for distance in WINDOW}
         numbers = [layout.spots[position].number for position in near if position in layout.spots]
         asked = {name for word in words for name in (word, _MARK + word)}
@@ -363,14 +366,14 @@ class IndexDatabase:
         return held
 
     def _match(self, layout: _Layout, word: str) -> list[int]:
-        """The positions of the entries that have a word."""
+        """Return the positions of the entries that have a word."""
         rows = self._database.execute(
             "select rowid from postings where postings match ?", [f'"{word}"']
         )
         return [layout.positions[number] for (number,) in rows]
 
     def _select(self, column: str, numbers: Sequence[int]) -> Iterator[tuple[int, Any]]:
-        """A column of the entries with some numbers."""
+        """Select a column of the entries with some numbers."""
         for start in range(0, len(numbers), _ASKED):
             some = numbers[start : start + _ASKED]
             marks = ", ".join("?" * len(some))
@@ -400,14 +403,14 @@ class IndexDatabase:
         return int(number)
 
     def _position_at(self, place: str, order: tuple[str | None, int, str]) -> int | None:
-        """The position of the entry at a place, if its order is unchanged."""
+        """Return the position of the entry at a place, if its order is unchanged."""
         row = self._database.execute(
             "select position, conversation, created, identity from entries where place = ?", [place]
         ).fetchone()
         return None if row is None or row[1:] != order else int(row[0])
 
     def _append(self, place: str, conversation: str | None, created: int, identity: str) -> int:
-        """The position of a new entry: behind the last turn of its conversation."""
+        """Return the position of a new entry: after the last turn of its conversation."""
         if conversation is None:
             return self._new_block()
         last = self._last_turns.get(conversation) or self._find_last_turn(conversation)
@@ -423,7 +426,7 @@ class IndexDatabase:
         return position
 
     def _find_last_turn(self, conversation: str) -> tuple[int, str, str, int] | None:
-        """The order of the last turn of a conversation, with its position."""
+        """Return the order and position of the last turn of a conversation."""
         found: tuple[int, str, str, int] | None = self._database.execute(
             "select created, identity, place, position from entries where conversation = ? "
             "order by created desc, identity desc, place desc limit 1",
@@ -432,7 +435,7 @@ class IndexDatabase:
         return found
 
     def _lay_out(self) -> _Layout:
-        """Where the entries are, with the turns of each conversation in their order."""
+        """Return the layout, after putting the turns of each conversation in order."""
         while self._disordered:
             self._last_turns.clear()
             self._database.execute(
@@ -454,12 +457,12 @@ class IndexDatabase:
         return ((last or 0) // _BLOCK + 1) * _BLOCK
 
 
-#: SQLite takes at least this many values in a statement.
+#: SQLite accepts at least this many values per statement.
 _ASKED = 30_000
 
 
 def _worst_of_best(scores: Mapping[int, float], count: int) -> float:
-    """The lowest of the best `count` scores; 0 if there are fewer."""
+    """Return the lowest of the best `count` scores; 0 if there are fewer."""
     return 0.0 if len(scores) < count else sorted(scores.values())[-count]
 
 

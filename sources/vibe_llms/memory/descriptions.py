@@ -1,4 +1,4 @@
-"""Entries of memory as JSON, the same at the command line and over HTTP; stable."""
+"""Entries of memory as JSON, the same on the command line and over HTTP; stable."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vibe_llms.memory.retrieval import Recollection
 
 
 class MemoryEntry(Struct, kw_only=True):
-    """What is remembered; see `vibe_llms.memory.Entry`."""
+    """JSON form of an entry; see `vibe_llms.memory.Entry`."""
 
     id: str
     content: str
@@ -34,19 +34,19 @@ class MemoryEntry(Struct, kw_only=True):
 
     @classmethod
     def of(cls, entry: Entry) -> MemoryEntry:
-        """The entry as JSON has it."""
+        """Convert an entry."""
         return cls(**_members_of(entry))
 
 
 class FoundEntry(MemoryEntry, kw_only=True):
-    """An entry that matches a question, and the parts of its score."""
+    """JSON form of a search result, with the parts of its score."""
 
     score: float
     reasons: dict[str, float]
 
     @classmethod
     def of_recollection(cls, found: Recollection) -> FoundEntry:
-        """The entry as JSON has it, with its score."""
+        """Convert a search result, with its score."""
         return cls(
             **_members_of(found.entry), score=round(found.score, 4), reasons=dict(found.reasons)
         )

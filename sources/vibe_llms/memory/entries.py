@@ -13,31 +13,31 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from vibe_llms.exceptions import MemoryDamaged, MemoryInvalid
+from vibe_llms.base.exceptions import MemoryDamaged, MemoryInvalid
 from vibe_llms.memory.front_matter import read_plain
 from vibe_llms.memory.names import name_copy, name_identity, name_original
 from vibe_llms.messages.contents import repair_text
 
 _RULE = "---"
-#: The beginning of the names of files that we wrote, and of their copies.
+#: Beginning of the names of files written by the library, and of their copies.
 _OURS = re.compile(r"\d{8}T\d{6}Z__")
 _IDENTITY = re.compile(r"[0-9a-z][0-9a-z_-]{0,63}")
-#: The identities of entries that others wrote; recalled lines contain them.
+#: Identities of entries written by others; recalled lines contain them.
 _IDENTITY_BY_HAND = re.compile(r"[0-9A-Za-z._:-]{1,128}")
-#: The largest front matter.
+#: Maximum size of the front matter, in characters.
 _FRONT_BYTES = 64 * 1024
-#: A longer file is no entry.
+#: Maximum size of an entry's file.
 LARGEST_BYTES = 4 * 1024 * 1024
-#: How deep values of the front matter may be nested; the loader in C has no limit.
+#: Maximum nesting of front matter values; the C loader has no limit.
 _DEEPEST = 50
 _NESTING = "[{-?:"
 _FIRST_YEAR, _LAST_YEAR = 2, 9998
-#: The fewest characters of the beginning or end of an identity that name an entry.
+#: Minimum length of a beginning or end of an identity that names an entry, in characters.
 SHORTEST_PART = 4
 
 
 class Role(StrEnum):
-    """What an entry is: a fact, what a user or a model said, or a summary."""
+    """Kind of an entry: a fact, what a user or a model said, or a summary."""
 
     FACT = "memory"
     USER = "user"
@@ -45,12 +45,12 @@ class Role(StrEnum):
     SUMMARY = "summary"
 
 
-#: What someone said.
+#: Roles of what someone said.
 SPOKEN = (Role.USER, Role.ASSISTANT)
 
 
 class Scope(Struct, frozen=True, order=True):
-    """What an entry belongs to: one user, one conversation, or all of them.
+    """Owner of an entry: one user, one conversation, or everyone.
 
     >>> str(Scope.of_user("ada"))
     'user-ada'
@@ -64,30 +64,30 @@ class Scope(Struct, frozen=True, order=True):
             check_identity(self.name, self.kind)
         elif self.kind != "global" or self.name:
             raise MemoryInvalid(
-                f"{self.kind}-{self.name} is no scope; "
-                "there are global, user-NAME and conversation-IDENTITY"
+                f"{self.kind}-{self.name} is not a scope; "
+                "use global, user-NAME, or conversation-IDENTITY"
             )
 
     @staticmethod
     def of_user(name: str) -> Scope:
-        """What one user's conversations share; raises `MemoryInvalid` for an invalid name."""
+        """Return the scope of a user's conversations; raise `MemoryInvalid` for a bad name."""
         return Scope("user", name)
 
     @staticmethod
     def of_conversation(identity: str) -> Scope:
-        """What belongs to one conversation."""
+        """Return the scope of one conversation."""
         return Scope("conversation", identity)
 
     @staticmethod
     def parse(text: str) -> Scope:
-        """The scope with the name of a folder; raises `MemoryInvalid` if there is none."""
+        """Return the scope named by a folder; raise `MemoryInvalid` for other names."""
         kind, dash, name = text.partition("-")
         if kind == "global" and not dash:
             return GLOBAL
         if kind in ("user", "conversation") and dash:
             return Scope(kind, name)
         raise MemoryInvalid(
-            f"{text!r} is no scope; there are global, user-NAME and conversation-IDENTITY"
+            f"{text!r} is not a scope; use global, user-NAME, or conversation-IDENTITY"
         )
 
     def __str__(self) -> str:
@@ -98,14 +98,14 @@ GLOBAL = Scope()
 
 
 class Entry(Struct, frozen=True, kw_only=True):
-    """One thing that is remembered.
+    """One remembered item.
 
-    `importance` goes from 0 to 1. `speaker` is the name of who said it, if known; `conversation`
+    `importance` ranges from 0 to 1. `speaker` is the name of who said it, if known; `conversation`
     and `turn` are the identities of the conversation and the canister that it came from. A deleted
     entry is `replaced_by` a newer one; `merged_from` names the entries that were deleted for this
-    one, since it contains them. `further` are members of the front matter by others, and `lines`
-    their text; both are kept. `copy_of` is the identity of the original if another program copied
-    the file; it is not written, since the name of the file says so.
+    one, since it contains them. `further` are front matter members by others, and `lines` their
+    text; both are kept. `copy_of` is the identity of the original if another program copied the
+    file; it is not written, since the name of the file shows it.
     """
 
     content: str
@@ -126,7 +126,7 @@ class Entry(Struct, frozen=True, kw_only=True):
     copy_of: str = ""
 
 
-# msgspec 0.22 crashes where two threads are the first to use a type, so it is used here first.
+# msgspec 0.22 crashes if two threads are the first to use a type, so it is used here first.
 msgspec.json.Decoder(Entry)
 
 
@@ -147,25 +147,25 @@ _DEFAULTS = Entry(content="", identity="", created=datetime.min.replace(tzinfo=U
 
 
 def check_identity(name: str, of: str) -> str:
-    """The name, if it can be that of a folder; otherwise raises `MemoryInvalid`."""
+    """Return the name if it can name a folder; otherwise raise `MemoryInvalid`."""
     if not _IDENTITY.fullmatch(name):
         raise MemoryInvalid(
-            f"{name!r} cannot be the name of a {of}: use lower-case letters and digits, after the "
-            "first also - and _, at most 64 characters"
+            f"{name!r} is not a valid name of a {of}: use up to 64 lowercase letters, digits, - "
+            "and _, with a letter or digit first"
         )
     return name
 
 
 def check_entry(entry: Entry) -> Entry:
-    """The entry with its texts repaired and a time zone; raises `MemoryInvalid` if it is invalid.
+    """Return the entry with repaired texts and a time zone; raise `MemoryInvalid` if it is invalid.
 
-    The result can be written, and is read back unchanged.
+    The result can be written, and reads back unchanged.
     """
     content = repair_text(entry.content).strip()
     if not content:
         raise MemoryInvalid("an empty text cannot be remembered")
     members = {name: getattr(entry, name) for name in entry.__struct_fields__}
-    # A copy that is written is an entry of its own.
+    # Writing a copy makes it an entry of its own.
     members["copy_of"] = ""
     members |= {name: repair_text(value) for name, value in members.items() if type(value) is str}
     if isinstance(entry.topics, list | tuple):
@@ -175,25 +175,25 @@ def check_entry(entry: Entry) -> Entry:
     try:
         checked = msgspec.convert({**members, "content": content}, Entry)
     except msgspec.ValidationError as error:
-        raise MemoryInvalid(f"this cannot be remembered: {error}") from error
+        raise MemoryInvalid(f"not a valid entry: {error}") from error
     if taken := sorted(_NAMES.keys() & map(str, checked.further)):
-        raise MemoryInvalid(f"{', '.join(taken)} cannot be a further member of an entry")
+        raise MemoryInvalid(f"{', '.join(taken)}: reserved, so not allowed in `further`")
     try:
-        checked = _settle(checked)
+        checked = _check_time(checked)
     except OverflowError as error:
-        raise MemoryInvalid(f"this cannot be remembered: {error}") from error
+        raise MemoryInvalid(f"not a valid entry: {error}") from error
     if len(encode_entry(checked)) > LARGEST_BYTES:
-        raise MemoryInvalid(f"this is longer than {LARGEST_BYTES >> 20} MiB; shorten it")
+        raise MemoryInvalid(f"the entry is longer than {LARGEST_BYTES >> 20} MiB; shorten it")
     return checked
 
 
 def words_of(entry: Entry) -> Sequence[str]:
-    """The texts of an entry that come from a user, a model or a file."""
+    """Return the texts of an entry that come from a user, a model, or a file."""
     return (entry.content, entry.category, *entry.topics)
 
 
 def encode_entry(entry: Entry) -> bytes:
-    """The text of an entry's file; raises `MemoryInvalid` if YAML cannot express a member."""
+    """Return the text of an entry's file; raise `MemoryInvalid` if YAML cannot express a member."""
     import yaml
 
     front: dict[str, Any] = {}
@@ -217,35 +217,35 @@ def encode_entry(entry: Entry) -> bytes:
             _load(head)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         words = " ".join(str(error).split())
-        raise MemoryInvalid(f"this fits into no front matter: {words}") from error
+        raise MemoryInvalid(f"cannot be written as front matter: {words}") from error
     if len(head) > _FRONT_BYTES:
-        raise MemoryInvalid("its front matter would be longer than 64 KiB; shorten its members")
+        raise MemoryInvalid("the front matter would be longer than 64 KiB; shorten its values")
     return f"{_RULE}\n{head}{_RULE}\n\n{repair_text(entry.content).strip()}\n".encode()
 
 
 def decode_entry(data: bytes, scope: Scope, path: str, *, modified: float | None = None) -> Entry:
-    """The entry of a file's text; raises `MemoryDamaged` if it is no entry.
+    """Parse the text of an entry's file; raise `MemoryDamaged` if it is not an entry.
 
-    A file that was written by hand may have no `id` and no `created_at`. If it is known when it was
-    `modified`, in seconds since 1970, that is its time, and its name is its identity.
+    A file written by hand may lack `id` and `created_at`. If `modified` is given, in seconds since
+    1970, it becomes the time, and the name of the file the identity.
     """
     if len(data) > LARGEST_BYTES:
-        raise MemoryDamaged(f"it is longer than {LARGEST_BYTES >> 20} MiB", path=path)
+        raise MemoryDamaged(f"longer than {LARGEST_BYTES >> 20} MiB", path=path)
     try:
         text = data.decode().removeprefix("\ufeff")
     except UnicodeDecodeError as error:
-        raise MemoryDamaged("it is no text in UTF-8", path=path) from error
+        raise MemoryDamaged("not UTF-8 text", path=path) from error
     name = os.path.basename(path)
     lines = text.split("\n")
     if lines[0].rstrip() != _RULE:
-        raise MemoryDamaged("it does not begin with front matter between two lines ---", path=path)
+        raise MemoryDamaged("no front matter between two lines `---` at the beginning", path=path)
     try:
         end = next(number for number, line in enumerate(lines[1:], 1) if line.rstrip() == _RULE)
     except StopIteration:
-        raise MemoryDamaged("its front matter has no end: a line ---", path=path) from None
+        raise MemoryDamaged("the front matter does not end with a line `---`", path=path) from None
     head = "\n".join(lines[1:end])
     if len(head) > _FRONT_BYTES:
-        raise MemoryDamaged("its front matter is longer than 64 KiB", path=path)
+        raise MemoryDamaged("the front matter is longer than 64 KiB", path=path)
     front, kept = _read_front(head, path)
     known: dict[str, Any] = {}
     further: dict[str, Any] = {}
@@ -270,19 +270,19 @@ def decode_entry(data: bytes, scope: Scope, path: str, *, modified: float | None
         )
         if not _IDENTITY_BY_HAND.fullmatch(entry.identity):
             raise MemoryDamaged(
-                "its front matter: an `id` has letters, digits and . _ : -, at most 128", path=path
+                "front matter: `id` must be 1 to 128 letters, digits, or . _ : -", path=path
             )
         if copy := name_copy(name, entry.identity):
             entry = msgspec.structs.replace(entry, identity=copy, copy_of=entry.identity)
-        return _settle(entry)
+        return _check_time(entry)
     except (msgspec.ValidationError, OverflowError) as error:
-        raise MemoryDamaged(f"its front matter: {_name_as_written(error)}", path=path) from error
+        raise MemoryDamaged(f"front matter: {_name_as_written(error)}", path=path) from error
 
 
 def _read_front(head: str, path: str) -> tuple[Mapping[Any, Any], str]:
-    """Return the members of front matter, and the lines of those that are not ours.
+    """Return the members of front matter, and the lines of foreign ones.
 
-    Raises `MemoryDamaged` if it has none.
+    Raise `MemoryDamaged` if it has none.
     """
     if (plain := read_plain(head, _NAMES)) is not None:
         return plain
@@ -292,19 +292,19 @@ def _read_front(head: str, path: str) -> tuple[Mapping[Any, Any], str]:
         front = _load(head)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise MemoryDamaged(
-            f"its front matter is no YAML: {_describe(error)}", path=path
+            f"the front matter is not valid YAML: {_describe(error)}", path=path
         ) from error
     if not isinstance(front, dict):
-        raise MemoryDamaged("its front matter has no names with values", path=path)
+        raise MemoryDamaged("the front matter must be a mapping", path=path)
     further = {str(name): value for name, value in front.items() if name not in _NAMES}
     return front, _keep(head, further) if further or "#" in head else ""
 
 
 def _complete(known: Mapping[str, Any], name: str, modified: float) -> dict[str, Any]:
-    """Return the members that are missing in a file that was written by hand."""
+    """Return the members missing from a file written by hand."""
     missing: dict[str, Any] = {}
     if "identity" not in known:
-        # That of the original; a copy gets its own below.
+        # Identity of the original; a copy gets its own below.
         missing["identity"] = name_identity(name_original(name))
     if "created" not in known:
         missing["created"] = datetime.fromtimestamp(modified, UTC)
@@ -312,7 +312,7 @@ def _complete(known: Mapping[str, Any], name: str, modified: float) -> dict[str,
 
 
 def _describe(error: Exception) -> str:
-    """What is wrong with a text of YAML, and where in the file: it begins in its second line."""
+    """Describe a YAML error with its position; the front matter starts on line 2 of the file."""
     mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
     if mark is None or not problem:
         return " ".join(str(error).split())
@@ -320,7 +320,7 @@ def _describe(error: Exception) -> str:
 
 
 def _name_as_written(error: Exception) -> str:
-    """What is wrong, with the names as they are in the file."""
+    """Describe an error with the names used in the file."""
     words = str(error)
     for name, attribute in _NAMES.items():
         words = words.replace(f"`{attribute}`", f"`{name}`")
@@ -328,11 +328,11 @@ def _name_as_written(error: Exception) -> str:
     return words
 
 
-def _settle(entry: Entry) -> Entry:
-    """The entry with a time in a zone; raises `OverflowError` if it is out of range."""
+def _check_time(entry: Entry) -> Entry:
+    """Add a time zone if missing; raise `OverflowError` if the time is out of range."""
     if not _FIRST_YEAR <= entry.created.year <= _LAST_YEAR:
         # In some zones, the first and the last year are shorter.
-        raise OverflowError(f"`created_at` is not from {_FIRST_YEAR} to {_LAST_YEAR}")
+        raise OverflowError(f"the year of `created_at` must be from {_FIRST_YEAR} to {_LAST_YEAR}")
     if entry.created.tzinfo is None:
         return msgspec.structs.replace(entry, created=entry.created.replace(tzinfo=UTC))
     return entry
@@ -348,7 +348,7 @@ def _dump(front: Mapping[str, Any]) -> str:
 
 @lru_cache(maxsize=1)
 def _dumper() -> Any:
-    """The safe dumper, with escapes for line ends, which YAML would change."""
+    """Return a safe dumper that escapes line ends, which YAML would change."""
     import yaml
 
     class Dumper(yaml.SafeDumper):
@@ -363,11 +363,11 @@ def _dumper() -> Any:
 
 
 def _load(head: str) -> Any:
-    """The value of a text of YAML; raises errors of the package, or `ValueError` if too deep."""
+    """Parse YAML; raise errors of the package, or `ValueError` for excessive nesting."""
     import yaml
 
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    # Only these characters nest, and most files have few of them.
+    # Only these characters nest, and most files contain few of them.
     if "*" in head or sum(map(head.count, _NESTING)) > _DEEPEST:
         depth = 0
         for event in yaml.parse(head, loader):
@@ -376,16 +376,16 @@ def _load(head: str) -> Any:
             elif isinstance(event, yaml.CollectionEndEvent):
                 depth -= 1
             elif isinstance(event, yaml.AliasEvent):
-                raise ValueError("a reference to another value (*) is not allowed")  # noqa: TRY004
+                raise ValueError("aliases (*) are not allowed")  # noqa: TRY004
             if depth > _DEEPEST:
-                raise ValueError(f"its values are nested more than {_DEEPEST} deep")
+                raise ValueError(f"values are nested more than {_DEEPEST} levels deep")
     return yaml.load(head, loader)  # noqa: S506 (both loaders are the safe ones)
 
 
 def _keep(head: str, further: Mapping[str, Any]) -> str:
-    """The lines of front matter that are not ours, unchanged, with comments.
+    """Return the front matter lines that are not ours, unchanged, with comments.
 
-    Empty if they are not on lines of their own; then their values are written again.
+    Return an empty string if they share lines with ours; then their values are written again.
     """
     import yaml
 
@@ -398,7 +398,7 @@ def _keep(head: str, further: Mapping[str, Any]) -> str:
         if line[:1] not in ("", " ", "\t", "-", "\r"):
             foreign = line.partition(":")[0].strip() not in _NAMES
         if foreign and (line.strip() or kept):
-            # An empty line may belong to a text of several lines.
+            # An empty line may belong to a multi-line text.
             kept.append(line)
     text = "".join(f"{line}\n" for line in kept)
     try:
@@ -410,7 +410,7 @@ def _keep(head: str, further: Mapping[str, Any]) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A value of YAML for the codec: times get a zone."""
+    """Convert a YAML value for the codec, adding a zone to times."""
     if isinstance(value, datetime):
         return value if value.tzinfo is not None else value.replace(tzinfo=UTC)
     if isinstance(value, date):
@@ -419,7 +419,7 @@ def _plain(value: Any) -> Any:
 
 
 def is_part(part: str, identity: str) -> bool:
-    """Whether a text is the beginning or end of an identity, or the beginning of its last group.
+    """Return True if a text is the beginning or end of an identity, or begins its last group.
 
     Lists print only the last group.
     """

@@ -1,4 +1,4 @@
-"""Facts from what the user said: a model finds them, and the gate checks them."""
+"""Facts from what the user said: found by a model and checked by the gate."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from vibe_llms.hooks import Asker
+from vibe_llms.conversations.hosts import Asker
 from vibe_llms.memory.asking import Unanswered, attempt
 from vibe_llms.memory.gate import LONGEST_FACT, Recalled, check_fact, is_instruction, make_visible
 from vibe_llms.memory.reports import Refusal, Why
@@ -27,7 +27,7 @@ the user wants to be answered. Most messages contain none. Then the list is empt
 
 - Each fact is one short sentence that can be understood on its own and begins with "The user".
 - Include only what the user says about himself or herself. Leave out questions, guesses,
-  quotations, texts to be translated, summarised or corrected, the task at hand, greetings,
+  quotations, texts to be translated, summarized or corrected, the task at hand, greetings,
   passwords, keys and card numbers.
 - If the user denies something, the fact denies it, too.
 - Use the user's words and language. Add nothing: no dates, names or numbers that are not there.
@@ -39,8 +39,8 @@ love hiking". "Thanks, and what is the weather?" gives nothing.\
 """
 
 
-class Finding(Struct, frozen=True):
-    """A fact as a model states it."""
+class ExtractedFact(Struct, frozen=True):
+    """A fact as stated by a model."""
 
     statement: str
     importance: float = 0.5
@@ -49,15 +49,15 @@ class Finding(Struct, frozen=True):
 
 
 class Findings(Struct, frozen=True):
-    """The facts that a model found, if any."""
+    """Facts found by a model, if any."""
 
-    facts: tuple[Finding, ...]
+    facts: tuple[ExtractedFact, ...]
 
 
 class Extraction(Struct, frozen=True):
-    """The facts that passed the gate, what it refused, and why there is no answer, if so."""
+    """Facts that passed the gate, refused findings, and the reason if there was no answer."""
 
-    facts: tuple[Finding, ...] = ()
+    facts: tuple[ExtractedFact, ...] = ()
     refused: tuple[Refusal, ...] = ()
     failure: Unanswered | None = None
 
@@ -71,7 +71,7 @@ async def extract(
     recalled: Recalled = Recalled(),
     when: datetime | None = None,
 ) -> Extraction:
-    """At most `most` facts from the user's own words, as the gate has left them."""
+    """Ask a model for facts in the user's own words; return up to `most` that pass the gate."""
     date = f" on {when:%Y-%m-%d}" if when else ""
     supervisor = _SUPERVISOR.format(count=most, topics=_MOST_TOPICS)
     text = f"The user said{date}:\n\n{said}"
@@ -82,29 +82,29 @@ async def extract(
 
 
 def judge(
-    findings: Sequence[Finding], said: str, *, most: int, recalled: Recalled = Recalled()
+    findings: Sequence[ExtractedFact], said: str, *, most: int, recalled: Recalled = Recalled()
 ) -> Extraction:
-    """Which of a model's findings may be remembered."""
-    facts: list[Finding] = []
+    """Select the findings that may be remembered."""
+    facts: list[ExtractedFact] = []
     refused: list[Refusal] = []
     for finding in findings:
         given = make_visible(finding.statement.strip())
-        # A longer one is only reported.
+        # A longer statement is only reported.
         statement = " ".join(given[: LONGEST_FACT + 1].split())
         why = check_fact(given, said, recalled)
         if why is None and len(facts) >= most:
             why = Why.SURPLUS
         if why is None:
-            facts.append(_settle(finding, statement))
+            facts.append(_bound(finding, statement))
         else:
             refused.append(Refusal(mask_secrets(statement), why))
     return Extraction(tuple(facts), tuple(refused))
 
 
-def _settle(finding: Finding, statement: str) -> Finding:
-    """The finding with its importance, category and topics within bounds."""
+def _bound(finding: ExtractedFact, statement: str) -> ExtractedFact:
+    """Return the finding with its importance, category, and topics within bounds."""
     topics = dict.fromkeys(filter(None, map(_check_topic, finding.topics)))
-    return Finding(
+    return ExtractedFact(
         statement,
         min(max(finding.importance, 0.0), 1.0),
         _check_topic(finding.category),
@@ -113,7 +113,7 @@ def _settle(finding: Finding, statement: str) -> Finding:
 
 
 def _check_topic(text: str) -> str:
-    """A few words that name a topic; empty if the text is something else."""
+    """Return the few words that name a topic, or an empty string for other text."""
     words = make_visible(text[: _LONGEST_TOPIC * 2]).split()
     topic = " ".join(words)
     short = len(words) <= _MOST_WORDS and len(topic) <= _LONGEST_TOPIC

@@ -1,13 +1,13 @@
-"""`MemoryFiles`: a memory in files, each written whole, deleted softly, read back.
+"""Memory in files: each is written whole, and moved when deleted.
 
     entries/SCOPE/facts/TIME__IDENTITY.md      and the other places of an entry
     index/SCOPE/…                              snapshots of the index
-    upkeep/SCOPE/…                             when its facts were deduplicated
-    upkeep/reported.json                       which damaged files were reported
+    upkeep/SCOPE/…                             time of the last deduplication
+    upkeep/reported.json                       damaged files already reported
     embeddings/…                               vectors
 
-The files are authoritative: people may read, write, edit and remove them. Our own changes hold the
-lock of the scope's folder.
+The files are authoritative: people may read, write, edit, and remove them. The library's own
+changes hold the lock of the scope's folder.
 """
 
 from __future__ import annotations
@@ -23,9 +23,20 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from vibe_llms.exceptions import MemoryDamaged, MemoryInvalid, StorageError
-from vibe_llms.files import LARGEST_SETTINGS, read_file
-from vibe_llms.memory.embedders.cache import EMBEDDINGS, EmbeddingCache, digest_text
+from vibe_llms.base.exceptions import MemoryDamaged, MemoryInvalid, StorageError
+from vibe_llms.base.files import LARGEST_SETTINGS, read_file
+from vibe_llms.base.folders import (
+    TEMPORARY,
+    make_folder,
+    read_parts,
+    read_within,
+    refuse_link,
+    replace_file,
+    storage_errors,
+    synchronise_folder,
+)
+from vibe_llms.base.locks import LockTimeout, locked
+from vibe_llms.embedding.cache import EMBEDDINGS, EmbeddingCache, digest_text
 from vibe_llms.memory.entries import (
     LARGEST_BYTES,
     Entry,
@@ -37,23 +48,12 @@ from vibe_llms.memory.names import is_entry_name
 from vibe_llms.memory.places import DELETED, FACTS, FOLDERS, FileStat, place_of
 from vibe_llms.memory.scanner import DirectoryScanner
 from vibe_llms.memory.snapshot import FolderSnapshots, discard_snapshots
-from vibe_llms.storage.files import (
-    TEMPORARY,
-    make_folder,
-    read_parts,
-    read_within,
-    refuse_link,
-    replace_file,
-    storage_errors,
-    synchronise_folder,
-)
-from vibe_llms.storage.locks import Patience, locked
 
 ENTRIES = "entries"
-#: The folders of derived files.
+#: Folders of derived files.
 INDEX, UPKEEP = "index", "upkeep"
 _LAST = "deduplicated.json"
-#: The errors of damaged files that were reported, as digests.
+#: File with digests of reported errors, and their maximum number.
 _REPORTED, _MOST_REPORTED = "reported.json", 1000
 
 
@@ -66,7 +66,7 @@ _REPORTS = msgspec.json.Decoder(list[str])
 
 
 class MemoryFiles:
-    """The files below one folder."""
+    """Memory in the files below one folder."""
 
     has_files = True
 
@@ -77,19 +77,21 @@ class MemoryFiles:
         self._entries = f"{folder / ENTRIES}"
         self._lock_seconds = lock_seconds
         self._durable = durable
-        #: The errors of damaged files, and when those files were changed.
+        #: Errors of damaged files, with the times those files were changed.
         self._damaged: dict[str, tuple[str, int]] = {}
 
     def place_of(self, entry: Entry) -> str:
-        """Where an entry is within its scope's folder; `MemoryInvalid` for a wrong identity."""
+        """Return the place of an entry in its scope; raise `MemoryInvalid` for a bad identity."""
         return place_of(entry)
 
     def path_of(self, scope: Scope, place: str = "") -> Path:
-        """The path of a scope's folder, or of a file in it."""
+        """Return the path of a scope's folder, or of a file in it."""
         return self.folder / ENTRIES / str(scope) / place
 
     @contextmanager
-    def changing(self, scope: Scope, *, seconds: float | Patience | None = None) -> Iterator[None]:
+    def changing(
+        self, scope: Scope, *, seconds: float | LockTimeout | None = None
+    ) -> Iterator[None]:
         """Hold the scope to change it; others wait, or get `ArchiveLocked`.
 
         For the order of locks see `vibe_llms.memory.indexes`.
@@ -99,7 +101,7 @@ class MemoryFiles:
         with storage_errors(path), ExitStack() as stack:
             while True:
                 make_folder(path)
-                # The whole scope was forgotten in between, and its folder removed.
+                # The scope may be forgotten in between, and its folder removed.
                 with suppress(FileNotFoundError):
                     stack.enter_context(locked(path, seconds=patience))
                     break
@@ -107,32 +109,32 @@ class MemoryFiles:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Several calls of one thread; reading files needs no preparation."""
+        """Group several calls of one thread; reading files needs no preparation."""
         yield
 
     def write(self, entry: Entry) -> str:
-        """Write an entry, new or over its file; returns its place. Durable when this returns."""
+        """Write an entry, replacing its file; return its place. Durable on return."""
         place = self.place_of(entry)
         self.rewrite(entry, place)
         return place
 
     def rewrite(self, entry: Entry, place: str) -> None:
-        """Write an entry again at its place; call it while the scope is held."""
+        """Rewrite an entry at its place; call while the scope is held."""
         path = self.path_of(entry.scope, place)
         with storage_errors(path):
             self._prepare(entry.scope, path.parent)
             replace_file(path, encode_entry(entry), LARGEST_BYTES, durable=self._durable)
 
     def holds(self, scope: Scope, place: str = "") -> bool:
-        """Whether a scope has a folder, or a file at a place."""
+        """Return True if a scope has a folder, or a file at a place."""
         path = self.path_of(scope, place)
         with storage_errors(path):
             return os.path.lexists(path) if place else path.is_dir()
 
     def read_all(self, scope: Scope) -> Iterator[tuple[str, bytes | None]]:
-        """The bytes of all files, foreign ones too; `None` for those longer than any entry.
+        """Yield the bytes of all files, including foreign ones; `None` for oversized files.
 
-        What is no regular file has no bytes.
+        Links and other special files yield no bytes.
         """
         for place in self.survey_files(scope):
             yield place, self._read_data(scope, place)
@@ -147,13 +149,13 @@ class MemoryFiles:
         return b""
 
     def read_parts(self, scope: Scope, place: str) -> Iterator[bytes]:
-        """The bytes of a file, part by part."""
+        """Yield the bytes of a file in chunks."""
         path = self.path_of(scope, place)
         with storage_errors(path), suppress(FileNotFoundError):
             yield from read_parts(path.parent, path.name)
 
     def read(self, scope: Scope, place: str) -> Entry:
-        """The entry at a place; raises `MemoryDamaged` or `FileNotFoundError`."""
+        """Return the entry at a place; raise `MemoryDamaged` or `FileNotFoundError`."""
         try:
             return self._read(scope, place)
         except MemoryDamaged as error:
@@ -165,7 +167,7 @@ class MemoryFiles:
     def read_many(
         self, scope: Scope, places: Collection[str]
     ) -> Iterator[tuple[str, Entry | MemoryDamaged]]:
-        """The entries at some places, or why they are damaged; none for those that are gone."""
+        """Yield the entries at some places, or their errors; skip missing files."""
         for place in places:
             with suppress(FileNotFoundError):
                 try:
@@ -174,9 +176,9 @@ class MemoryFiles:
                     yield place, error
 
     def take_damaged(self) -> Sequence[str]:
-        """Return the errors of files that were read and are no entries.
+        """Return the errors of files that were read and are not entries.
 
-        Each is returned once, also if other processes read it, until the file changes.
+        Each is returned once across processes, until the file changes.
         """
         found = [self._damaged.pop(place) for place in sorted(self._damaged)]
         if not found:
@@ -189,7 +191,7 @@ class MemoryFiles:
         new = [error for (error, _), one in zip(found, digests, strict=True) if one not in reported]
         if new:
             reported.update(dict.fromkeys(digests))
-            # If they cannot be kept, they are returned again.
+            # If this fails, they are returned again.
             with suppress(StorageError), storage_errors(path):
                 make_folder(path.parent)
                 data = msgspec.json.encode([*reported][-_MOST_REPORTED:])
@@ -202,24 +204,24 @@ class MemoryFiles:
         try:
             status = os.lstat(path)
             if not stat.S_ISREG(status.st_mode):
-                raise MemoryDamaged("it is a link, or no file", path=path)
+                raise MemoryDamaged("not a regular file", path=path)
             if status.st_size > LARGEST_BYTES:
-                raise MemoryDamaged(f"it is longer than {LARGEST_BYTES >> 20} MiB", path=path)
+                raise MemoryDamaged(f"longer than {LARGEST_BYTES >> 20} MiB", path=path)
             data = read_within(*os.path.split(path), LARGEST_BYTES)
         except FileNotFoundError:
             raise
         except OSError as error:
-            raise MemoryDamaged(f"it cannot be read: {error.strerror}", path=path) from error
+            raise MemoryDamaged(f"cannot be read: {error.strerror}", path=path) from error
         return decode_entry(data, scope, path, modified=status.st_mtime)
 
     def delete(self, entry: Entry, place: str, *, replaced_by: str = "") -> None:
-        """Move an entry to the deleted ones; call it while the scope is held."""
+        """Move an entry to the deleted ones; call while the scope is held."""
         path = self.path_of(entry.scope, place)
         target = self.path_of(entry.scope, f"{DELETED}/{place}")
         with storage_errors(path):
             self._prepare(entry.scope, path.parent)
             self._prepare(entry.scope, target.parent)
-            # It moves first, so that after a crash it is in one place only.
+            # Move first, so that after a crash it is in one place only.
             with suppress(FileNotFoundError):
                 os.rename(path, target)
                 if replaced_by:
@@ -232,7 +234,7 @@ class MemoryFiles:
                 synchronise_folder(path.parent)
 
     def erase(self, scope: Scope, places: Iterable[str]) -> None:
-        """Permanently remove files, deleted ones too; call it while the scope is held."""
+        """Permanently remove files, including deleted ones; call while the scope is held."""
         for place in places:
             path = self.path_of(scope, place)
             with storage_errors(path), suppress(FileNotFoundError):
@@ -241,9 +243,9 @@ class MemoryFiles:
                     synchronise_folder(path.parent)
 
     def erase_scope(self, scope: Scope) -> None:
-        """Permanently remove the folder of a scope; call it while the scope is held.
+        """Permanently remove the folder of a scope; call while the scope is held.
 
-        What its links lead to is not touched.
+        Links are removed, not their targets.
         """
         path = self.path_of(scope)
         with storage_errors(path):
@@ -252,7 +254,7 @@ class MemoryFiles:
                 synchronise_folder(path.parent)
 
     def erase_derived(self, scope: Scope) -> None:
-        """Remove what is derived from the files of a scope that is gone."""
+        """Remove the derived files of a removed scope."""
         for base in (INDEX, UPKEEP):
             folder = self.folder / base / str(scope)
             with storage_errors(folder):
@@ -262,7 +264,7 @@ class MemoryFiles:
     def clear_derived(self) -> None:
         """Remove the indexes of scopes whose folders are gone."""
         base = self.folder / INDEX
-        # Before the scopes: a new one gets its folder before its index.
+        # List indexes before scopes: a new scope gets its folder before its index.
         with storage_errors(base):
             names = os.listdir(base) if base.is_dir() else []
         scopes = set(map(str, self.survey_scopes()))
@@ -271,32 +273,31 @@ class MemoryFiles:
                 discard_snapshots(base / name)
 
     def survey_files(self, scope: Scope, *, prefix: str = "") -> list[str]:
-        """All files below a scope's folder, foreign ones too; links are not followed.
+        """Return all files below a scope's folder, including foreign ones, without following links.
 
-        With `prefix`, only those whose names begin with it.
-
-        `StorageError` if a folder cannot be read, so that no file is missed.
+        With `prefix`, return only files whose names begin with it. Raise `StorageError` if a folder
+        cannot be read, rather than miss a file.
         """
         base = self.path_of(scope)
         with storage_errors(base):
             return [
                 os.path.relpath(os.path.join(folder, name), base)
-                for folder, _, names in os.walk(base, onerror=_insist)
+                for folder, _, names in os.walk(base, onerror=_raise_unless_gone)
                 for name in names
                 if name.startswith(prefix)
             ]
 
     def survey_strays(self) -> list[Path]:
-        """Files outside the scopes: in the memory's folder, or in folders that are no scopes.
+        """Return files outside the scopes: in the memory's folder, or in unknown folders.
 
-        `StorageError` if a folder cannot be read.
+        Raise `StorageError` if a folder cannot be read.
         """
         base = self.folder / ENTRIES
         scopes = set(map(str, self.survey_scopes()))
         found: list[Path] = []
         with storage_errors(self.folder), suppress(FileNotFoundError):
             found += (Path(item.path) for item in os.scandir(self.folder) if item.is_file())
-            for folder, folders, names in os.walk(base, onerror=_insist):
+            for folder, folders, names in os.walk(base, onerror=_raise_unless_gone):
                 if Path(folder) == base:
                     folders[:] = [name for name in folders if name not in scopes]
                 found += [Path(folder) / name for name in names]
@@ -304,21 +305,21 @@ class MemoryFiles:
         return sorted(found)
 
     def clear(self, scope: Scope) -> None:
-        """Remove what crashes left unfinished; call it while the scope is held."""
+        """Remove leftovers of crashes; call while the scope is held."""
         # Writers hold the scope, so none of these is being written.
         self.erase(scope, self.survey_files(scope, prefix=TEMPORARY))
 
     def list_facts(self, scope: Scope) -> set[str]:
-        """The names in the folder of facts: much quicker than `scan`."""
+        """Return the names in the folder of facts; much faster than `scan`."""
         path = self.path_of(scope, FACTS)
         with storage_errors(path), suppress(FileNotFoundError):
             return set(os.listdir(path))
         return set()
 
     def folder_times(self, scope: Scope) -> tuple[int, ...]:
-        """The times at which the folders of a scope last changed, in nanoseconds; 0 for none.
+        """Return the modification times of a scope's folders in nanoseconds; 0 if missing.
 
-        Much quicker than `scan`, but files that were written over in place change no folder.
+        Much faster than `scan`, but files overwritten in place change no folder.
         """
         found: list[int] = []
         base = self.path_of(scope)
@@ -331,7 +332,7 @@ class MemoryFiles:
         return tuple(found)
 
     def scan_inodes(self, scope: Scope) -> Iterator[tuple[str, int]]:
-        """The places of a scope's files with their inodes: several times as quick as `scan`."""
+        """Yield the places of a scope's files with inodes; several times faster than `scan`."""
         for folder, path in self._folders(scope):
             with storage_errors(path), suppress(FileNotFoundError), os.scandir(path) as items:
                 for item in items:
@@ -339,11 +340,11 @@ class MemoryFiles:
                         yield f"{folder}/{item.name}", item.inode()
 
     def stat_file(self, scope: Scope, place: str) -> FileStat | None:
-        """The same as `scan`, for one file; none if it is gone."""
+        """Return the same as `scan` for one file, or `None` if it is gone."""
         return self.stat_many(scope, [place]).get(place)
 
     def stat_many(self, scope: Scope, places: Collection[str]) -> Mapping[str, FileStat]:
-        """The same as `scan`, for some files."""
+        """Return the same as `scan`, for some files."""
         found: dict[str, FileStat] = {}
         base = f"{self._entries}/{scope}"
         with storage_errors(self.path_of(scope)):
@@ -353,7 +354,7 @@ class MemoryFiles:
         return found
 
     def survey_scopes(self) -> list[Scope]:
-        """The scopes that have a folder, in order."""
+        """Return the scopes that have a folder, in order."""
         with storage_errors(self.folder):
             try:
                 names = os.listdir(self.folder / ENTRIES)
@@ -366,7 +367,7 @@ class MemoryFiles:
         return sorted(scopes)
 
     def scan(self, scope: Scope, *, deleted: bool = False) -> Mapping[str, FileStat]:
-        """The files of a scope by their places, with their size, times and inode."""
+        """Return the files of a scope by place, with their size, times, and inode."""
         found: dict[str, FileStat] = {}
         for folder, path in self._folders(scope, deleted=deleted):
             with storage_errors(path), suppress(FileNotFoundError), os.scandir(path) as items:
@@ -378,15 +379,15 @@ class MemoryFiles:
         return found
 
     def produce_scanner(self, scope: Scope) -> DirectoryScanner:
-        """What finds changes in the folder of a scope."""
+        """Produce a detector of changes in the folder of a scope."""
         return DirectoryScanner(self, scope)
 
     def access_snapshots(self, scope: Scope) -> FolderSnapshots:
-        """The stored indexes of a scope."""
+        """Return the stored indexes of a scope."""
         return FolderSnapshots(self.folder / INDEX / str(scope))
 
     def read_last(self, scope: Scope) -> datetime | None:
-        """When the facts of a scope were deduplicated last."""
+        """Return the time the facts of a scope were last deduplicated."""
         try:
             data = read_file(self._upkeep_of(scope) / _LAST, LARGEST_SETTINGS)
             last = _DECODER.decode(data).last
@@ -395,7 +396,7 @@ class MemoryFiles:
         return last if last.tzinfo is not None else last.replace(tzinfo=UTC)
 
     def write_last(self, scope: Scope, last: datetime) -> None:
-        """Keep when the facts of a scope were deduplicated last."""
+        """Record the time the facts of a scope were last deduplicated."""
         path = self._upkeep_of(scope)
         with storage_errors(path):
             make_folder(path)
@@ -405,7 +406,7 @@ class MemoryFiles:
 
     @contextmanager
     def deduplicating(self, scope: Scope, *, seconds: float) -> Iterator[None]:
-        """Hold the folder of what is kept about the scope."""
+        """Lock the folder with the scope's last deduplication."""
         path = self._upkeep_of(scope)
         with storage_errors(path), ExitStack() as stack:
             make_folder(path)
@@ -413,13 +414,13 @@ class MemoryFiles:
             yield
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no file stays open."""
 
     def _upkeep_of(self, scope: Scope) -> Path:
         return self.folder / UPKEEP / str(scope)
 
     def _prepare(self, scope: Scope, folder: Path) -> None:
-        """Make a folder of a scope; an error if a link leads out, since that is not read."""
+        """Make a folder of a scope; refuse links, since files behind them are not read."""
         make_folder(folder)
         base = self.path_of(scope)
         for one in (folder, *folder.parents):
@@ -432,7 +433,7 @@ class MemoryFiles:
         return [(folder, base / folder) for folder in FOLDERS]
 
 
-def _insist(error: OSError) -> None:
+def _raise_unless_gone(error: OSError) -> None:
     """Raise the error of reading a folder, unless the folder is gone."""
     if not isinstance(error, FileNotFoundError):
         raise error
@@ -443,5 +444,5 @@ def _is_entry(name: str) -> bool:
 
 
 def _stat_of(status: os.stat_result) -> FileStat:
-    # A program can set back the time of the bytes, but not that of the last change.
+    # A program can set back the modification time, but not the change time.
     return FileStat(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)

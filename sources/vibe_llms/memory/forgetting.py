@@ -1,4 +1,4 @@
-"""A preview of what forgetting some words would remove, and what it would leave."""
+"""Preview of forgetting: the entries that would be removed, and related facts that would stay."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from vibe_llms.exceptions import MemoryInvalid
+from vibe_llms.base.exceptions import MemoryInvalid
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import Entry, Role, Scope
 from vibe_llms.memory.interfaces import MemoryStore
@@ -19,33 +19,33 @@ _SAID = (Role.USER, Role.ASSISTANT)
 
 
 class Trace(Struct, frozen=True):
-    """A file that would be removed. One that is no entry is shown as one without an identity."""
+    """A file that would be removed; an unreadable one has an entry without an identity."""
 
     place: str
     entry: Entry
 
     @property
     def deleted(self) -> bool:
-        """Whether it is deleted already."""
+        """True if the entry is already deleted."""
         return self.place.startswith(f"{DELETED}/")
 
 
 async def survey_traces(
     store: MemoryStore, words: str | None, *, scopes: Iterable[Scope] | None = None
 ) -> Sequence[Trace]:
-    """What `Memory.forget` would remove of a memory's store now, the oldest first.
+    """Return the entries that `Memory.forget` would remove now, oldest first.
 
-    Without words it is what `Memory.forget_scope` would.
+    Without `words`, return the entries that `Memory.forget_scope` would remove.
     """
     wanted = "" if words is None else fold(words)
     if words is not None and not wanted:
-        raise MemoryInvalid("say what is to be forgotten")
+        raise MemoryInvalid("the text to forget is empty")
     chosen = None if scopes is None else tuple(scopes)
     return await asyncio.to_thread(_survey, store, wanted, chosen)
 
 
 async def survey_offspring(memory: Memory, gone: Iterable[Entry]) -> Sequence[Entry]:
-    """The facts from removed turns that would be left, the oldest first.
+    """Return the facts from removed turns that would be left, oldest first.
 
     They say the same in other words.
     """

@@ -1,7 +1,7 @@
-"""Reads the plain front matter that most entries have, many times faster than YAML does.
+"""Parser for the plain front matter of most entries, many times faster than YAML.
 
-Each line is `name: value`, or an item of a list. Values are words, quoted texts, or shares. All
-else, such as most of what people write by hand, is left to YAML.
+Each line is `name: value`, or an item of a list. Values are words, quoted texts, or shares.
+Anything else, such as most text written by hand, is left to YAML.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Collection
 
 #: Words that YAML 1.1 reads as values of other types.
 _RESERVED = frozenset(("null", "true", "false", "yes", "no", "on", "off", "y", "n"))
-#: What YAML reads as the same text: words that begin with a letter, a UUID, and plain characters
+#: Texts that YAML reads unchanged: words that begin with a letter, a UUID, and plain characters
 #: within quotation marks.
 _TEXT = (
     r"(?:(?P<{0}words>[^\W\d_]\w*(?:[ -]\w+)*|[0-9a-f]{{8}}(?:-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}})"
@@ -28,7 +28,7 @@ def read_plain(
 ) -> tuple[dict[str, str | float | list[str]], str] | None:
     """Return the members of plain front matter, and the lines whose names are not `known`.
 
-    `None` if YAML has to read it.
+    Return `None` if it needs YAML.
     """
     front: dict[str, str | float | list[str]] = {}
     foreign = ""

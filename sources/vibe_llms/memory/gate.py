@@ -1,9 +1,9 @@
-"""The gate decides, without a model, what is not remembered, and why.
+"""Gate that decides, without a model, which texts are not remembered, and why.
 
 A turn is kept word for word, without its secrets. Facts are searched only in the user's own words:
-secrets, quotations, letters of others, questions, instructions and recalled text are removed first.
-A fact that a model finds there must be supported by those words. The model decides what else is not
-worth remembering.
+secrets, quotations, letters of others, questions, instructions, and recalled text are removed
+first. A fact that a model finds there must be supported by those words. The model decides which
+other texts are not worth remembering.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from functools import cache
 import msgspec
 from msgspec import Struct
 
+from vibe_llms.base.redaction import REDACTED
+from vibe_llms.embedding.words import STOP, UNSPACED, split_words
 from vibe_llms.memory.metadata import digest_of_sentence
 from vibe_llms.memory.patterns import COMMAND, DIRECTIVE, INSTRUCTION, LETTER, ONESELF
 from vibe_llms.memory.reports import Refusal, Why
 from vibe_llms.memory.secrets import holds_secret, mask_secrets, squeeze_space
 from vibe_llms.memory.sentences import split_sentences
-from vibe_llms.memory.words import STOP, UNSPACED, split_words
-from vibe_llms.redaction import REDACTED
 
-#: The most characters of a turn; a longer text is a document.
+#: Maximum length of a turn in characters; a longer text is a document.
 LONGEST_TURN = 32_000
 LONGEST_FACT = 400
 _LONGEST_PARAGRAPH = 3000
-#: A text with fewer words and fewer characters cannot be understood by itself.
+#: A text with fewer words and fewer characters cannot be understood on its own.
 _FEWEST_WORDS, _FEWEST_CHARACTERS = 3, 15
-#: The share of a fact's words that the user must have said.
+#: Minimum share of a fact's words that the user must have said.
 SUPPORT = 0.5
-#: This many recalled words in a row are no coincidence.
+#: This many recalled words in a row are not a coincidence.
 _COPIED_WORDS = 3
 #: Words for the user, which a fact may use although the user did not.
 _USER = "user users person nutzer benutzer usuario utilisateur utente gebruiker usuário"
 _SHORTEST_STEM = 4
-#: Words that say next to nothing about a person without what they refer to.
+#: Words that say almost nothing about a person without their object.
 _VERBS = (
     "be have like love prefer enjoy hate dislike live reside work name call want plan use own "
     "go get make know think feel say said tell told mention state interested currently"
@@ -57,19 +57,19 @@ _COLONS = (":", "\uff1a")
 _JSON_STRING = re.compile(r'"(?:[^"\\\n]|\\.)*"?')
 _PARAGRAPHS = re.compile(r"\n[ \t]*\n+")
 _WORD = re.compile(r"[^\W_]+(?:['\u2019-][^\W_]+)*")
-#: With what makes another number of it: .5 and -5 are not 5.
+#: With its sign and point: .5 and -5 are not 5.
 _NUMBER = re.compile(r"(?:(?<![\w.,:])[-\u2212]?\.?)?\d+(?:[.,:]\d+)*")
 
 
 class Sifted(Struct, frozen=True):
-    """What is left of a text without its refused parts."""
+    """A text without its refused parts."""
 
     text: str
     refused: tuple[Refusal, ...] = ()
 
 
 class Recalled:
-    """What was recalled in a turn, so that it is recognised when it is repeated there."""
+    """Texts recalled in a turn, used to recognize their repetition."""
 
     def __init__(self, texts: Iterable[str] = (), *, digests: frozenset[str] = frozenset()) -> None:
         self._digests = digests
@@ -77,7 +77,7 @@ class Recalled:
         self._said = [f" {' '.join(_plain_words(text))} " for text in whole]
 
     def holds(self, text: str) -> bool:
-        """Whether the text was recalled word for word, or its digest is known."""
+        """Return True if the text was recalled word for word, or its digest is known."""
         if self._digests and digest_of_sentence(text) in self._digests:
             return True
         words = _plain_words(text)
@@ -88,7 +88,7 @@ class Recalled:
 
 
 def sift_turn(text: str, recalled: Recalled = Recalled()) -> Sifted:
-    """A turn as it may be kept, its secrets masked; or no text, and the reason."""
+    """Return a turn with its secrets masked, or no text and the reason."""
     why = None
     if not text.strip():
         why = Why.EMPTY
@@ -98,7 +98,7 @@ def sift_turn(text: str, recalled: Recalled = Recalled()) -> Sifted:
         why = Why.SHORT
     elif recalled.holds(text):
         why = Why.RECALLED
-    # Only the beginning of a text that is too long: all of it would take too much time.
+    # Masking all of a text that is too long would take too much time.
     masked = mask_secrets(text[:LONGEST_TURN])
     if why is not None:
         return Sifted("", (Refusal(masked[:LONGEST_FACT], why, "turn"),))
@@ -108,9 +108,9 @@ def sift_turn(text: str, recalled: Recalled = Recalled()) -> Sifted:
 
 
 def sift_words(text: str, recalled: Recalled = Recalled()) -> Sifted:
-    """The user's own statements in what was said, in which facts may be found; often none."""
+    """Return the user's own statements, in which facts may be found; often none."""
     refused: list[Refusal] = []
-    # A turn that was kept is a little longer where its secrets are masked.
+    # A stored turn is a little longer where its secrets are masked.
     if len(text) > 2 * LONGEST_TURN:
         beginning = mask_secrets(text[:LONGEST_TURN])[:LONGEST_FACT]
         return Sifted("", (Refusal(beginning, Why.LONG, "part"),))
@@ -119,7 +119,7 @@ def sift_words(text: str, recalled: Recalled = Recalled()) -> Sifted:
         refused.append(Refusal(found[0].strip(), Why.QUOTED, "part"))
         return "\n\n"
 
-    # Before the text is split: a key has several lines, and a password may be on the next line.
+    # Before splitting: a key has several lines, and a password may be on the next line.
     text = squeeze_space(mask_secrets(make_visible(text)))
     for shape in (_FENCE, _QUOTED_LINES, _QUOTATION, _compiled(LETTER + r"[\s\S]*")):
         text = shape.sub(cut, text)
@@ -142,14 +142,14 @@ def sift_words(text: str, recalled: Recalled = Recalled()) -> Sifted:
 
 
 def make_visible(text: str) -> str:
-    """The text without invisible characters, which may hide instructions for a model."""
+    """Remove invisible characters, which may hide instructions for a model."""
     if text.isprintable():
         return text
     return "".join(one for one in text if one in _UNSEEN_KEPT or not _is_unseen(one))
 
 
 def normalize(text: str) -> str:
-    """The text in plain letters and without joiners, for matching patterns."""
+    """Convert a text to plain letters without joiners, for matching patterns."""
     if not text.isascii():
         text = unicodedata.normalize("NFKC", make_visible(text))
         text = text.replace("\u2019", "'").replace("\u200c", "").replace("\u200d", "")
@@ -163,8 +163,8 @@ def _is_unseen(character: str) -> bool:
 
 
 def check_fact(text: str, said: str, recalled: Recalled = Recalled()) -> Why | None:
-    """Why a fact that a model found in what the user `said` is refused; `None` if it is not."""
-    # Not checked any further: that would take too much time.
+    """Return the reason to refuse a fact found in what the user `said`, or `None`."""
+    # Skip the other checks, which would take too much time.
     if len(text) > LONGEST_FACT:
         return Why.LONG
     checks: Sequence[tuple[Why, bool]] = (
@@ -181,9 +181,9 @@ def check_fact(text: str, said: str, recalled: Recalled = Recalled()) -> Why | N
 
 
 def is_short(text: str) -> bool:
-    """Whether a text is too short to be understood by itself, as greetings and nods are.
+    """Return True if a text is too short to be understood on its own, like a greeting.
 
-    A Chinese character counts as three. A short text about the speaker does say something.
+    A Chinese character counts as three. A short text about the speaker is not too short.
 
     >>> is_short("Hi there!"), is_short("ok thanks"), is_short("I'm vegan.")
     (True, True, False)
@@ -197,12 +197,12 @@ def is_short(text: str) -> bool:
 
 
 def is_instruction(text: str) -> bool:
-    """Whether a fact instructs a model instead of describing the user."""
+    """Return True if a fact instructs a model instead of describing the user."""
     return any((_matches(INSTRUCTION, text), _matches(DIRECTIVE, text), _begins(COMMAND, text)))
 
 
 def is_supported(text: str, said: str) -> bool:
-    """Whether `said` has half of the words that matter in a text, and all its numbers and names.
+    """Return True if `said` has half of a text's significant words, and all its numbers and names.
 
     >>> is_supported("The user's cat is named Tom", "my cat Tom is ill")
     True
@@ -220,18 +220,18 @@ def is_supported(text: str, said: str) -> bool:
 
 
 def covers(text: str, fact: str) -> bool:
-    """Whether a text supports a fact, as far as words, numbers and names show."""
+    """Return True if a text supports a fact; see `is_supported`."""
     return is_supported(fact, text)
 
 
 def content_words(text: str) -> frozenset[str]:
-    """The words that carry what a text says, stemmed, without those for the user."""
+    """Return the stemmed content words of a text, without words for the user."""
     return frozenset(split_words(text)) - _stem_all(_USER)
 
 
 @cache
 def _stem_all(words: str) -> frozenset[str]:
-    """Some words, stemmed with their first use: loading the stemmer takes a quarter of a second."""
+    """Stem words on first use: loading the stemmer takes a quarter of a second."""
     return frozenset(split_words(words))
 
 
@@ -240,7 +240,7 @@ def _share(wanted: frozenset[str], given: frozenset[str]) -> float:
 
 
 def _is_said(word: str, given: frozenset[str]) -> bool:
-    """Whether a word was said, perhaps in a form that the stemmer does not know."""
+    """Return True if a word was said, possibly in a form that the stemmer does not know."""
     if word in given:
         return True
     if len(word) < _SHORTEST_STEM or not word.isalpha():
@@ -250,7 +250,7 @@ def _is_said(word: str, given: frozenset[str]) -> bool:
 
 
 def _names(text: str) -> Iterator[str]:
-    """The words with a capital letter that do not begin the text."""
+    """Yield the capitalized words that do not begin the text."""
     for found in list(_WORD.finditer(text))[1:]:
         word = found[0]
         if word[0].isupper() and word.lower() not in STOP:
@@ -276,14 +276,14 @@ def _refuse_sentence(text: str, recalled: Recalled) -> Why | None:
 
 
 def _read_quoted(text: str) -> Iterator[str]:
-    """The JSON strings in a text: recalled entries are written as such."""
+    """Yield the JSON strings in a text: recalled entries are written as such."""
     for found in _JSON_STRING.finditer(text):
         with suppress(msgspec.DecodeError):
             yield msgspec.json.decode(found[0], type=str)
 
 
 def _plain_words(text: str) -> list[str]:
-    """All words of a text as they were said, in lower case."""
+    """Return all words of a text as they were said, in lower case."""
     return [word.replace("\u2019", "'") for word in _WORD.findall(text.lower())]
 
 
@@ -297,5 +297,5 @@ def _begins(shape: str, text: str) -> bool:
 
 @cache
 def _compiled(shape: str) -> re.Pattern[str]:
-    # Not compiled on import: most commands do not need it.
+    # Compiled on first use: most commands do not need it.
     return re.compile(shape)

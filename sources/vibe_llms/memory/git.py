@@ -1,7 +1,7 @@
-"""Runs git for a repository of ours: within a time limit, and without other programs.
+"""Run git for the library's own repository: within a time limit, and without other programs.
 
-Settings of the user and the system are ignored. The command line disables hooks, signatures and
-helpers of the repository's own settings; attributes disable its filters, see `repository`.
+Settings of the user and the system are ignored. The command line disables the hooks, signatures,
+and helpers of the repository's own settings; attributes disable its filters, see `repository`.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
-from vibe_llms.exceptions import StorageError, VersioningFailed
-from vibe_llms.storage.files import advise
+from vibe_llms.base.exceptions import StorageError, VersioningFailed
+from vibe_llms.base.folders import advise
 
 T = TypeVar("T")
 
-#: The limit of time for one commit.
+#: Timeout for one commit.
 LIMIT_SECONDS = 30.0
 _NAME = ".git"
-#: Errors of the system that git reports, in the words of the system or in its own.
+#: System errors that git reports, in the system's words or its own.
 _REFUSALS = {errno.ENOSPC: "Out of diskspace", errno.EDQUOT: "", errno.EROFS: ""}
 _ENDED = "git was stopped when the memory was closed"
 _INHERITED = ("PATH", "LD_LIBRARY_PATH", "TMPDIR", "TZ")
@@ -35,7 +35,7 @@ _ENVIRONMENT = {
     "GIT_CONFIG_NOSYSTEM": "1",
     "GIT_CONFIG_GLOBAL": os.devnull,
     "GIT_ATTR_NOSYSTEM": "1",
-    # Settings of the repository cannot allow what this forbids.
+    # Settings of the repository cannot override this.
     "GIT_ALLOW_PROTOCOL": "none",
     "GIT_AUTHOR_NAME": "vibe-llms",
     "GIT_AUTHOR_EMAIL": "vibe-llms@localhost",
@@ -48,7 +48,7 @@ _ENVIRONMENT = {
     "GIT_PAGER": "cat",
     "LC_ALL": "C",
 }
-#: Settings of the command line outweigh those of the repository.
+#: Command line settings, which override those of the repository.
 _SETTINGS = {
     "core.hooksPath": os.devnull,
     "core.fsmonitor": "false",
@@ -73,7 +73,7 @@ _SETTINGS = {
 
 
 async def ask(git: Git, work: Callable[[], T]) -> T:
-    """The result of work with git, done in a thread; cancelling it ends git."""
+    """Run work with git in a thread; cancelling it stops git."""
     task = asyncio.ensure_future(asyncio.to_thread(work))
     try:
         return await asyncio.shield(task)
@@ -86,7 +86,7 @@ async def ask(git: Git, work: Callable[[], T]) -> T:
 
 
 class Git:
-    """Runs git for the repository in a folder, and for no other."""
+    """Runner of git for the repository in one folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -97,7 +97,7 @@ class Git:
 
     @staticmethod
     def find() -> str | None:
-        """The path of git, if it is installed."""
+        """Return the path of git, or `None` if it is not installed."""
         return shutil.which("git", path=_search_path())
 
     def run(
@@ -108,14 +108,14 @@ class Git:
         index: Path | None = None,
         held: Sequence[int] = (),
     ) -> bytes:
-        """The output of a git command; raises `VersioningFailed` if it fails.
+        """Run a git command and return its output; raise `VersioningFailed` if it fails.
 
         At the monotonic time `ends`, git is killed with its children. It inherits the descriptors
-        that are `held`, so that their locks last as long as it runs.
+        in `held`, so that their locks last as long as it runs.
         """
         program = self.find()
         if program is None:
-            raise VersioningFailed("git is not installed, or not in PATH")
+            raise VersioningFailed("git is not installed or not in PATH")
         limit = LIMIT_SECONDS if ends is None else max(ends - time.monotonic(), 0.0)
         settings = [part for name, text in _SETTINGS.items() for part in ("-c", f"{name}={text}")]
         with self._lock:
@@ -134,7 +134,7 @@ class Git:
                     umask=0o077,
                 )
             except OSError as error:
-                raise VersioningFailed(f"git cannot be run: {error.strerror}") from error
+                raise VersioningFailed(f"git cannot be started: {error.strerror}") from error
             self._running = process
         try:
             output, errors = process.communicate(data, timeout=limit)
@@ -158,7 +158,7 @@ class Git:
         return output
 
     def abort(self) -> None:
-        """Kill the git that runs, and let no other start."""
+        """Kill the running git, and prevent others from starting."""
         with self._lock:
             self._aborted = True
             if self._running is not None:
@@ -182,7 +182,7 @@ class Git:
 
 
 def _find_reason(words: str) -> str:
-    """Why git failed, from its output: a system error, or else its last error."""
+    """Return the reason for a failure: a system error, or else git's last error."""
     lines = words.strip().splitlines()
     for number, own in _REFUSALS.items():
         if os.strerror(number) in words or (own and own in words):
@@ -192,9 +192,9 @@ def _find_reason(words: str) -> str:
 
 
 def is_held(lock: Path, folder: Path) -> bool:
-    """Whether a running process has a file open, or is git in a folder.
+    """Return True if a running process has a file open, or is git in a folder.
 
-    False if the system does not say.
+    Return False if the system does not say.
     """
     with suppress(OSError):
         for process in Path("/proc").glob("[0-9]*"):
@@ -209,13 +209,13 @@ def is_held(lock: Path, folder: Path) -> bool:
 
 
 def _search_path() -> str:
-    """PATH without relative parts, since others may write to the folder in which git runs."""
+    """Return PATH without relative parts: others may write to the folder where git runs."""
     parts = os.environ.get("PATH", os.defpath).split(os.pathsep)
     return os.pathsep.join(part for part in parts if os.path.isabs(part))
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill a process with its children, and close what it had open."""
+    """Kill a process with its children, and close its streams."""
     _kill(process)
     for stream in (process.stdin, process.stdout, process.stderr):
         if stream is not None:
@@ -225,6 +225,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    # It leads a group of its own.
+    # The process leads its own group.
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)

@@ -1,7 +1,7 @@
-"""The changes of entries, from git if it keeps versions, else from the files.
+"""History of entries, from git if it keeps versions, else from the files.
 
-Files show when an entry was added, last changed and deleted. Git also shows each version between,
-and files that were removed.
+Files show when an entry was added, last changed, and deleted. Git also shows each version in
+between, and files that were removed.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from vibe_llms.exceptions import (
+from vibe_llms.base.exceptions import (
     MemoryDamaged,
     MemoryInvalid,
     MemoryNotFound,
     StorageError,
     VersioningFailed,
 )
+from vibe_llms.embedding.core import ignore
 from vibe_llms.memory.core import Memory
-from vibe_llms.memory.embedders.core import ignore
 from vibe_llms.memory.entries import SHORTEST_PART, Entry, Scope, decode_entry, is_part
 from vibe_llms.memory.files import ENTRIES
 from vibe_llms.memory.git import ask
@@ -34,15 +34,15 @@ from vibe_llms.memory.places import DELETED, identity_in
 from vibe_llms.memory.repository import Repository
 from vibe_llms.memory.versions import Versions
 
-#: The limit of time for git while a user waits.
+#: Timeout for git while a user waits.
 LOG_SECONDS = 10.0
-#: A file that was changed this soon after its entry was added has not been changed since.
+#: A file modified within this time of its entry's creation counts as unchanged.
 _AT_ONCE = timedelta(seconds=5)
 _ZERO = b"0"
 
 
-class Kind(StrEnum):
-    """The kind of a change."""
+class ChangeKind(StrEnum):
+    """Kind of a change."""
 
     ADDED = "added"
     CHANGED = "changed"
@@ -55,7 +55,7 @@ class Change(Struct, frozen=True, kw_only=True):
     """One change of an entry, with the entry as it was then."""
 
     time: datetime
-    kind: Kind
+    kind: ChangeKind
     entry: Entry
     commit: str = ""
 
@@ -68,11 +68,11 @@ async def survey_changes(
     notify: Callable[[str], None] = ignore,
     seconds: float = LOG_SECONDS,
 ) -> Sequence[Change]:
-    """The changes of the entries of some scopes, or of all, the newest last.
+    """Return the changes of the entries of some scopes, or of all, newest last.
 
-    With an `identity`, or at least 4 characters of its beginning or end, only those of that entry;
-    raises `MemoryNotFound` if there is none. If git fails or takes longer than `seconds`, the
-    changes come from the files, and `notify` gets the reason.
+    With an `identity`, or at least 4 characters of its beginning or end, return only the changes of
+    that entry; raise `MemoryNotFound` unless exactly one matches. If git fails or takes longer than
+    `seconds`, the changes come from the files, and `notify` gets the reason.
     """
     chosen = None if scopes is None else frozenset(scopes)
     found: Sequence[Change] | None = None
@@ -80,13 +80,13 @@ async def survey_changes(
         try:
             found = await _ask_git(memory.versions, chosen, identity, seconds, notify)
         except StorageError as error:
-            notify(f"this comes from the files, not from git: {error}")
+            notify(f"git cannot be read; changes come from the files: {error}")
     if not found:
-        # Perhaps git could not keep any version so far.
+        # Git may not have kept any version yet.
         found = await asyncio.to_thread(_read_files, memory.store, chosen)
     if identity:
         found = _choose(found, identity)
-    # Commits of one second keep their order.
+    # Stable: commits of the same second keep their order.
     return sorted(found, key=lambda one: one.time)
 
 
@@ -97,15 +97,15 @@ async def _ask_git(
     seconds: float,
     notify: Callable[[str], None],
 ) -> Sequence[Change] | None:
-    """The changes in git; `None` if there is no repository."""
+    """Return the changes in git, or `None` if there is no repository."""
     ends, failure = time.monotonic() + seconds, ""
-    # To include what was changed by hand.
+    # Include manual edits.
     try:
         await versions.commit(seconds=seconds)
     except StorageError as error:
         if isinstance(error, VersioningFailed) and error.slow:
             raise
-        # The repository can still be read.
+        # The repository is still readable.
         failure = str(error)
     repository = versions.repository
     if not repository.exists:
@@ -113,7 +113,7 @@ async def _ask_git(
     left = max(ends - time.monotonic(), 0.0)
     found = await ask(repository.git, lambda: _read_repository(repository, scopes, identity, left))
     if failure:
-        notify(f"the latest changes are not in git, and not listed here: {failure}")
+        notify(f"the latest changes are not committed and not listed: {failure}")
     return found
 
 
@@ -143,18 +143,18 @@ def _read_files(files: MemoryStore, scopes: frozenset[Scope] | None) -> Sequence
                 if isinstance(entry, MemoryDamaged):
                     continue
                 written = _time_of(entry)
-                found.append(Change(time=written, kind=Kind.ADDED, entry=entry))
+                found.append(Change(time=written, kind=ChangeKind.ADDED, entry=entry))
                 modified = datetime.fromtimestamp(stats[place].modified / 1e9, UTC)
                 gone = datetime.fromtimestamp(stats[place].changed / 1e9, UTC)
                 if modified - written > _AT_ONCE and not (deleted and entry.replaced_by):
-                    found.append(Change(time=modified, kind=Kind.CHANGED, entry=entry))
+                    found.append(Change(time=modified, kind=ChangeKind.CHANGED, entry=entry))
                 if deleted:
-                    found.append(Change(time=gone, kind=Kind.DELETED, entry=entry))
+                    found.append(Change(time=gone, kind=ChangeKind.DELETED, entry=entry))
     return found
 
 
 def _time_of(entry: Entry) -> datetime:
-    """When an entry was written: our identities begin with the time."""
+    """Return the time an entry was written, from its UUIDv7 if it has one."""
     with suppress(ValueError):
         identity = uuid.UUID(entry.identity)
         if identity.version == 7:
@@ -191,14 +191,14 @@ def _read_repository(
 
 
 class _Group(Struct):
-    """What one commit did to the files of one entry, current and deleted ones."""
+    """Effects of one commit on the current and deleted files of one entry."""
 
     commit: Commit
     living: list[tuple[str, Entry]]
     deleted: list[tuple[str, Entry]]
 
     def find_change(self) -> Iterator[Change]:
-        """The change of the entry; none if only its deleted file was written again."""
+        """Yield the change of the entry, unless only its deleted file was rewritten."""
         letters = {letter for letter, _ in self.living}
         buried = {letter for letter, _ in self.deleted}
         entry = next(
@@ -207,14 +207,14 @@ class _Group(Struct):
         if entry is None:
             entry = (*self.living, *self.deleted)[0][1]
         if "A" in buried:
-            kind = Kind.DELETED
+            kind = ChangeKind.DELETED
         elif "A" in letters:
-            kind = Kind.RESTORED if "D" in buried else Kind.ADDED
-            kind = Kind.CHANGED if "D" in letters else kind
+            kind = ChangeKind.RESTORED if "D" in buried else ChangeKind.ADDED
+            kind = ChangeKind.CHANGED if "D" in letters else kind
         elif "M" in letters:
-            kind = Kind.CHANGED
+            kind = ChangeKind.CHANGED
         elif "D" in letters | buried:
-            kind = Kind.REMOVED
+            kind = ChangeKind.REMOVED
         else:
             return
         name = self.commit.name.decode()
@@ -222,7 +222,7 @@ class _Group(Struct):
 
 
 def _locate(path: bytes) -> Iterator[tuple[Scope, str]]:
-    """The scope and place of an entry's file; nothing for other files."""
+    """Yield the scope and place of an entry's file, or nothing for other files."""
     parts = path.decode("utf-8", "replace").split("/", 2)
     if len(parts) == 3 and parts[0] == ENTRIES:
         with suppress(MemoryInvalid):

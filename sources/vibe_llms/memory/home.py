@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from vibe_llms.configuration import Configuration
+from vibe_llms.base.configuration import Configuration
 from vibe_llms.memory.files import MemoryFiles
 from vibe_llms.memory.journal import Journal
 from vibe_llms.storage.backends import Backend
 
 
 class HomeStores:
-    """Opens the memory in each user's folder."""
+    """Factory for the memory in each user's folder."""
 
     def open_store(self, user: str, configuration: Configuration) -> MemoryFiles:
-        """The memory below the places of a configuration, which are the user's own."""
+        """Open the memory below the places of a configuration, which belong to the user."""
         del user
         storage = configuration.storage
         return MemoryFiles(
@@ -22,16 +22,16 @@ class HomeStores:
         )
 
     def open_journal(self, user: str, configuration: Configuration) -> Journal:
-        """The tickets below the places of a configuration."""
+        """Open the tickets below the places of a configuration."""
         del user
         durable = configuration.storage.durability == "safe"
         return Journal(configuration.places.state / "ingestion", durable=durable)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no file stays open."""
 
 
 def produce_store(backend: Backend) -> HomeStores:
-    """The memory of the home folder, for `Backend.parts`."""
+    """Produce the memory of the home folder."""
     del backend
     return HomeStores()

@@ -1,7 +1,7 @@
-"""The index of one scope: updated from its files, stored as snapshots.
+"""Index of one scope: updated from its files, stored as snapshots.
 
-The files are authoritative: what changed in the folder is read again before each answer. A snapshot
-is derived; if it does not fit, the index is built from the files again.
+The files are authoritative: changes in the folder are read before each answer. A snapshot is
+derived; if it does not fit, the index is rebuilt from the files.
 """
 
 from __future__ import annotations
@@ -16,46 +16,46 @@ from contextlib import suppress
 from itertools import chain, islice
 from typing import Any
 
-from vibe_llms.exceptions import (
+from vibe_llms.base.exceptions import (
     ArchiveLocked,
     EmbeddingsMixed,
     MemoryDamaged,
     SessionClosed,
     StorageError,
 )
+from vibe_llms.base.locks import LockTimeout
+from vibe_llms.embedding.vectors import VectorIndex
+from vibe_llms.embedding.words import digest_of, label, split_words
 from vibe_llms.memory.database import IndexDatabase
 from vibe_llms.memory.entries import SPOKEN, Entry, Role, Scope
 from vibe_llms.memory.interfaces import MemoryStore
 from vibe_llms.memory.long_work import READING, LongWork
 from vibe_llms.memory.metadata import metadata_of
-from vibe_llms.memory.parts import Fit, Part
+from vibe_llms.memory.parts import Fit, WeightedPart
 from vibe_llms.memory.places import FileStat
 from vibe_llms.memory.records import IndexRecord
-from vibe_llms.memory.vectors import VectorIndex
-from vibe_llms.memory.words import digest_of, label, split_words
-from vibe_llms.storage.locks import Patience
 
-#: The parts of a snapshot.
+#: Parts of a snapshot.
 _DATABASE, _VECTORS = "database", "vectors"
-#: This many changes are worth a new snapshot, and this share of all entries.
+#: Number of changes that justify a new snapshot, and share of all entries.
 _CHANGES, _SHARE = 64, 0.05
-#: So many files are read at a time; afterwards the work can be ended.
+#: Files read at a time; the work can be stopped in between.
 _READ = 1024
-#: So many characters of entries without vectors are kept, so that their files are read once.
+#: Characters of entries without vectors that are kept, so that their files are read once.
 _ROOM = 16 * 1024 * 1024
-#: After a snapshot could not be written, it is not tried again for this time.
+#: Pause after a snapshot could not be written.
 _REST_SECONDS = 60.0
 
 
 class ScopeIndex:
-    """The entries of one scope, found by their words, and by vectors of a `model` if it has one.
+    """Entries of one scope, found by their words, and by vectors of a `model` if it has one.
 
-    `embedder` is the model of the vectors that it has, stored ones included. If that is another
-    one than `model`, no vectors are added or searched until the index is discarded. `loaded` is
-    true once the files were read.
+    `embedder` is the model of its vectors, including stored ones. If it differs from `model`, no
+    vectors are added or searched until the index is discarded. `loaded` is True after the first
+    read.
 
-    One thread at a time uses it: the one that holds `lock`. `read` and `discard` need no lock, and
-    callers of `store` must hold none; `vibe_llms.memory.indexes` explains the order.
+    Only the thread that holds `lock` may use it. `read` and `discard` need no lock, and callers of
+    `store` must hold none; `vibe_llms.memory.indexes` explains the order.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class ScopeIndex:
         self._database = IndexDatabase()
         self._vectors: VectorIndex | None = None
         self._broken: dict[str, FileStat] = {}
-        #: The entries without vectors, the oldest first; those that were just read are kept.
+        #: Entries without vectors, oldest first; the entries just read are kept.
         self._bare: dict[int, Entry | None] = {}
         self._room = _ROOM
         self._changes = 0
@@ -84,19 +84,18 @@ class ScopeIndex:
         return len(self._database)
 
     def __iter__(self) -> Iterator[IndexRecord]:
-        """The records of all entries, the oldest first."""
+        """Iterate over the records of all entries, oldest first."""
         return iter(self._database)
 
     @property
     def mixed(self) -> bool:
-        """Whether the stored vectors are of another model than the one in use."""
+        """True if the stored vectors are of another model than the one in use."""
         return bool(self.model and self.embedder and self.embedder != self.model)
 
     def refresh(self, *, thorough: bool = True) -> None:
-        """Read what changed in the folder since the last time.
+        """Index the files that changed since the last refresh.
 
-        Unless `thorough`, and if there are many files, those that were overwritten in place may be
-        noticed some seconds later.
+        Unless `thorough`, files overwritten in place among many may be noticed some seconds later.
         """
         if not self.loaded:
             self._load()
@@ -105,8 +104,8 @@ class ScopeIndex:
         if news is None:
             return
         for place in news.gone:
-            self._mend(place)
-        # What the system could not read is read again.
+            self._clear_damage(place)
+        # Files that the system could not read are read again.
         self.damaged = {
             place: error for place, error in self.damaged.items() if place in self._broken
         }
@@ -120,13 +119,13 @@ class ScopeIndex:
             complete = True
         finally:
             if not complete:
-                # What is left is found by the next scan.
-                self._scanner.doubt()
+                # The next scan finds the rest.
+                self._scanner.rescan_later()
 
     def _read_changed(self, changed: Mapping[str, FileStat]) -> None:
-        """Index entries that are new or changed, about the oldest first, and report the progress.
+        """Index new and changed entries, roughly oldest first, and report the progress.
 
-        What was read is kept if the process ends before the rest is.
+        If the process ends early, the entries read so far are kept.
         """
         # The names of our files begin with the time.
         places = sorted(changed, key=os.path.basename)
@@ -139,7 +138,7 @@ class ScopeIndex:
                 if isinstance(entry, MemoryDamaged):
                     self._note_damaged(place, entry, changed[place])
                 else:
-                    self._mend(place)
+                    self._clear_damage(place)
                     read[place] = entry
             for place in some:
                 if place not in read:
@@ -150,63 +149,63 @@ class ScopeIndex:
         if len(places) > _READ:
             self._work.proceed(READING, len(places), len(places))
 
-    def doubt(self) -> None:
+    def rescan_later(self) -> None:
         """Scan again, since a change may have failed in the middle."""
         with self.lock:
-            self._scanner.doubt()
+            self._scanner.rescan_later()
 
     def _note_damaged(self, place: str, error: MemoryDamaged, stat: FileStat) -> None:
         self.damaged[place] = error
         if isinstance(error.__cause__, OSError):
             # The file is not damaged; the system could not read it now.
-            self._scanner.doubt()
+            self._scanner.rescan_later()
         else:
             self._broken[place] = stat
 
-    def _mend(self, place: str) -> None:
+    def _clear_damage(self, place: str) -> None:
         self.damaged.pop(place, None)
         self._broken.pop(place, None)
 
     def count_entries(self, words: Iterable[str]) -> Mapping[str, int]:
-        """About how many entries have each word."""
+        """Estimate how many entries have each word."""
         return self._database.count_entries(words)
 
     def score(
-        self, parts: Sequence[Part], count: int, roles: Collection[Role]
+        self, parts: Sequence[WeightedPart], count: int, roles: Collection[Role]
     ) -> Mapping[int, Fit]:
         """Return how entries fit a message; see `IndexDatabase.score`."""
         return self._database.score(parts, count, roles)
 
-    def assess(self, parts: Sequence[Part], numbers: Iterable[int]) -> Mapping[int, Fit]:
+    def assess(self, parts: Sequence[WeightedPart], numbers: Iterable[int]) -> Mapping[int, Fit]:
         """Return how some entries fit a message."""
         return self._database.assess(parts, numbers)
 
     def rank(self, question: array[float], count: int) -> Mapping[int, float]:
-        """The entries nearest to a vector, with their cosines."""
+        """Return the entries nearest to a vector, with their cosines."""
         return {} if self._vectors is None else self._vectors.search(question, count)
 
     def compare(self, question: array[float], numbers: Sequence[int]) -> Mapping[int, float]:
-        """The cosines of some entries, as far as they have vectors."""
+        """Return the cosines of those entries that have vectors."""
         return {} if self._vectors is None else self._vectors.score(question, numbers)
 
     def sum_up(self, question: array[float]) -> tuple[float, int]:
-        """The sum of the cosines of all chunks, and how many chunks there are."""
+        """Return the sum of the cosines of all chunks, and the number of chunks."""
         return (0.0, 0) if self._vectors is None else self._vectors.sum_up(question)
 
     def check_size(self, vector: array[float]) -> None:
-        """`EmbeddingsMixed` if a vector has other dimensions than the stored ones."""
+        """Raise `EmbeddingsMixed` if the dimensions of a vector differ from the stored ones."""
         if self._vectors is not None and not self._vectors.fits(vector):
             raise EmbeddingsMixed(
-                f"{self.model} gives vectors of {len(vector)} dimensions now, not of "
-                f"{self._vectors.dimension}; make them anew: vibe-llms memory reindex"
+                f"{self.model} now returns vectors of {len(vector)} dimensions instead of "
+                f"{self._vectors.dimension}; rebuild them: vibe-llms memory reindex"
             )
 
     def vectors_of(self, number: int) -> Any:
-        """The vectors of an entry's chunks as a numpy array; none if it has none."""
+        """Return the vectors of an entry's chunks as a numpy array, or `None` without vectors."""
         return None if self._vectors is None else self._vectors.read(number)
 
     def survey_bare(self, count: int) -> Sequence[tuple[IndexRecord, Entry]]:
-        """Some entries that have no vectors yet, the newest first."""
+        """Return up to `count` entries without vectors, newest first."""
         if not self.model or self.mixed:
             return []
         numbers = [*islice(reversed(self._bare), count)]
@@ -231,12 +230,12 @@ class ScopeIndex:
         return len(self._bare) if self.model and not self.mixed else 0
 
     def find_unchanged(self, records: Iterable[IndexRecord]) -> Sequence[int]:
-        """Return the numbers of the entries that are unchanged."""
+        """Return the numbers of the unchanged entries."""
         known = {record.number: record for record in records}
         return [one.number for one in self.records(known) if known[one.number] == one]
 
     def take_vectors(self, vectors: Mapping[int, Sequence[array[float]]]) -> None:
-        """Add vectors made by `model`, for the entries that are there and have none."""
+        """Add vectors made by `model` to existing entries that have none."""
         fresh = {number: some for number, some in vectors.items() if number in self._bare}
         if not fresh or self.mixed:
             return
@@ -251,9 +250,9 @@ class ScopeIndex:
         self._changes += len(fresh)
 
     def find_repeat(self, entry: Entry, *, looked: bool = False) -> Entry | None:
-        """The fact with the same normalized text, as the files are now.
+        """Return the fact with the same normalized text, as the files are now.
 
-        `looked` says that the caller refreshed the index since it holds the scope.
+        `looked` is True if the caller has refreshed the index since it holds the scope.
         """
         if not looked and not (self.loaded and self._scanner.is_listed()):
             self.refresh()
@@ -265,49 +264,49 @@ class ScopeIndex:
         return None
 
     def find(self, identity: str) -> IndexRecord | None:
-        """The entry with this identity."""
+        """Return the record of the entry with this identity."""
         return self._database.find(identity)
 
-    def take_in(self, entry: Entry, place: str) -> None:
+    def add_written(self, entry: Entry, place: str) -> None:
         """Add an entry that was just written at a place, without a scan."""
         stat = self._files.stat_many(self.scope, [place]).get(place)
         if not self.loaded or stat is None or self._database.stats.get(place) == stat:
             # The next refresh finds it, or one in another thread did.
             return
-        self._mend(place)
+        self._clear_damage(place)
         self._put(entry, place, stat)
-        self._scanner.take_in(place)
+        self._scanner.add(place)
         self._changes += 1
 
-    def leave_out(self, place: str) -> None:
+    def drop_moved(self, place: str) -> None:
         """Remove the entry of a file that was just moved away, without a scan."""
         if place in self._database.stats:
             self._drop(place)
-            self._scanner.leave_out(place)
+            self._scanner.remove(place)
             self._changes += 1
 
     def records(self, numbers: Iterable[int]) -> Iterator[IndexRecord]:
-        """The records of the entries with some numbers, in any order."""
+        """Yield the records of the entries with some numbers, in any order."""
         return self._database.records(numbers)
 
     def read(self, record: IndexRecord) -> Entry | None:
-        """The entry as its file is now; `None` if it is gone or damaged."""
+        """Read the entry from its file; return `None` if it is gone or damaged."""
         try:
             return self._files.read(self.scope, record.place)
         except (FileNotFoundError, MemoryDamaged):
             return None
 
     def read_many(self, records: Sequence[IndexRecord]) -> Sequence[Entry | None]:
-        """The same for several entries, in their order."""
+        """Read several entries, in the order of their records."""
         found = dict(self._files.read_many(self.scope, [one.place for one in records]))
         entries = (found.get(one.place) for one in records)
         return [None if isinstance(one, MemoryDamaged) else one for one in entries]
 
-    def store(self, *, always: bool = False, seconds: float | Patience | None = None) -> bool:
+    def store(self, *, always: bool = False, seconds: float | LockTimeout | None = None) -> bool:
         """Write a snapshot for the next process, if enough changed or if `always`.
 
-        If the disk is full or read-only, nothing is written. False if another process held the
-        scope for so many `seconds`.
+        If the disk is full or read-only, nothing is written. Return False if another process held
+        the scope for all `seconds`.
         """
         enough = self._snapshots.least if always else max(_CHANGES, _SHARE * len(self))
         if self._changes < enough or (time.monotonic() < self._rests_until and not always):
@@ -344,7 +343,7 @@ class ScopeIndex:
                     self._changes += changes
 
     def discard(self) -> None:
-        """Remove the snapshot and empty the index; to be called while the scope is held."""
+        """Remove the snapshot and empty the index; call while the scope is held."""
         self._snapshots.discard()
         with self.lock:
             self._reset()
@@ -359,7 +358,7 @@ class ScopeIndex:
         self.loaded = True
 
     def _load(self) -> None:
-        """Read any complete snapshot, since the files are scanned next."""
+        """Load any complete snapshot, since the files are scanned next."""
         wanted = (_DATABASE, _VECTORS) if self.model else (_DATABASE,)
         for embedder, parts in self._snapshots.read(wanted):
             try:
@@ -379,7 +378,7 @@ class ScopeIndex:
     def _put(self, entry: Entry, place: str, stat: FileStat) -> None:
         self._drop_vectors(place)
         spoken = entry.role in SPOKEN
-        # Turns of an unknown conversation have no neighbours, unless the scope is a conversation.
+        # Turns of an unknown conversation have no neighbors, unless the scope is a conversation.
         together = spoken and (entry.conversation or self.scope.kind == "conversation")
         record = IndexRecord(
             place=place,
@@ -390,7 +389,7 @@ class ScopeIndex:
             created=entry.created,
             importance=entry.importance,
             conversation=entry.conversation,
-            # Only facts are looked for by it.
+            # Only facts are looked up by digest.
             digest=digest_of(entry.content) if entry.role == Role.FACT else "",
             asks=spoken and entry.content.endswith(("?", "\uff1f")),
             metadata=metadata_of(entry),
@@ -415,7 +414,7 @@ class ScopeIndex:
                 self._vectors.remove(record.number)
 
     def _keep_bare(self, number: int, entry: Entry | None) -> None:
-        """Note an entry without vectors, and keep it if there is room."""
+        """Record an entry without vectors, and keep its text if there is room."""
         old = self._bare.get(number)
         self._room += 0 if old is None else len(old.content)
         kept = None if entry is None or len(entry.content) > self._room else entry

@@ -1,4 +1,4 @@
-"""The indexes of the scopes that are in use, and of those that were used last.
+"""The indexes of scopes in use, and of recently used ones.
 
 The order of locks, from the outside in; none is taken while one after it is held:
 
@@ -6,10 +6,10 @@ The order of locks, from the outside in; none is taken while one after it is hel
 2. that of the scope in its store, `MemoryStore.changing`: other processes wait, perhaps for long;
 3. the locks of indexes, `ScopeIndex.lock`, several in the order of their scopes: threads that read
    and take in what was read wait, never for another process;
-4. the lock of the collection here, for no longer than it takes to look something up.
+4. the lock of the collection here, only for a lookup.
 
-So a task that waits for another process holds the lock of no index, and searches continue. The
-vector file and git have locks of their own, taken without 3 and 4.
+So a task that waits for another process holds no index lock, and searches continue. The vector file
+and git have locks of their own, taken without 3 and 4.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
+from vibe_llms.base.locks import LockTimeout
 from vibe_llms.memory.entries import Scope
 from vibe_llms.memory.index import ScopeIndex
 from vibe_llms.memory.interfaces import MemoryStore
 from vibe_llms.memory.long_work import LongWork
-from vibe_llms.storage.locks import Patience
 
-#: So many indexes stay: a turn asks those of a user, of a conversation and the global one, and so
-#: there is room for some conversations at once. One of 500 entries, as many as a scope keeps if
-#: nothing else is set, takes 2 MB, and comes back from the disk in 4 ms.
+#: Maximum number of indexes in memory. A turn uses three, of a user, a conversation, and the global
+#: scope, which leaves room for some conversations at once. An index of 500 entries, the default
+#: limit of a scope, takes 2 MB, and loads from disk in 4 ms.
 MOST = 16
 
 
 class _Place:
-    """An index, how many use it, and how many have done so."""
+    """An index, its number of current users, and of all uses."""
 
     def __init__(self, index: ScopeIndex) -> None:
         self.index = index
@@ -40,10 +40,10 @@ class _Place:
 
 
 class Indexes:
-    """The index of each scope that is used, and of up to `most` in all.
+    """Indexes of the scopes in use, up to `most` in all.
 
-    The least recently used one is stored and dropped first; one in use stays. `model` makes the
-    vectors. `work` gets the progress of what takes long, and can end it.
+    The least recently used index is stored and dropped first; one in use stays. `model` makes the
+    vectors. `work` gets the progress of long work, and can end it.
     """
 
     def __init__(
@@ -61,11 +61,10 @@ class Indexes:
 
     @contextmanager
     def using(self, scope: Scope, *, passing: bool = False) -> Iterator[ScopeIndex]:
-        """The index of a scope, which stays in memory during the context; its lock is not held.
+        """Keep the index of a scope in memory during the context, without holding its lock.
 
         Afterwards it is stored, if enough changed and no wait is needed. With `passing`, as when
-        all scopes are searched, it is not stored, and it does not push out indexes that were used
-        otherwise.
+        all scopes are searched, it is not stored, and does not displace indexes used otherwise.
         """
         place = self._take(scope, passing=passing)
         try:
@@ -87,7 +86,7 @@ class Indexes:
 
     @contextmanager
     def holding(self, scopes: Sequence[Scope]) -> Iterator[Sequence[ScopeIndex]]:
-        """The indexes of several scopes with their locks, brought up to date for a search."""
+        """Lock the indexes of several scopes, and bring them up to date for a search."""
         with ExitStack() as stack:
             indexes = {scope: stack.enter_context(self.using(scope)) for scope in scopes}
             for index in indexes.values():
@@ -100,8 +99,8 @@ class Indexes:
                 indexes[scope].refresh(thorough=False)
             yield list(indexes.values())
 
-    def keep(self, patience: Patience) -> None:
-        """Store all for the next process, unless others hold them for that time."""
+    def keep(self, patience: LockTimeout) -> None:
+        """Store all for the next process, unless others hold them longer than `patience`."""
         with self._lock:
             scopes = list(self._places)
         for scope in scopes:
@@ -127,11 +126,11 @@ class Indexes:
             place.users -= 1
 
     def _shrink(self) -> None:
-        """Store and drop the least recently used ones until at most `most` are left."""
+        """Store and drop the least recently used indexes until at most `most` are left."""
         busy: set[Scope] = set()
         while (place := self._choose(busy)) is not None:
             scope, uses = place.index.scope, place.uses
-            # Where another process holds the scope, it goes another time.
+            # If another process holds the scope, it is dropped another time.
             free = place.index.store(always=True, seconds=0)
             with self._lock:
                 place.users -= 1
@@ -146,7 +145,7 @@ class Indexes:
                 return None
             for scope, place in self._places.items():
                 if not place.users and scope not in busy:
-                    # So that no other thread releases it at the same time.
+                    # Prevents other threads from releasing it at the same time.
                     place.users += 1
                     return place
         return None

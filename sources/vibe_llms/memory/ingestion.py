@@ -1,4 +1,4 @@
-"""Ingestion: what was said in a turn becomes memory.
+"""Ingestion of turns into memory.
 
 The turn is stored first, with a mark that its facts are still missing. The mark is removed once
 they are stored. So an interruption loses nothing: `resume` continues.
@@ -11,25 +11,25 @@ from functools import partial
 
 from msgspec import Struct
 
-from vibe_llms.events import Notice
-from vibe_llms.exceptions import VibeLlmsError
-from vibe_llms.hooks import Asker
+from vibe_llms.base.exceptions import VibeLlmsError
+from vibe_llms.conversations.hosts import Asker
+from vibe_llms.embedding.words import digest_of
 from vibe_llms.memory.asking import Unanswered, attempt
 from vibe_llms.memory.changes import HeldScope, evict
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import Entry, Role, Scope
-from vibe_llms.memory.extraction import Finding, extract
+from vibe_llms.memory.extraction import ExtractedFact, extract
 from vibe_llms.memory.gate import LONGEST_FACT, Recalled, sift_turn, sift_words
 from vibe_llms.memory.metadata import MARK, is_pending, produce_mark, read_mark, remove_mark
 from vibe_llms.memory.reconciliation import (
     SUPERVISOR,
     Applied,
     Decisions,
-    Plan,
+    ReconciliationPlan,
     add_all,
     apply,
     plan,
-    pose,
+    write_question,
 )
 from vibe_llms.memory.reports import (
     IngestionReport,
@@ -40,8 +40,8 @@ from vibe_llms.memory.reports import (
 )
 from vibe_llms.memory.retrieval import RetrievalSettings
 from vibe_llms.memory.summaries import (
-    Summary,
-    Task,
+    SummaryTask,
+    WrittenSummary,
     check_summary,
     choose_plan,
     keep_summary,
@@ -49,20 +49,20 @@ from vibe_llms.memory.summaries import (
     produce_task,
 )
 from vibe_llms.memory.transcript import identity_of, read_turn, text_in
-from vibe_llms.memory.words import digest_of
 from vibe_llms.messages.canisters import AssistantCanister, Canister, Usage, UserCanister
+from vibe_llms.messages.events import Notice
 from vibe_llms.messages.identities import produce_identity
 
 __all__ = ["Ingestion", "IngestionSettings"]
 
-#: The number of unfinished turns that are completed after a turn.
+#: Maximum number of unfinished turns that are completed after a turn.
 _MOST_LEFT = 3
-#: The most summaries that are made after a turn; a longer backlog waits for the next.
+#: Maximum number of summaries made after a turn; a longer backlog waits for the next.
 _MOST_SUMMARIES = 6
 
 
 class _Draft(Struct):
-    """Collects the values of a report."""
+    """Accumulator for the values of a report."""
 
     conversation: str
     turns: list[Entry] = []
@@ -83,7 +83,7 @@ class _Draft(Struct):
 
 
 class Ingestion:
-    """Remembers turns; safe to use for several conversations, one turn at a time.
+    """Ingester of turns; safe for several conversations, one turn at a time.
 
     Facts go into the `scope` of the user. Turns and summaries go into that of their conversation:
     they contain an assistant's words, which must not pass for the user's in other conversations.
@@ -107,9 +107,9 @@ class Ingestion:
     async def take_in(self, canisters: Sequence[Canister], *, conversation: str) -> IngestionReport:
         """Remember what one turn added to a conversation: its prompt and its replies.
 
-        It does not raise if a model or the disk fails: the report and a notice say what could not
-        be done. A canister that is stored already is not stored again, and its facts are looked for
-        again only if that was not completed.
+        A failing model or disk does not raise: the report and a notice describe the failure. A
+        stored canister is not stored again, and its facts are extracted again only after an
+        interruption.
         """
         draft, usage = _Draft(conversation), self.asker.usage
         place = Scope.of_conversation(conversation)
@@ -128,11 +128,11 @@ class Ingestion:
                 await self._catch_up(draft, place, most=_MOST_LEFT)
             await self._finish(draft, place)
         except VibeLlmsError as error:
-            draft.failures.append(f"this turn was not remembered completely: {error}")
+            draft.failures.append(f"the turn was not remembered completely: {error}")
         return self._report(draft, usage)
 
     async def resume(self, *, conversation: str) -> IngestionReport:
-        """Look for the facts of turns for which that was interrupted, or no model answered.
+        """Extract the facts of turns that were interrupted, or for which no model answered.
 
         Each later turn does so for some of them, once a model has answered.
         """
@@ -152,7 +152,7 @@ class Ingestion:
             digests = None if turn is None else read_mark(turn)
             if turn is None or digests is None:
                 continue
-            # What was recalled then is not known any more, except what was refused because of it.
+            # Texts recalled then are unknown now, except for the digests of refused sentences.
             recalled = Recalled(digests=digests)
             said = sift_words(turn.content, recalled).text
             if not await self._learn(draft, turn, said, recalled):
@@ -172,7 +172,7 @@ class Ingestion:
     async def _hear(
         self, draft: _Draft, place: Scope, said: UserCanister, recalled: Recalled
     ) -> tuple[Entry | None, str]:
-        """Keep what the user said; returns the turn, and the words that may contain facts."""
+        """Keep what the user said; return the turn, and the words that may contain facts."""
         own = sift_words(text_in(said), recalled)
         looked = bool(own.text and self._settings.facts)
         again = [one.text for one in own.refused if one.why == Why.RECALLED]
@@ -191,7 +191,7 @@ class Ingestion:
         *,
         mark: str = "",
     ) -> Entry | None:
-        """Keep a turn as it was said; None if it is refused, or was deleted."""
+        """Keep a turn as it was said; return `None` if it is refused, or was deleted."""
         sifted = sift_turn(text_in(canister), recalled)
         draft.refused += sifted.refused
         if not sifted.text:
@@ -220,7 +220,7 @@ class Ingestion:
         return turn
 
     async def _learn(self, draft: _Draft, turn: Entry, said: str, recalled: Recalled) -> bool:
-        """Look for facts in what the user said, and store them; whether that was completed."""
+        """Extract and store facts from what the user said; return True if that was completed."""
         settings = self._settings
         draft.asked = True
         found = await extract(
@@ -233,7 +233,7 @@ class Ingestion:
         )
         draft.refused += found.refused
         if found.failure is not None:
-            draft.failures.append(f"nothing new was remembered: {found.failure.why}")
+            draft.failures.append(f"no facts were extracted: {found.failure.why}")
             if not found.failure.final:
                 return False
         facts: dict[str, Entry] = {}
@@ -244,7 +244,7 @@ class Ingestion:
         await self._memory.change(turn.scope, lambda held: _unmark(held, turn))
         return True
 
-    def _produce_fact(self, finding: Finding, turn: Entry) -> Entry:
+    def _produce_fact(self, finding: ExtractedFact, turn: Entry) -> Entry:
         return Entry(
             content=finding.statement,
             identity=produce_identity(),
@@ -264,7 +264,7 @@ class Ingestion:
         )
         new: list[Entry] = []
         for fact, repeat in zip(facts, repeats, strict=True):
-            # If it is of this turn, it was stored before an interruption, and may lack effects.
+            # A repeat from this turn was stored before an interruption, and may lack effects.
             if repeat is None or repeat.turn == turn.turn:
                 new.append(fact)
             else:
@@ -272,7 +272,7 @@ class Ingestion:
         wanted = await self._decide(draft, new)
 
         def carry_out(held: HeldScope) -> Applied | None:
-            # A turn that was forgotten while the model worked does not come back as a fact.
+            # A turn forgotten while the model worked must not come back as a fact.
             return None if held.has_forgotten(turn) else apply(held, wanted)
 
         applied = await self._memory.change(self._scope, carry_out)
@@ -281,8 +281,8 @@ class Ingestion:
         else:
             draft.take(applied)
 
-    async def _decide(self, draft: _Draft, facts: Sequence[Entry]) -> Plan:
-        """The plan for new facts: if there are similar ones, a model decides."""
+    async def _decide(self, draft: _Draft, facts: Sequence[Entry]) -> ReconciliationPlan:
+        """Plan what to do with new facts; if there are similar ones, a model decides."""
         notes: dict[str, Entry] = {}
         asked: list[Entry] = []
         for fact in facts:
@@ -297,7 +297,7 @@ class Ingestion:
         answer = await attempt(
             self.asker,
             SUPERVISOR,
-            pose(shown, asked),
+            write_question(shown, asked),
             Decisions,
             seconds=self._settings.timeout_seconds,
         )
@@ -306,29 +306,27 @@ class Ingestion:
         else:
             decided, failure = plan(answer.decisions, shown, asked)
         if failure:
-            draft.failures.append(
-                f"the new facts were added, and nothing else was changed: {failure}"
-            )
-        return Plan((*decided.steps, *alone.steps), decided.known)
+            draft.failures.append(f"new facts were added without updating stored ones: {failure}")
+        return ReconciliationPlan((*decided.steps, *alone.steps), decided.known)
 
     async def _survey_neighbours(self, fact: Entry) -> Sequence[Entry]:
         wanted = self._settings.neighbours
         if not wanted:
             return ()
-        # However dissimilar: a contradiction may share next to no word with a fact.
+        # No minimum: a contradiction may share almost no word with a fact.
         settings = RetrievalSettings(limit=wanted + 1, least_relevance=0.0, least_likeness=0.0)
         found = await self._memory.search(
             fact.content, scopes=[self._scope], roles=[Role.FACT], settings=settings
         )
         digest = digest_of(fact.content)
         near = [one.entry for one in found if digest_of(one.entry.content) != digest]
-        # A model decides only about what it is shown as a whole.
+        # A model decides only about notes that it sees in full.
         return [entry for entry in near if len(entry.content) <= LONGEST_FACT][:wanted]
 
     async def _finish(self, draft: _Draft, place: Scope) -> None:
         # A model that has just failed is not asked again.
         if self._settings.summaries and not draft.failures:
-            await self._summarise(draft, place)
+            await self._summarize(draft, place)
         most = self._settings.max_entries
         for scope, touched in (
             (self._scope, draft.added or draft.updated),
@@ -337,13 +335,13 @@ class Ingestion:
             if touched:
                 draft.evicted += await self._memory.change(scope, lambda held: evict(held, most))
 
-    async def _summarise(self, draft: _Draft, place: Scope) -> None:
+    async def _summarize(self, draft: _Draft, place: Scope) -> None:
         for _ in range(_MOST_SUMMARIES):
             if (task := await self._choose_task(place)) is None:
                 return
             text, why = await self._sum_up(task)
             if why:
-                draft.failures.append(f"no summary was made: {why}")
+                draft.failures.append(f"no summary was written: {why}")
                 return
             entry = produce_summary(task, text, place, draft.conversation)
             keep = partial(keep_summary, task=task, entry=entry)
@@ -351,8 +349,8 @@ class Ingestion:
                 return
             draft.summaries.append(entry)
 
-    async def _choose_task(self, place: Scope) -> Task | None:
-        """The next summary to make, with exactly the entries that it covers."""
+    async def _choose_task(self, place: Scope) -> SummaryTask | None:
+        """Return the next summary to make, with exactly the entries that it covers."""
         known = await self._memory.outline(place)
         while (plan := choose_plan(known)) is not None:
             entries = await self._memory.read(place, plan.members)
@@ -365,13 +363,13 @@ class Ingestion:
             known = [one for one in known if one.place not in gone]
         return None
 
-    async def _sum_up(self, task: Task) -> tuple[str, str]:
-        """The text of a summary, and why it cannot be used, if so."""
+    async def _sum_up(self, task: SummaryTask) -> tuple[str, str]:
+        """Return the text of a summary, and the reason to reject it, or an empty reason."""
         answer = await attempt(
             self.asker,
             task.supervisor,
             task.text,
-            Summary,
+            WrittenSummary,
             seconds=self._settings.timeout_seconds,
         )
         if isinstance(answer, Unanswered):

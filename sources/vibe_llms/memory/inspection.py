@@ -1,20 +1,20 @@
-"""Checks whether all entries of a memory can be read, and which are copies of others."""
+"""Check a memory for unreadable entries and copies."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vibe_llms.exceptions import MemoryDamaged, MemoryInvalid, StorageError
+from vibe_llms.base.exceptions import MemoryDamaged, MemoryInvalid, StorageError
 from vibe_llms.memory.files import ENTRIES
 from vibe_llms.memory.interfaces import MemoryStore
 from vibe_llms.storage.interfaces import Diagnosis
 
-#: The length of a short id.
+#: Length of a short id.
 _SHORT = 12
 
 
 def inspect_memory(store: MemoryStore, user: str) -> Iterator[Diagnosis]:
-    """Entries that cannot be read and are ignored, and copies; or why memory cannot be used."""
+    """Yield a diagnosis for each unreadable entry and copy, or for an unusable memory."""
     try:
         for scope in store.survey_scopes():
             for place, entry in store.read_many(scope, sorted(store.scan(scope))):
@@ -25,7 +25,7 @@ def inspect_memory(store: MemoryStore, user: str) -> Iterator[Diagnosis]:
                     yield Diagnosis(
                         "memory",
                         f"{store.address}/{ENTRIES}/{scope}/{place}",
-                        f"it is a copy of {entry.copy_of[-_SHORT:]} that another program made",
+                        f"a copy of {entry.copy_of[-_SHORT:]} made by another program",
                         f"to see it: vibe-llms memory show {short}; to delete it: vibe-llms memory "
                         f"rm {short}; to keep both: vibe-llms memory edit {short}",
                     )
@@ -36,7 +36,7 @@ def inspect_memory(store: MemoryStore, user: str) -> Iterator[Diagnosis]:
 def _describe(error: MemoryDamaged, store: MemoryStore, user: str) -> Diagnosis:
     text = str(error).removeprefix(f"{error.path}: ")
     if store.has_files:
-        return Diagnosis("memory", error.path, text, "fix it by hand, or move it away")
+        return Diagnosis("memory", error.path, text, "fix it or move it away")
     path = f"{user}/{error.path}"
     remedy = (
         "restore a backup into another database, and copy this row from its vibe.memory_entries"

@@ -1,11 +1,10 @@
-"""The turns that are still to be remembered, as files of each process.
+"""Journal of turns still to be remembered, as files of each process.
 
     ingestion/PROCESS/TURN.json      the conversation, and the identities of the messages
     ingestion/worker.json            the process that remembers turns in the background
 
 Each process holds the lock of its folder while it runs. If a folder is not locked, its process has
-ended, and another one takes its turns over. The one worker in the background locks `ingestion`,
-too.
+ended, and another one takes over its turns. The one background worker also locks `ingestion`.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ from pathlib import Path
 
 import msgspec
 
-from vibe_llms.exceptions import ArchiveLocked, StorageError
-from vibe_llms.files import LARGEST_SETTINGS, read_file
-from vibe_llms.memory.tickets import Left, Ticket, Worker
+from vibe_llms.base.exceptions import ArchiveLocked, StorageError
+from vibe_llms.base.files import LARGEST_SETTINGS, read_file
+from vibe_llms.base.folders import FOLDER, replace_file, storage_errors, synchronise_folder
+from vibe_llms.base.locks import acquire, locked
+from vibe_llms.memory.tickets import PendingTicket, Ticket, Worker
 from vibe_llms.messages.identities import produce_identity
-from vibe_llms.storage.files import FOLDER, replace_file, storage_errors, synchronise_folder
-from vibe_llms.storage.locks import acquire, locked
 
 _SUFFIX = ".json"
 _WORKER = "worker.json"
@@ -35,7 +34,7 @@ _WORKERS = msgspec.json.Decoder(Worker)
 
 
 class Journal:
-    """The tickets of this process; nothing is written before the first one.
+    """Tickets of this process; nothing is written before the first one.
 
     With `durable`, tickets survive a power failure.
     """
@@ -47,7 +46,7 @@ class Journal:
         self._lock = -1
 
     def enter(self, ticket: Ticket, identity: str = "") -> str:
-        """Keep a ticket until it is settled, in its own file or in that of another.
+        """Store a ticket until it is removed, or replace one; return its identity.
 
         It survives the end of this process.
         """
@@ -57,8 +56,8 @@ class Journal:
             replace_file(path, msgspec.json.encode(ticket), LARGEST_SETTINGS, durable=self._durable)
         return path.stem
 
-    def settle(self, identity: str) -> None:
-        """Remove a ticket, since its turn is remembered, or is not to be."""
+    def remove(self, identity: str) -> None:
+        """Remove a ticket, after its turn was remembered or rejected."""
         name = f"{identity}{_SUFFIX}"
         own = [] if self._own is None else [self._own / name]
         with storage_errors(self._folder):
@@ -66,23 +65,23 @@ class Journal:
                 path.unlink(missing_ok=True)
 
     def begin(self) -> bool:
-        """Nothing is to be waited for: each process works on its own tickets."""
+        """Return True: each process works on its own tickets, without waiting."""
         return True
 
     def end(self, *, known: Collection[str] = ()) -> bool:
-        """Nothing came from others."""
+        """Return True: no tickets come from others."""
         del known
         return True
 
     @contextmanager
     def working(self) -> Iterator[bool]:
-        """Become the only worker in the background; false if another process is."""
+        """Become the only background worker; yield False if another process is."""
         path = self._folder / _WORKER
         with ExitStack() as stack:
             with storage_errors(self._folder):
                 self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
                 try:
-                    # A process that checks for the lock holds it for a moment.
+                    # A process that checks the lock holds it for a moment.
                     stack.enter_context(locked(self._folder, seconds=_PATIENCE_SECONDS))
                 except ArchiveLocked:
                     yield False
@@ -96,7 +95,7 @@ class Journal:
                     path.unlink()
 
     def find_worker(self) -> Worker | None:
-        """The worker in the background, if one is running."""
+        """Return the background worker, if one is running."""
         with suppress(OSError, ValueError):
             if _is_held(self._folder):
                 return _WORKERS.decode(read_file(self._folder / _WORKER, LARGEST_SETTINGS))
@@ -105,9 +104,9 @@ class Journal:
     def take_over(
         self, user: str, *, known: Collection[str] = (), failed: bool = False
     ) -> Sequence[tuple[str, Ticket]]:
-        """Take over a user's turns that ended processes have left.
+        """Take over a user's turns left by ended processes.
 
-        Those that are `known` are left out, and so are failed ones, unless `failed` is set.
+        Turns in `known` are skipped, and so are failed ones, unless `failed` is set.
         """
 
         def wants(identity: str, ticket: Ticket) -> bool:
@@ -121,9 +120,9 @@ class Journal:
                     taken += _take_from(self._folder / name, own, wants)
         return taken
 
-    def survey(self) -> Sequence[Left]:
-        """All tickets of all processes, without taking any over."""
-        found: list[Left] = []
+    def survey(self) -> Sequence[PendingTicket]:
+        """Return all tickets of all processes, without taking any over."""
+        found: list[PendingTicket] = []
         with storage_errors(self._folder), suppress(FileNotFoundError):
             for name in sorted(os.listdir(self._folder)):
                 folder = self._folder / name
@@ -131,11 +130,11 @@ class Journal:
                     held = _is_held(folder)
                     for path in sorted(folder.iterdir()):
                         with suppress(OSError, ValueError):
-                            found.append(Left(path.stem, _read_ticket(path), held))
+                            found.append(PendingTicket(path.stem, _read_ticket(path), held))
         return found
 
     def close(self) -> None:
-        """Leave what is not settled to another process; safe to call twice."""
+        """Leave remaining tickets to another process; safe to call twice."""
         if self._own is None:
             return
         with suppress(OSError):
@@ -151,7 +150,7 @@ class Journal:
                 lock = os.open(path, FOLDER)
                 try:
                     acquire(lock, path, _PATIENCE_SECONDS)
-                    # Before it was locked, another process may have taken it for abandoned.
+                    # Before it was locked, another process may have considered it abandoned.
                     if path.is_dir():
                         if self._durable:
                             synchronise_folder(self._folder)
@@ -174,7 +173,7 @@ def _take_from(
     try:
         lock = os.open(folder, FOLDER)
     except OSError:
-        # It is gone, or no folder of ours.
+        # The folder is gone, or is not ours.
         return ()
     taken: list[tuple[str, Ticket]] = []
     try:
@@ -185,7 +184,7 @@ def _take_from(
             except OSError:
                 continue
             except ValueError:
-                # A crash cut it short before it counted as kept.
+                # A crash truncated it before it counted as stored.
                 (folder / name).unlink()
                 continue
             identity = name.removesuffix(_SUFFIX)
@@ -196,7 +195,7 @@ def _take_from(
                 taken.append((identity, ticket))
         os.rmdir(folder)
     except (StorageError, OSError):
-        # The process that holds it is running, and does its own work.
+        # The process that holds the folder is running, and does its own work.
         pass
     finally:
         os.close(lock)
@@ -204,7 +203,7 @@ def _take_from(
 
 
 def _is_held(folder: Path) -> bool:
-    """Whether the process of a folder is running."""
+    """Return True if the process of a folder is running."""
     lock = os.open(folder, FOLDER)
     try:
         acquire(lock, folder, 0)

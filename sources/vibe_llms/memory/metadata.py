@@ -10,30 +10,30 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
+from vibe_llms.embedding.words import digest_of
 from vibe_llms.memory.entries import Entry, Role
-from vibe_llms.memory.words import digest_of
 
-#: The front matter of a turn whose facts are still to be looked for.
+#: Front matter of a turn whose facts have not been extracted yet.
 MARK, PENDING = "ingestion", "pending"
 _DIGEST_LENGTH = 12
-#: The last group of a UUID is left to chance.
+#: The last group of a UUID is random.
 _NAME_LENGTH = 12
 LEVELS = ("L1", "L2", "L3")
-#: About so many bytes of text make a token.
+#: Approximate number of bytes per token.
 _BYTES_PER_TOKEN = 4
-#: More is no count of anything, and no index could store it.
+#: Higher counts are invalid, and no index could store them.
 _MOST_TOKENS = 2**48
 
-#: A time in a zone, as all others are that it is compared with.
+#: Aware, since it is compared with aware times.
 _Time = Annotated[datetime, Meta(tz=True)]
 _Tokens = Annotated[int, Meta(ge=0, le=_MOST_TOKENS)]
 
 
 class Coverage(Struct, frozen=True):
-    """What the front matter of a summary says: what it summarizes, and how much shorter it is.
+    """Front matter of a summary: what it summarizes, and how much shorter it is.
 
-    `sums_up` are the ends of the ids of what it was made of. Times alone are not enough: a clock
-    may be set back.
+    `sums_up` are the ends of the ids of its sources. Times alone are not enough: a clock may be set
+    back.
     """
 
     covers_from: _Time
@@ -46,22 +46,22 @@ class Coverage(Struct, frozen=True):
 
     @property
     def names(self) -> frozenset[str]:
-        """The entries that it was made of, each by `name_of` its identity."""
+        """Sources of the summary, each by `name_of` its identity."""
         return frozenset(self.sums_up.split())
 
     def covers(self, when: datetime) -> bool:
-        """Whether it may contain what was said then; if false, it does not."""
+        """Return True if the summary may cover what was said at this time."""
         return self.covers_from <= when <= self.covers_until
 
 
-# msgspec 0.22 crashes where two threads are the first to use a type, so it is used here first.
+# msgspec 0.22 crashes if two threads are the first to use a type, so it is used here first.
 msgspec.json.Decoder(Coverage)
 
 
 class Metadata(Struct, frozen=True, array_like=True):
-    """How long an entry is, whether a turn is `pending`, and of a summary its level and coverage.
+    """Length of an entry, its `pending` state, and the level and coverage of a summary.
 
-    A summary written by hand has none.
+    A summary written by hand has no level and no coverage.
     """
 
     tokens: int
@@ -71,12 +71,12 @@ class Metadata(Struct, frozen=True, array_like=True):
 
 
 def name_of(identity: str) -> str:
-    """The end of an identity, by which a summary names an entry that it covers."""
+    """Return the end of an identity, by which a summary names an entry that it covers."""
     return identity[-_NAME_LENGTH:]
 
 
 def metadata_of(entry: Entry) -> Metadata:
-    """The metadata of an entry."""
+    """Return the metadata of an entry."""
     tokens = count_tokens(entry.content)
     if entry.role == Role.SUMMARY:
         if entry.category not in LEVELS:
@@ -86,35 +86,35 @@ def metadata_of(entry: Entry) -> Metadata:
 
 
 def is_pending(entry: Entry) -> bool:
-    """Whether the facts of a turn are still missing."""
+    """Return True if the facts of a turn are still missing."""
     return entry.role == Role.USER and read_mark(entry) is not None
 
 
 def produce_mark(recalled: Iterable[str]) -> str:
-    """The mark of a pending turn, with digests of its sentences that were only recalled."""
+    """Produce the mark of a pending turn, with digests of its recalled sentences."""
     return "-".join((PENDING, *dict.fromkeys(map(digest_of_sentence, recalled))))
 
 
 def read_mark(entry: Entry) -> frozenset[str] | None:
-    """The digests in the mark of a turn; `None` if it has no such mark."""
+    """Return the digests in the mark of a turn, or `None` if it has no mark."""
     mark, *digests = str(entry.further.get(MARK, "")).split("-")
     return frozenset(digests) if mark == PENDING else None
 
 
 def digest_of_sentence(text: str) -> str:
-    """The digest of a sentence, without regard to case and punctuation."""
+    """Return the digest of a sentence, ignoring case and punctuation."""
     return digest_of(text)[:_DIGEST_LENGTH]
 
 
 def remove_mark(entry: Entry) -> Entry:
-    """The turn without its mark, as when its facts are stored."""
+    """Return the turn without its mark, for when its facts are stored."""
     further = {name: value for name, value in entry.further.items() if name != MARK}
     lines = re.sub(rf"(?m)^{MARK}: *['\"]?{PENDING}\b.*\n", "", entry.lines)
     return msgspec.structs.replace(entry, further=further, lines=lines)
 
 
 def read_coverage(entry: Entry) -> Coverage | None:
-    """What a summary covers; `None` if it was written or changed by hand."""
+    """Return the coverage of a summary, or `None` if it was written or changed by hand."""
     try:
         return msgspec.convert(dict(entry.further), Coverage, strict=False)
     except (msgspec.ValidationError, OverflowError):
@@ -122,5 +122,5 @@ def read_coverage(entry: Entry) -> Coverage | None:
 
 
 def count_tokens(text: str) -> int:
-    """About how many tokens a text has."""
+    """Estimate the number of tokens of a text."""
     return -(-len(text.encode("utf-8", "replace")) // _BYTES_PER_TOKEN)

@@ -1,4 +1,4 @@
-"""What the name of an entry's file says: which files are entries, and which are copies of others.
+"""File names of entries: which files are entries, and which are copies of others.
 
 TIME__IDENTITY.md                                    ours
 TIME__IDENTITY.sync-conflict-20261126-101500-ABC.md  a copy by Syncthing
@@ -14,12 +14,12 @@ import re
 
 SUFFIX = ".md"
 _BACKUP = "~"
-#: What Syncthing, browsers, Google Drive, Dropbox and Nextcloud add to a name.
+#: Suffixes that Syncthing, browsers, Google Drive, Dropbox, and Nextcloud add to copies.
 _MARK = re.compile(
     r"(?:\.sync-conflict-\d{8}-\d{6}[^.]*|\s\(\d{1,3}\)|\s\([^()]*conflict[^()]*\))\Z",
     re.IGNORECASE,
 )
-#: A name that can be an identity as it is.
+#: Names that can be identities unchanged.
 _PLAIN = re.compile(r"[0-9a-z][0-9a-z-]{3,47}")
 _DIGEST = 12
 
@@ -30,7 +30,7 @@ def is_entry_name(name: str) -> bool:
 
 
 def name_original(name: str) -> str:
-    """Return the name of the file that a file is a copy of; otherwise the name itself."""
+    """Return the name of the original of a copy; for other files, the name itself."""
     if not is_entry_name(name):
         return name
     stem = name.removesuffix(_BACKUP).removesuffix(SUFFIX)
@@ -49,9 +49,9 @@ def name_identity(name: str) -> str:
 
 
 def name_copy(name: str, identity: str) -> str:
-    """Return an identity for a file that is a copy of the entry with an identity; else "".
+    """Return an identity for a copy of the entry with an identity, or "" for other files.
 
-    The name of a copy continues behind that of the original.
+    The name of a copy extends that of the original.
     """
     _, ours, behind = name.rpartition(f"__{identity}")
     continued = bool(ours) and behind != SUFFIX and not behind[:1].isalnum()

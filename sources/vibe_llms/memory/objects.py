@@ -1,4 +1,4 @@
-"""Git's output about its objects and its history, as values."""
+"""Git's output about its objects and history, as values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _STATUS = re.compile(rb":\d+ \d+ ([0-9a-f]+) ([0-9a-f]+) ([A-Z])")
 
 
 class FileChange(Struct, frozen=True):
-    """What a commit did to a file: A(dd), M(odify) or D(elete); its blobs before and after."""
+    """Effect of a commit on a file: A(dd), M(odify), or D(elete); its blobs before and after."""
 
     status: str
     path: bytes
@@ -25,7 +25,7 @@ class FileChange(Struct, frozen=True):
 
 
 class Commit(Struct, frozen=True):
-    """A commit and what it changed; a merge is listed once for each of its parents."""
+    """A commit and its changes; a merge is listed once for each of its parents."""
 
     name: bytes
     time: datetime
@@ -33,10 +33,19 @@ class Commit(Struct, frozen=True):
 
 
 def read_log(run: Run) -> Iterator[Commit]:
-    """All commits, the newest first."""
+    """Yield all commits, newest first."""
     printed = run(
-        *("log", "--all", "--raw", "--root", "-m", "--no-renames", "--no-abbrev", "-z"),
-        *("--no-ext-diff", "--no-textconv", "--format=commit %H %ct"),
+        "log",
+        "--all",
+        "--raw",
+        "--root",
+        "-m",
+        "--no-renames",
+        "--no-abbrev",
+        "-z",
+        "--no-ext-diff",
+        "--no-textconv",
+        "--format=commit %H %ct",
     )
     commit: Commit | None = None
     parts = iter(printed.split(b"\0"))
@@ -55,9 +64,12 @@ def read_log(run: Run) -> Iterator[Commit]:
 
 
 def read_objects(run: Run) -> Iterator[tuple[bytes, bytes, bytes]]:
-    """The kind, name and bytes of every object in a repository, reachable or not."""
+    """Yield the kind, name, and bytes of every object in a repository, reachable or not."""
     listed = run(
-        *("cat-file", "--batch-all-objects", "--unordered", "--buffer"),
+        "cat-file",
+        "--batch-all-objects",
+        "--unordered",
+        "--buffer",
         "--batch-check=%(objectname) %(objecttype)",
     )
     names = [line.split()[0] for line in listed.splitlines()]
@@ -67,7 +79,7 @@ def read_objects(run: Run) -> Iterator[tuple[bytes, bytes, bytes]]:
 
 
 def read_batch(printed: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:
-    """The kind, name and bytes of each object that `git cat-file --batch` prints."""
+    """Yield the kind, name, and bytes of each object printed by `git cat-file --batch`."""
     position = 0
     while position < len(printed):
         end = printed.index(b"\n", position)
@@ -80,7 +92,7 @@ def read_batch(printed: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:
 
 
 def read_names(tree: bytes) -> Iterator[bytes]:
-    """The names of the files in a tree, without those of folders."""
+    """Yield the names of the files in a tree, without folders."""
     position = 0
     while position < len(tree):
         end = tree.index(b"\0", position)
@@ -91,7 +103,7 @@ def read_names(tree: bytes) -> Iterator[bytes]:
 
 
 def unquote(path: bytes) -> bytes:
-    """A path as git prints it, without its C quotes."""
+    """Return a path printed by git without its C quotes."""
     if not path.startswith(b'"'):
         return path
     return path[1:-1].decode("unicode_escape").encode("latin-1")

@@ -1,10 +1,9 @@
-"""The parts of a message that are looked for one by one, however long the message is.
+"""Parts of a message, each searched separately.
 
-An entry answers a sentence, not a whole message. So each sentence is a question of its own, and an
-entry is found if it fits one of them. What an entry has in common with a message by chance then
-depends on the length of a sentence, not on that of the message. Document retrieval ranks long texts
-by their best passage for the same reason (Callan, "Passage-Level Evidence in Document Retrieval",
-SIGIR 1994).
+An entry answers a sentence, not a whole message. So each sentence is a query of its own, and an
+entry is found if it fits one of them. The chance overlap of an entry with a message then depends on
+the length of a sentence, not of the message. Document retrieval ranks long texts by their best
+passage for the same reason (Callan, "Passage-Level Evidence in Document Retrieval", SIGIR 1994).
 """
 
 from __future__ import annotations
@@ -14,39 +13,37 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from vibe_llms.embedding.words import MOST_WORDS, rarity_of, split_query
 from vibe_llms.memory.sentences import split_sentences
-from vibe_llms.memory.words import MOST_WORDS, rarity_of, split_query
 
-#: A part has up to this many different words, as most questions have.
+#: Maximum number of distinct words in a part, as in most questions.
 _LONGEST = 10
-#: A part of a longer message weighs at least as much as this many words that one entry has each. So
-#: one word in common does not make "Great, thanks!" a question about it. A question mark says that
-#: a sentence is one, so it needs less.
+#: Minimum weight of a part of a longer message, in words that occur in only one entry. It keeps one
+#: shared word from making "Great, thanks!" a question. A question mark lowers it.
 _LEAST, _LEAST_ASKED = 7, 4
 _ASKING = ("?", "\uff1f", "\u061f")
-#: How much the best part counts before the others in the order of what is found: with 1, the sum of
-#: all counts, and with infinity the best one alone.
+#: Exponent of the norm that combines the parts for ranking: 1 sums them, infinity takes the best.
 NORM = 4
 
 
 class Words(NamedTuple):
-    """The different words of a part, stemmed, and whether it is a question."""
+    """Distinct stemmed words of a part; `asks` is True if it is a question."""
 
     words: Sequence[str]
     asks: bool = True
 
 
-class Part(Struct, frozen=True):
-    """The words of a part with their rarities, and the weight that what is found is a share of."""
+class WeightedPart(Struct, frozen=True):
+    """Words of a part with their rarities, and the weight that scores are divided by."""
 
     rarities: Mapping[str, float]
     weight: float
 
 
 class Fit(NamedTuple):
-    """The share that an entry has of the weight of the best part, and of all parts together.
+    """Share of the best part's weight that an entry has, and of all parts together.
 
-    `best` decides whether the entry is found, and `whole` in which order.
+    `best` decides whether the entry is found, `whole` its rank.
     """
 
     best: float
@@ -54,9 +51,9 @@ class Fit(NamedTuple):
 
     @classmethod
     def of(cls, shares: Sequence[float], factors: Sequence[float]) -> Fit:
-        """Return the fit of an entry that has these shares of the parts.
+        """Combine the shares that an entry has of the parts.
 
-        `factors` are how much more each share counts in the order.
+        `factors` weight each share for ranking.
         """
         best = max(shares, default=0.0)
         values = [share * factor for share, factor in zip(shares, factors, strict=True)]
@@ -66,25 +63,27 @@ class Fit(NamedTuple):
 
 
 def split_message(message: str) -> list[Words]:
-    """Return the words of each part of a message.
+    """Split a message into parts and return the words of each.
 
-    A message of up to 10 words is one part. Of a longer one, each sentence is, and each half,
-    third, and so on of a longer sentence. Only the first 256 words count.
+    A message of up to 10 words is one part. In longer messages each sentence is a part, and longer
+    sentences are split evenly. Only the first 256 words count.
     """
     words = split_query(message)
     parts = [*_split(message)] if len(words) > _LONGEST else []
     return parts or [Words(words)]
 
 
-def weigh_parts(parts: Sequence[Words], frequencies: Mapping[str, int], count: int) -> list[Part]:
+def weigh_parts(
+    parts: Sequence[Words], frequencies: Mapping[str, int], count: int
+) -> list[WeightedPart]:
     """Weigh the words of each part by how many of `count` entries have them."""
     rarities = {word: rarity_of(frequency, count) for word, frequency in frequencies.items()}
     total, one = sum(rarities.values()), rarity_of(1, count)
-    weighed: list[Part] = []
+    weighed: list[WeightedPart] = []
     for words, asks in parts:
         least = min(total, (_LEAST_ASKED if asks else _LEAST) * one)
         part = {word: rarities[word] for word in words}
-        weighed.append(Part(part, max(sum(part.values()), least) or 1.0))
+        weighed.append(WeightedPart(part, max(sum(part.values()), least) or 1.0))
     return weighed
 
 

@@ -1,9 +1,9 @@
-"""The patterns of the gate: users speaking about themselves, letters, orders to a model."""
+"""Patterns of the gate: users speaking about themselves, letters, and orders to a model."""
 
 # ruff: noqa: E501, RUF001  (patterns in several languages and scripts)
 from __future__ import annotations
 
-#: Words by which people speak of themselves; a question without one says nothing about them.
+#: Words people use for themselves; a question without one says nothing about them.
 ONESELF = r"""(?ix) \b (?:
       i | i'm | i've | i'd | i'll | my | mine | me | myself | we | our | ours | us
     | ich | mich | mir | mein(?:e[nmrs]?)? | wir | uns | unser(?:e[nmrs]?)?
@@ -14,7 +14,7 @@ ONESELF = r"""(?ix) \b (?:
     | ik | mij | mijn | wij | we | ons | onze
     ) \b | 我|咱|私|僕|俺|わたし|ぼく|うちの
     """
-#: Where a letter of another person begins.
+#: Start of another person's letter.
 LETTER = r"""(?imx)
     ^ [^\S\n]* (?: -{2,} \s* (?: original | forwarded | weitergeleitete | ursprüngliche | message ) .*
       | begin \s forwarded \s message .* | on \s .{5,80} \s wrote: | am \s .{5,80} \s schrieb .{1,80} :
@@ -26,7 +26,7 @@ _FORMER_DE = r"(?: alle[rn]? | deine[rn]? | die | den | diese[rn]? | vor(?:her)?
 _FORMER_NL = (
     r"(?: alle | al | de | je | jouw | uw | deze | vorige | eerdere | voorgaande | bovenstaande )"
 )
-#: Orders that are meant for a model.
+#: Orders meant for a model.
 INSTRUCTION = rf"""(?ix)
       \b (?: ignore | disregard | forget | override | bypass ) \s+
          (?: (?: all | any | of | the | these | those | your | my | every | previous | prior | above
@@ -103,7 +103,7 @@ DIRECTIVE = r"""(?ix)
     | (?: 助手 | 助理 | 模型 | AI ) (?: 必须 | 应该 | 应当 | 要 | 可以 )
     | (?: アシスタント | モデル | AI ) は [^。]{0,30} (?: べき | なければ | すること | しなさい )
     """
-#: Beginnings of orders, with which no fact about a person begins.
+#: Beginnings of orders; no fact about a person starts with one.
 COMMAND = r"""(?ix)
     \s* (?: (?: always | never | please | do \s not | don't | you \s (?: must | should | shall | have
           | need | are | can | will ) | execute | run | call | send | reveal | respond

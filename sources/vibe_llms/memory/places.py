@@ -1,4 +1,4 @@
-"""Places: where an entry is within its scope, in every store.
+"""Places of entries within their scope, in every store.
 
 facts/TIME__IDENTITY.md      others are named in `vibe_llms.memory.names`
 turns/{user,assistant}/…
@@ -14,7 +14,7 @@ from datetime import UTC
 
 from msgspec import Struct
 
-from vibe_llms.exceptions import MemoryInvalid
+from vibe_llms.base.exceptions import MemoryInvalid
 from vibe_llms.memory.entries import Entry, Role
 from vibe_llms.memory.names import SUFFIX
 
@@ -28,7 +28,7 @@ _IDENTITY = re.compile(r"[0-9a-z][0-9a-z-]{0,63}")
 
 
 class FileStat(Struct, frozen=True, array_like=True):
-    """What shows whether an entry changed: its size and times, and the inode of its file.
+    """Size, times, and inode of an entry's file, which show whether it changed.
 
     Times are in nanoseconds. In a database the inode is the number of the change.
     """
@@ -40,14 +40,14 @@ class FileStat(Struct, frozen=True, array_like=True):
 
 
 class Difference(Struct, frozen=True):
-    """What differs from what was known: places that are gone, and those that are new or changed."""
+    """Places that are gone, and those that are new or changed."""
 
     gone: Collection[str]
     changed: Mapping[str, FileStat]
 
 
 def place_of(entry: Entry) -> str:
-    """Where an entry is within its scope; `MemoryInvalid` for a wrong identity."""
+    """Return the place of an entry in its scope; raise `MemoryInvalid` for a bad identity."""
     check_place(entry)
     if entry.role == Role.SUMMARY:
         level = entry.category if entry.category in _LEVELS else _LEVELS[-1]
@@ -59,12 +59,12 @@ def place_of(entry: Entry) -> str:
 
 
 def check_place(entry: Entry) -> None:
-    """`MemoryInvalid` if the identity of an entry cannot be part of a file name."""
+    """Raise `MemoryInvalid` if the identity of an entry cannot be part of a file name."""
     if not _IDENTITY.fullmatch(entry.identity):
         raise MemoryInvalid(f"{entry.identity!r} cannot be the identity of an entry")
 
 
 def identity_in(place: str) -> str:
-    """The identity in the name of a file of ours; empty for other names."""
+    """Return the identity in a file name written by the library, or an empty string."""
     match = _NAME.fullmatch(place)
     return match[1] if match else ""

@@ -1,8 +1,8 @@
-"""`PostgresMemory`: the memory of one user in PostgreSQL, for several servers.
+"""Memory of one user in PostgreSQL, for several servers.
 
 A row is an entry: the text that its file would have, at the same place within its scope. Rows are
-authoritative. Each process has the same index of a scope as it has for files, and reads the rows
-behind the last change that it knows before each answer. ADR 77 has the reasons.
+authoritative. Each process has the same index of a scope as for files, and before each answer reads
+the rows changed since the last change that it knows. See ADR 77 for the reasons.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from vibe_llms.exceptions import ArchiveLocked, MemoryDamaged, StorageError
+from vibe_llms.base.exceptions import ArchiveLocked, MemoryDamaged, StorageError
+from vibe_llms.base.locks import LockTimeout
 from vibe_llms.memory.entries import Entry, Scope, decode_entry, encode_entry
 from vibe_llms.memory.places import DELETED, Difference, FileStat, place_of
 from vibe_llms.memory.postgres_journal import PostgresJournal
 from vibe_llms.memory.snapshot import FORMAT
-from vibe_llms.storage.locks import Patience
 
 if TYPE_CHECKING:
-    from vibe_llms.configuration import Configuration
+    from vibe_llms.base.configuration import Configuration
     from vibe_llms.storage.postgres.backend import PostgresBackend
     from vibe_llms.storage.postgres.blocking import BlockingConnection, BlockingDatabase
 
-#: A thread that waits for a scope looks this often whether it should go on waiting.
+#: Interval at which a thread waiting for a scope checks whether to give up.
 _WAIT_MILLISECONDS = 100
-#: The rows of one query.
+#: Rows per query.
 _PAGE = 500
 _MOST_PLACES = 5_000
-#: A value has less than a gigabyte.
+#: PostgreSQL limits a value to less than a gigabyte.
 _LARGEST_SNAPSHOT = 900_000_000
 _POLL_SECONDS = 0.05
 
@@ -90,7 +90,7 @@ _NEWS = """
 select place, size, modified, changed, change from vibe.memory_stats
 where owner = %s and scope = %s and change > %s
 """
-#: A process that deduplicates a scope and dies keeps others from it for this time.
+#: If a process dies while deduplicating a scope, others are locked out for this time.
 _CLAIM = """
 update vibe.memory_scopes set deduplicating_until = clock_timestamp() + interval '15 minutes'
 where owner = %s and scope = %s and coalesce(deduplicating_until < clock_timestamp(), true)
@@ -102,9 +102,9 @@ _DISCARD = "delete from vibe.memory_vectors where owner = %s and model = %s"
 
 
 class PostgresMemory:
-    """The rows of one user; any thread may call it.
+    """Rows of one user; safe to call from any thread.
 
-    All changes that are made while a scope is held are one transaction.
+    All changes made while a scope is held are one transaction.
     """
 
     has_files = False
@@ -120,48 +120,50 @@ class PostgresMemory:
 
     @property
     def folder(self) -> Path:
-        """There is none: `StorageError`."""
+        """Never available: raises `StorageError`."""
         raise StorageError(
-            "this memory is kept in PostgreSQL: there are no files to edit, to watch or to keep "
-            "in git; `vibe-llms memory export` and `import` read and write files"
+            "this memory is in PostgreSQL and has no files to edit, watch, or version; use "
+            "`vibe-llms memory export` and `import`"
         )
 
     @contextmanager
-    def changing(self, scope: Scope, *, seconds: float | Patience | None = None) -> Iterator[None]:
-        """Hold the scope's row, within one transaction; others wait, or get `ArchiveLocked`."""
+    def changing(
+        self, scope: Scope, *, seconds: float | LockTimeout | None = None
+    ) -> Iterator[None]:
+        """Hold the scope's row within one transaction; others wait or get `ArchiveLocked`."""
         limit = self._lock_seconds if seconds is None else seconds
-        patience = limit if isinstance(limit, Patience) else Patience(limit)
+        patience = limit if isinstance(limit, LockTimeout) else LockTimeout(limit)
         with self._transaction() as connection:
-            while not self._hold(connection, scope, patience):
+            while not self._lock_row(connection, scope, patience):
                 if patience.is_over:
                     raise ArchiveLocked(
-                        f"another process has changed {scope} for {patience.seconds:g} s; try again"
+                        f"another process locked {scope} for {patience.seconds:g} s; try again"
                     )
             patience.met = True
             yield
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """One transaction for several calls of this thread."""
+        """Run several calls of this thread in one transaction."""
         with self._transaction():
             yield
 
     def place_of(self, entry: Entry) -> str:
-        """Where an entry is within its scope; `MemoryInvalid` for a wrong identity."""
+        """Return the place of an entry; raise `MemoryInvalid` for an invalid identity."""
         return place_of(entry)
 
     def write(self, entry: Entry) -> str:
-        """Write an entry, new or over the old one; returns its place."""
+        """Write an entry, replacing an old one; return its place."""
         place = place_of(entry)
         self.rewrite(entry, place)
         return place
 
     def rewrite(self, entry: Entry, place: str) -> None:
-        """Write an entry again at its place."""
+        """Rewrite an entry at its place."""
         values = {**self._key(entry.scope), "place": place, "data": encode_entry(entry)}
         with self._transaction() as connection:
             if connection.execute(_WRITE, values).rowcount != 1:
-                raise StorageError(f"{entry.scope} is not held, so nothing can be written there")
+                raise StorageError(f"{entry.scope} is not locked for writing")
 
     def delete(self, entry: Entry, place: str, *, replaced_by: str = "") -> None:
         """Move an entry to the deleted ones."""
@@ -180,26 +182,26 @@ class PostgresMemory:
             )
 
     def erase(self, scope: Scope, places: Iterable[str]) -> None:
-        """Permanently remove some entries, deleted ones too."""
+        """Permanently remove some entries, including deleted ones."""
         with self._transaction() as connection:
             connection.execute(_ERASE, (self._user, str(scope), [*places]))
             connection.execute(_NOTE_ERASED, (self._user, str(scope)))
 
     def erase_scope(self, scope: Scope) -> None:
-        """Permanently remove all of a scope."""
+        """Permanently remove a scope."""
         self._execute("delete from vibe.memory_scopes where owner = %s and scope = %s", scope)
 
     def erase_derived(self, scope: Scope) -> None:
-        """Nothing is left: it is removed with the scope."""
+        """Do nothing: derived data is removed with the scope."""
 
     def clear(self, scope: Scope) -> None:
-        """Nothing is left of a crash: a change is made as a whole."""
+        """Do nothing: transactions leave nothing behind after a crash."""
 
     def clear_derived(self) -> None:
-        """Nothing is left: it is removed with its scope."""
+        """Do nothing: derived data is removed with its scope."""
 
     def holds(self, scope: Scope, place: str = "") -> bool:
-        """Whether a scope exists, or has an entry at a place."""
+        """Return True if a scope exists, or has an entry at a place."""
         if place:
             return place in self.stat_many(scope, [place])
         rows = self._execute(
@@ -208,7 +210,7 @@ class PostgresMemory:
         return len(rows) == 1
 
     def read(self, scope: Scope, place: str) -> Entry:
-        """The entry at a place; raises `MemoryDamaged` or `FileNotFoundError`."""
+        """Return the entry at a place; raise `MemoryDamaged` or `FileNotFoundError`."""
         for _, entry in self.read_many(scope, [place]):
             if isinstance(entry, MemoryDamaged):
                 raise entry
@@ -218,7 +220,7 @@ class PostgresMemory:
     def read_many(
         self, scope: Scope, places: Collection[str]
     ) -> Iterator[tuple[str, Entry | MemoryDamaged]]:
-        """The entries at some places with these, in any order; none for what is gone."""
+        """Yield places with their entries or errors, in any order, skipping missing ones."""
         wanted = [*places]
         for start in range(0, len(wanted), _MOST_PLACES):
             for place, data in self._execute(_READ, scope, wanted[start : start + _MOST_PLACES]):
@@ -229,26 +231,26 @@ class PostgresMemory:
                     yield place, error
 
     def read_all(self, scope: Scope) -> Iterator[tuple[str, bytes | None]]:
-        """The bytes at all places of a scope."""
+        """Yield the bytes at all places of a scope."""
         last = ""
         while rows := self._execute(_READ_PAGE, scope, last, _PAGE):
             yield from rows
             last = rows[-1][0]
 
     def read_parts(self, scope: Scope, place: str) -> Iterator[bytes]:
-        """The bytes at a place; a row is read as a whole."""
+        """Yield the bytes at a place; a row is read whole."""
         for _, data in self._execute(_READ, scope, [place]):
             yield data
 
     def take_damaged(self) -> Sequence[str]:
-        """The errors of rows that were read and are no entries; each is returned once."""
+        """Return the errors of unreadable rows, each once."""
         found = [self._damaged.pop(place) for place in sorted(self._damaged)]
         new = [one for one in found if one not in self._reported]
         self._reported.update(new)
         return new
 
     def survey_scopes(self) -> Sequence[Scope]:
-        """The scopes that exist, in order."""
+        """Return the existing scopes, in order."""
         with self._transaction() as connection:
             rows = connection.execute(
                 "select scope from vibe.memory_scopes where owner = %s", (self._user,)
@@ -256,21 +258,21 @@ class PostgresMemory:
         return sorted(Scope.parse(name) for (name,) in rows)
 
     def survey_strays(self) -> Sequence[Path]:
-        """There are no files of other programs."""
+        """Return nothing: other programs leave no files here."""
         return []
 
     def scan(self, scope: Scope, *, deleted: bool = False) -> Mapping[str, FileStat]:
-        """The entries of a scope by their places, or its deleted ones."""
+        """Return the entries of a scope by place, or its deleted ones."""
         rows = self._execute(_SCAN, scope, f"{DELETED}/", deleted)
         return {place.removeprefix(f"{DELETED}/"): FileStat(*stat) for place, *stat in rows}
 
     def stat_many(self, scope: Scope, places: Collection[str]) -> Mapping[str, FileStat]:
-        """The same as `scan`, for some places."""
+        """Return the same as `scan`, for some places."""
         rows = self._execute(_STAT_MANY, scope, [*places])
         return {place: FileStat(*stat) for place, *stat in rows}
 
     def survey_news(self, scope: Scope, seen: int) -> tuple[int, bool, Mapping[str, FileStat]]:
-        """The last change of a scope; whether all rows are listed; and the rows behind `seen`."""
+        """Return the last change, True if all rows are listed, and the rows since `seen`."""
         with self._transaction():
             change, erased = self.read_change(scope)
             if change == seen:
@@ -280,26 +282,26 @@ class PostgresMemory:
         return change, whole, {place: FileStat(*stat) for place, *stat in rows}
 
     def read_change(self, scope: Scope) -> tuple[int, int]:
-        """The last change of a scope, and the last that erased; 0 if there is no such scope."""
+        """Return the last change of a scope and the last erasure; 0 if it does not exist."""
         rows = self._execute(_LAST_CHANGE, scope)
         return (rows[0][0], rows[0][1]) if rows else (0, 0)
 
     def produce_scanner(self, scope: Scope) -> RowScanner:
-        """What finds changes in the rows of a scope."""
+        """Produce a detector of changed rows in a scope."""
         return RowScanner(self, scope)
 
     def access_snapshots(self, scope: Scope) -> RowSnapshots:
-        """The stored index of a scope."""
+        """Return the stored index of a scope."""
         return RowSnapshots(self._database, self._user, scope)
 
     def read_last(self, scope: Scope) -> datetime | None:
-        """When the facts of a scope were deduplicated last."""
+        """Return the time the facts of a scope were last deduplicated."""
         statement = "select deduplicated from vibe.memory_scopes where owner = %s and scope = %s"
         rows = self._execute(statement, scope)
         return rows[0][0] if rows else None
 
     def write_last(self, scope: Scope, last: datetime) -> None:
-        """Keep when the facts of a scope were deduplicated last."""
+        """Record the time the facts of a scope were last deduplicated."""
         with self._transaction() as connection:
             connection.execute(
                 "update vibe.memory_scopes set deduplicated = %s where owner = %s and scope = %s",
@@ -308,11 +310,11 @@ class PostgresMemory:
 
     @contextmanager
     def deduplicating(self, scope: Scope, *, seconds: float) -> Iterator[None]:
-        """Have the lease of a scope's deduplication, which ends by itself after some minutes."""
-        patience = Patience(seconds)
+        """Hold the lease of a scope's deduplication, which expires after 15 minutes."""
+        patience = LockTimeout(seconds)
         while not (rows := self._execute(_CLAIM, scope)):
             if patience.is_over:
-                raise ArchiveLocked(f"another process deduplicates {scope}")
+                raise ArchiveLocked(f"another process is deduplicating {scope}")
             time.sleep(_POLL_SECONDS)
         try:
             yield
@@ -325,10 +327,12 @@ class PostgresMemory:
                 )
 
     def close(self) -> None:
-        """The connections are those of the backend, which closes them."""
+        """Do nothing: the backend closes its connections."""
 
-    def _hold(self, connection: BlockingConnection, scope: Scope, patience: Patience) -> bool:
-        """Take the row of a scope for this transaction; false if others keep it for a while."""
+    def _lock_row(
+        self, connection: BlockingConnection, scope: Scope, patience: LockTimeout
+    ) -> bool:
+        """Lock the row of a scope for this transaction; return False if others keep it too long."""
         from psycopg.errors import LockNotAvailable
 
         milliseconds = str(1 if patience.is_over else _WAIT_MILLISECONDS)
@@ -340,11 +344,11 @@ class PostgresMemory:
                 connection.execute("set local lock_timeout to default")
         except LockNotAvailable:
             return False
-        # The task that waited has gone, and nothing must change.
+        # The waiting task is gone, so nothing may change.
         return not patience.ended
 
     def _execute(self, statement: str, scope: Scope, *values: Any) -> list[tuple[Any, ...]]:
-        """The rows of a statement about a scope."""
+        """Run a statement about a scope and return its rows."""
         with self._transaction() as connection:
             cursor = connection.execute(statement.encode(), (self._user, str(scope), *values))
             return cursor.fetchall() if cursor.description is not None else []
@@ -359,10 +363,10 @@ class PostgresMemory:
 
 
 class RowScanner:
-    """The rows of a scope, as of the last change that was seen.
+    """Rows of a scope, as of the last change that was seen.
 
-    Changes of a scope are numbered in the order in which they are committed. A deleted row has a
-    number too, and after one was erased all rows are listed.
+    Changes of a scope are numbered in commit order. A deleted row has a number too. After a row was
+    erased, all rows are listed.
     """
 
     def __init__(self, rows: PostgresMemory, scope: Scope) -> None:
@@ -371,7 +375,7 @@ class RowScanner:
         self._seen = -1
 
     def scan(self, known: Mapping[str, FileStat], *, thorough: bool) -> Difference | None:
-        """What differs from what is `known`, or `None` if nothing does."""
+        """Return the difference from the `known` files, or `None` if nothing changed."""
         del thorough
         change, whole, rows = self._rows.survey_news(self._scope, self._seen)
         if change == self._seen:
@@ -387,17 +391,17 @@ class RowScanner:
         return Difference(gone, {one: stat for one, stat in now.items() if known.get(one) != stat})
 
     def is_listed(self) -> bool:
-        """Whether nothing has changed since the last scan."""
+        """Return True if nothing has changed since the last scan."""
         return self._rows.read_change(self._scope)[0] == self._seen
 
-    def take_in(self, place: str) -> None:
-        """The next scan lists it."""
+    def add(self, place: str) -> None:
+        """Do nothing: the next scan lists the place."""
 
-    def leave_out(self, place: str) -> None:
-        """The next scan lists it."""
+    def remove(self, place: str) -> None:
+        """Do nothing: the next scan lists the place."""
 
-    def doubt(self) -> None:
-        """List all rows the next time: what was seen may not have been committed."""
+    def rescan_later(self) -> None:
+        """List all rows in the next scan: the ones seen may not have been committed."""
         self._seen = -1
 
     def reset(self) -> None:
@@ -406,9 +410,9 @@ class RowScanner:
 
 
 class RowSnapshots:
-    """The stored index of one scope, for all servers."""
+    """Stored index of one scope, shared by all servers."""
 
-    #: To read so few rows again takes less time than to store the index.
+    #: For fewer rows, reading them again is faster than storing the index.
     least = 64
 
     def __init__(self, database: BlockingDatabase, user: str, scope: Scope) -> None:
@@ -417,9 +421,9 @@ class RowSnapshots:
         self._key = (user, str(scope))
 
     def read(self, wanted: Collection[str]) -> Iterator[tuple[str, Mapping[str, bytes]]]:
-        """The one that is stored, if this version can read it."""
+        """Read the stored index, if this version understands its format."""
         with self._database.transaction(self._user) as connection:
-            # As text, a value has twice as many bytes, and the server sends less than a gigabyte.
+            # As text, a value takes twice as many bytes, and the server sends less than a gigabyte.
             cursor = connection.cursor(binary=True)
             rows = cursor.execute(
                 "select embedder, parts from vibe.memory_snapshots "
@@ -431,7 +435,7 @@ class RowSnapshots:
             yield embedder, {name: part for name, part in parts.items() if name in wanted}
 
     def write(self, embedder: str, parts: Mapping[str, bytes]) -> None:
-        """Store one in place of the other."""
+        """Replace the stored index."""
         data = msgspec.msgpack.encode(parts)
         if len(data) > _LARGEST_SNAPSHOT:
             return
@@ -444,7 +448,7 @@ class RowSnapshots:
             )
 
     def discard(self) -> None:
-        """Remove it."""
+        """Remove the stored index."""
         with self._database.transaction(self._user) as connection:
             connection.execute(
                 "delete from vibe.memory_snapshots where owner = %s and scope = %s", self._key
@@ -452,7 +456,7 @@ class RowSnapshots:
 
 
 class PostgresVectors:
-    """The vectors of one user's texts, in a column of pgvector's type; each text has one."""
+    """Vectors of one user's texts, in a pgvector column; one per text."""
 
     def __init__(self, database: BlockingDatabase, user: str) -> None:
         self.epoch = 0
@@ -460,22 +464,23 @@ class PostgresVectors:
         self._user = user
 
     def exists(self) -> bool:
-        """There may always be some: to ask costs as much as to read."""
+        """Return True: checking costs as much as reading."""
         return True
 
     def read(self, model: str, digests: Sequence[bytes]) -> dict[bytes, array[float]]:
-        """The vectors of those digests that have one; none if they cannot be read."""
+        """Return the existing vectors of these digests, or none if they cannot be read."""
         with suppress(StorageError):
             rows = self._execute(
                 "select digest, embedding from vibe.memory_vectors "
                 "where owner = %s and model = %s and digest = any(%s)",
-                *(model, [*digests]),
+                model,
+                [*digests],
             )
             return {digest: _decode(text) for digest, text in rows}
         return {}
 
     def read_size(self, model: str) -> int | None:
-        """How many numbers the vectors of a model have; `None` if there are none."""
+        """Return the dimension of a model's vectors, or `None` if there are none."""
         with suppress(StorageError):
             rows = self._execute(
                 "select embedding from vibe.memory_vectors where owner = %s and model = %s limit 1",
@@ -487,7 +492,7 @@ class PostgresVectors:
     def write(
         self, model: str, vectors: Mapping[bytes, array[float]], epoch: int | None = None
     ) -> None:
-        """Keep vectors, if possible, unless they were begun in another `epoch`."""
+        """Store vectors if possible, unless they were started in another `epoch`."""
         if epoch not in (None, self.epoch):
             return
         rows = [
@@ -507,11 +512,11 @@ class PostgresVectors:
         self._remove(_DISCARD, model)
 
     def forget(self, digests: Iterable[bytes]) -> None:
-        """Remove the vectors of digests; `StorageError` if they stay."""
+        """Remove the vectors of digests; raise `StorageError` on failure."""
         self._remove(_FORGET, [*digests])
 
     def retain(self, digests: Iterable[bytes]) -> None:
-        """Remove all vectors except those of these digests; `StorageError` if they stay."""
+        """Remove all vectors except those of these digests; raise `StorageError` on failure."""
         self._remove(_RETAIN, [*digests])
 
     def _remove(self, statement: str, value: object) -> None:
@@ -525,31 +530,31 @@ class PostgresVectors:
 
 
 def _decode(text: str) -> array[float]:
-    """A vector from the text of pgvector, which names each number exactly."""
+    """Decode a vector from pgvector's text, which is exact."""
     return array("f", msgspec.json.decode(text, type=list[float]))
 
 
 class PostgresStores:
-    """Opens the memory of each user in one database."""
+    """Factory for the memory of each user of one database."""
 
     def __init__(self, database: BlockingDatabase) -> None:
         self._database = database
 
     def open_store(self, user: str, configuration: Configuration) -> PostgresMemory:
-        """The rows of a user."""
+        """Open the rows of a user."""
         lock_seconds = configuration.storage.lock_seconds
         return PostgresMemory(self._database, user, lock_seconds=lock_seconds)
 
     def open_journal(self, user: str, configuration: Configuration) -> PostgresJournal:
-        """The tickets of a user."""
+        """Open the tickets of a user."""
         del configuration
         return PostgresJournal(self._database, user)
 
     def close(self) -> None:
-        """Close the connections that are not in use."""
+        """Close idle connections."""
         self._database.close()
 
 
 def produce_store(backend: PostgresBackend) -> PostgresStores:
-    """The memory in a database, for `Backend.parts`."""
+    """Produce the memory of a database."""
     return PostgresStores(backend.blocking)

@@ -1,8 +1,8 @@
-"""Finds forgotten words in git, and purges them from its history.
+"""Find forgotten words in git, and purge them from its history.
 
-They are searched in every object of the repository, reachable or not, as `Memory.forget` searches
-files. Purging rewrites the history without the files that hold them, and has git remove what is no
-longer reachable. Copies elsewhere, such as a remote, are out of reach.
+Every object of the repository is searched, reachable or not, as `Memory.forget` searches files.
+Purging rewrites the history without the files that contain the words, and makes git remove
+unreachable objects. Copies elsewhere, such as a remote, are not touched.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from vibe_llms.exceptions import MemoryInvalid, VersioningFailed
+from vibe_llms.base.exceptions import MemoryInvalid, VersioningFailed
 from vibe_llms.memory.entries import GLOBAL, Scope
 from vibe_llms.memory.files import ENTRIES
 from vibe_llms.memory.git import ask
@@ -29,12 +29,12 @@ from vibe_llms.memory.places import identity_in
 from vibe_llms.memory.repository import MARK, Repository, Run, collect
 from vibe_llms.memory.text_search import examine, fold, holds
 
-#: Rewriting the history of a large memory takes time.
+#: Timeout for a purge: rewriting the history of a large memory takes time.
 PURGE_SECONDS = 600.0
-#: The place of a file whose name holds no words.
+#: Placeholder for a file whose name contains no words.
 _NAMELESS = "facts/a__b.md"
 _FORGOTTEN = b"(forgotten)\n"
-#: Where git keeps names of earlier commits, and texts about them.
+#: Files in which git keeps names of earlier commits, and texts about them.
 _LEFT_BEHIND = (
     *("ORIG_HEAD", "FETCH_HEAD", "MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD"),
     *("COMMIT_EDITMSG", "MERGE_MSG", "SQUASH_MSG"),
@@ -44,7 +44,7 @@ _LEFT_BEHIND = (
 
 
 class Held(Struct, frozen=True):
-    """A commit that holds forgotten words; `commit` is empty for unreachable objects."""
+    """A commit that contains forgotten words; `commit` is empty for unreachable objects."""
 
     commit: str
     time: datetime | None = None
@@ -53,9 +53,9 @@ class Held(Struct, frozen=True):
 async def find_held(
     repository: Repository, words: str | None, *, scopes: Iterable[Scope] | None = None
 ) -> Sequence[Held]:
-    """The commits that hold these words, the newest first; none without a repository.
+    """Return the commits that contain these words, newest first; none without a repository.
 
-    Without words, the commits that hold any file of the scopes.
+    Without words, return the commits that contain any file of the scopes.
     """
     chosen = None if scopes is None else {str(scope) for scope in scopes}
     return await ask(repository.git, lambda: _Search(repository, words, chosen).find())
@@ -66,15 +66,15 @@ async def purge(
 ) -> Sequence[Held]:
     """Remove these words from the history; without words, all files of the scopes.
 
-    Commits get other names. Returns what `find_held` returned before. Raises `VersioningFailed` if
-    any of it is left.
+    Commits get new names. Return the result of `find_held` before the purge. Raise
+    `VersioningFailed` if any of it is left.
     """
     chosen = None if scopes is None else {str(scope) for scope in scopes}
     return await ask(repository.git, lambda: _Search(repository, words, chosen).purge())
 
 
 def find_surrounding(folder: Path) -> Path | None:
-    """The folder above whose git repository contains the memory, and may hold copies of it."""
+    """Return the parent folder whose git repository contains the memory, and maybe copies of it."""
     return next((one for one in folder.resolve().parents if (one / ".git").exists()), None)
 
 
@@ -85,7 +85,7 @@ class _Search:
         self._all = words is None and scopes is not None
         self._scopes = scopes
         if not self._words and not self._all:
-            raise MemoryInvalid("there are no words to forget")
+            raise MemoryInvalid("the text to forget is empty")
 
     def find(self) -> Sequence[Held]:
         if not self._repository.exists:
@@ -97,7 +97,7 @@ class _Search:
         if not self._repository.exists:
             return []
         with self._repository.working(PURGE_SECONDS) as run:
-            # So that the newest version is without what was just forgotten.
+            # Commit first, so that the newest version is without the forgotten files.
             self._repository.commit_within(run)
             held, blobs = self._find(run)
             if held:
@@ -106,14 +106,14 @@ class _Search:
                 self._collect(run)
                 if left := self._find(run)[0]:
                     raise VersioningFailed(
-                        f"git still holds it in {describe_held(left)}; to delete all history, "
-                        f"remove {self._repository.git.directory}",
+                        f"git still contains the text in {describe_held(left)}; to delete all "
+                        f"history, remove {self._repository.git.directory}",
                         path=str(self._repository.folder),
                     )
         return held
 
     def _find(self, run: Run) -> tuple[Sequence[Held], set[bytes]]:
-        """The commits and the blobs that hold the words, in all of the repository."""
+        """Return the commits and the blobs that contain the words, in all of the repository."""
         blobs, trees, messages = self._scan(run)
         if not blobs and not trees and not messages and not self._all:
             return [], blobs
@@ -128,13 +128,13 @@ class _Search:
                 if self._is_meant(change.path)
             ):
                 held.setdefault(one.name, Held(one.name.decode(), one.time))
-        # What no commit reaches may be of any scope.
+        # Unreachable objects may belong to any scope.
         if (blobs | messages) - seen or (trees and self._scopes is None and not held):
             held[b""] = Held("")
         return [*held.values()], blobs
 
     def _scan(self, run: Run) -> tuple[set[bytes], set[bytes], set[bytes]]:
-        """The blobs with the words, the trees with such a file name, and such commits and tags."""
+        """Return the blobs with the words, trees with such file names, and commits and tags."""
         blobs: set[bytes] = set()
         trees: set[bytes] = set()
         messages: set[bytes] = set()
@@ -162,26 +162,30 @@ class _Search:
         return not identity_in(text) and holds(self._words, [text])
 
     def _stays(self, change: FileChange) -> bool:
-        """Whether a change leaves a file, or at least its name, behind."""
+        """Return True if a change leaves a file, or at least its name, behind."""
         return not self._all or change.status != "D"
 
     def _is_meant(self, path: bytes) -> bool:
-        """Whether a file is an entry of one of the scopes."""
+        """Return True if a file is an entry of one of the scopes."""
         folder, _, rest = path.decode("utf-8", "replace").partition("/")
         scope = rest.partition("/")[0]
         return folder == ENTRIES and (self._scopes is None or scope in self._scopes)
 
     def _rewrite(self, run: Run, blobs: set[bytes]) -> None:
         exported = run(
-            *("fast-export", "--all", "--no-data", "--reencode=no", "--signed-tags=strip"),
-            *("--tag-of-filtered-object=drop",),
+            "fast-export",
+            "--all",
+            "--no-data",
+            "--reencode=no",
+            "--signed-tags=strip",
+            "--tag-of-filtered-object=drop",
         )
         stream = b"".join(self._filter(exported, blobs))
         if stream:
             run("fast-import", "--quiet", "--force", "--done", data=stream)
 
     def _filter(self, exported: bytes, blobs: set[bytes]) -> Iterator[bytes]:
-        """The stream of the history without the objects that hold the words."""
+        """Yield the stream of the history without the objects that contain the words."""
         position = 0
         yield b"feature done\n"
         while position < len(exported):
@@ -219,10 +223,10 @@ class _Search:
 
 
 def describe_held(held: Sequence[Held]) -> str:
-    """The commits that hold words, for a message."""
+    """Describe the commits that contain words, for a message."""
     named = [one for one in held if one.commit]
     if not named:
-        return "what is left of earlier commits"
+        return "unreachable objects"
     count = "1 commit" if len(named) == 1 else f"{len(named)} commits"
     shown = ", ".join(one.commit[:12] for one in named[:3])
     return f"{count} ({shown}{', …' if len(named) > 3 else ''})"

@@ -1,8 +1,8 @@
-"""What new facts change in the stored ones: a model decides, within what it is shown.
+"""Reconciliation of new facts with stored ones: a model decides, within what it is shown.
 
-It is shown facts under small numbers. Its answer counts only as a whole: one decision for each
-number, none for another, and none that would lose something. Any other answer changes no stored
-fact, and the new facts are added.
+It sees facts under small numbers. Its answer is all or nothing: one decision for each number, none
+for other numbers, and none that would lose something. Any other answer changes no stored fact, and
+the new facts are added.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ Decisions: 1 DELETE by 4, 2 UPDATE by 5 "The user has a dog named Rex", 3 NONE, 
 """
 
 
-class Decision(Struct, frozen=True):
-    """The decision about one number; `by` is the new fact that is the reason."""
+class FactDecision(Struct, frozen=True):
+    """Decision about one number; `by` is the new fact that is the reason."""
 
     number: int
     event: Literal["ADD", "UPDATE", "DELETE", "NONE"]
@@ -51,15 +51,15 @@ class Decision(Struct, frozen=True):
 
 
 class Decisions(Struct, frozen=True):
-    """An answer: one decision for each number."""
+    """Structured reply of the model: one decision for each number."""
 
-    decisions: tuple[Decision, ...]
+    decisions: tuple[FactDecision, ...]
 
 
 class Step(Struct, frozen=True):
     """An entry to store, and the entries that it replaces, as they were seen.
 
-    If it is `merged`, it says what they said, and more; otherwise it contradicts them.
+    If `merged`, it contains them, and more; otherwise it contradicts them.
     """
 
     entry: Entry
@@ -67,15 +67,15 @@ class Step(Struct, frozen=True):
     merged: bool = False
 
 
-class Plan(Struct, frozen=True):
-    """What to do; `known` are facts that need not be stored, since others say the same."""
+class ReconciliationPlan(Struct, frozen=True):
+    """Steps to take; `known` are facts that need not be stored, since others say the same."""
 
     steps: tuple[Step, ...] = ()
     known: tuple[Entry, ...] = ()
 
 
 class Applied(Struct, frozen=True):
-    """What was done."""
+    """Result of carrying out a plan."""
 
     added: tuple[Entry, ...] = ()
     updated: tuple[Update, ...] = ()
@@ -85,11 +85,11 @@ class Applied(Struct, frozen=True):
 
 
 class _Invalid(ValueError):
-    """Why an answer does not count."""
+    """Reason to reject an answer."""
 
 
-def pose(notes: Sequence[Entry], facts: Sequence[Entry]) -> str:
-    """The question about new facts: numbers and texts, never an identity."""
+def write_question(notes: Sequence[Entry], facts: Sequence[Entry]) -> str:
+    """Format the question about new facts: numbers and texts, never identities."""
     lines = [
         f"{number}. ({entry.created:%Y-%m-%d}) {' '.join(entry.content.split())}"
         for number, entry in enumerate((*notes, *facts), 1)
@@ -97,17 +97,17 @@ def pose(notes: Sequence[Entry], facts: Sequence[Entry]) -> str:
     return "\n".join(("Notes:", *lines[: len(notes)], "", "New facts:", *lines[len(notes) :]))
 
 
-def add_all(facts: Iterable[Entry]) -> Plan:
-    """The plan that changes no stored fact."""
-    return Plan(tuple(Step(fact) for fact in facts))
+def add_all(facts: Iterable[Entry]) -> ReconciliationPlan:
+    """Return a plan that adds all facts and changes no stored one."""
+    return ReconciliationPlan(tuple(Step(fact) for fact in facts))
 
 
 def plan(
-    decisions: Sequence[Decision], notes: Sequence[Entry], facts: Sequence[Entry]
-) -> tuple[Plan, str]:
-    """The plan of an answer; or that of adding all facts, and why the answer does not count.
+    decisions: Sequence[FactDecision], notes: Sequence[Entry], facts: Sequence[Entry]
+) -> tuple[ReconciliationPlan, str]:
+    """Read an answer as a plan; if it is invalid, return a plan that adds all facts, and why.
 
-    `notes` have the numbers from 1 on, and `facts` the numbers after those, as in `pose`.
+    `notes` are numbered from 1, and `facts` after those, as in `write_question`.
     """
     try:
         return _read(decisions, notes, facts), ""
@@ -115,7 +115,9 @@ def plan(
         return add_all(facts), str(error)
 
 
-def _read(decisions: Sequence[Decision], notes: Sequence[Entry], facts: Sequence[Entry]) -> Plan:
+def _read(
+    decisions: Sequence[FactDecision], notes: Sequence[Entry], facts: Sequence[Entry]
+) -> ReconciliationPlan:
     count = len(notes)
     by_number = _check_numbers(decisions, count + len(facts))
     added = {
@@ -135,7 +137,7 @@ def _read(decisions: Sequence[Decision], notes: Sequence[Entry], facts: Sequence
         fact = facts[reason - count - 1]
         step = _merge(note, fact, decision.text) if decision.event == "UPDATE" else None
         if step is None and reason not in added:
-            raise _Invalid(f"{number} is to go because of {reason}, which would not be stored")
+            raise _Invalid(f"{number} would be deleted because of {reason}, which is not added")
         if note.created > fact.created:
             # An earlier statement does not replace a later one.
             standing.append(note.content)
@@ -152,47 +154,49 @@ def _read(decisions: Sequence[Decision], notes: Sequence[Entry], facts: Sequence
             steps.append(Step(fact, tuple(doomed.get(number, ()))))
         elif number not in merged:
             known.append(fact)
-    return Plan(tuple(steps), tuple(known))
+    return ReconciliationPlan(tuple(steps), tuple(known))
 
 
-def _check_numbers(decisions: Sequence[Decision], last: int) -> Mapping[int, Decision]:
+def _check_numbers(decisions: Sequence[FactDecision], last: int) -> Mapping[int, FactDecision]:
     by_number = {decision.number: decision for decision in decisions}
     if len(by_number) != len(decisions):
-        raise _Invalid("it decides twice about a number")
+        raise _Invalid("two decisions about one number")
     if unknown := sorted(set(by_number) - set(range(1, last + 1))):
-        raise _Invalid(f"it decides about {unknown[0]}, which it was not shown")
+        raise _Invalid(f"a decision about {unknown[0]}, which was not shown")
     if missing := sorted(set(range(1, last + 1)) - set(by_number)):
-        raise _Invalid(f"it says nothing of {missing[0]}")
+        raise _Invalid(f"no decision about {missing[0]}")
     return by_number
 
 
-def _check_event(decision: Decision, allowed: tuple[str, ...]) -> Decision:
+def _check_event(decision: FactDecision, allowed: tuple[str, ...]) -> FactDecision:
     if decision.event not in allowed:
         raise _Invalid(f"{decision.number} cannot be {decision.event}")
     return decision
 
 
-def _find_reason(decision: Decision, count: int, facts: Sequence[Entry]) -> int:
-    """The number of the fact that is the reason for a decision."""
+def _find_reason(decision: FactDecision, count: int, facts: Sequence[Entry]) -> int:
+    """Return the number of the fact that is the reason for a decision."""
     if decision.by == 0 and len(facts) == 1:
         return count + 1
     if not count < decision.by <= count + len(facts):
-        raise _Invalid(f"{decision.event} of {decision.number} names no new fact as its reason")
+        raise _Invalid(
+            f"{decision.event} of {decision.number} does not name a new fact as its reason"
+        )
     return decision.by
 
 
 def _merge(note: Entry, fact: Entry, text: str) -> Step:
-    """The step in which a text by the model replaces a note."""
+    """Return the step that replaces a note with a text by the model."""
     merged = " ".join(make_visible(text).split())
     if not merged:
         raise _Invalid("an UPDATE has no text")
-    # It may only combine what was said, and add nothing.
+    # The text may combine what was said, but add nothing.
     if len(merged) > LONGEST_FACT or holds_secret(merged):
-        raise _Invalid("an UPDATE has a text that may not be remembered")
+        raise _Invalid("an UPDATE has a text that is too long or contains a secret")
     if not is_supported(merged, f"{note.content} {fact.content}"):
-        raise _Invalid("an UPDATE says what neither the note nor the fact says")
+        raise _Invalid("an UPDATE adds words that are in neither the note nor the fact")
     if not covers(merged, fact.content):
-        raise _Invalid("an UPDATE leaves out what the fact says that is its reason")
+        raise _Invalid("an UPDATE omits part of the fact that is its reason")
     entry = msgspec.structs.replace(
         fact,
         identity=produce_identity(),
@@ -206,11 +210,11 @@ def _merge(note: Entry, fact: Entry, text: str) -> Step:
     return Step(entry, (note,), merged=True)
 
 
-def apply(held: HeldScope, wanted: Plan) -> Applied:
-    """Carry a plan out while the scope is held.
+def apply(held: HeldScope, wanted: ReconciliationPlan) -> Applied:
+    """Carry out a plan while the scope is held.
 
-    Everything new is stored before anything is deleted. An entry that has changed since it was
-    seen, or that says the same as something new, stays as it is.
+    All new entries are stored before any is deleted. An entry that has changed since it was seen,
+    or that says the same as a new one, stays unchanged.
     """
     there: list[Entry] = []
     added: list[Entry] = []

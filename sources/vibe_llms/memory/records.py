@@ -1,4 +1,4 @@
-"""The index record of an entry: its file, and the values that it is sorted by."""
+"""Index record of an entry: its file and its sort keys."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from vibe_llms.memory.places import FileStat
 
 
 class IndexRecord(Struct, frozen=True, array_like=True):
-    """An entry in the index of its scope.
+    """Entry in the index of its scope.
 
-    `number` identifies it there, `stat` is its file when it was read, `digest` is the digest of
-    its normalized text, and `asks` is true for a turn that ends with a question mark.
+    `number` identifies it there, `stat` describes its file when it was read, `digest` is the digest
+    of its normalized text, and `asks` is true for a turn that ends with a question mark.
     """
 
     place: str

@@ -1,4 +1,4 @@
-"""The values of ingestion: its settings, what it remembered, and what it refused and why."""
+"""Values of ingestion: settings, refusals, and reports."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from vibe_llms.messages.canisters import Usage
 
 
 class IngestionSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
-    """`[memory.ingestion]`: how turns become memory.
+    """The table `[memory.ingestion]`: how turns become memory.
 
-    `model` is asked; if it is empty, that of the conversation. At most so many `facts` are kept of
-    one message, each compared with so many `neighbours`; with 0, none. `max_entries` are kept in
-    each scope, and `timeout_seconds` and `output_tokens` bound each answer of the model.
+    `model` is asked; if empty, the model of the conversation. At most `facts` facts are kept per
+    message, each compared with up to `neighbours` stored ones; 0 turns either off. Each scope keeps
+    at most `max_entries`. `timeout_seconds` and `output_tokens` limit each answer of the model.
     """
 
     model: str = ""
@@ -30,7 +30,7 @@ class IngestionSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fiel
 
 
 class Why(StrEnum):
-    """Why something is not remembered."""
+    """Reason that something is not remembered."""
 
     EMPTY = "empty"
     QUESTION = "question"
@@ -45,25 +45,25 @@ class Why(StrEnum):
     FORGOTTEN = "forgotten"
 
 
-#: The reasons, in words that end a sentence.
+#: Descriptions of the reasons, to end a sentence with.
 REASONS = {
-    Why.EMPTY: "there is no text in it",
+    Why.EMPTY: "it has no text",
     Why.QUESTION: "it is a question that says nothing about the user",
-    Why.SECRET: "it contains what looks like a password, a key or a card number",
+    Why.SECRET: "it seems to contain a password, a key, or a card number",
     Why.INSTRUCTION: "it gives the model instructions",
-    Why.QUOTED: "it is a quotation, code or a document, perhaps by another person",
+    Why.QUOTED: "it is a quotation, code, or a document, perhaps by another person",
     Why.RECALLED: "it was recalled in this turn, so it is already remembered",
     Why.SHORT: "it is too short to be understood on its own",
-    Why.LONG: "it is too long; the archive of conversations keeps it",
+    Why.LONG: "it is too long (it stays in the archive of conversations)",
     Why.UNSUPPORTED: "the user did not say so",
-    Why.SURPLUS: "the model gave more facts than it was asked for",
-    Why.FORGOTTEN: "what it was taken from has been forgotten since",
+    Why.SURPLUS: "the model returned more facts than requested",
+    Why.FORGOTTEN: "its source was forgotten in the meantime",
 }
 _SHOWN = 60
 
 
 class Refusal(Struct, frozen=True):
-    """A refused text without its secrets, and why; `of` is `turn`, `part` or `fact`."""
+    """A refused text with its secrets masked, and the reason; `of` is `turn`, `part`, or `fact`."""
 
     text: str
     why: Why
@@ -83,12 +83,12 @@ class Update(Struct, frozen=True):
 
 
 class IngestionReport(Struct, frozen=True, kw_only=True):
-    """What `Ingestion.take_in` did.
+    """Result of `Ingestion.take_in`.
 
     `turns` were stored as they were said. `added` facts are new, `updated` ones replaced others,
     `removed` ones were contradicted by a new one, `known` ones were already stored. `kept` ones had
-    changed before they could be deleted. `failures` say what could not be done; what they are about
-    is unchanged.
+    changed before they could be deleted. `failures` describe work that failed and left its entries
+    unchanged.
     """
 
     conversation: str = ""
@@ -106,11 +106,11 @@ class IngestionReport(Struct, frozen=True, kw_only=True):
 
     @property
     def changed(self) -> bool:
-        """Whether the facts about the user have changed."""
+        """True if the facts about the user have changed."""
         return bool(self.added or self.updated or self.removed)
 
     def describe(self) -> Iterator[str]:
-        """Lines to print: first what is remembered now, then what is not."""
+        """Yield lines to print: first the remembered entries, then the refused ones."""
         for entry in self.added:
             yield f"remembered: {entry.content}"
         for update in self.updated:
@@ -120,11 +120,11 @@ class IngestionReport(Struct, frozen=True, kw_only=True):
         for entry in self.known:
             yield f"already known: {entry.content}"
         for entry in self.kept:
-            yield f"left unchanged: it was edited at the same time: {entry.content}"
+            yield f"not changed, because it was edited at the same time: {entry.content}"
         if self.summaries:
             yield "the summary of the conversation was updated"
         if self.evicted:
             count = len(self.evicted)
-            yield f"deleted for their age: {count} {'entry' if count == 1 else 'entries'}"
+            yield f"deleted because of their age: {count} {'entry' if count == 1 else 'entries'}"
         yield from map(str, self.refused)
         yield from self.failures

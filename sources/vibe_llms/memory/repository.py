@@ -1,6 +1,6 @@
-"""The repository of a memory: in the memory's own folder, with a commit for each change.
+"""Git repository of a memory: in the memory's own folder, with a commit for each change.
 
-A commit uses an index of its own, so that the user's index, staged files and lock do not matter.
+A commit uses an index of its own, so that the user's index, staged files, and lock do not matter.
 Our attributes override all others, so that no filter reads a file. One process commits at a time;
 git inherits the lock, which lasts as long as any of our git processes runs.
 """
@@ -18,12 +18,9 @@ from functools import cache
 from pathlib import Path
 from typing import TypeAlias
 
-from vibe_llms.exceptions import VersioningFailed
-from vibe_llms.files import LARGEST_SETTINGS, read_file
-from vibe_llms.memory.entries import LARGEST_BYTES
-from vibe_llms.memory.files import ENTRIES
-from vibe_llms.memory.git import LIMIT_SECONDS, Git, is_held
-from vibe_llms.storage.files import (
+from vibe_llms.base.exceptions import VersioningFailed
+from vibe_llms.base.files import LARGEST_SETTINGS, read_file
+from vibe_llms.base.folders import (
     TEMPORARY,
     make_folder,
     new_folder,
@@ -32,18 +29,21 @@ from vibe_llms.storage.files import (
     storage_errors,
     write_new,
 )
-from vibe_llms.storage.locks import locked
+from vibe_llms.base.locks import locked
+from vibe_llms.memory.entries import LARGEST_BYTES
+from vibe_llms.memory.files import ENTRIES
+from vibe_llms.memory.git import LIMIT_SECONDS, Git, is_held
 
-#: Runs one command of git within the limit of all the work, and gives what it prints.
+#: Runs one git command within the time limit of the whole work, and returns its output.
 Run: TypeAlias = Callable[..., bytes]
 
-#: The folder that marks a repository as ours.
+#: Folder that marks a repository as ours.
 MARK = "vibe-llms"
 _IGNORE = ".gitignore"
 _HALF = TEMPORARY.encode()
 #: Only the entries are versioned; everything else is derived from them.
 _IGNORED = f"/*\n!/{_IGNORE}\n!/{ENTRIES}/\n{TEMPORARY}*\n"
-#: Git keeps the bytes of files as they are, and runs no filter on them, whatever other files say.
+#: Git stores the bytes of files unchanged and runs no filter on them, despite other attributes.
 _ATTRIBUTES = b"* -filter -text -ident -working-tree-encoding\n"
 _CONFIG = """\
 [core]
@@ -52,15 +52,15 @@ _CONFIG = """\
 \tbare = false
 \tlogallrefupdates = true
 """
-#: The name that git gives to a tree without files.
+#: Git's name of an empty tree.
 _EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
-#: After this time a lock of git that no running process holds is removed.
+#: Age after which a git lock that no running process holds is removed.
 _OLD_SECONDS = 600.0
 _VERBS = {"A": "add", "M": "change", "T": "change", "D": "remove"}
 
 
 class Repository:
-    """The repository in a folder, which is also its work tree."""
+    """Repository in a folder, which is also its work tree."""
 
     def __init__(self, folder: Path, *, seconds: float = LIMIT_SECONDS) -> None:
         self.folder = folder
@@ -69,30 +69,30 @@ class Repository:
 
     @property
     def exists(self) -> bool:
-        """Whether there is a repository with our mark."""
+        """True if a repository with our mark exists."""
         return self._is_folder(self.git.directory) and self._is_folder(self.git.directory / MARK)
 
     def check(self) -> None:
         """Raise `VersioningFailed` if nothing can be committed."""
         if Git.find() is None:
-            raise VersioningFailed("git is not installed, or not in PATH")
+            raise VersioningFailed("git is not installed or not in PATH")
         directory = self.git.directory
         if not os.path.lexists(directory) or self.exists:
             return
         if not self._is_folder(directory):
             raise VersioningFailed(
-                "it is a link or a file, and no repository of ours; move it away",
+                "not a folder with a git repository; move it away",
                 path=str(directory),
             )
         raise VersioningFailed(
-            "this repository was not made by vibe-llms; move it away, or let it be used: "
+            "this repository was not created by vibe-llms; move it away, or allow its use: "
             f"mkdir {directory / MARK}",
             path=str(directory),
         )
 
     @contextmanager
     def working(self, seconds: float | None = None) -> Iterator[Run]:
-        """Hold the repository, which must exist, for commands within one limit of time."""
+        """Hold the existing repository for commands within one time limit."""
         ends = time.monotonic() + (self._seconds if seconds is None else seconds)
         directory = self.git.directory
         with storage_errors(directory):
@@ -108,18 +108,18 @@ class Repository:
                 note = directory / MARK / "running"
                 note.touch(0o600)
                 yield run
-                # After a crash it is still there, and so are git's locks; see `_clear_locks`.
+                # After a crash the note remains, and so do git's locks; see `_clear_locks`.
                 note.unlink(missing_ok=True)
 
     def commit(self, *, seconds: float | None = None) -> int:
-        """Commit what has changed among the entries, within a limit of time; the count of files."""
+        """Commit changed entries within a time limit; return the number of files."""
         with storage_errors(self.folder):
             if not os.path.isdir(self.folder / ENTRIES):
                 return 0
             self.check()
             if os.path.islink(self.folder / ENTRIES):
                 raise VersioningFailed(
-                    "it is a link, and git keeps nothing behind a link",
+                    "it is a link, and git does not follow links",
                     path=str(self.folder / ENTRIES),
                 )
             self._make()
@@ -127,7 +127,7 @@ class Repository:
             return self.commit_within(run)
 
     def commit_within(self, run: Run) -> int:
-        """Like `commit`, while the repository is held."""
+        """Commit changed entries while the repository is held; return the number of files."""
         head = run("for-each-ref", "--format=%(objectname)", self._find_branch()).decode().strip()
         index = self.git.directory / MARK / "index"
         self._write_attributes()
@@ -144,13 +144,13 @@ class Repository:
         commit = run("commit-tree", tree, *parents, "-m", words).decode().strip()
         run("update-ref", "-m", words, "HEAD", commit, head or "0" * len(commit))
         with suppress(VersioningFailed):
-            # So that users who run git see these files as committed; it is not needed here.
+            # Shows these files as committed to users who run git; not needed here.
             self._stage(run, self.git.directory / "index")
             collect(run, "--auto")
         return len(parts) // 2
 
     def _make(self) -> None:
-        """Make the repository if there is none: it appears complete, with our mark."""
+        """Create the repository if missing, atomically and with our mark."""
         if not (self.folder / _IGNORE).exists():
             with suppress(FileExistsError):
                 write_new(self.folder / _IGNORE, _IGNORED.encode(), durable=False)
@@ -163,7 +163,7 @@ class Repository:
                 write_new(folder / "config", _CONFIG.encode(), durable=False)
                 write_new(folder / "HEAD", b"ref: refs/heads/main\n", durable=False)
         except (FileExistsError, FileNotFoundError):
-            # Another process was faster, and perhaps removed this one; see `_clear_locks`.
+            # Another process was faster, and may have removed this one; see `_clear_locks`.
             if not self.exists:
                 raise
 
@@ -172,7 +172,7 @@ class Repository:
         kind, _, branch = head.strip().partition(" ")
         if kind != "ref:":
             raise VersioningFailed(
-                "no branch is checked out here; check one out: git switch main",
+                "no branch is checked out; run: git switch main",
                 path=str(self.folder),
             )
         return branch
@@ -195,10 +195,16 @@ class Repository:
             run("read-tree", *wanted, index=index)
 
     def _stage(self, run: Run, index: Path) -> None:
-        """Update the entries in an index from their files; other files stay as they are."""
+        """Update the entries in an index from their files; other files stay unchanged."""
         listed = run(
-            *("ls-files", "-z", "--cached", "--others", "--exclude-standard"),
-            *("--", _IGNORE, ENTRIES),
+            "ls-files",
+            "-z",
+            "--cached",
+            "--others",
+            "--exclude-standard",
+            "--",
+            _IGNORE,
+            ENTRIES,
             index=index,
         )
         inside = cache(self._is_inside)
@@ -212,7 +218,7 @@ class Repository:
                 run("update-index", "--remove", option, "-z", "--stdin", data=data, index=index)
 
     def _is_kept(self, path: bytes) -> bool:
-        """Whether a path may be the file of an entry: no link, and not half written."""
+        """Return True if a path may be an entry's file: not a link, and not partly written."""
         with suppress(OSError):
             status = os.lstat(os.path.join(os.fsencode(self.folder), path))
             half = os.path.basename(path).startswith(_HALF)
@@ -220,7 +226,7 @@ class Repository:
         return False
 
     def _is_inside(self, folder: bytes) -> bool:
-        """Whether no link leads to a folder."""
+        """Return True if the path to a folder contains no link."""
         base = os.path.realpath(os.fsencode(self.folder))
         return os.path.realpath(os.path.join(base, folder)) == os.path.join(base, folder).rstrip(
             b"/"
@@ -229,12 +235,12 @@ class Repository:
     def _clear_locks(self) -> None:
         """Remove the locks that a killed git has left; called while we hold ours."""
         directory = self.git.directory
-        # Every git of ours holds the lock that we have now, so the locks that ours made are stale.
+        # All of our git processes hold the lock that we have now, so locks made by ours are stale.
         interrupted = (directory / MARK / "running").exists()
         (directory / MARK / "index.lock").unlink(missing_ok=True)
         locks = [*directory.glob("*.lock"), *(directory / "refs").rglob("*.lock")]
         if interrupted:
-            # Unfinished objects take up room, and perhaps there was too little.
+            # Unfinished objects take up space, which may have run out.
             locks += (directory / "objects").glob("*/tmp_*")
         for lock in (*locks, directory / "gc.pid"):
             with suppress(FileNotFoundError):
@@ -260,16 +266,16 @@ def collect(run: Run, *options: str) -> None:
     except VersioningFailed as error:
         if error.slow:
             raise
-        # There is no such setting.
+        # No such setting.
         run("gc", "--quiet", *options)
         return
     raise VersioningFailed(
-        f"a setting names a program, which is never run: git config --unset {hook}"
+        f"{hook} names a program, which is never run; remove it: git config --unset {hook}"
     )
 
 
 def _describe(letters: Sequence[str], paths: Sequence[str]) -> str:
-    """What a commit does, in the words of its message."""
+    """Describe a commit in its message."""
     verbs = Counter(
         _VERBS[letter] for letter, path in zip(letters, paths, strict=True) if path != _IGNORE
     )

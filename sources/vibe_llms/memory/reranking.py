@@ -1,7 +1,7 @@
-"""Reranking: a model reads the question together with each result, and says how well they fit.
+"""Reranking: a model reads the question together with each result, and scores the match.
 
 It is slower than an index and knows more: it sees when an entry has the words or the topic of a
-question but does not answer it. By default there is no such model, and nothing here runs.
+question but does not answer it. By default no model is set, and nothing here runs.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from typing import Annotated, Protocol
 
 from msgspec import Meta, Struct
 
-from vibe_llms.exceptions import VibeLlmsError
-from vibe_llms.memory.embedders.core import ignore
+from vibe_llms.base.exceptions import VibeLlmsError
+from vibe_llms.embedding.core import ignore
 from vibe_llms.memory.entries import Entry
 from vibe_llms.memory.retrieval import Recollection, Share
 
-#: How many characters of an entry the model reads: about a page.
+#: Characters of an entry that the model reads: about a page.
 _LONGEST = 2000
 
 
 class RerankingSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
-    """`[memory.reranking]`: the model, how many entries it reads, and the least score.
+    """The table `[memory.reranking]`: the model, its number of entries, and the minimum score.
 
-    `model` is the path of a folder, or a name in the cache of Hugging Face; empty for none.
-    `threshold` is the least score of an entry, from 0 to 1.
+    `model` is the path of a folder, or a name in the cache of Hugging Face; if empty, results are
+    not reranked. `threshold` is the minimum score of an entry, from 0 to 1.
     """
 
     model: str = ""
@@ -34,34 +34,34 @@ class RerankingSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fiel
 
 
 class Reranker(Protocol):
-    """A model that reads a question together with texts; safe to use from several tasks at once."""
+    """Model that reads a question together with texts; safe to use from several tasks at once."""
 
     async def score(self, question: str, texts: Sequence[str]) -> Sequence[float]:
-        """The raw logit of each text: the larger, the better it fits.
+        """Return the raw logit of each text: higher is better.
 
-        Raises a `VibeLlmsError` on failure.
+        Raise a `VibeLlmsError` on failure.
         """
         ...
 
     async def close(self) -> None:
-        """Free what it holds; safe to call twice."""
+        """Free its resources; safe to call twice."""
         ...
 
 
 class InquiringReranker(Reranker, Protocol):
-    """A reranker that can say beforehand why it would fail."""
+    """Reranker that can report in advance why it would fail."""
 
     async def inquire(self) -> None:
-        """Raise a `VibeLlmsError` if it would fail; nothing is loaded."""
+        """Raise a `VibeLlmsError` if it would fail, without loading anything."""
         ...
 
 
 def rerank(
     recollections: Sequence[Recollection], scores: Sequence[float], settings: RerankingSettings
 ) -> Mapping[str, float]:
-    """The scores of entries by identity, from the logits of a model, without those below the bar.
+    """Return the scores of entries by identity, without those below the threshold.
 
-    The logistic function makes a score of each logit, without regard to the others: if nothing
+    The logistic function turns each logit into a score, independently of the others: if nothing
     fits, nothing is left.
     """
     shares = map(_squash, scores)
@@ -73,7 +73,7 @@ def rerank(
 
 
 class Reranking:
-    """A reranker for a memory, which reports each failure once and continues without it."""
+    """Reranker for a memory, which reports each failure once and continues without it."""
 
     def __init__(
         self,
@@ -89,14 +89,14 @@ class Reranking:
     async def weigh(
         self, question: str, recollections: Sequence[Recollection]
     ) -> Mapping[str, float] | None:
-        """The scores of entries, see `rerank`; none if the model fails."""
+        """Return the scores of entries, see `rerank`; `None` if the model fails."""
         if not recollections:
             return {}
         texts = [_describe(one.entry) for one in recollections]
         try:
             scores = await self._reranker.score(question, texts)
         except VibeLlmsError as error:
-            text = f"what memory finds is not reranked: {error}"
+            text = f"memory results are not reranked: {error}"
             if text not in self._reported:
                 self._reported.add(text)
                 self._notify(text)

@@ -1,4 +1,4 @@
-"""Finding the entries that fit a question: relevance, recency, and variety."""
+"""Retrieval of entries that fit a question, by relevance, recency, and variety."""
 
 from __future__ import annotations
 
@@ -13,40 +13,40 @@ from typing import Annotated, Any, Literal, TypeAlias
 import msgspec
 from msgspec import Meta, Struct
 
+from vibe_llms.embedding.words import asks_about_now, split_forms, split_words
 from vibe_llms.memory.entries import Entry, Role
 from vibe_llms.memory.index import ScopeIndex
-from vibe_llms.memory.parts import Part, split_message, weigh_parts
+from vibe_llms.memory.parts import WeightedPart, split_message, weigh_parts
 from vibe_llms.memory.records import IndexRecord
-from vibe_llms.memory.words import asks_about_now, split_forms, split_words
 
 Share = Annotated[float, Meta(ge=0, le=1)]
 Recency: TypeAlias = Literal["now", "always"]
-#: The number of candidates per wanted result.
+#: Candidates per wanted result.
 _POOL = 6
 _DAY_SECONDS = 86_400.0
-#: After this many days, recency has fallen to about a third.
+#: Days after which recency has fallen to about a third.
 RECENCY_DAYS = 30.0
-#: The weight of a turn that is itself a question: it rarely is an answer.
+#: Weight of a turn that is itself a question, which is rarely an answer.
 _ASKING = 0.9
-#: The share of the minimum that is enough once an entry reaches the minimum.
+#: Share of the minimum that is enough once any entry reaches the minimum.
 _ONCE_REACHED = 0.5
-#: The mean cosine is taken with this many additional chunks of cosine 0.
+#: Number of additional chunks of cosine 0 in the mean cosine.
 _VIRTUAL = 5
-#: A cosine of this many times `least_likeness` is enough by itself.
+#: A cosine of this many times `least_likeness` is enough alone.
 _CLEARLY = 2
-#: The factor on `least_relevance` if there are vectors too.
+#: Factor on `least_relevance` if vectors exist too.
 _WORDS_WITH_MEANING = 4 / 3
-#: Results that share this part of their words, and at least this many, are about the same; the
-#: newer comes first if its score is this part of the older one's.
+#: Minimum share and number of common words of results that are about the same; the newer one comes
+#: first if its score is at least this share of the older one's.
 _SAME, _SHARED, _NEARLY = 0.25, 2, 0.6
-#: The most results that are compared with each other.
+#: Maximum number of results compared with each other.
 _COMPARED = 30
-#: What is searched by default: summaries are not found, they are given.
+#: Roles searched by default: summaries are added to the context without a search.
 FOUND_ROLES = frozenset({Role.FACT, Role.USER, Role.ASSISTANT})
 
 
 class RetrievalSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
-    """How entries are chosen.
+    """Settings of the search.
 
     `least_relevance` is the minimum for finding an entry by its words, as a share of the weight of
     the words of a sentence; see `vibe_llms.memory.parts`. `least_likeness` is the minimum for
@@ -54,11 +54,11 @@ class RetrievalSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fiel
     cosine of twice the minimum is enough as well. One of the two is enough. Once an entry reaches
     it, others need only half as much; if none does, nothing is found.
 
-    `dense_weight` is the weight of meaning against words, if there are vectors. `recency_weight`
-    and `importance_weight` weigh age and importance against relevance; age counts only for
-    questions about the present, or for all with `recency` "always". `mmr_lambda` weighs relevance
-    against similarity to a better result. With `newer_first`, the newer of two entries that say
-    nearly the same comes first.
+    `dense_weight` is the weight of meaning against words, if vectors exist. `recency_weight` and
+    `importance_weight` weigh age and importance against relevance; age counts only for questions
+    about the present, or for all with `recency` "always". `mmr_lambda` weighs relevance against
+    similarity to a better result. With `newer_first`, the newer of two entries that say nearly the
+    same comes first.
     """
 
     limit: Annotated[int, Meta(ge=1)] = 10
@@ -72,11 +72,11 @@ class RetrievalSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fiel
     newer_first: bool = True
 
 
-class Question(Struct, frozen=True):
-    """What is asked: the words, the vector of their meaning if there is one, and the time.
+class RetrievalQuery(Struct, frozen=True):
+    """Query: the words, the vector of their meaning if there is one, and the time.
 
-    `relevances` has scores of entries by identity if a reranker gave them; then no others are
-    found. `pool` is the least number of results that candidates are gathered for.
+    `relevances` are scores of entries by identity, if a reranker gave them; then no others are
+    found. `pool` is the minimum number of results that candidates are gathered for.
     """
 
     text: str
@@ -87,12 +87,12 @@ class Question(Struct, frozen=True):
     roles: Collection[Role] = FOUND_ROLES
 
     def admits(self, record: IndexRecord) -> bool:
-        """Whether an entry may be found at all."""
+        """Return True if an entry may be found at all."""
         return self.relevances is None or record.identity in self.relevances
 
 
 class Recollection(Struct, frozen=True):
-    """A result: the entry, its score, and its reasons, signals from 0 to 1 by name."""
+    """A search result: the entry, its score, and its reasons, signals from 0 to 1 by name."""
 
     entry: Entry
     score: float
@@ -100,7 +100,7 @@ class Recollection(Struct, frozen=True):
 
 
 class _Bars(Struct, frozen=True):
-    """The least signals of a result: of words, and of meaning above the usual.
+    """Minimum signals of a result: of words, and of meaning above the usual.
 
     The usual is the mean cosine of the question with all chunks: a name that most entries contain
     makes none of them an answer. It is 0 if no entry shares a word with the question.
@@ -113,7 +113,7 @@ class _Bars(Struct, frozen=True):
     @classmethod
     def of(
         cls,
-        question: Question,
+        question: RetrievalQuery,
         frequencies: Mapping[str, int],
         indexes: Sequence[ScopeIndex],
         settings: RetrievalSettings,
@@ -132,7 +132,7 @@ class _Bars(Struct, frozen=True):
         )
 
     def admit(self, words: float, meaning: float, share: float = 1.0) -> bool:
-        """Whether one of an entry's signals reaches a share of its minimum."""
+        """Return True if one of an entry's signals reaches a share of its minimum."""
         if words > 0 and words >= share * self.words:
             return True
         least = share * self.meaning
@@ -151,9 +151,9 @@ class _Candidate(Struct):
 
 
 def retrieve(
-    question: Question, indexes: Sequence[ScopeIndex], settings: RetrievalSettings
+    question: RetrievalQuery, indexes: Sequence[ScopeIndex], settings: RetrievalSettings
 ) -> list[Recollection]:
-    """The entries of some scopes that fit a question, best first; the indexes are up to date."""
+    """Return the entries that fit a question, best first; the indexes must be up to date."""
     if settings.recency == "now" and not asks_about_now(question.text):
         settings = msgspec.structs.replace(settings, recency_weight=0.0)
     words = split_message(question.text)
@@ -177,12 +177,12 @@ def retrieve(
 
 def _gather(
     index: ScopeIndex,
-    question: Question,
-    parts: Sequence[Part],
+    question: RetrievalQuery,
+    parts: Sequence[WeightedPart],
     bars: _Bars,
     settings: RetrievalSettings,
 ) -> Iterable[_Candidate]:
-    """The candidates of one scope: the best by their words, and the best by their meaning."""
+    """Yield the candidates of one scope: the best by words, and the best by meaning."""
     size = max(settings.limit, question.pool) * _POOL
     found = dict(index.score(parts, size, question.roles))
     cosines: Mapping[int, float] = {}
@@ -207,9 +207,9 @@ def _weigh(
     record: IndexRecord,
     reasons: dict[str, float],
     settings: RetrievalSettings,
-    question: Question,
+    question: RetrievalQuery,
 ) -> float:
-    """Return the score of an entry; reasons that count for it are added."""
+    """Return the score of an entry, and record the signals that count for it in `reasons`."""
     score = reasons["words"]
     if "meaning" in reasons:
         score += settings.dense_weight * (reasons["meaning"] - score)
@@ -228,7 +228,7 @@ def _weigh(
 
 
 def _choose(pool: Sequence[_Candidate], settings: RetrievalSettings) -> list[Recollection]:
-    """The best of the pool by maximal marginal relevance (Carbonell and Goldstein, 1998)."""
+    """Choose from the pool by maximal marginal relevance (Carbonell and Goldstein, 1998)."""
     chosen: list[Recollection] = []
     left = list(pool)
     relevance = settings.mmr_lambda
@@ -241,7 +241,7 @@ def _choose(pool: Sequence[_Candidate], settings: RetrievalSettings) -> list[Rec
             values = [relevance * one.score - (1 - relevance) * alike[id(one)] for one in left]
             place = values.index(max(values))
         if id(left[place]) not in entries:
-            # Those that are likely to be next are read with it.
+            # Read the likely next ones in the same batch.
             entries.update(_read([left[place], *left[: settings.limit - len(chosen)]]))
         best = left.pop(place)
         entry = entries[id(best)]
@@ -255,7 +255,7 @@ def _choose(pool: Sequence[_Candidate], settings: RetrievalSettings) -> list[Rec
 
 
 def _read(some: Iterable[_Candidate]) -> Iterator[tuple[int, Entry | None]]:
-    """The entries of some candidates, by the `id` of each."""
+    """Yield the entries of some candidates, by the `id` of each."""
     by_index: dict[int, dict[int, _Candidate]] = {}
     for one in some:
         by_index.setdefault(id(one.index), {})[id(one)] = one
@@ -265,7 +265,7 @@ def _read(some: Iterable[_Candidate]) -> Iterator[tuple[int, Entry | None]]:
 
 
 def _put_newer_first(chosen: Sequence[Recollection], question: str) -> list[Recollection]:
-    """The same results; a newer one comes before an older one that says nearly the same.
+    """Move newer results before older ones that say nearly the same.
 
     People change their minds, and their earlier statements still fit the question.
     """
@@ -273,7 +273,7 @@ def _put_newer_first(chosen: Sequence[Recollection], question: str) -> list[Reco
     sayings = [_Saying.of(one, asked) for one in chosen[:_COMPARED]]
     ordered: list[Recollection] = []
     while sayings:
-        # There always is one: nothing is newer than the newest.
+        # Always found: nothing is newer than the newest.
         one = next(one for one in sayings if not one.is_outdated(sayings))
         sayings.remove(one)
         found = one.found
@@ -286,9 +286,9 @@ def _put_newer_first(chosen: Sequence[Recollection], question: str) -> list[Reco
 
 
 class _Saying(Struct, eq=False):
-    """A result with its words, and those that are in the question.
+    """A result with its words, and the words of the question among them.
 
-    `outdated` is the share of words that it has in common with a newer result, if there is one.
+    `outdated` is the share of words in common with a newer result, if there is one.
     """
 
     found: Recollection
@@ -303,13 +303,13 @@ class _Saying(Struct, eq=False):
         return cls(found, words, words & asked)
 
     def is_outdated(self, others: Iterable[_Saying]) -> bool:
-        """Whether a newer result comes first."""
+        """Return True if a newer result comes first."""
         likeness = max(other.outdates(self) for other in others)
         self.outdated = likeness or self.outdated
         return likeness > 0
 
     def outdates(self, older: _Saying) -> float:
-        """The share of words that the two have in common if this replaces the other; else 0.
+        """Return the share of common words if this result replaces an older one; else 0.
 
         To replace it, this must have all words of the question that the other has.
         """
@@ -325,7 +325,7 @@ class _Saying(Struct, eq=False):
 
 
 class _Trait(Struct, frozen=True):
-    """What two candidates are compared by: their vectors, or their words if one has none."""
+    """Basis for comparing two candidates: their vectors, or their words if one has none."""
 
     words: frozenset[str]
     vectors: Any

@@ -1,8 +1,8 @@
-"""Which files of a scope changed since the last scan, found with as few system calls as possible.
+"""Detect changed files of a scope with as few system calls as possible.
 
-A full scan looks at every file, which takes long if there are thousands. Then the modification
-times of the folders show whether names came or went, a quick scan of names and inodes shows which,
-and files that were overwritten in place are noticed by the next full scan.
+A full scan stats every file, which is slow for thousands. After one, the modification times of the
+folders show whether names came or went, a quick scan of names and inodes shows which, and files
+that were overwritten in place are noticed by the next full scan.
 """
 
 from __future__ import annotations
@@ -15,42 +15,41 @@ from typing import Protocol
 from vibe_llms.memory.entries import Scope
 from vibe_llms.memory.places import FACTS, Difference, FileStat
 
-#: A full scan that takes longer than this, in seconds, is repeated only after this many times as
-#: long.
+#: A full scan slower than this, in seconds, is repeated only after this many times its duration.
 _QUICK, _REST = 0.002, 20.0
-#: A folder can change again within this many nanoseconds and keep its modification time.
+#: Nanoseconds within which a folder can change again and keep its modification time.
 _UNSETTLED = 100_000_000
 
 
 class ScannedFiles(Protocol):
-    """What is looked at; see `vibe_llms.memory.files.MemoryFiles`."""
+    """Files to scan; see `vibe_llms.memory.files.MemoryFiles`."""
 
     def list_facts(self, scope: Scope) -> set[str]:
-        """The names in the folder of facts."""
+        """Return the names in the folder of facts."""
         ...
 
     def folder_times(self, scope: Scope) -> tuple[int, ...]:
-        """The times at which the folders last changed."""
+        """Return the modification times of the folders."""
         ...
 
     def scan(self, scope: Scope) -> Mapping[str, FileStat]:
-        """All files with their stats."""
+        """Return all files with their stats."""
         ...
 
     def scan_inodes(self, scope: Scope) -> Iterable[tuple[str, int]]:
-        """All files with their inodes."""
+        """Yield all files with their inodes."""
         ...
 
     def stat_file(self, scope: Scope, place: str) -> FileStat | None:
-        """The stat of one file; none if it is gone."""
+        """Return the stat of one file, or `None` if it is gone."""
         ...
 
 
 class DirectoryScanner:
-    """The folder of a scope, as of the last scan."""
+    """Folder of a scope, as of the last scan."""
 
     def __init__(self, files: ScannedFiles, scope: Scope) -> None:
-        #: The file names of the facts at the last scan, and of those that were written since.
+        #: File names of the facts at the last scan, and of those written since.
         self._listed: set[str] = set()
         self._files = files
         self._scope = scope
@@ -58,7 +57,7 @@ class DirectoryScanner:
         self._scanned = self._seconds = 0.0
 
     def scan(self, known: Mapping[str, FileStat], *, thorough: bool) -> Difference | None:
-        """What differs from the `known` files, or `None` if the folder did not change.
+        """Return the difference from the `known` files, or `None` if the folder did not change.
 
         Unless `thorough`, files that were overwritten in place may be left out.
         """
@@ -66,7 +65,7 @@ class DirectoryScanner:
         thorough = thorough or self._seconds < _QUICK or not rested
         if not thorough and self._stamp and self._files.folder_times(self._scope) == self._stamp:
             return None
-        # Before the scan, so that what appears during it is found by the next one.
+        # Before the scan, so that the next scan finds what appears during this one.
         self._stamp = self._take_stamp()
         self._listed = self._files.list_facts(self._scope)
         now = self._scan_fully() if thorough else self._scan_quickly(known)
@@ -76,20 +75,20 @@ class DirectoryScanner:
         )
 
     def is_listed(self) -> bool:
-        """Whether the facts have the same file names as at the last scan."""
+        """Return True if the facts have the same file names as at the last scan."""
         return self._files.list_facts(self._scope) == self._listed
 
-    def take_in(self, place: str) -> None:
+    def add(self, place: str) -> None:
         """Note that the caller has written a file."""
         folder, name = os.path.split(place)
         if folder == FACTS:
             self._listed.add(name)
 
-    def leave_out(self, place: str) -> None:
+    def remove(self, place: str) -> None:
         """Note that the caller has moved a file away."""
         self._listed.discard(os.path.basename(place))
 
-    def doubt(self) -> None:
+    def rescan_later(self) -> None:
         """Scan again the next time, even if the folder does not change."""
         self._stamp = ()
 
@@ -114,6 +113,6 @@ class DirectoryScanner:
         return now
 
     def _take_stamp(self) -> tuple[int, ...]:
-        """The folders' modification times, or nothing while they may still hide a change."""
+        """Return the folders' modification times, or nothing while they may still hide a change."""
         stamp = self._files.folder_times(self._scope)
         return stamp if max(stamp) + _UNSETTLED < time.time_ns() else ()

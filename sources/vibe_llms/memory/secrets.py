@@ -1,6 +1,6 @@
-"""Finds what looks like a secret in a text: keys, tokens, passwords, card numbers.
+"""Detect secrets in text: keys, tokens, passwords, card numbers.
 
-Nothing of the kind may be remembered, so doubtful texts count as secrets.
+Secrets must never be remembered, so doubtful texts count as secrets.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from functools import cache
 from itertools import pairwise
 
-from vibe_llms.exceptions import SecretRefused
-from vibe_llms.redaction import REDACTED, redact
+from vibe_llms.base.exceptions import SecretRefused
+from vibe_llms.base.redaction import REDACTED, redact
 
-#: What keys of well-known services look like, anywhere in a text.
+#: Keys of well-known services, anywhere in a text.
 _KEYS = r"""(?x)
       -----BEGIN [ ] [A-Z ]* PRIVATE [ ] KEY-----  (?: .*? -----END [ ] [A-Z ]* KEY----- | .* )
     | \b (?: AKIA | ASIA ) [0-9A-Z]{16} \b
@@ -26,7 +26,7 @@ _KEYS = r"""(?x)
     | \b npm_ \w{30,}
     | (?<! [\w-] ) eyJ [\w-]{5,} \. [\w-]{5,} \. [\w-]*
     """
-#: A word for a secret, and its value.
+#: A word for a secret, followed by its value.
 _NAMED = r"""(?ix)
     \b (?: pass (?: word | phrase | code | wort )s? | passwd | pwd | pw | kennwort | contraseña
          | mot \s de \s passe | wachtwoord | senha | пароль
@@ -44,20 +44,20 @@ _NAMED = r"""(?ix)
       (?: (?: still | now | set \s to | just | simply | called ) \s+ )* )
     (?P<value> "[^"\n]+" | '[^'\n]+' | `[^`\n]+` | [^\s,;]+ )
     """
-#: The same in scripts without spaces, and numbers right after their name.
+#: The same in scripts without spaces, and numbers directly after their name.
 _SIGNS = r"""(?ix)
     (?: 密码 | 密碼 | 口令 | パスワード | 暗証番号 ) \s* (?: 是 | 为 | 為 | は | [:=\uff1a] ) \s*
       (?P<value> [^\s,;\uff0c\u3002\uff01\uff1f\u3001]+ )
     | \b (?: pin | puk | cvv | cvc | otp ) s? \s+ (?P<digits> \d{3,8} ) \b
     """
-#: A secret of several words, to the end of its sentence.
+#: A secret of several words, up to the end of its sentence.
 _PHRASE = r"""(?ix)
     \b (?: pass [\s_-]? | seed [\s_-]* | recovery [\s_-]* | mnemonic [\s_-]* ) phrases?
     (?: \s+ (?: for | of | to ) \s+ [^.!?\n:=]{1,60}? )?
     (?P<sign> \s* [:=] \s* | \s+ (?: is | are | was ) \s+ )
     (?P<value> [^\s.!?] [^.!?\n]* )
     """
-#: Words after such a word that are no value.
+#: Words that may follow such a word but are not a value.
 _NO_VALUE = """
     a an the my his her their our your not no too very so in on at by for from with without stored
     kept saved lost forgotten expired wrong right invalid valid weak strong short long longer
@@ -66,18 +66,18 @@ _NO_VALUE = """
     """
 _DIGITS = r"(?<![\w.])\d(?:[ -]?\d){12,18}(?![\w]|\.\d)"
 _SOCIAL = r"(?<![\w-])\d{3}-\d{2}-\d{4}(?![\w-])"
-#: Long random words of letters and digits are keys of services that are not listed here.
+#: Long random words of letters and digits: keys of services that are not listed here.
 _SHORTEST_RANDOM = 24
 _RANDOM = rf"(?<![\w/.:-])[A-Za-z0-9_+/=-]{{{_SHORTEST_RANDOM},}}(?![\w.])"
 _CHANGES_OF_KIND = 6
-#: The number of characters that are shown before and after a secret.
+#: Number of characters shown before and after a secret.
 _SHOWN = 60
-#: Longer gaps mean nothing, and would make patterns slow.
+#: Longer gaps carry no meaning and would make the patterns slow.
 _GAP = r"\s{9,}"
 
 
 def mask_secrets(text: str) -> str:
-    """The text with a mark in place of each secret.
+    """Replace each secret in a text with a mark.
 
     >>> mask_secrets("My cat is Tom, my password is Xy7-kl.")
     'My cat is Tom, my password is [secret]'
@@ -96,19 +96,19 @@ def mask_secrets(text: str) -> str:
 
 
 def squeeze_space(text: str) -> str:
-    """The text with one space or line break in place of each long gap."""
+    """Replace each long gap with one space or line break."""
     return _gap().sub(lambda found: "\n" if "\n" in found[0] else " ", text)
 
 
 def holds_secret(text: str) -> bool:
-    """Whether a text contains what looks like a secret."""
+    """Return True if a text appears to contain a secret."""
     return REDACTED in text or mask_secrets(text) != text
 
 
 def find_secret(*texts: str) -> str:
-    """The words around the first secret in some texts, with a mark in its place.
+    """Return the words around the first secret in some texts, with the secret masked.
 
-    Empty if there is none. A mark in a text, from which a secret was removed before, is no secret.
+    Return an empty string if there is none. A mark from an earlier masking is not a secret.
 
     >>> find_secret("Tom is a cat.", "My password is Xy7-kl.")
     'My password is [secret]'
@@ -116,7 +116,7 @@ def find_secret(*texts: str) -> str:
     for text in map(squeeze_space, texts):
         masked = mask_secrets(text)
         if masked != text:
-            # The first mark that the text itself does not have.
+            # Skip marks that the text already contains.
             pairs = enumerate(zip(text, masked, strict=False))
             same = next((at for at, (one, other) in pairs if one != other), len(masked))
             start, end = max(same - _SHOWN, 0), same + len(REDACTED) + _SHOWN
@@ -127,9 +127,9 @@ def find_secret(*texts: str) -> str:
 
 
 def refuse_secrets(*texts: str) -> None:
-    """Raise `SecretRefused` if any text contains what looks like a secret.
+    """Raise `SecretRefused` if any text appears to contain a secret.
 
-    Called before anything from a user, a model or a file is stored.
+    Called before text from a user, a model, or a file is stored.
     """
     if masked := find_secret(*texts):
         raise SecretRefused(masked)
@@ -160,7 +160,7 @@ def _find(text: str) -> Iterator[tuple[int, int]]:
 
 
 def is_card_number(text: str) -> bool:
-    """Whether the digits of a text pass the check of ISO/IEC 7812-1, as those of cards do.
+    """Return True if the digits pass the ISO/IEC 7812-1 check, which card numbers must pass.
 
     >>> is_card_number("4111 1111 1111 1111"), is_card_number("4111 1111 1111 1112")
     (True, False)
@@ -174,7 +174,7 @@ def is_card_number(text: str) -> bool:
 
 def _looks_random(word: str) -> bool:
     if word.startswith("/"):
-        # A path is no key, but one of its names may be.
+        # A path is not a key, but one of its names may be.
         return any(
             len(name) >= _SHORTEST_RANDOM and _looks_random(name) for name in word.split("/")
         )
@@ -185,7 +185,7 @@ def _looks_random(word: str) -> bool:
 
 @cache
 def _shapes() -> tuple[re.Pattern[str], ...]:
-    # Not compiled on import: most commands do not need it.
+    # Compiled on first use: most commands do not need it.
     shapes = (_KEYS, _NAMED, _SIGNS, _PHRASE, _DIGITS, _SOCIAL, _RANDOM)
     return tuple(re.compile(shape, re.DOTALL) for shape in shapes)
 

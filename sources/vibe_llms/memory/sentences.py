@@ -1,6 +1,6 @@
-"""Splits texts into sentences, for all of memory.
+"""Split texts into sentences, for all of memory.
 
-Sentences are parts of the text, unchanged. The time is linear in the length of any text: a mark is
+Sentences are unchanged parts of the text. The time is linear in the length of any text: a mark is
 judged by the characters near it.
 """
 
@@ -10,15 +10,15 @@ import re
 from collections.abc import Iterator
 from functools import cache
 
-#: Marks that end a sentence if space follows: also of Arabic, Urdu, Hindi, Armenian, Amharic.
+#: Marks that end a sentence if space follows; also of Arabic, Urdu, Hindi, Armenian, Amharic.
 _ENDS = ".!?\u2026\u061f\u06d4\u0964\u0965\u0589\u1362"
 #: Marks that always end a sentence: of Chinese and Japanese, Khmer and Burmese.
 _WIDE = "\u3002\uff01\uff1f\uff61\u17d4\u104b"
 #: Characters that may follow the end of a sentence before the space.
 _QUOTES = "\"'\u2019\u201d\u201c\u00bb)\\]}\u300d\u300f\uff09\u3011"
 _EMOJI = "\u2600-\u27bf\u2b00-\u2bff\ufe0f\u200d\U0001f000-\U0001faff"
-# Every part after a mark is optional, so the pattern never backtracks.
-# Possessive quantifiers would say so, but do not work in Python before 3.11.5.
+# Every part after a mark is optional, so the pattern never backtracks. Possessive quantifiers would
+# make that explicit, but do not work in Python before 3.11.5.
 _MARK = rf"""(?x)
       `[^`]*`
     | (?P<wide> [{_WIDE}] [{_WIDE}{_ENDS}]* ) (?P<quoted> [{_QUOTES}]* )
@@ -27,7 +27,7 @@ _MARK = rf"""(?x)
       (?P<closed> (?: [^\S\n]* \u00bb | [{_QUOTES}*_] )* )
       (?: [^\S\n]* [{_EMOJI}]+ )* (?P<gap> \s* )
     """
-#: How many characters before and after a mark count: the words there are shorter.
+#: Characters before and after a mark that count; words are shorter.
 _NEAR = 40
 #: Abbreviations that never end a sentence, since their word follows.
 _OPEN = """
@@ -53,12 +53,12 @@ _INITIAL_BEHIND = re.compile(r"\w\.")
 _ITEM = re.compile(r"\w{1,3}[.)]\s")
 _FENCES = ("```", "~~~")
 _OPENERS = "\"'\u2018\u201c\u201e\u00ab\u00bf\u00a1\u300c\u300e\uff08\u3010([{*_-#>"
-#: A wrapped line is at least this long, and the next one begins with a lower-case letter.
+#: Minimum length of a wrapped line; the next one begins with a lower-case letter.
 _SHORTEST_CUT = 40
 
 
 def split_sentences(text: str) -> list[str]:
-    """The sentences of a text in order, unchanged; each line is at least one.
+    """Split a text into sentences in order, unchanged; each line is at least one.
 
     A block of code is one sentence. A wrapped line continues in the next one.
 
@@ -69,12 +69,12 @@ def split_sentences(text: str) -> list[str]:
 
 
 def is_ended(text: str) -> bool:
-    """Whether a text ends as a sentence does, perhaps within quotation marks."""
+    """Return True if a text ends like a sentence, possibly within quotation marks."""
     return _end().search(text[-_NEAR:]) is not None
 
 
 def _split_blocks(text: str) -> Iterator[tuple[str, bool]]:
-    """Lines with their continuations, and whole blocks of code; and whether it is code."""
+    """Yield lines with their continuations, and whole blocks of code, marked True if code."""
     lines = text.splitlines(keepends=True)
     closing = _pair_fences(lines)
     place = 0
@@ -91,7 +91,7 @@ def _split_blocks(text: str) -> Iterator[tuple[str, bool]]:
 
 
 def _pair_fences(lines: list[str]) -> dict[int, int]:
-    """The first and last lines of the blocks of code that have an end."""
+    """Return the first and last lines of the blocks of code that have an end."""
     closing: dict[int, int] = {}
     opened, fence = -1, ""
     for place, line in enumerate(lines):
@@ -107,7 +107,7 @@ def _pair_fences(lines: list[str]) -> dict[int, int]:
 
 
 def _goes_on(lines: list[str], place: int) -> bool:
-    """Whether a line continues the sentence of the line before."""
+    """Return True if a line continues the sentence of the line before."""
     line, begin = lines[place - 1].strip(), lines[place].lstrip()[:4]
     return (
         len(line) >= _SHORTEST_CUT
@@ -131,7 +131,7 @@ def _split_block(text: str, code: bool) -> Iterator[str]:
 
 
 def _find_marks(text: str) -> Iterator[re.Match[str]]:
-    """Find the marks in a text; to look for their first characters only is much faster."""
+    """Find the marks in a text; searching for their first characters is much faster."""
     first, mark = _first(), _mark()
     place = 0
     while begin := first.search(text, place):
@@ -142,7 +142,7 @@ def _find_marks(text: str) -> Iterator[re.Match[str]]:
 
 
 def _ends(text: str, found: re.Match[str], start: int) -> bool:
-    """Whether marks end the sentence that begins at `start`."""
+    """Return True if marks end the sentence that begins at `start`."""
     behind = text[found.end() : found.end() + 1]
     marks = found["marks"]
     if found["wide"]:
@@ -159,7 +159,7 @@ def _ends(text: str, found: re.Match[str], start: int) -> bool:
 
 
 def _abbreviates(text: str, dot: int, behind: int, start: int) -> bool:
-    """Whether a single dot belongs to the word before it."""
+    """Return True if a single dot belongs to the word before it."""
     before = text[max(start, dot - _NEAR) : dot].split()
     if not before or text[dot - 1].isspace():
         return False
@@ -171,7 +171,7 @@ def _abbreviates(text: str, dot: int, behind: int, start: int) -> bool:
     first = following[0]
     small = word.casefold()
     if len(before) == 1 and (len(word) == 1 or (word.isdecimal() and len(word) <= 3)):
-        # The mark of an item, or an initial: no sentence is that short.
+        # Number of a list item, or an initial: no sentence is that short.
         return True
     if word.isdecimal():
         named = "" if next_word is None else next_word[0].casefold()
@@ -195,7 +195,7 @@ def _abbreviates(text: str, dot: int, behind: int, start: int) -> bool:
 
 @cache
 def _mark() -> re.Pattern[str]:
-    # Not compiled on import: most commands remember nothing.
+    # Compiled on first use: most commands remember nothing.
     return re.compile(_MARK)
 
 

@@ -1,4 +1,4 @@
-"""Which facts repeat each other, and which are alike enough to ask a model whether they do.
+"""Similarity of facts: which repeat each other, and which are similar enough to ask a model.
 
 Only facts with the same words count as repeats. Neither words nor vectors show reliably whether two
 other sentences say the same; a model has to read them.
@@ -12,27 +12,27 @@ from collections.abc import Sequence
 from math import hypot, log
 from typing import Any
 
-from vibe_llms.exceptions import ConfigurationError
+from vibe_llms.base.exceptions import ConfigurationError
+from vibe_llms.embedding.words import digest_of, split_words
 from vibe_llms.memory.entries import Entry
-from vibe_llms.memory.words import digest_of, split_words
 
-#: The most facts of a group, which a model sees as a whole.
+#: Maximum number of facts in a group, which a model sees as a whole.
 LARGEST = 20
-#: The number of facts that are compared with all others at a time.
+#: Number of facts compared with all others at a time.
 _BLOCK = 512
-#: A word that is in more facts is not used to find pairs: there would be too many.
+#: Words in more facts than this are not used to find pairs, since there would be too many.
 _COMMON = 100
 
 Group = list[int]
 
 
 def rank(entry: Entry) -> tuple[float, float, str]:
-    """The key to sort facts by: the more important first, then the newer."""
+    """Return the key to sort facts by: more important first, then newer."""
     return -entry.importance, -entry.created.timestamp(), entry.identity
 
 
 def find_repeats(entries: Sequence[Entry]) -> list[Group]:
-    """All places, in groups of facts with the same words; case and punctuation do not count."""
+    """Group the positions of facts with the same words, ignoring case and punctuation."""
     said: dict[str, list[Group]] = defaultdict(list)
     for place, entry in enumerate(entries):
         groups = said[digest_of(entry.content)]
@@ -46,9 +46,9 @@ def find_repeats(entries: Sequence[Entry]) -> list[Group]:
 
 
 def find_alike_by_words(texts: Sequence[str], bar: float) -> list[Group]:
-    """The places of texts that share more of their words than the bar; rarer words count more.
+    """Group texts whose share of common words exceeds `bar`; rarer words count more.
 
-    The share is that of the shorter text's words that the other text has.
+    Groups contain positions. The share is that of the shorter text's words found in the other text.
     """
     sets = [frozenset(split_words(text)) for text in texts]
     frequencies = Counter(word for words in sets for word in words)
@@ -72,7 +72,7 @@ def find_alike_by_words(texts: Sequence[str], bar: float) -> list[Group]:
 
 
 def find_alike_by_vectors(vectors: Sequence[array[float]], bar: float) -> list[Group]:
-    """The places of vectors, each of length 1, that have a cosine above the bar."""
+    """Group the positions of unit vectors that have a cosine above `bar`."""
     numpy = _numpy()
     matrix = numpy.array(vectors, numpy.float32)
     groups: dict[int, Group] = {}
@@ -88,7 +88,7 @@ def find_alike_by_vectors(vectors: Sequence[array[float]], bar: float) -> list[G
 
 
 def find_mean(vectors: Sequence[array[float]]) -> array[float]:
-    """The mean of some vectors, scaled to length 1."""
+    """Return the mean of some vectors, scaled to length 1."""
     if len(vectors) == 1:
         return vectors[0]
     total = [sum(values) for values in zip(*vectors, strict=True)]
@@ -101,7 +101,7 @@ def _numpy() -> Any:
         import numpy as np
     except ImportError as error:
         raise ConfigurationError(
-            "to find facts that mean the same faiss-cpu is needed: "
+            "finding facts with the same meaning needs faiss-cpu: "
             "python -m pip install 'vibe-llms[memory]'"
         ) from error
     return np

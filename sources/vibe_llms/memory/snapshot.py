@@ -1,6 +1,6 @@
-"""Snapshots of an index: a folder with a checksum for each part, which appears as a whole.
+"""Snapshots of an index: a folder with a checksum for each part, which appears atomically.
 
-A snapshot that does not fit its checksums is ignored, and the index is built from the files again.
+A snapshot that does not match its checksums is ignored, and the index is rebuilt from the files.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from vibe_llms.exceptions import StorageError
-from vibe_llms.files import LARGEST_FILE, LARGEST_SETTINGS, read_file
-from vibe_llms.storage.files import make_folder, new_folder, storage_errors, write_new
+from vibe_llms.base.exceptions import StorageError
+from vibe_llms.base.files import LARGEST_FILE, LARGEST_SETTINGS, read_file
+from vibe_llms.base.folders import make_folder, new_folder, storage_errors, write_new
 
-#: Raise it when a part changes its form, or vectors are made of other chunks than before.
+#: Raise it when a part changes its format, or the chunks that are embedded change.
 FORMAT = f"6 {sys.byteorder}"
 _MANIFEST = "manifest"
 
@@ -35,13 +35,13 @@ _DECODER = msgspec.json.Decoder(_Manifest)
 
 
 def read_snapshot(folder: Path, wanted: Collection[str]) -> tuple[str, dict[str, bytes]]:
-    """The embedder of a snapshot's vectors, and those of its parts that are wanted.
+    """Read the embedder of a snapshot's vectors, and its wanted parts.
 
-    `ValueError`, `OSError` or `StorageError` if there is no such snapshot or it is damaged.
+    Raise `ValueError`, `OSError`, or `StorageError` if the snapshot is missing or damaged.
     """
     manifest = _DECODER.decode(read_file(folder / _MANIFEST, LARGEST_SETTINGS))
     if manifest.format != FORMAT:
-        raise ValueError("another version made it")
+        raise ValueError("written by another version")
     parts = {
         name: read_file(folder / name, LARGEST_FILE)
         for name in manifest.checksums
@@ -49,7 +49,7 @@ def read_snapshot(folder: Path, wanted: Collection[str]) -> tuple[str, dict[str,
     }
     checksums = {name: _digest(data, manifest.embedder) for name, data in parts.items()}
     if not checksums.items() <= manifest.checksums.items():
-        raise ValueError("its checksums do not match")
+        raise ValueError("checksums do not match")
     return manifest.embedder, parts
 
 
@@ -68,16 +68,16 @@ def write_snapshot(place: Path, embedder: str, parts: Mapping[str, bytes]) -> No
 
 
 class FolderSnapshots:
-    """The snapshots in a folder."""
+    """Snapshots in a folder."""
 
-    #: The next process starts with it, so the slightest change is worth one.
+    #: The next process starts with it, so any change justifies one.
     least = 1
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def read(self, wanted: Collection[str]) -> Iterator[tuple[str, Mapping[str, bytes]]]:
-        """Those that are complete: the embedder, and the parts that are wanted."""
+        """Yield complete snapshots: the embedder, and the wanted parts."""
         try:
             names = os.listdir(self._folder)
         except OSError:
@@ -87,11 +87,11 @@ class FolderSnapshots:
                 yield read_snapshot(self._folder / name, wanted)
 
     def write(self, embedder: str, parts: Mapping[str, bytes]) -> None:
-        """Store one in place of all others."""
+        """Store one snapshot in place of all others."""
         write_snapshot(self._folder, embedder, parts)
 
     def discard(self) -> None:
-        """Remove all."""
+        """Remove all snapshots."""
         discard_snapshots(self._folder)
 
 

@@ -1,4 +1,4 @@
-"""What a memory does with its store and its indexes; safe to use from several threads.
+"""Operations of a memory on its store and indexes; safe to use from several threads.
 
 Writers hold the scope in the store; readers do not. For the order of locks see
 `vibe_llms.memory.indexes`.
@@ -14,10 +14,11 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
-from vibe_llms.exceptions import EmbeddingsMixed, MemoryDamaged, MemoryNotFound, StorageError
+from vibe_llms.base.exceptions import EmbeddingsMixed, MemoryDamaged, MemoryNotFound, StorageError
+from vibe_llms.base.locks import LockTimeout
+from vibe_llms.embedding.cache import digest_text
 from vibe_llms.memory.changes import HeldScope
 from vibe_llms.memory.chunks import split_passages
-from vibe_llms.memory.embedders.cache import digest_text
 from vibe_llms.memory.entries import SHORTEST_PART, Entry, Role, Scope, check_entry, is_part
 from vibe_llms.memory.index import ScopeIndex
 from vibe_llms.memory.indexes import Indexes
@@ -25,17 +26,16 @@ from vibe_llms.memory.interfaces import MemoryStore
 from vibe_llms.memory.long_work import LongWork
 from vibe_llms.memory.places import identity_in
 from vibe_llms.memory.records import IndexRecord
-from vibe_llms.memory.retrieval import Question, Recollection, RetrievalSettings, retrieve
+from vibe_llms.memory.retrieval import Recollection, RetrievalQuery, RetrievalSettings, retrieve
 from vibe_llms.memory.similarity import find_mean
 from vibe_llms.memory.summaries import find_derived
 from vibe_llms.memory.text_search import find_all, find_holding
-from vibe_llms.storage.locks import Patience
 
 T = TypeVar("T")
 
 
 class ScopeStatus(Struct, frozen=True):
-    """What a scope holds; `damaged` are files that are no entries, with the reason."""
+    """Contents of a scope; `damaged` are files that are not entries, with the reason."""
 
     scope: Scope
     entries: int
@@ -57,12 +57,12 @@ class IndexedStore:
         self.indexes = Indexes(files, model, work=work)
 
     def refresh(self, scope: Scope) -> int:
-        """Index what changed in a scope; returns the number of entries."""
+        """Index the changes in a scope; return the number of entries."""
         with self._current(scope) as index:
             return len(index)
 
-    def add(self, entry: Entry, patience: Patience) -> Entry:
-        """Write a checked entry; returns the fact that says the same, if there is one."""
+    def add(self, entry: Entry, patience: LockTimeout) -> Entry:
+        """Write a checked entry; return the fact that it repeats, if there is one."""
         scope = entry.scope
         if entry.role != Role.FACT:
             with self.files.changing(scope, seconds=patience):
@@ -72,9 +72,9 @@ class IndexedStore:
         return self.carry_out(scope, lambda held: held.restore(entry), patience)
 
     def search(
-        self, question: Question, scopes: Sequence[Scope], settings: RetrievalSettings
+        self, question: RetrievalQuery, scopes: Sequence[Scope], settings: RetrievalSettings
     ) -> Sequence[Recollection]:
-        """The matches of a question, best first; `EmbeddingsMixed` if its vector does not fit."""
+        """Return the matches, best first; raise `EmbeddingsMixed` if the vector does not fit."""
         with self.files.reading(), self.indexes.holding(scopes) as indexes:
             if question.vector is not None:
                 for index in indexes:
@@ -84,20 +84,20 @@ class IndexedStore:
     def survey_bare(
         self, scope: Scope, count: int
     ) -> tuple[Sequence[tuple[IndexRecord, Entry]], int]:
-        """Up to `count` entries without vectors, and how many there are.
+        """Return up to `count` entries without vectors, and the number of all of them.
 
-        `EmbeddingsMixed` if others have vectors of another model.
+        Raise `EmbeddingsMixed` if others have vectors of another model.
         """
         with self._current(scope, thorough=False) as index:
             if index.mixed:
                 raise EmbeddingsMixed(
-                    f"what is remembered in {scope} has vectors of {index.embedder}, and the "
-                    f"embedder is {index.model} now; make them anew: vibe-llms memory reindex"
+                    f"the vectors of {scope} come from {index.embedder}, but the embedder is now "
+                    f"{index.model}; rebuild them: vibe-llms memory reindex"
                 )
             return index.survey_bare(count), index.count_bare()
 
     def forget_vectors(self, scope: Scope, bare: Iterable[tuple[IndexRecord, Entry]]) -> None:
-        """Keep no vectors of entries that were changed or removed while the vectors were made.
+        """Delete the vectors of entries that were changed or removed while they were embedded.
 
         Another process may have deleted an entry since, and does not know its vectors.
         """
@@ -110,7 +110,7 @@ class IndexedStore:
                     now = index.read(known)
                     old |= _digest_all([entry]) - _digest_all([] if now is None else [now])
         if old:
-            # If they stay, the next call of `forget` removes them.
+            # If this fails, the next call of `forget` removes them.
             with suppress(StorageError):
                 self._cache.forget(old)
 
@@ -120,14 +120,14 @@ class IndexedStore:
         bare: Iterable[IndexRecord],
         vectors: Mapping[int, Sequence[array[float]]],
     ) -> int:
-        """Index the vectors of entries that have not changed since; returns how many."""
+        """Index the vectors of unchanged entries; return their number."""
         with self._using(scope, passing=True) as index, index.lock:
             current = index.find_unchanged(bare)
             index.take_vectors({number: vectors[number] for number in current})
             return len(current)
 
     def read_vectors(self, scopes: Iterable[Scope]) -> dict[tuple[Scope, str], array[float]]:
-        """The mean vectors of the entries of some scopes, as far as they have any."""
+        """Return the mean vectors of the entries of some scopes, where they exist."""
         found: dict[tuple[Scope, str], array[float]] = {}
         for scope in scopes:
             with self._current(scope) as index:
@@ -140,7 +140,7 @@ class IndexedStore:
         return found
 
     def keep_vectors(self, vectors: Iterable[tuple[Entry, array[float]]]) -> None:
-        """Keep the vectors of entries with a single passage, if their length fits the model."""
+        """Store the vectors of entries with a single passage, if their length fits the model."""
         size = self._cache.read_size(self._model)
         found: dict[bytes, array[float]] = {}
         for entry, vector in vectors:
@@ -151,7 +151,7 @@ class IndexedStore:
             self._cache.write(self._model, found)
 
     def survey(self, scope: Scope | None, role: Role | None) -> Sequence[Entry]:
-        """All entries of a scope, or of all, the oldest first."""
+        """Return all entries of a scope, or of all, oldest first."""
         found: list[Entry] = []
         for one in self.files.survey_scopes() if scope is None else [scope]:
             with self._using(one, passing=scope is None) as index:
@@ -162,23 +162,23 @@ class IndexedStore:
         return sorted(found, key=lambda entry: (entry.created, entry.identity))
 
     def outline(self, scope: Scope) -> Sequence[IndexRecord]:
-        """The records of a scope, the oldest first."""
+        """Return the records of a scope, oldest first."""
         with self._current(scope, passing=False, thorough=False) as index:
             return [*index]
 
     def read(self, scope: Scope, known: Iterable[IndexRecord]) -> Sequence[Entry | None]:
-        """The entries of some records as their files are; none for those that are gone."""
+        """Read the entries of some records; `None` for those that are gone."""
         with self._using(scope) as index:
             return index.read_many([*known])
 
     def find(self, identity: str, scopes: Sequence[Scope] | None) -> tuple[Entry, str]:
-        """The entry of an identity, or of a part of it, and its place.
+        """Return the entry of an identity, or of a part of it, and its place.
 
-        `MemoryDamaged` if it cannot be read.
+        Raise `MemoryDamaged` if it cannot be read.
         """
         if len(identity) < SHORTEST_PART:
             raise MemoryNotFound(
-                f"{identity!r} is too short; give at least {SHORTEST_PART} characters"
+                f"{identity!r} is too short; use at least {SHORTEST_PART} characters"
             )
         fitting: list[tuple[Scope, IndexRecord]] = []
         damaged: list[MemoryDamaged] = []
@@ -193,17 +193,17 @@ class IndexedStore:
         exact = [(scope, known) for scope, known in fitting if known.identity == identity]
         if len(exact) > 1:
             places = ", ".join(f"{scope}/{known.place}" for scope, known in exact)
-            raise MemoryNotFound(f"several files have the id {identity!r}; mend them: {places}")
+            raise MemoryNotFound(f"several files have the id {identity!r}; fix them: {places}")
         if len(exact or fitting) > 1:
-            raise MemoryNotFound(f"{identity!r} fits several entries; give more of it")
+            raise MemoryNotFound(f"{identity!r} matches several entries; use more characters")
         for scope, known in exact or fitting:
             with suppress(FileNotFoundError):
                 return self.files.read(scope, known.place), known.place
         for error in damaged:
             raise error
-        raise MemoryNotFound(f"nothing is remembered as {identity!r}; see: vibe-llms memory list")
+        raise MemoryNotFound(f"no entry matches {identity!r}; see: vibe-llms memory list")
 
-    def revise(self, found: Entry, changes: dict[str, Any], patience: Patience) -> Entry:
+    def revise(self, found: Entry, changes: dict[str, Any], patience: LockTimeout) -> Entry:
         """Change an entry that was found, in its file."""
         with (
             self.indexes.using(found.scope, passing=True) as index,
@@ -216,7 +216,7 @@ class IndexedStore:
             self.refresh(found.scope)
         return revised
 
-    def remove(self, found: Entry, replaced_by: str, patience: Patience) -> Entry:
+    def remove(self, found: Entry, replaced_by: str, patience: LockTimeout) -> Entry:
         """Move an entry that was found to the deleted ones."""
         with (
             self.indexes.using(found.scope, passing=True) as index,
@@ -227,13 +227,13 @@ class IndexedStore:
             self.refresh(found.scope)
         return entry
 
-    def carry_out(self, scope: Scope, work: Callable[[HeldScope], T], patience: Patience) -> T:
+    def carry_out(self, scope: Scope, work: Callable[[HeldScope], T], patience: LockTimeout) -> T:
         """Run `work` while the scope is held."""
         with self.indexes.using(scope) as index, self._changing(index, patience):
             return work(HeldScope(self.files, index))
 
-    def forget(self, scope: Scope, wanted: str, patience: Patience) -> Sequence[Entry]:
-        """Permanently remove what contains these folded words, with everything derived from it."""
+    def forget(self, scope: Scope, wanted: str, patience: LockTimeout) -> Sequence[Entry]:
+        """Permanently remove entries that contain these folded words, with all derived data."""
         if not self.files.holds(scope):
             return []
         with self.indexes.using(scope) as index, self._changing(index, patience):
@@ -250,7 +250,7 @@ class IndexedStore:
                 index.refresh()
         return [entry for _, entry in holding]
 
-    def forget_scope(self, scope: Scope, patience: Patience) -> Sequence[Entry]:
+    def forget_scope(self, scope: Scope, patience: LockTimeout) -> Sequence[Entry]:
         """Permanently remove a scope, with everything in its folders."""
         holding: list[tuple[str, Entry]] = []
         if self.files.holds(scope):
@@ -263,12 +263,12 @@ class IndexedStore:
                 self._cache.forget(_digest_all(entry for _, entry in holding))
                 self.files.erase_scope(scope)
                 index.discard()
-        # It may be left after the scope's folder was removed by hand.
+        # May be left after the scope's folder was removed by hand.
         self.files.erase_derived(scope)
         return [entry for _, entry in holding]
 
     def clear_cache(self) -> None:
-        """Keep only the vectors of current entries.
+        """Delete the vectors of all but current entries.
 
         The indexes of scopes whose folders are gone are removed too.
         """
@@ -276,8 +276,8 @@ class IndexedStore:
         if self._cache.exists():
             self._cache.retain(_digest_all(self.survey(None, None)))
 
-    def reindex(self, scope: Scope, patience: Patience) -> int:
-        """Rebuild the index of a scope; returns the number of entries."""
+    def reindex(self, scope: Scope, patience: LockTimeout) -> int:
+        """Rebuild the index of a scope; return the number of entries."""
         with self.indexes.using(scope, passing=True) as index:
             with self._changing(index, patience):
                 index.discard()
@@ -288,7 +288,7 @@ class IndexedStore:
         return count
 
     def status(self) -> Sequence[ScopeStatus]:
-        """What each scope holds."""
+        """Return the contents of each scope."""
         found: list[ScopeStatus] = []
         for scope in self.files.survey_scopes():
             deleted = len(self.files.scan(scope, deleted=True))
@@ -299,7 +299,7 @@ class IndexedStore:
 
     @contextmanager
     def _using(self, scope: Scope, *, passing: bool = False) -> Iterator[ScopeIndex]:
-        """The index of a scope, to read entries too."""
+        """Provide the index of a scope, for reading entries too."""
         with self.files.reading(), self.indexes.using(scope, passing=passing) as index:
             yield index
 
@@ -307,13 +307,13 @@ class IndexedStore:
     def _current(
         self, scope: Scope, *, passing: bool = True, thorough: bool = True
     ) -> Iterator[ScopeIndex]:
-        """The index of a scope with its lock, brought up to date."""
+        """Provide the index of a scope with its lock, brought up to date."""
         with self._using(scope, passing=passing) as index, index.lock:
             index.refresh(thorough=thorough)
             yield index
 
     @contextmanager
-    def _changing(self, index: ScopeIndex, patience: Patience) -> Iterator[None]:
+    def _changing(self, index: ScopeIndex, patience: LockTimeout) -> Iterator[None]:
         """Hold the scope of an index, which is scanned again if the change fails."""
         done = False
         try:
@@ -322,9 +322,9 @@ class IndexedStore:
             done = True
         finally:
             if not done:
-                index.doubt()
+                index.rescan_later()
 
 
 def _digest_all(entries: Iterable[Entry]) -> set[bytes]:
-    """The digests that the vectors of some entries are kept under."""
+    """Return the digests that identify the vectors of some entries."""
     return {digest_text(text) for entry in entries for text in split_passages(entry)}

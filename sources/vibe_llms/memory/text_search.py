@@ -1,4 +1,4 @@
-"""Finds words in entries, in other files, and in file names."""
+"""Search for words in entries, in other files, and in file names."""
 
 from __future__ import annotations
 
@@ -11,38 +11,38 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from vibe_llms.exceptions import MemoryDamaged
-from vibe_llms.files import read_file
+from vibe_llms.base.exceptions import MemoryDamaged
+from vibe_llms.base.files import read_file
 from vibe_llms.memory.entries import LARGEST_BYTES, Entry, Scope, decode_entry
 from vibe_llms.memory.interfaces import MemoryStore
 from vibe_llms.memory.places import identity_in
 from vibe_llms.messages.contents import repair_text
 
-#: What every file of ours has in its front matter, and what therefore says nothing.
+#: Front matter common to all of our files, which is not searched.
 _PLAIN = re.compile(
     r"^(?:(?:id|role|created_at|importance|conversation_id|turn|replaced_by):[^#\n]*"
     r"|(?:category|topics|speaker|merged_from):)",
     re.MULTILINE,
 )
-#: The ends of ids that are in a summary, which say as little.
+#: Ids in a summary, which are not searched either.
 _SUMMED_UP = re.compile(r"^sums_up: '?[0-9a-f]{12}(?: [0-9a-f]{12})*'?$", re.MULTILINE)
 
-#: So much of a part is read again with the next one, where words may end that begin in it.
+#: Bytes of a chunk that are read again with the next one, for words that cross the boundary.
 _OVERLAP = 64 * 1024
 
 
 def fold(text: str) -> str:
-    """The text for comparing: without regard to case, spaces and the form of accents."""
+    """Normalize a text for comparison, ignoring case, spaces, and the form of accents."""
     return " ".join(unicodedata.normalize("NFKC", repair_text(text)).casefold().split())
 
 
 def holds(wanted: str, texts: Sequence[str]) -> bool:
-    """Whether one of the texts has the words, which are already folded."""
+    """Return True if one of the texts contains the folded words."""
     return any(wanted in fold(text) for text in texts)
 
 
 def find_holding(files: MemoryStore, scope: Scope, wanted: str) -> list[tuple[str, Entry]]:
-    """The places within a scope that have folded words, and their entries."""
+    """Return the places within a scope that contain folded words, and their entries."""
     found: list[tuple[str, Entry]] = []
     for place, data in files.read_all(scope):
         if data is None:
@@ -60,13 +60,13 @@ def find_holding(files: MemoryStore, scope: Scope, wanted: str) -> list[tuple[st
 
 
 def find_all(files: MemoryStore, scope: Scope) -> list[tuple[str, Entry]]:
-    """All places within a scope, and their entries."""
-    # Every text contains no words.
+    """Return all places within a scope, and their entries."""
+    # Every text contains the empty string.
     return find_holding(files, scope, "")
 
 
 def _holds_in_parts(wanted: str, parts: Iterable[bytes]) -> bool:
-    """Whether a text that is too long to be read at once has the words."""
+    """Return True if a text too long to be read at once contains the words."""
     before = b""
     for part in parts:
         data = before + part
@@ -77,7 +77,7 @@ def _holds_in_parts(wanted: str, parts: Iterable[bytes]) -> bool:
 
 
 def find_strays(files: MemoryStore, wanted: str) -> list[Path]:
-    """The files outside the scopes that have folded words: their purpose is unknown."""
+    """Return the files outside the scopes that contain folded words: their purpose is unknown."""
     found: list[Path] = []
     for path in files.survey_strays():
         with suppress(OSError):
@@ -89,7 +89,7 @@ def find_strays(files: MemoryStore, wanted: str) -> list[Path]:
 
 
 def examine(data: bytes, scope: Scope, place: str) -> tuple[Entry, Sequence[str]]:
-    """The entry in a file's bytes, or the whole text if it is none; and all its texts."""
+    """Parse a file's bytes; return its entry, or the whole text as one, and all its texts."""
     text = data.decode("utf-8", "replace")
     own = identity_in(place)
     name = "" if own else os.path.basename(place)
@@ -105,7 +105,7 @@ def examine(data: bytes, scope: Scope, place: str) -> tuple[Entry, Sequence[str]
 
 
 def _find_texts(value: Any) -> list[str]:
-    """All texts in a value of YAML."""
+    """Return all texts in a YAML value."""
     texts: list[str] = []
     left = [value]
     while left:

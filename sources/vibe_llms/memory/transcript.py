@@ -1,4 +1,4 @@
-"""Who said what in a turn: the user, the assistant, and memory itself."""
+"""Speakers of a turn: the user, the assistant, and memory."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from vibe_llms.messages.canisters import (
 )
 from vibe_llms.messages.contents import TextualContent
 
-#: The source of documents that hold what was recalled.
+#: Source of documents with recalled entries.
 RECALLED_SOURCE = "memory"
 _NAMESPACE = uuid.UUID("6f0d7a52-3c1e-5d0b-9a44-0d9c1f6b7e21")
 
 
 class Spoken(Struct, frozen=True):
-    """What was said in a turn by the user and in the last reply, and what was recalled for it."""
+    """Words of the user and of the last reply in a turn, and the texts recalled for it."""
 
     user: tuple[UserCanister, ...]
     assistant: tuple[AssistantCanister, ...]
@@ -33,7 +33,7 @@ class Spoken(Struct, frozen=True):
 
 
 def read_turn(canisters: Sequence[Canister]) -> Spoken:
-    """What was said in one turn, from the canisters that it added.
+    """Read a turn from the canisters that it added.
 
     User canisters after the first reply come from the library, which asks again for a typed output.
     Of several replies, with tool calls between them, the last one counts.
@@ -58,7 +58,7 @@ def read_turn(canisters: Sequence[Canister]) -> Spoken:
 
 
 def text_in(canister: UserCanister | AssistantCanister | DocumentCanister) -> str:
-    """The text in a canister itself, without what is in the archive."""
+    """Return the text in a canister itself, without texts in the archive."""
     texts = (
         content.data if isinstance(content.data, str) else ""
         for content in canister.contents
@@ -68,5 +68,5 @@ def text_in(canister: UserCanister | AssistantCanister | DocumentCanister) -> st
 
 
 def identity_of(canister: UserCanister | AssistantCanister, conversation: str, role: Role) -> str:
-    """The identity of a canister's entry, always the same, so that it is stored once."""
+    """Return the identity of a canister's entry, always the same, so that it is stored once."""
     return str(uuid.uuid5(_NAMESPACE, f"{conversation}/{role}/{canister.identity}"))

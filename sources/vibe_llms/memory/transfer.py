@@ -1,4 +1,4 @@
-"""Export and import of a memory as one JSON file: a common form, with members of ours.
+"""Export and import of a memory as one JSON file: a common format with additional members.
 
     {"memories": [{"data": {"id": 1735689600, "content": "…", "importance": 0.9,
                             "category": "…", "topics": ["…"]},
@@ -6,9 +6,9 @@
                    "entry": {"id": "…", "role": "memory", "scope": "user-me", "embedder": "…", …}}],
      "updated_at": "2025-12-31T12:00:00Z", "last_deduplicated_at": "2025-12-31T09:00:00Z"}
 
-`entry` is ours and may be missing. `embedding` is the mean of the vectors of the entry's sentences,
-or null. It is imported only if `entry` names the same embedder and the entry is a single sentence;
-others are embedded again. The whole file is checked before anything is remembered.
+`entry` is our addition, and optional. `embedding` is the mean of the vectors of the entry's
+sentences, or null. It is imported only if `entry` names the same embedder and the entry is a single
+sentence; others are embedded again. The whole file is checked before anything is remembered.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from vibe_llms.exceptions import MemoryInvalid
+from vibe_llms.base.exceptions import MemoryInvalid
 from vibe_llms.memory.changes import HeldScope
 from vibe_llms.memory.core import Memory, ignore_progress
 from vibe_llms.memory.entries import Entry, Role, Scope, check_entry, words_of
@@ -34,19 +34,19 @@ from vibe_llms.memory.places import check_place
 from vibe_llms.memory.secrets import find_secret, refuse_secrets
 from vibe_llms.messages.identities import produce_identity
 
-#: A hundred thousand entries with their vectors are about this long.
+#: Maximum size of a file: about a hundred thousand entries with their vectors.
 LARGEST_BYTES = 1 << 30
-#: The number of entries that are written while their scope is held.
+#: Number of entries written while their scope is held.
 _BATCH = 200
-#: The member of the front matter that keeps the identity from another program.
+#: Front matter member with the identity from another program.
 IMPORTED = "imported_id"
-#: No memory is older.
+#: Earlier times are ignored.
 _EARLIEST = datetime(2000, 1, 1, tzinfo=UTC)
 _DAY = timedelta(days=1)
-#: How far the length of a vector in decimal digits may be from 1.
+#: Maximum deviation from 1 of the length of a vector in decimal digits.
 _TOLERANCE = 1e-3
 _NEWLINE = b"\n"
-#: The place of an error, in messages of the codec.
+#: Position of an error, in messages of the codec.
 _BYTE = re.compile(r" \(byte (\d+)\)")
 _HALF_CHARACTER = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
@@ -55,7 +55,7 @@ _HALF_CHARACTER = re.compile(
 
 
 class Fault(Struct, frozen=True):
-    """Why an item cannot be remembered; `index` counts from 0, `line` from 1."""
+    """Reason to reject an item; `index` counts from 0, `line` from 1."""
 
     index: int
     reason: str
@@ -63,10 +63,10 @@ class Fault(Struct, frozen=True):
 
 
 class ImportFile(Struct, frozen=True):
-    """The content of a file: entries, and the items that are invalid.
+    """Content of a file: entries, and the items that are invalid.
 
-    `secrets` and `vectors` belong to some of the entries, by identity: what looks like a secret,
-    masked, and the vector with the name of its embedder.
+    `secrets` and `vectors` belong to some of the entries, by identity: the possible secret, masked,
+    and the vector with the name of its embedder.
     """
 
     entries: Sequence[Entry]
@@ -77,7 +77,7 @@ class ImportFile(Struct, frozen=True):
 
 
 class ImportResult(Struct, frozen=True):
-    """How many entries of a file are new, by scope, and how many were there already."""
+    """Number of new entries of a file, by scope, and number of existing ones."""
 
     new: Mapping[str, int]
     known: int
@@ -117,7 +117,7 @@ class _File(Struct):
 
 
 async def export_memory(memory: Memory, scope: Scope | None = None) -> tuple[bytes, int]:
-    """The file of one scope or of all, with existing vectors, and the number of entries."""
+    """Return the file of one scope or of all, with existing vectors, and the number of entries."""
     entries = await memory.survey(scope)
     scopes = {entry.scope for entry in entries if entry.role == Role.FACT}
     times = await asyncio.to_thread(lambda: [memory.store.read_last(one) for one in scopes])
@@ -141,7 +141,7 @@ def produce_export(
     embedder: str = "",
     last_deduplicated: datetime | None = None,
 ) -> bytes:
-    """The file of some entries; `vectors` gives the one that the `embedder` made of an entry."""
+    """Produce the file of some entries; `vectors` returns an entry's vector by `embedder`."""
     items: list[dict[str, Any]] = []
     behind: dict[int, int] = {}
     for entry in entries:
@@ -179,12 +179,12 @@ def produce_export(
 
 
 def _take_number(number: int, behind: dict[int, int]) -> int:
-    """The next free number; `behind` leads from each used one to later ones."""
+    """Return the next free number; `behind` leads from each used one to later ones."""
     passed: list[int] = []
     while number in behind:
         passed.append(number)
         number = behind[number]
-    # The next one of this second does not pass them all again.
+    # Shortcut for the next entry of this second.
     behind.update(dict.fromkeys((*passed, number), number + 1))
     return number
 
@@ -192,17 +192,17 @@ def _take_number(number: int, behind: dict[int, int]) -> int:
 def read_export(
     data: bytes, home: Scope, *, everything: bool = False, name: str = "the file"
 ) -> ImportFile:
-    """The content of a file; raises `MemoryInvalid` with its `name` if it is no such file.
+    """Parse a file; raise `MemoryInvalid` with its `name` if it is not an export.
 
     Items without a scope get `home`; with `everything`, all items do.
     """
     if len(data) > LARGEST_BYTES:
-        raise MemoryInvalid(f"{name} is longer than {LARGEST_BYTES >> 20} MiB; take parts of it")
+        raise MemoryInvalid(f"{name} is longer than {LARGEST_BYTES >> 20} MiB; split it")
     data = data.removeprefix(b"\xef\xbb\xbf")
     try:
         file = msgspec.json.decode(data, type=_File)
     except RecursionError as error:
-        raise MemoryInvalid(f"{name} cannot be read: its values lie too deep") from error
+        raise MemoryInvalid(f"{name} cannot be read: values are nested too deeply") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise MemoryInvalid(f"{name} cannot be read: {_explain(data, error)}") from error
     now = datetime.now(UTC)
@@ -221,10 +221,10 @@ def read_export(
         except (msgspec.DecodeError, UnicodeDecodeError, MemoryInvalid) as error:
             faults.append(Fault(index, str(error), line))
         except RecursionError:
-            faults.append(Fault(index, "its values lie too deep in each other", line))
+            faults.append(Fault(index, "values are nested too deeply", line))
         else:
             if entry.identity in seen:
-                words = f"an item before it has the id {entry.identity!r}"
+                words = f"an earlier item has the id {entry.identity!r}"
                 faults.append(Fault(index, words, line))
             else:
                 seen.add(entry.identity)
@@ -238,7 +238,7 @@ def read_export(
     )
 
 
-async def take_in(
+async def import_memory(
     memory: Memory,
     entries: Sequence[Entry],
     *,
@@ -248,12 +248,12 @@ async def take_in(
     last_deduplicated: datetime | None = None,
     progress: Callable[[int], None] = ignore_progress,
 ) -> ImportResult:
-    """Remember entries of a file, each with its identity; existing ones stay as they are.
+    """Remember entries of a file, each with its identity; existing ones stay unchanged.
 
-    A fact is there if its text is, other entries if all their members are. `dry_run` only counts.
-    If any text looks like a secret, nothing is remembered and `SecretRefused` is raised, unless
-    `keep_secrets` is set. `vectors` and `last_deduplicated` are those of the file: vectors of
-    another embedder are left out, and so is the time for a scope that has facts already.
+    A fact exists if its text does, other entries if all their members do. `dry_run` only counts. If
+    any text looks like a secret, nothing is remembered and `SecretRefused` is raised, unless
+    `keep_secrets` is set. `vectors` and `last_deduplicated` come from the file: vectors of another
+    embedder are left out, and so is the time for a scope that already has facts.
     """
     if not keep_secrets and not dry_run:
         refuse_secrets(*(text for entry in entries for text in words_of(entry)))
@@ -300,7 +300,7 @@ async def take_in(
 
 
 async def _add(memory: Memory, scope: Scope, entries: Sequence[Entry]) -> int:
-    """Remember entries of a scope as one change; returns how many were new."""
+    """Remember entries of a scope as one change; return how many were new."""
 
     def work(held: HeldScope) -> int:
         return sum(held.restore(entry).identity == entry.identity for entry in entries)
@@ -309,7 +309,7 @@ async def _add(memory: Memory, scope: Scope, entries: Sequence[Entry]) -> int:
 
 
 def _read_vector(item: _Item) -> tuple[str, array[float]] | None:
-    """The name of an item's embedder, and its vector, if that can be used."""
+    """Return the name of an item's embedder, and its vector, if usable."""
     if item.entry is None or not item.entry.embedder:
         return None
     try:
@@ -352,7 +352,7 @@ def _produce_entry(
 
 
 def _read_time(value: Any, now: datetime, *, ahead: bool = True) -> datetime | None:
-    """The time of a text or number, in seconds or milliseconds; None if it is no time.
+    """Parse a time from a text, or a number in seconds or milliseconds; `None` for other values.
 
     Other clocks may be a day `ahead`.
     """
@@ -371,7 +371,7 @@ def _read_time(value: Any, now: datetime, *, ahead: bool = True) -> datetime | N
 
 
 def _key(entry: Entry) -> tuple[Any, ...]:
-    """The values that are equal in two equal entries."""
+    """Return the values that are equal in two equal entries."""
     if entry.role == Role.FACT:
         return entry.scope, entry.role, entry.content
     where = (entry.created, entry.conversation, entry.turn)
@@ -379,34 +379,34 @@ def _key(entry: Entry) -> tuple[Any, ...]:
 
 
 def _explain(data: bytes, error: Exception) -> str:
-    """Why a file cannot be read, and where the error is."""
+    """Explain why a file cannot be read, and where the error is."""
     place = _BYTE.search(str(error))
-    # The codec gives no place for a file that ends too early, or is no text.
+    # The codec gives no position for a truncated or non-text file.
     stopped = len(data) if place is None else int(place[1])
     try:
         data[: stopped + 1].decode()
     except UnicodeDecodeError as broken:
         if broken.end <= stopped:
-            return f"{_locate(data, broken.start)}: this is no text in UTF-8"
+            return f"{_locate(data, broken.start)}: not UTF-8 text"
     if (found := _HALF_CHARACTER.search(data)) and found.start() <= stopped:
         half = found[0].decode()
-        return f"{_locate(data, found.start())}: half a character, {half}; write it whole"
+        return f"{_locate(data, found.start())}: {half} is half of a surrogate pair"
     if isinstance(error, msgspec.ValidationError):
-        return f'it is no {{"memories": […]}}: {error}'
+        return f'not an object {{"memories": […]}}: {error}'
     if place is None:
-        return f"{_locate(data, len(data.rstrip()))}: it ends before it is whole"
+        return f"{_locate(data, len(data.rstrip()))}: unexpected end of the file"
     return f"{_locate(data, stopped)}: {_BYTE.sub('', str(error))}"
 
 
 def _locate(data: bytes, position: int) -> str:
-    """The line and column of a byte, counted from 1, columns in characters."""
+    """Return the line and column of a byte, counted from 1, columns in characters."""
     start = data.rfind(b"\n", 0, position) + 1
     column = len(data[start:position].decode("utf-8", "replace")) + 1
     return f"line {data.count(_NEWLINE, 0, position) + 1}, column {column}"
 
 
 class _Lines:
-    """Finds the lines in which successive parts of a file begin."""
+    """Finder of the lines in which successive parts of a file begin."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -414,7 +414,7 @@ class _Lines:
         self._line = 1
 
     def find(self, part: bytes) -> int:
-        """The line of the next part."""
+        """Return the line of the next part."""
         found = self._data.index(part, self._position)
         self._line += self._data.count(_NEWLINE, self._position, found)
         line = self._line
@@ -424,7 +424,7 @@ class _Lines:
 
 
 def _plain(value: Any) -> Any:
-    """A value of YAML for JSON; what JSON cannot express becomes text."""
+    """Convert a YAML value for JSON; values that JSON cannot express become text."""
     match value:
         case Mapping():
             return {str(name): _plain(one) for name, one in value.items()}

@@ -1,7 +1,7 @@
 """`Versions`: a commit for each change of a memory, made in the background.
 
 A change only signals the thread, which commits all changes after a quiet second, and ends when
-nothing is left. So a command, a tool call and a remembered turn are one commit each. If git fails,
+nothing is left. So a command, a tool call, and a remembered turn are one commit each. If git fails,
 entries are saved anyway; the status shows the failure.
 """
 
@@ -17,16 +17,16 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from vibe_llms.exceptions import StorageError, VersioningFailed
-from vibe_llms.files import LARGEST_SETTINGS, read_file
-from vibe_llms.memory.embedders.core import ignore
+from vibe_llms.base.exceptions import StorageError, VersioningFailed
+from vibe_llms.base.files import LARGEST_SETTINGS, read_file
+from vibe_llms.base.folders import replace_file
+from vibe_llms.embedding.core import ignore
 from vibe_llms.memory.git import LIMIT_SECONDS, ask
 from vibe_llms.memory.repository import Repository
-from vibe_llms.storage.files import replace_file
 
-#: Changes that follow one another this quickly share a commit.
+#: Changes with shorter pauses between them share a commit.
 QUIET_SECONDS = 1.0
-#: How long closing waits for the last commit; the next process commits what is left.
+#: Timeout for the last commit on closing; the next process commits the rest.
 CLOSE_SECONDS = 10.0
 #: If git was too slow within this time, closing does not wait for it.
 _PATIENCE_SECONDS = 600.0
@@ -34,7 +34,7 @@ _STATE = "versions.json"
 
 
 class VersionsStatus(Struct, frozen=True):
-    """When the last commit was made, and since when and why commits fail; empty if they do not."""
+    """Time of the last commit, and start and reason of current failures, if any."""
 
     last: datetime | None = None
     failure: str = ""
@@ -42,7 +42,7 @@ class VersionsStatus(Struct, frozen=True):
 
 
 class _State(Struct, frozen=True):
-    """The state for the next process: the last commit, and what has failed since."""
+    """State for the next process: the last commit, and failures since."""
 
     committed: datetime | None = None
     failure: str = ""
@@ -57,8 +57,8 @@ _DECODER = msgspec.json.Decoder(_State)
 class Versions:
     """Commits for the memory in a folder; safe to use from several threads and processes.
 
-    `notify` is called from a thread with a message for each new reason of a failure. A commit may
-    take `seconds`.
+    `notify` is called from a thread with a message for each new reason of a failure. `seconds` is
+    the timeout of a commit.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Versions:
         self._reported = ""
 
     def notice(self) -> None:
-        """Signal that something has changed; returns at once."""
+        """Signal a change; return at once."""
         with self._lock:
             self._pending = True
             if self._thread is None and not self._groups:
@@ -105,19 +105,18 @@ class Versions:
                 self.notice()
 
     async def commit(self, *, seconds: float | None = None) -> int:
-        """Commit now what has changed, and return the number of files.
+        """Commit the changes now, and return the number of files.
 
-        Git may take `seconds`, by default those of every commit. Raises `VersioningFailed` or
-        another `StorageError`.
+        `seconds` replaces the usual timeout. Raise `VersioningFailed` or another `StorageError`.
         """
         return await ask(self.repository.git, lambda: self._commit(seconds))
 
     async def status(self) -> VersionsStatus:
-        """The state of commits, of this process or another."""
+        """Return the state of commits, of this process or another."""
         return await asyncio.to_thread(self._status)
 
     async def close(self) -> None:
-        """Commit what is left, within a limit of time; safe to call twice."""
+        """Commit the rest, within a time limit; safe to call twice."""
         await asyncio.to_thread(self._close)
 
     def _work(self) -> None:
@@ -131,7 +130,7 @@ class Versions:
                         self._thread = None
                         return
                     self._pending = False
-                # The failure is kept for the status; there is no caller to raise it to.
+                # The failure is stored for the status; no caller could handle it.
                 with suppress(StorageError):
                     self._commit()
                 with self._lock:
@@ -182,8 +181,8 @@ class Versions:
             return
         self._reported = reason
         self._notify(
-            f"entries are saved, but git kept no version of them: {reason}; the next change tries "
-            "again; see: vibe-llms memory status"
+            f"entries are saved, but were not committed to git: {reason}; the next change "
+            "retries; see: vibe-llms memory status"
         )
 
     def _load_state(self) -> _State:

@@ -1,4 +1,4 @@
-"""Watching the files of a memory, to report edits as they are made, and to version them.
+"""Watch the files of a memory, to report edits as they are made, and to version them.
 
 Searches do not need it: each one checks the files first.
 """
@@ -14,22 +14,22 @@ from typing import Any
 
 from msgspec import Struct
 
-from vibe_llms.exceptions import PackageMissing
+from vibe_llms.base.exceptions import PackageMissing
+from vibe_llms.base.folders import make_folder, storage_errors
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import Scope
 from vibe_llms.memory.files import ENTRIES, MemoryFiles
 from vibe_llms.memory.places import DELETED, FOLDERS, FileStat
-from vibe_llms.storage.files import make_folder, storage_errors
 
 #: Changes within this time are reported together.
 _GATHER_MILLISECONDS = 400
-#: Changes from before the watch began are looked for after this time.
+#: Time after which changes from before the watch began are reported.
 _FIRST_MILLISECONDS = 500
-_Looks = Mapping[Scope, Mapping[str, FileStat]]
+_Stats = Mapping[Scope, Mapping[str, FileStat]]
 
 
 class Noticed(Struct, frozen=True):
-    """How many files of a scope were added, changed and removed, and how many entries it has."""
+    """Number of files of a scope that were added, changed, and removed, and of its entries."""
 
     scope: Scope
     added: int
@@ -40,23 +40,23 @@ class Noticed(Struct, frozen=True):
 
 @asynccontextmanager
 async def watch(memory: Memory) -> AsyncIterator[AsyncIterator[Noticed]]:
-    """The changes in a memory's folder, by any program, as an iterator that ends with the context.
+    """Iterate over changes in a memory's folder, by any program, until the context ends.
 
-    The index and the versions are updated before a change is reported. Raises `PackageMissing` if
-    the package that watches is not installed.
+    The index and the versions are updated before a change is reported. Raise `PackageMissing` if
+    the package `watchfiles` is not installed.
     """
     try:
         import watchfiles
     except ImportError as error:
         raise PackageMissing(
-            "watching a memory",
+            "watching memory",
             package="watchfiles",
             command="python -m pip install 'vibe-llms[watch]'",
         ) from error
     with storage_errors(memory.folder):
         await asyncio.to_thread(make_folder, memory.folder / ENTRIES)
     watching = _Watching(memory, watchfiles)
-    await watching.look()
+    await watching.survey_changes()
     async with aclosing(watching.follow()) as noticed:
         try:
             yield noticed
@@ -70,12 +70,12 @@ class _Watching:
         self._memory = memory
         self._package = package
         self._files = MemoryFiles(memory.folder)
-        self._looks: _Looks = {}
+        self._stats: _Stats = {}
 
-    async def look(self) -> list[Noticed]:
-        """What has changed since the last time."""
-        before, now = self._looks, await asyncio.to_thread(self._look)
-        self._looks = now
+    async def survey_changes(self) -> list[Noticed]:
+        """Return the changes since the last call."""
+        before, now = self._stats, await asyncio.to_thread(self._scan)
+        self._stats = now
         found: list[Noticed] = []
         for scope in sorted({*before, *now}):
             old, new = before.get(scope, {}), now.get(scope, {})
@@ -88,7 +88,7 @@ class _Watching:
         return found
 
     async def follow(self) -> AsyncGenerator[Noticed, None]:
-        """Report each change, until the watch is stopped."""
+        """Yield each change, until the watch is stopped."""
         while not self.stop.is_set():
             folders = await asyncio.to_thread(self._list_folders)
             # Each folder separately, so that links are not followed.
@@ -109,25 +109,25 @@ class _Watching:
                     if begun and not events:
                         continue
                     begun = True
-                    for noticed in await self.look():
+                    for noticed in await self.survey_changes():
                         yield noticed
                     if await asyncio.to_thread(self._list_folders) != folders:
                         break
 
-    def _look(self) -> _Looks:
+    def _scan(self) -> _Stats:
         return {
             scope: {
                 **self._files.scan(scope),
                 **{
-                    f"{DELETED}/{place}": look
-                    for place, look in self._files.scan(scope, deleted=True).items()
+                    f"{DELETED}/{place}": stat
+                    for place, stat in self._files.scan(scope, deleted=True).items()
                 },
             }
             for scope in self._files.survey_scopes()
         }
 
     def _list_folders(self) -> list[str]:
-        """The folders that hold entries, or may come to, without links."""
+        """Return the folders that contain entries, now or later, without links."""
         base = self._memory.folder / ENTRIES
         wanted = [base]
         for scope in self._files.survey_scopes():

@@ -1,4 +1,4 @@
-"""Canisters, their contents, and their form as one line of JSON.
+"""Canisters, their contents, and their encoding as lines of JSON.
 
-Frozen values only; nothing here reads files, knows providers or writes to a terminal.
+Frozen values only: nothing here reads files, knows providers, or writes to a terminal.
 """

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import astuple, force_setattr
 
+from vibe_llms.base.offloading import LOOP_BYTES, LOOP_MESSAGES
 from vibe_llms.messages.contents import (
     AudioContent,
     Content,
@@ -22,10 +23,9 @@ from vibe_llms.messages.contents import (
     text_of,
 )
 from vibe_llms.messages.identities import produce_identity
-from vibe_llms.offloading import LOOP_BYTES, LOOP_MESSAGES
 
 if TYPE_CHECKING:
-    # The default makes a plain `Turn` a `Turn[Any]`; Python supports defaults from 3.13 on.
+    # The default makes a plain `Turn` a `Turn[Any]`; Python supports such defaults since 3.13.
     from decimal import Decimal
 
     import typing_extensions
@@ -36,7 +36,7 @@ else:
 
 
 class StopReason(StrEnum):
-    """Why a reply ended, with the same words for all providers."""
+    """The reason why a reply ended, in the same words for all providers."""
 
     FINISHED = "finished"
     INVOCATIONS = "invocations"
@@ -46,12 +46,12 @@ class StopReason(StrEnum):
     INTERRUPTED = "interrupted"
     FAILED = "failed"
     LIMIT = "limit"
-    #: A turn waits for a decision; no reply ends so.
+    #: A turn waits for a decision; never the reason of a reply.
     SUSPENDED = "suspended"
 
 
 class Usage(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
-    """Tokens of a reply, in classes that do not overlap and can be added."""
+    """Token counts of a reply, in classes that do not overlap and can be added."""
 
     uncached_input_tokens: int = 0
     cache_read_tokens: int = 0
@@ -61,12 +61,12 @@ class Usage(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fi
 
     @property
     def input_tokens(self) -> int:
-        """All tokens that the model read."""
+        """Number of tokens that the model read."""
         return self.uncached_input_tokens + self.cache_read_tokens + self.cache_write_tokens
 
     @property
     def total_tokens(self) -> int:
-        """All tokens, read and written."""
+        """Number of tokens that the model read and wrote."""
         return self.input_tokens + self.output_tokens + self.reasoning_tokens
 
     def __add__(self, other: "Usage") -> "Usage":
@@ -74,10 +74,10 @@ class Usage(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fi
 
 
 class Cost(Struct, frozen=True):
-    """An estimate in US dollars.
+    """An estimated cost in US dollars.
 
-    `unpriced` is the number of replies that it leaves out because no list has their model. `source`
-    is the name and version of the package with the lists.
+    `unpriced` is the number of replies that are not included because no price list has their model.
+    `source` is the name and version of the package with the lists.
     """
 
     dollars: "Decimal"
@@ -86,7 +86,7 @@ class Cost(Struct, frozen=True):
 
 
 class Provenance(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
-    """The row and model that made a reply, and the provider's id for it."""
+    """The row and model of a reply, and the provider's id for it."""
 
     module: str
     row: str
@@ -95,7 +95,7 @@ class Provenance(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unkno
 
 
 class Ending(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
-    """How a reply ended; only the last canister of the reply has it.
+    """The end of a reply, stored with its last canister.
 
     `reason` is a `StopReason`, or a word from a newer version. `native_reason` is the provider's
     own word. `detail` explains it: the matched stop sequence, the reason for a refusal, the
@@ -123,10 +123,10 @@ class _Canister(
     omit_defaults=True,
     forbid_unknown_fields=True,
 ):
-    """The common fields of all canisters: an identity (UUIDv7) and the time of creation (UTC).
+    """Common fields of all canisters: an identity (UUIDv7) and the time of creation (UTC).
 
-    Only the codec sets `source_line`, if a stored line contains something that this version does
-    not know. Encoding such a canister returns the line unchanged.
+    Only the codec sets `source_line`, for a stored line with elements that this version does not
+    know. Encoding such a canister returns the line unchanged.
     """
 
     identity: str = field(default_factory=produce_identity)
@@ -141,12 +141,12 @@ class _Spoken(_Canister, frozen=True):
 
     @classmethod
     def from_text(cls, text: str) -> Self:
-        """A canister with this text as its only content."""
+        """Return a canister with this text as its only content."""
         return cls(contents=(TextualContent(text),))
 
     @property
     def text(self) -> str:
-        """Its visible text; `ContentNotLoaded` if part of it is in the archive."""
+        """Visible text; raises `ContentNotLoaded` if part of it is in the archive."""
         return text_of(self.contents)
 
 
@@ -155,9 +155,9 @@ class UserCanister(_Spoken, frozen=True, tag="user"):
 
 
 class AssistantCanister(_Spoken, frozen=True, tag="assistant"):
-    """What the model said or thought, between its tool calls.
+    """Text or thoughts of the model, between its tool calls.
 
-    All canisters of one round trip share `reply`; it is empty if a program created the canister.
+    All canisters of one round trip have the same `reply`; empty if a program created them.
     """
 
     reply: str = ""
@@ -172,7 +172,7 @@ class SupervisorCanister(_Spoken, frozen=True, tag="supervisor"):
 class DocumentCanister(_Spoken, frozen=True, tag="document"):
     """A document for reference, separate from the user's message.
 
-    Its text is untrusted unless `trusted` says that the user vouches for it.
+    Its text is untrusted unless the user vouches for it with `trusted`.
     """
 
     title: str = ""
@@ -184,10 +184,9 @@ class InvocationCanister(_Canister, frozen=True, tag="invocation"):
     """One complete tool call: the canonical name of the tool and its arguments.
 
     `arguments` is the text exactly as received. `call` is the provider's id for the call, for
-    information only: results are paired by the identity of this canister.
+    information only: a result refers to the identity of this canister.
     """
 
-    #: A call has no contents.
     contents: ClassVar[tuple[Content, ...]] = ()
 
     name: str
@@ -200,7 +199,7 @@ class InvocationCanister(_Canister, frozen=True, tag="invocation"):
 
     @property
     def parsed(self) -> Mapping[str, Any] | None:
-        """The arguments as an object, or `None` if the text is not a JSON object."""
+        """The arguments as an object, or None if the text is not a JSON object."""
         try:
             value = msgspec.json.decode(self.arguments or "{}")
         except (ValueError, RecursionError):
@@ -211,10 +210,9 @@ class InvocationCanister(_Canister, frozen=True, tag="invocation"):
 class ResultCanister(_Spoken, frozen=True, kw_only=True, tag="result"):
     """The result of one tool call; `invocation` is the identity of the call.
 
-    `display`, if not empty, is shown to people in place of the contents. `reused` is the identity
-    of the earlier result that this one repeats, if the tool did not run again. Its text is
-    untrusted unless it is `trusted`: the library sets this for tools that return no text from
-    others.
+    A `display` is shown to people instead of the contents. `reused` is the identity of an earlier
+    result that this one repeats without another call. The text is untrusted unless `trusted`: the
+    library sets it for tools that return no text from others.
     """
 
     invocation: str
@@ -243,7 +241,7 @@ Canister: TypeAlias = (
 )
 ReplyCanister: TypeAlias = AssistantCanister | InvocationCanister
 
-#: The roles: the tag in a stored line, and its class.
+#: Classes of canisters by role, which is the tag in a stored line.
 CANISTER_ROLES: dict[str, type[_Canister]] = {
     "user": UserCanister,
     "assistant": AssistantCanister,
@@ -255,17 +253,17 @@ CANISTER_ROLES: dict[str, type[_Canister]] = {
 
 
 def role_of(canister: Canister) -> str:
-    """The tag of a canister's role, as in its stored line."""
+    """Return the role of a canister, as in its stored line."""
     if isinstance(canister, UnknownCanister):
         return canister.label
     return str(canister.__struct_config__.tag)
 
 
 def is_untrusted(canister: Canister) -> bool:
-    """Return True if a message has text from others, for which the user has not vouched.
+    """Return True if a message has text from others for which the user has not vouched.
 
-    These are documents, files other than images in a message of the user, and results of tools,
-    unless `trusted`.
+    Such text is in documents, in files other than images in the user's messages, and in results of
+    tools, unless they are `trusted`.
     """
     match canister:
         case DocumentCanister(trusted=trusted) | ResultCanister(trusted=trusted):
@@ -290,9 +288,8 @@ def _is_document(content: Content) -> bool:
 class Turn(Struct, Generic[T], frozen=True, dict=True):
     """The result of one call of `converse`.
 
-    `canisters` are all that were added, including the prompt. `text` is what the model said in its
-    last reply. `usage` is the sum over all replies of the turn. `output` is the typed result, if
-    one was requested.
+    `canisters` are all that the turn added, including the prompt. `text` is the text of the last
+    reply. `usage` is the sum over all replies. `output` is the typed result, if requested.
     """
 
     canisters: tuple[Canister, ...]
@@ -303,16 +300,17 @@ class Turn(Struct, Generic[T], frozen=True, dict=True):
 
     @property
     def cost(self) -> Cost | None:
-        """An estimate of what the turn cost, by the price lists of its providers' rows.
+        """Estimated cost of the turn, by the price lists of its providers' rows.
 
-        None if the turn is of no session. `PackageMissing` if `genai-prices` is not installed.
+        None if the turn does not belong to a session. Raises `PackageMissing` if `genai-prices` is
+        not installed.
         """
         estimate = getattr(self, "_estimate", None)
         return None if estimate is None else estimate(self.canisters)
 
     def price(self, estimate: Callable[[Sequence[Canister]], Cost] | None) -> Self:
-        """Let this turn know how to estimate its cost; returns the turn."""
-        # Not a member: it is not part of the turn's value, and cannot be encoded.
+        """Set the function that estimates the cost; return the turn."""
+        # Not a field: it is not part of the turn's value and cannot be encoded.
         force_setattr(self, "_estimate", estimate)
         return self
 
@@ -323,14 +321,14 @@ class Turn(Struct, Generic[T], frozen=True, dict=True):
         return f"<Turn {text!r}: {self.usage.total_tokens} tokens, {self.stop_reason}>"
 
     def _repr_markdown_(self) -> str:
-        """Markdown for a notebook: the text, with HTML escaped."""
+        """Return Markdown for a notebook: the text, with HTML escaped."""
         from vibe_llms.messages.markdown import escape_html
 
         return escape_html(self.text)
 
 
 def is_large(canisters: Sequence[Canister]) -> bool:
-    """Return True if work on all of some messages takes too long for the event loop."""
+    """Return True if work on all of these messages takes too long for the event loop."""
     if len(canisters) > LOOP_MESSAGES:
         return True
     contents = [getattr(one, "data", None) for said in canisters for one in said.contents]
@@ -339,7 +337,7 @@ def is_large(canisters: Sequence[Canister]) -> bool:
 
 
 def usage_of(canisters: Sequence[Canister]) -> Usage:
-    """The total usage of all replies among these canisters."""
+    """Return the total usage of all replies among these canisters."""
     usages = [
         canister.ending.usage
         for canister in canisters

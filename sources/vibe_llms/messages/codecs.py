@@ -1,7 +1,7 @@
 r"""Encodes a canister as one line of JSON, and decodes it, without loss.
 
-A line ends only at the byte ``\n``. What a newer version wrote (unknown roles, kinds and fields, at
-any depth) is kept: the canister remembers its line and encodes to it again.
+A line ends only at the byte ``\n``. Roles, kinds, and fields of newer versions are kept at any
+depth: the canister remembers its line and encodes to it again.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _ENCODER = msgspec.json.Encoder()
 _DECODER: msgspec.json.Decoder[Canister] = msgspec.json.Decoder(Canister)
 _OBJECT = msgspec.json.Decoder(dict[str, Raw])
 _ARRAY = msgspec.json.Decoder(list[Raw])
-#: Longer texts are looked at one by one for lone surrogates, in characters.
+#: Length in characters above which texts are searched individually for lone surrogates.
 _LONG = 64 * 1024
-# An escaped backslash, a pair, or a lone surrogate.
+# An escaped backslash, a surrogate pair, or a lone surrogate.
 _SURROGATE_ESCAPES = rb"(?s)\\\\|\\u[dD][89abAB]..\\u[dD][c-fC-F]..|(\\u[dD][89a-fA-F]..)"
 
 
@@ -34,13 +34,13 @@ C = TypeVar("C", bound=Canister)
 
 
 class LineUnreadable(ValueError):
-    """A stored line is neither a canister nor anything that a newer version would write."""
+    """A stored line is neither a canister nor a possible line of a newer version."""
 
 
 def encode_canister(canister: Canister) -> bytes:
-    """One line of JSON, without its newline.
+    """Encode a canister as one line of JSON, without its newline.
 
-    Lone surrogates become U+FFFD, because no file can hold them.
+    Lone surrogates become U+FFFD, because no file can contain them.
     """
     if canister.source_line is not None:
         return canister.source_line
@@ -50,26 +50,26 @@ def encode_canister(canister: Canister) -> bytes:
         line = _ENCODER.encode(repair_canister(canister))
     if any(type(content) is UnknownContent for content in canister.contents):
         line = _restore_unknown_contents(line)
-    # A native payload may contain what a line cannot: newlines between tokens, and lone surrogates,
-    # which could not be read again.
+    # A native payload may contain newlines between tokens, which end a line, and lone surrogates,
+    # which cannot be read again.
     line = repair_escapes(line)
     return line.replace(b"\n", b" ") if b"\n" in line else line
 
 
 def repair_escapes(data: bytes) -> bytes:
-    r"""JSON in which escapes of lone surrogates become U+FFFD; others stay unchanged.
+    r"""Replace escapes of lone surrogates in JSON by U+FFFD; other escapes stay unchanged.
 
     >>> repair_escapes(rb'"\ud83d\ude00 \ud800"')
     b'"\\ud83d\\ude00 \\ufffd"'
     """
-    # One character is found much faster than two or three.
+    # Searching for one byte is much faster than for two or three.
     if b"\\" in data and (b"\\ud" in data or b"\\uD" in data):
         return re.sub(_SURROGATE_ESCAPES, lambda found: b"\\ufffd" if found[1] else found[0], data)
     return data
 
 
 def decode_canister(line: bytes) -> Canister:
-    """The canister of a line; `LineUnreadable` says why there is none."""
+    """Decode a line; raises `LineUnreadable` if that is not possible."""
     try:
         canister = _DECODER.decode(line)
         # Not factored out, because opening a long conversation runs this for every line.
@@ -90,9 +90,9 @@ def decode_canister(line: bytes) -> Canister:
 
 
 def decode_plain(lines: bytes) -> list[Canister] | None:
-    """The canisters of whole lines, decoded together; `None` if one is not in our own form.
+    """Decode whole lines together, or return None if one is not in this version's own form.
 
-    Then `decode_canister` decodes each line separately.
+    In that case, decode each line with `decode_canister`.
     """
     try:
         canisters = _DECODER.decode_lines(lines)
@@ -111,13 +111,13 @@ def decode_plain(lines: bytes) -> list[Canister] | None:
 
 
 def repair_canister(canister: C) -> C:
-    """The canister with every lone surrogate in its texts replaced by U+FFFD.
+    """Replace every lone surrogate in the texts of a canister by U+FFFD.
 
     Returns the same object if there is nothing to replace.
     """
     if not any(map(_is_long, canister.contents)):
         try:
-            # Ten times as fast as looking at each short text, and nearly every message passes.
+            # Ten times as fast as searching each short text; nearly every message passes.
             _ENCODER.encode(canister)
         except UnicodeEncodeError:
             pass
@@ -178,7 +178,7 @@ def _decode_newer(line: bytes) -> Canister:
 
 
 def _prune(members: dict[str, Raw], cls: type[Struct]) -> bytes:
-    """The fields of a JSON object that this version knows, at every depth."""
+    """Return the fields of a JSON object that this version knows, at every depth."""
     known: dict[str, Raw] = {}
     tag_field = cls.__struct_config__.tag_field
     if tag_field is not None:
@@ -210,7 +210,7 @@ def _prune_value(raw: Raw, annotation: object) -> bytes:
         if cls is not UnknownContent:
             return _prune(members, cls)
     except _FormUnknown:
-        # A known kind whose data is in a place that only a newer version knows.
+        # A known kind with its data in a place that only a newer version knows.
         pass
     return _ENCODER.encode(UnknownContent(label=tag, source=raw))
 

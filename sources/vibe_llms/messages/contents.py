@@ -1,6 +1,6 @@
 """The parts of a message: text, images, audio, video, files, reasoning, and opaque blocks.
 
-A content holds its data or a reference to it. To load the data of a `Reference`, use the archive:
+A content has its data or a reference to it. To load the data of a `Reference`, use the archive:
 `await archive.load(reference)`.
 """
 
@@ -10,11 +10,11 @@ from typing import TypeAlias
 import msgspec
 from msgspec import Struct
 
-from vibe_llms.exceptions import ContentNotLoaded
+from vibe_llms.base.exceptions import ContentNotLoaded
 
 
 class _Place(Struct, frozen=True, gc=False, tag_field="by", forbid_unknown_fields=True):
-    """Where data is that a content does not hold itself."""
+    """The place of data that is not in the content itself."""
 
 
 class Reference(_Place, frozen=True, tag="hash"):
@@ -25,18 +25,18 @@ class Reference(_Place, frozen=True, tag="hash"):
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Reference":
-        """The reference under which these bytes are stored."""
+        """Return the reference to these bytes."""
         return cls(hash_bytes(data), len(data))
 
 
 class Location(_Place, frozen=True, tag="url"):
-    """A URL that the provider reads; nothing is downloaded here."""
+    """A URL that the provider reads; the library downloads nothing."""
 
     url: str
 
 
 class Upload(_Place, frozen=True, tag="upload"):
-    """A file that was uploaded to a provider; only the row `row` knows its `identity`."""
+    """A file that was uploaded to a provider; its `identity` is valid only for this `row`."""
 
     identity: str
     row: str
@@ -53,7 +53,7 @@ class Issuer(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
 class NativePayload(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     """Data that a provider sent and needs back unchanged; `data` is its own JSON.
 
-    It is sent only to its issuer: the same module, row and model.
+    It is sent only to its issuer: the same module, row, and model.
     """
 
     issuer: Issuer
@@ -61,10 +61,10 @@ class NativePayload(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
 
 
 class Citation(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
-    """The source of a text, as far as its provider reports it.
+    """The source of a text, to the extent that its provider reports it.
 
-    `start` and `end` count in `unit`: characters, pages (from 1) or blocks of the source; `end` is
-    exclusive. `place` says where that is in a document that was given as text, such as "page 3".
+    `start` and `end` count in `unit`: characters, pages (from 1), or blocks of the source; `end` is
+    exclusive. `place` is the position in a document that was given as text, such as "page 3".
     """
 
     quote: str = ""
@@ -85,7 +85,7 @@ class _Content(
     omit_defaults=True,
     forbid_unknown_fields=True,
 ):
-    """The common part of all contents. Two contents are equal if their data has the same hash."""
+    """Common base of all contents. Two contents are equal if their data has the same hash."""
 
     native: NativePayload | None = None
 
@@ -114,7 +114,7 @@ class TextualContent(_Content, frozen=True, tag="text"):
 
     @property
     def text(self) -> str:
-        """The text; `ContentNotLoaded` if there is only a reference."""
+        """The text; raises `ContentNotLoaded` if there is only a reference."""
         return loaded_text(self.data)
 
 
@@ -126,21 +126,21 @@ class ImageContent(_Content, frozen=True, tag="image"):
 
 
 class AudioContent(_Content, frozen=True, tag="audio"):
-    """Audio."""
+    """An audio recording."""
 
     data: bytes | Reference | Location | Upload
     mimetype: str = ""
 
 
 class VideoContent(_Content, frozen=True, tag="video"):
-    """Video."""
+    """A video."""
 
     data: bytes | Reference | Location | Upload
     mimetype: str = ""
 
 
 class FileContent(_Content, frozen=True, tag="file"):
-    """Any other file, such as a PDF; `name` is shown to the model and to people."""
+    """Another file, such as a PDF; `name` is shown to the model and to people."""
 
     data: bytes | Reference | Location | Upload
     mimetype: str = ""
@@ -148,18 +148,18 @@ class FileContent(_Content, frozen=True, tag="file"):
 
 
 class ReasoningContent(_Content, frozen=True, tag="reasoning"):
-    """What a model thought; empty if its provider keeps it secret and sent only a payload."""
+    """Reasoning of a model; empty if its provider sent only an opaque payload."""
 
     data: str | Reference = ""
 
     @property
     def text(self) -> str:
-        """The text; `ContentNotLoaded` if there is only a reference."""
+        """The text; raises `ContentNotLoaded` if there is only a reference."""
         return loaded_text(self.data)
 
 
 class NativeContent(_Content, frozen=True, tag="native"):
-    """A block that only its provider understands, in its place among the others.
+    """A block that only its provider understands, in its position among the contents.
 
     `label` is the provider's name for it, such as `server_tool_use`, for display.
     """
@@ -188,7 +188,7 @@ Content: TypeAlias = (
 
 
 def loaded_text(data: str | Reference) -> str:
-    """The text, or `ContentNotLoaded` if it is stored elsewhere."""
+    """Return the text; raises `ContentNotLoaded` if it is stored elsewhere."""
     if isinstance(data, Reference):
         raise ContentNotLoaded(
             f"the text {data.hash[:12]}… ({data.size} bytes) is in the archive; load it with: "
@@ -198,14 +198,14 @@ def loaded_text(data: str | Reference) -> str:
 
 
 def text_of(contents: Iterable[Content]) -> str:
-    """The visible text of contents, joined; reasoning is not part of it."""
+    """Return the joined visible text of contents, without reasoning."""
     return "".join(content.text for content in contents if isinstance(content, TextualContent))
 
 
 def repair_text(text: str) -> str:
-    r"""The text without lone surrogates: pairs are joined, lone ones become U+FFFD.
+    r"""Join surrogate pairs, and replace lone surrogates by U+FFFD.
 
-    No provider, file or terminal accepts a lone surrogate, so every way in passes through here.
+    No provider, file, or terminal accepts lone surrogates, so all incoming text is repaired.
 
     >>> repair_text("a\ud83d\ude00b\ud83d")
     'a😀b\ufffd'
@@ -236,7 +236,7 @@ def _same(one: object, other: object) -> bool:
 
 
 def hash_bytes(data: bytes) -> str:
-    """The SHA-256 of bytes, in hexadecimal."""
+    """Return the SHA-256 of bytes, in hexadecimal."""
     import hashlib
 
     return hashlib.sha256(data).hexdigest()

@@ -1,7 +1,6 @@
 """Identities of messages and replies: UUIDv7 as text, so they sort by time.
 
-Those that follow from others are UUIDv8. Identities of conversations are shorter; the archive makes
-them.
+Identities that derive from others are UUIDv8. Conversations have shorter ones, from the archive.
 """
 
 from __future__ import annotations
@@ -11,9 +10,9 @@ import time
 
 
 def produce_identity() -> str:
-    """A new UUIDv7: 48 bits of milliseconds, 12 of the rest of the time, then 62 random bits.
+    """Return a new UUIDv7: 48 bits of milliseconds, 12 of the rest of the time, 62 random bits.
 
-    Those that one process makes sort in the order of their making, within a millisecond too.
+    Identities of one process sort by time of creation, even within a millisecond.
 
     >>> identity = produce_identity()
     >>> len(identity), identity[14], identity[19] in "89ab"
@@ -35,7 +34,7 @@ def produce_identity() -> str:
 
 
 def derive_identity(identity: str, purpose: str) -> str:
-    """The identity of a message that follows from another, a UUIDv8: the same in every process.
+    """Return the UUIDv8 of a message that derives from another; it is the same in every process.
 
     >>> derive_identity("a", "correction") == derive_identity("a", "correction")
     True

@@ -1,4 +1,4 @@
-"""Whether an image is whole: its structure is followed to its end, and nothing is decoded."""
+"""Detection of damaged images by their structure, without decoding them."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from collections.abc import Callable
 _PNG = b"\x89PNG\r\n\x1a\n"
 _JPEG = b"\xff\xd8\xff"
 _GIF = (b"GIF87a", b"GIF89a")
-#: The parts of a PNG that no program can do without.
+#: The parts of a PNG that every program needs.
 _CRITICAL = frozenset({b"IHDR", b"PLTE", b"IDAT", b"IEND"})
-#: In the data of a JPEG, a marker that is neither a stuffed byte nor a restart.
+#: A marker in the data of a JPEG that is neither a stuffed byte nor a restart.
 _MARKER = re.compile(rb"\xff+([^\x00\xff\xd0-\xd7])", re.DOTALL)
 _JPEG_END, _JPEG_SCAN = 0xD9, 0xDA
 _JPEG_ALONE = frozenset({0x01, *range(0xD0, 0xD9)})
 _GIF_EXTENSION, _GIF_IMAGE, _GIF_END = 0x21, 0x2C, 0x3B
 _EARLY = "it ends early"
-#: What to do with a damaged image.
+#: Advice to the user about a damaged image.
 REPAIR = "copy or export it again"
 
 
 def find_damage(data: bytes) -> str:
-    r"""Return why no program can show an image; empty if it is whole, or of another format.
+    r"""Return why an image cannot be shown; empty if it is intact or of an unknown format.
 
-    PNG, JPEG, GIF and WebP are known. What follows the end of an image is not looked at.
+    PNG, JPEG, GIF, and WebP are known. Data after the end of an image is ignored.
 
     >>> find_damage(b"\x89PNG\r\n\x1a\n"), find_damage(b"BM, or some text")
     ('the image is damaged: it ends early', '')
@@ -97,7 +97,7 @@ def _follow_jpeg(data: bytes) -> str:
 def _follow_gif(data: bytes) -> str:
     place = 13 + _measure_colors(data[10])
     images = 0
-    # Many programs leave out the mark of the end.
+    # Many programs leave out the end marker.
     while place < len(data) or not images:
         kind = data[place]
         if kind == _GIF_END:
@@ -116,7 +116,7 @@ def _follow_gif(data: bytes) -> str:
 
 
 def _measure_colors(flags: int) -> int:
-    """Return the bytes of a table of colors, by the flags that tell of it."""
+    """Return the size of a color table in bytes, from the flags that describe it."""
     return 3 << ((flags & 7) + 1) if flags & 0x80 else 0
 
 

@@ -17,25 +17,25 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from vibe_llms.exceptions import PackageMissing, RegistrationError
-from vibe_llms.network.connections import choose_proxy
-from vibe_llms.network.offline import permit_request
-from vibe_llms.plugins.pins import Plugin
-from vibe_llms.plugins.records import Record, survey_files, write_record
-from vibe_llms.redaction import redact
-from vibe_llms.storage.files import (
+from vibe_llms.base.exceptions import PackageMissing, RegistrationError
+from vibe_llms.base.folders import (
     TEMPORARY,
     make_folder,
     storage_errors,
     synchronise_folder,
     write_new,
 )
-from vibe_llms.storage.locks import locked
+from vibe_llms.base.locks import locked
+from vibe_llms.base.network.connections import choose_proxy
+from vibe_llms.base.network.offline import permit_request
+from vibe_llms.base.redaction import redact
+from vibe_llms.plugins.pins import Plugin
+from vibe_llms.plugins.records import Record, survey_files, write_record
 
 _LOCK_SECONDS = 10.0
 _SHOWN_BYTES = 2000
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
-#: The environment of the installer: no keys, and nothing that would choose an index.
+#: Variables passed to the installer: no keys, and none that would choose an index.
 _PASSED_ON = (
     *("PATH", "HOME", "TMPDIR", "LANG", "LC_ALL", "LC_CTYPE", "XDG_CACHE_HOME"),
     *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"),
@@ -58,10 +58,10 @@ class Installation(Struct, frozen=True):
 
 
 def plan_installation(plugin: Plugin, *, offline: bool = False) -> Installation:
-    """How to install a plugin on this machine; `PackageMissing` if that is impossible.
+    """Plan the installation of a plugin on this machine.
 
-    `RequestForbidden` if it would need a request while these are forbidden; `offline` is the
-    configuration key.
+    `offline` is the configuration key. Raise `PackageMissing` if there is no installer, or
+    `RequestForbidden` if requests are forbidden and one is needed.
     """
     permit_request(plugin.index, f"installing [providers.{plugin.row}]", offline=offline)
     work = plugin.folder.with_name(f"{TEMPORARY}{plugin.folder.name[:24]}-{os.urandom(4).hex()}")
@@ -90,10 +90,10 @@ def plan_installation(plugin: Plugin, *, offline: bool = False) -> Installation:
 
 
 def install(installation: Installation) -> None:
-    """Install it: the plugin's folder appears completely, replacing an older one, or not at all.
+    """Install a plugin: its folder appears completely, replacing an older one, or not at all.
 
-    `RegistrationError` with the installer's message if it fails, or if the packages lack the row's
-    module; `StorageError` if the disk fails.
+    Raise `RegistrationError` with the installer's message if it fails, or if the packages lack the
+    row's module, and `StorageError` if the disk fails.
     """
     plugin, work = installation.plugin, installation.work
     home = plugin.folder.parent
@@ -116,7 +116,7 @@ def install(installation: Installation) -> None:
 
 
 def remove(folder: Path) -> None:
-    """Uninstall a plugin; it stops being one at once."""
+    """Uninstall a plugin; it cannot be loaded from then on, even if files are left."""
     with storage_errors(folder), locked(folder.parent, seconds=_LOCK_SECONDS):
         gone = folder.with_name(f"{TEMPORARY}{os.urandom(12).hex()}")
         os.rename(folder, gone)
@@ -128,7 +128,7 @@ def _run(installation: Installation) -> None:
     environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
     if choose_proxy(plugin.index) is None:
         environment |= {"NO_PROXY": "*", "no_proxy": "*"}
-    # A configuration file of the machine could name another index, too.
+    # A configuration file of the machine could choose another index.
     environment |= {"PIP_CONFIG_FILE": os.devnull, "PYTHONNOUSERSITE": "1"}
     try:
         done = subprocess.run(
@@ -144,7 +144,7 @@ def _run(installation: Installation) -> None:
         raise _failure(plugin, f"{installation.command[0]} cannot be run: {error}") from error
     if done.returncode != 0:
         said = redact(done.stdout.decode("utf-8", "replace")).strip()[-_SHOWN_BYTES:]
-        raise _failure(plugin, f"nothing was installed, the installer says: {said}")
+        raise _failure(plugin, f"nothing was installed; the installer reported: {said}")
 
 
 def _require_module(plugin: Plugin, packages: Path) -> None:
@@ -163,7 +163,7 @@ def _failure(plugin: Plugin, message: str) -> RegistrationError:
 def _put_in_place(work: Path, folder: Path) -> None:
     synchronise_folder(work)
     if folder.exists():
-        # Between the two renames there is no plugin, and errors say so.
+        # Between the two renames, the plugin is missing, and errors say so.
         os.rename(folder, folder.with_name(f"{TEMPORARY}{os.urandom(12).hex()}"))
     os.rename(work, folder)
     _clear_away(folder.parent)

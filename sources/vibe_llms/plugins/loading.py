@@ -1,8 +1,8 @@
 """Lets Python import the module of a row that was installed on demand.
 
-Python does not search the folder. The row's own module is imported from there before anywhere else.
-Its dependencies are imported from there only if the environment does not have them, so that no
-plugin replaces a package of this library or of the program. Bytecode is neither read nor written.
+Python does not search the folder. The row's own module is imported from it first. Its dependencies
+are imported from it only if the environment does not have them, so that no plugin replaces a
+package of this library or of the program. Bytecode is neither read nor written.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import TYPE_CHECKING
 
-from vibe_llms.exceptions import RegistrationError
+from vibe_llms.base.exceptions import RegistrationError
 from vibe_llms.plugins.pins import Plugin, survey_own_modules
 from vibe_llms.plugins.records import verify
 
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 
 def open_plugin(plugin: Plugin) -> None:
-    """Make the row's module importable; the plugin's files are verified first.
+    """Make the row's module importable, after verifying the plugin's files.
 
-    `PluginMissing` if it is not installed, `RegistrationError` if a file was changed, or if another
-    module of this name is loaded already.
+    Raise `PluginMissing` if it is not installed, or `RegistrationError` if a file was changed or
+    another module of this name is already loaded.
     """
     verify(plugin)
     top = plugin.module.partition(".")[0]
@@ -59,7 +59,7 @@ def _require_own(plugin: Plugin, top: str) -> None:
 
 
 class _Loader(SourceFileLoader):
-    """Compiles the source itself, because bytecode next to it was not installed."""
+    """Loader that compiles the source itself, because bytecode next to it was not installed."""
 
     def get_code(self, fullname: str) -> CodeType:
         path = self.get_filename(fullname)
@@ -68,7 +68,7 @@ class _Loader(SourceFileLoader):
 
 
 class _Finder:
-    """Finds these top-level modules and their submodules in one plugin's folder."""
+    """Finder of some top-level modules and their submodules in one plugin's folder."""
 
     def __init__(self, folder: Path, names: Iterable[str]) -> None:
         self.folder = folder
@@ -77,7 +77,7 @@ class _Finder:
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """How to load a module, if it is one of these."""
+        """Return the spec of a module, or None if it is not one of these."""
         if fullname.partition(".")[0] not in self._names:
             return None
         places = [str(self.folder)] if path is None else list(path)
@@ -91,7 +91,7 @@ class _Finder:
         return None
 
     def find_distributions(self, context: DistributionFinder.Context) -> Iterable[Distribution]:
-        """The metadata of a package that is requested by name; entry points are not found."""
+        """Return the metadata of a package requested by name; entry points are not found."""
         from importlib.metadata import DistributionFinder, MetadataPathFinder
 
         if context.name is None:

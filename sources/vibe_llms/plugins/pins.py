@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
-from vibe_llms.configuration import Configuration
-from vibe_llms.registries import Row
+from vibe_llms.base.configuration import Configuration
+from vibe_llms.base.registries import Row
 
 INDEX = "https://pypi.org/simple"
 _TABLE = "providers"
@@ -28,11 +28,10 @@ _LONGEST_SLUG = 40
 
 
 class InstallSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
-    """`[providers.NAME.install]`: the package with the row's module.
+    """Settings of `[providers.NAME.install]`: the packages of a row's module.
 
-    `requirements` are all packages that it needs besides those of this library, each as
-    `name==version` with the hashes of its wheels. `index` is the address of a package index, or a
-    folder of wheels.
+    `requirements` lists all needed packages that are not this library's, each as `name==version`
+    with the hashes of its wheels. `index` is the address of a package index, or a folder of wheels.
     """
 
     requirements: dict[str, tuple[str, ...]]
@@ -50,7 +49,7 @@ class Plugin(Struct, frozen=True):
 
     @property
     def packages(self) -> Path:
-        """The folder of its modules."""
+        """The folder of the plugin's modules."""
         return self.folder / "packages"
 
     @property
@@ -73,13 +72,13 @@ class Plugin(Struct, frozen=True):
 
 
 def read_plugin(configuration: Configuration, row: Row, settings: InstallSettings) -> Plugin:
-    """A row's plugin; a `ConfigurationError` names what is wrong or not pinned.
+    """Return a row's plugin; raise `ConfigurationError` if something is wrong or not pinned.
 
     Rows with the same pins share a folder. Each version of Python has its own.
     """
     path = (_TABLE, row.name, _KEY, "requirements")
     if not settings.requirements:
-        raise configuration.error("it does not name a package", *path)
+        raise configuration.error("it must name a package", *path)
     ours = set(survey_own_packages())
     seen: set[str] = set()
     for requirement, hashes in settings.requirements.items():
@@ -88,7 +87,7 @@ def read_plugin(configuration: Configuration, row: Row, settings: InstallSetting
             raise configuration.error("write it as name==version, one version", *path, requirement)
         name = normalize(found[1])
         if name in seen:
-            raise configuration.error(f"{name!r} is named twice", *path, requirement)
+            raise configuration.error(f"{name!r} is listed twice", *path, requirement)
         seen.add(name)
         if name in ours:
             raise configuration.error(
@@ -125,25 +124,25 @@ def read_plugin(configuration: Configuration, row: Row, settings: InstallSetting
 
 
 def survey_folder(data: Path) -> Path:
-    """The folder of all plugins, inside the user's data folder."""
+    """Return the folder of all plugins, inside the user's data folder."""
     return data / "plugins"
 
 
 def survey_own_modules() -> frozenset[str]:
-    """Top-level modules that no plugin may replace: Python's and this library's."""
+    """Return the top-level modules that no plugin may replace: Python's and this library's."""
     names = {package.replace("-", "_") for package in survey_own_packages()}
     return frozenset({*sys.stdlib_module_names, "__main__", "vibe_llms", *names})
 
 
 def survey_own_packages() -> Iterator[str]:
-    """The packages that this library consists of or can use, including its own."""
+    """Yield the packages that this library consists of or can use."""
     from importlib.metadata import PackageNotFoundError, requires
 
     yield _OURSELVES
     try:
         declared = requires(_OURSELVES) or []
     except PackageNotFoundError:
-        # It runs from its sources: packages that are not installed cannot be replaced.
+        # The library runs from its sources, which do not declare its packages.
         return
     for line in declared:
         name = re.match(r"[A-Za-z0-9._-]+", line)
@@ -152,7 +151,7 @@ def survey_own_packages() -> Iterator[str]:
 
 
 def normalize(name: str) -> str:
-    """A package's name as indexes compare it. Source: PEP 503.
+    """Return a package's name as indexes compare it. Source: PEP 503.
 
     >>> normalize("Some_Package.Name")
     'some-package-name'

@@ -1,4 +1,4 @@
-"""Records what was installed, file by file, and checks whether it is unchanged."""
+"""Records of installed files, and checks that the files are unchanged."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from vibe_llms.exceptions import PluginMissing, RegistrationError
-from vibe_llms.files import LARGEST_FILE, opened, read_parts, read_trusted
+from vibe_llms.base.exceptions import PluginMissing, RegistrationError
+from vibe_llms.base.files import LARGEST_FILE, opened, read_parts, read_trusted
+from vibe_llms.base.folders import storage_errors, write_new
 from vibe_llms.plugins.pins import Plugin
-from vibe_llms.storage.files import storage_errors, write_new
 
 _RECORD = "record.json"
 _LARGEST_RECORD = 64 * 1024**2
 
 
 class Record(Struct, frozen=True):
-    """An installed plugin: the row that it was installed for, and its files with their SHA-256."""
+    """An installed plugin: its row, and the SHA-256 of each of its files."""
 
     row: str
     module: str
@@ -39,12 +39,12 @@ _DECODER = msgspec.json.Decoder(Record)
 
 
 def write_record(folder: Path, record: Record) -> None:
-    """Store the record of what was installed in a folder."""
+    """Store the record of an installation in its folder."""
     write_new(folder / _RECORD, msgspec.json.encode(record), durable=True)
 
 
 def read_record(folder: Path) -> Record | None:
-    """The record of a folder; nothing if no installation was completed there."""
+    """Return the record of a folder, or None if no installation was completed there."""
     try:
         data = read_trusted(folder / _RECORD, _LARGEST_RECORD)
         return _DECODER.decode(data)
@@ -53,7 +53,7 @@ def read_record(folder: Path) -> Record | None:
 
 
 def survey_records(home: Path) -> Iterator[tuple[Path, Record]]:
-    """All installed plugins, and their folders."""
+    """Yield all installed plugins and their folders."""
     folders = sorted(home.iterdir()) if home.is_dir() else []
     for folder in folders:
         if not folder.name.startswith(".") and (record := read_record(folder)) is not None:
@@ -61,9 +61,9 @@ def survey_records(home: Path) -> Iterator[tuple[Path, Record]]:
 
 
 def verify(plugin: Plugin) -> Record:
-    """The record of a plugin whose files are exactly as installed.
+    """Return the record of a plugin whose files are exactly as installed.
 
-    `PluginMissing` if it is not installed, `RegistrationError` if a file differs.
+    Raise `PluginMissing` if it is not installed, or `RegistrationError` if a file differs.
     """
     with storage_errors(plugin.folder):
         record = read_record(plugin.folder)
@@ -76,8 +76,8 @@ def verify(plugin: Plugin) -> Record:
     changed = sorted({*found.items()} ^ {*record.files.items()})
     if changed:
         raise RegistrationError(
-            f"{plugin.packages / changed[0][0]} is not as it was installed, so nothing of "
-            f"{plugin.name} is run; reinstall it: {plugin.remedy}",
+            f"{plugin.packages / changed[0][0]} was changed after the installation, so "
+            f"{plugin.name} is not run; reinstall it: {plugin.remedy}",
             table=f"providers.{plugin.row}",
             key="install",
         )
@@ -85,7 +85,7 @@ def verify(plugin: Plugin) -> Record:
 
 
 def survey_files(folder: Path) -> dict[str, str]:
-    """The SHA-256 of every file below a folder, by its path; links are refused."""
+    """Return the SHA-256 of every file below a folder, by path; raise `OSError` for links."""
     found: dict[str, str] = {}
     waiting = [folder]
     while waiting:

@@ -1,18 +1,18 @@
-"""Who answers: what providers share, and one folder for each of them.
+"""Providers: code that all share, and one folder for each.
 
-The names of `__all__` are all that a provider of one's own needs. They are loaded on first use.
+`__all__` lists all names that a custom provider needs; they are loaded on first use.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vibe_llms.meta import export_lazily
+from vibe_llms.base.meta import export_lazily
 
 # fmt: off
 if TYPE_CHECKING:
-    from vibe_llms.controls import Controls
-    from vibe_llms.exceptions import (
+    from vibe_llms.messages.controls import Controls
+    from vibe_llms.base.exceptions import (
         ContentUnsupported, ContextOverflow, ControlInvalid, CredentialRefused, ModelUnavailable,
         PaymentRequired, ProviderError, ProviderOverloaded, RateLimited, ReplyMalformed,
         RequestRefused, RequestTooLarge,
@@ -55,8 +55,8 @@ if TYPE_CHECKING:
     from vibe_llms.providers.watch import Watch
 else:
     __getattr__, __dir__ = export_lazily(__name__, {
-        "..controls": "Controls",
-        "..exceptions": (
+        "..messages.controls": "Controls",
+        "..base.exceptions": (
             "ContentUnsupported ContextOverflow ControlInvalid CredentialRefused ModelUnavailable "
             "PaymentRequired ProviderError ProviderOverloaded RateLimited ReplyMalformed "
             "RequestRefused RequestTooLarge"

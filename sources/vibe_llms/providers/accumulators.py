@@ -1,6 +1,6 @@
-"""The one place where replies are put together: deltas in, events and finished canisters out.
+"""Assembly of replies: deltas in, events and finished canisters out.
 
-An accumulator belongs to one round trip; providers, models and conversations keep no stream state.
+An accumulator belongs to one round trip; providers, models, and conversations keep no stream state.
 """
 
 from __future__ import annotations
@@ -12,20 +12,7 @@ from typing import Self
 
 import msgspec
 
-from vibe_llms.events import (
-    EventHandler,
-    InvocationChunk,
-    MessageCompletedEvent,
-    MessageFailedEvent,
-    MessageProgressEvent,
-    MessageStartedEvent,
-    MessageUpdatedEvent,
-    Notice,
-    NoticeEvent,
-    ReasoningChunk,
-    TextChunk,
-)
-from vibe_llms.exceptions import (
+from vibe_llms.base.exceptions import (
     ContextOverflow,
     ProviderError,
     ReplyCut,
@@ -49,6 +36,19 @@ from vibe_llms.messages.contents import (
     ReasoningContent,
     TextualContent,
 )
+from vibe_llms.messages.events import (
+    EventHandler,
+    InvocationChunk,
+    MessageCompletedEvent,
+    MessageFailedEvent,
+    MessageProgressEvent,
+    MessageStartedEvent,
+    MessageUpdatedEvent,
+    Notice,
+    NoticeEvent,
+    ReasoningChunk,
+    TextChunk,
+)
 from vibe_llms.messages.identities import produce_identity
 from vibe_llms.providers.deltas import (
     ArgumentsDelta,
@@ -69,14 +69,14 @@ from vibe_llms.providers.repairs import unwrap_arguments
 from vibe_llms.providers.stop_reasons import is_overflow, normalize_stop
 from vibe_llms.providers.usages import check_usage
 
-#: The code of the error of a reply that says nothing.
+#: Error code of an empty reply.
 EMPTY_REPLY = "empty_reply"
-#: A model may reach its limit while it thinks out of sight.
+#: Stop reasons that allow an empty reply: hidden reasoning may reach the output limit.
 _MAY_BE_EMPTY = (StopReason.LENGTH, StopReason.REFUSED, StopReason.PAUSED)
 
 
 class _Draft:
-    """The message that is arriving; handlers see it from its first piece on."""
+    """Message that is arriving; handlers see it from its first chunk on."""
 
     def __init__(self, role: str, name: str = "", call: str = "") -> None:
         self.identity = produce_identity()
@@ -91,12 +91,12 @@ class _Draft:
 
     @property
     def severed(self) -> tuple[str, ...]:
-        """The name of the tool whose call this is, where the call did not arrive whole."""
+        """Tool name of a call that did not arrive completely; otherwise an empty tuple."""
         return (self.name,) if self.role == "invocation" and not self.whole else ()
 
     @property
     def text(self) -> str:
-        """What came of the open content, or of the arguments."""
+        """Text received so far of the open content or arguments."""
         return "".join(self.pieces)
 
     def close_content(self, native: NativePayload | None = None) -> None:
@@ -113,10 +113,10 @@ class _Draft:
 
 
 class Accumulator:
-    """Builds the canisters of one reply and reports each step in an event.
+    """Builder of a reply's canisters that reports each step as an event.
 
-    As a context manager it makes sure that the open message fails exactly once when anything ends
-    the round trip early, a cancel and a raising handler included.
+    As a context manager, it ensures that the open message fails exactly once if the round trip ends
+    early, even if it is cancelled or a handler raises.
     """
 
     def __init__(
@@ -157,21 +157,21 @@ class Accumulator:
 
     @property
     def canisters(self) -> tuple[ReplyCanister, ...]:
-        """The finished canisters of the reply."""
+        """Finished canisters of the reply."""
         return tuple(self._finished)
 
     @property
     def ended(self) -> bool:
-        """Whether the reply has come to its end, or failed."""
+        """True if the reply has ended or failed."""
         return self._ended
 
     @property
     def usage(self) -> Usage | None:
-        """The usage, as far as the provider has reported it."""
+        """Usage that the provider has reported so far."""
         return self._usage
 
     def reset(self) -> bool:
-        """Forget an attempt so that another can be made; false where something of it was seen."""
+        """Discard an attempt so that another can be made; return False if any of it was shown."""
         if self.visible:
             return False
         self._provenance = msgspec.structs.replace(self._provenance, response="")
@@ -182,10 +182,10 @@ class Accumulator:
     def take_over(
         self, contents: Sequence[Content], provenance: Provenance | None, usage: Usage | None
     ) -> None:
-        """Take what another accumulator has made of the same reply, without an event.
+        """Take over what another accumulator made of the same reply, without an event.
 
-        The contents are in the open message, the model's words, in place of those that
-        the deltas made; the caller ensures that they say the same.
+        The contents replace those that the deltas made in the open message; the caller ensures that
+        both say the same.
         """
         if provenance is not None:
             self._provenance = provenance
@@ -197,18 +197,18 @@ class Accumulator:
             draft.contents = list(contents)
 
     def pass_on(self, notice: NoticeEvent) -> None:
-        """Report a notice of another accumulator that makes the same reply."""
+        """Report a notice of another accumulator for the same reply."""
         self._emit(notice)
 
     def accept(self, delta: Delta) -> None:
-        """Take one step of the reply; raises what the event handler raises."""
+        """Process one step of the reply; exceptions of the event handler propagate."""
         if type(delta) is TextDelta:
             text, draft = delta.text, self._draft
             if draft is None or draft.kind != "text" or not draft.started or not text:
                 self._open_content("text")
                 self._progress(text, TextChunk(text))
                 return
-            # Nearly every step is the next piece of the open text.
+            # Fast path: most steps are more of the open text.
             draft.pieces.append(text)
             self._emit(
                 MessageProgressEvent(
@@ -323,20 +323,20 @@ class Accumulator:
         return None if native is None else NativePayload(self._issuer, native)
 
     def _complete(self, ending: Ending | None = None) -> None:
-        """The open message is whole: keep it, then report it."""
+        """Keep the complete message, then report it."""
         draft = self._draft
         if draft is None:
             return
         if ending is None and draft.severed:
             raise ReplyMalformed(
-                f"something else begins within the call of {draft.name!r}",
+                f"the call of {draft.name!r} was not complete when the next content started",
                 provider=self._provenance.row,
             )
         self._draft = None
         canister = self._finish(draft, ending)
         if not draft.started:
             if ending is None and draft.role == "assistant" and not draft.contents:
-                # A block without a word before a call is no message.
+                # An empty block before a call is not a message.
                 return
             self._draft = draft
             self._start(draft)
@@ -369,7 +369,7 @@ class Accumulator:
         )
 
     def _check_end(self, delta: ReplyClosed, draft: _Draft) -> None:
-        """Raise the error of a reply that claims to be good and has nothing in it."""
+        """Raise an error if the reply claims success but is empty."""
         row = self._provenance.row
         last = draft.contents or draft.pieces or draft.role == "invocation"
         said = bool(self._finished or last)
@@ -384,7 +384,7 @@ class Accumulator:
             calls = any(isinstance(one, InvocationCanister) for one in self._finished)
             if not calls and draft.role != "invocation":
                 raise ReplyCut(
-                    f"the reply announces tool calls ({delta.native_reason}), and none came",
+                    f"the reply announces tool calls ({delta.native_reason}) but contains none",
                     provider=row,
                     code=EMPTY_REPLY,
                 )
@@ -398,12 +398,12 @@ class Accumulator:
         )
 
     def _fail(self, error: BaseException) -> None:
-        """The reply was cut: the open message fails, and what arrived of it is kept."""
+        """Report the open message as failed; keep what arrived of it."""
         self._ended = True
         draft = self._draft or _Draft("assistant")
         self._draft = None
         if draft.whole and InvocationCanister(name="", arguments=draft.text).parsed is None:
-            # Its block had ended, but what would have shown that it was cut did not come.
+            # Its block had ended, but the sign that it was cut off did not arrive.
             draft.whole = False
         interrupted = isinstance(error, TurnInterrupted)
         ending = Ending(

@@ -1,7 +1,7 @@
-"""Where a row sends its requests: its `base-url`, with the environment variables in it.
+"""Addresses of rows: `base-url`, with environment variables filled in.
 
-The shipped rows name the variable that the official package reads, such as `OPENAI_BASE_URL`. A
-`base-url` of the user's, in a file or in `VIBE_LLMS_…`, takes its place.
+Shipped rows name the variable that the official package reads, such as `OPENAI_BASE_URL`. The
+user's own `base-url`, in a file or in `VIBE_LLMS_…`, replaces it.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from contextlib import suppress
 
 from msgspec import Struct
 
-from vibe_llms.configuration import VARIABLE, Configuration, fill_variables
-from vibe_llms.exceptions import ConfigurationError
-from vibe_llms.redaction import redact
+from vibe_llms.base.configuration import VARIABLE, Configuration, fill_variables
+from vibe_llms.base.exceptions import ConfigurationError
+from vibe_llms.base.redaction import redact
 
 
 class Address(Struct, frozen=True):
-    """The address of a row's server; `variables` are those of the environment that it is from."""
+    """Address of a row's server; `variables` are the environment variables that it is from."""
 
     url: str
     variables: tuple[str, ...] = ()
 
     def describe(self) -> str:
-        """The address for people, without a password, and the variables that it is from.
+        """Return the address for display, without a password, and its variables.
 
         >>> Address("https://gateway.example/v1", ("OPENAI_BASE_URL",)).describe()
         'https://gateway.example/v1 (OPENAI_BASE_URL)'
@@ -41,9 +41,10 @@ def find_address(
     read: Callable[[str], str] = str,
     environment: Mapping[str, str] | None = None,
 ) -> Address:
-    """The address that a `base-url` stands for; `read` takes the forms that a variable may have.
+    """Return the address of a `base-url`; `read` normalizes the value of a variable.
 
-    An empty variable is not set. `ConfigurationError` if a variable is missing, or is no address.
+    An empty variable counts as unset. Raise `ConfigurationError` if a variable is missing, or is
+    not an address.
     """
     environment = os.environ if environment is None else environment
     given = {
@@ -64,12 +65,12 @@ def find_address(
         return Address(url)
     path = VARIABLE.sub("\0", text).rpartition("\0")[2]
     if path and url.endswith(path * 2):
-        # The variable has the path already.
+        # The variable already contains the path.
         url = url.removesuffix(path)
     url = read(url)
     if not re.match(r"https?://[^/]", url, re.IGNORECASE):
         raise ConfigurationError(
-            f"{redact(url)!r} is not an http(s) address; no request is sent anywhere else",
+            f"{redact(url)!r} is not an http(s) address; write it as https://host or http://host",
             file="environment",
             key=used[0],
         )
@@ -79,9 +80,9 @@ def find_address(
 def find_ignored(
     configuration: Configuration, provider: str, address: Address
 ) -> tuple[str, str] | None:
-    """A variable that is set, but not used, since the user's own `base-url` takes its place.
+    """Return the name and address of a variable that the user's own `base-url` replaces.
 
-    Returns its name, and the address that it has.
+    Return None if no such variable is set.
     """
     if not configuration.layers or address.variables:
         return None
@@ -97,12 +98,12 @@ def find_ignored(
 
 
 def survey_given(configuration: Configuration) -> Iterator[tuple[str, Address]]:
-    """The rows with a key whose address is from an environment variable; no module is loaded."""
+    """Yield rows with a key whose address is from a variable, without loading their modules."""
     for row in configuration.rows("providers"):
         text = row.settings.get("base-url")
         if not isinstance(text, str) or row.settings.get("credential", "key") == "none":
             continue
-        # One that is wrong is an error once the row is used.
+        # An invalid address is an error once the row is used.
         with suppress(ConfigurationError):
             address = find_address(text, row.name)
             if address.variables:

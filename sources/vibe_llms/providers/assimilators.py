@@ -1,6 +1,6 @@
-"""What the translators of all streams share: bytes cut into events, and how a reply can be wrong.
+"""Parts that all stream translators share: bytes cut into events, and errors of malformed replies.
 
-An assimilator is made anew for every attempt at a reply, and keeps the state of that one.
+Every attempt at a reply has its own assimilator, with its own state.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
-from vibe_llms.exceptions import ProviderError, ReplyCut, ReplyMalformed
+from vibe_llms.base.exceptions import ProviderError, ReplyCut, ReplyMalformed
+from vibe_llms.base.redaction import quote
 from vibe_llms.providers.calls import CallQueue
 from vibe_llms.providers.deltas import (
     ArgumentsDelta,
@@ -27,38 +28,35 @@ from vibe_llms.providers.deltas import (
 from vibe_llms.providers.http_errors import ErrorMap, ErrorObject
 from vibe_llms.providers.repairs import keep_json, parse_object
 from vibe_llms.providers.wire import EventSplitter, EventTooLarge, LineSplitter, unify
-from vibe_llms.redaction import quote
 
 T = TypeVar("T")
-#: What may come while a call is open, and does not end it.
+#: Deltas that may arrive while a call is open, and do not end it.
 _WITHIN_CALLS = (InvocationOpened, ArgumentsDelta, InvocationClosed, ReplyOpened, UsageDelta)
 
 
 class WireReader:
-    """Reads what a server sent; what is not as promised is a `ReplyMalformed` of its row."""
+    """Reader of a row's server data that raises `ReplyMalformed` for invalid data."""
 
     def __init__(self, provider: str) -> None:
         self.provider = provider
 
     def keep(self, raw: msgspec.Raw) -> msgspec.Raw:
-        """JSON that can be kept and sent back: compact, in UTF-8, without lone surrogates."""
+        """Return JSON that can be stored and sent back: compact, UTF-8, without lone surrogates."""
         try:
             return keep_json(bytes(raw))
         except ValueError as error:
             raise self.malformed(f"{quote(bytes(raw))} is not JSON ({error})") from error
 
     def malformed(self, what: str) -> ReplyMalformed:
-        """The error of what the interface does not promise."""
-        return ReplyMalformed(
-            f"the server sent what the interface does not promise: {what}", provider=self.provider
-        )
+        """Return the error for data that the interface does not allow."""
+        return ReplyMalformed(f"unexpected data from the server: {what}", provider=self.provider)
 
 
 class StreamAssimilator(WireReader, ABC):
-    """Translates the bytes of one reply to deltas.
+    """Translator of one reply's bytes to deltas.
 
-    `name_of` gives the canonical name of a tool's name on the wire. A subclass reads events, and
-    sets `closed` where it has seen the end of the reply. `errors` are those of its model.
+    `name_of` returns the canonical name for a tool's name on the wire. A subclass reads events, and
+    sets `closed` at the end of the reply. `errors` is the error map of its model.
     """
 
     splitter: ClassVar[type[EventSplitter | LineSplitter]] = EventSplitter
@@ -72,74 +70,74 @@ class StreamAssimilator(WireReader, ABC):
 
     @abstractmethod
     def read(self, events: Sequence[bytes]) -> Iterator[Delta]:
-        """The deltas of some more events of the stream."""
+        """Yield the deltas of more events of the stream."""
 
     def feed(self, chunk: bytes) -> Iterator[Delta]:
-        """The deltas that some more bytes of the stream make, wherever the network cut them."""
+        """Yield the deltas of more bytes of the stream; chunks may end anywhere."""
         return self.read(self.split(chunk))
 
     def conclude(self) -> Iterator[Delta]:
-        """The deltas that the end of the bytes makes; `ReplyCut` where the reply has no end."""
+        """Yield the deltas of the stream's end; raise an error if the reply is incomplete."""
         if not self.closed and (rest := self._splitter.conclude()):
             yield from self.read(self.refine(rest))
         if not self.closed:
             raise self.fail()
 
     def fail(self) -> ProviderError:
-        """The error of a stream that ended too early: in its own words, if it left some."""
+        """Return the error of a stream that ended too early, with its own words if it has any."""
         if words := self._splitter.words:
             return self.errors.produce(self.provider, ErrorObject(words))
         return ReplyCut("the stream ended before the reply was complete", provider=self.provider)
 
     def assimilate(self, body: bytes) -> Iterator[Delta]:
-        """The deltas of a reply that came whole; by itself, a stream in one piece."""
+        """Yield the deltas of an unstreamed reply; by default, read it as a stream in one piece."""
         yield from self.feed(body)
         yield from self.conclude()
 
     def split(self, chunk: bytes) -> Sequence[bytes]:
-        """The events that some more bytes complete: JSON objects, and `DONE`."""
+        """Return the events that more bytes complete: JSON objects, and `DONE`."""
         try:
             return self.refine(self._splitter.feed(chunk))
         except EventTooLarge as error:
             raise self.malformed(str(error)) from error
 
     def refine(self, events: Sequence[bytes]) -> Sequence[bytes]:
-        """Events as JSON objects, and `DONE`."""
+        """Return the events as JSON objects, and `DONE`."""
         if not self._splitter.odd:
             return events
         self._splitter.odd = False
         return list(unify(events))
 
     def decode(self, decoder: msgspec.json.Decoder[T], data: bytes) -> T:
-        """What the data of an event say."""
+        """Decode the data of an event."""
         try:
             return decoder.decode(data)
         except (ValueError, RecursionError) as error:
             raise self.malformed(f"{quote(data)} ({error})") from error
 
     def parse(self, data: bytes, error: Exception) -> dict[str, Any]:
-        """An object as Python reads it; `error` is why it could not be decoded by its type."""
+        """Parse an object without a type; `error` says why typed decoding failed."""
         try:
             return parse_object(data)
         except ValueError:
-            raise self.malformed(f"{quote(data)} is not JSON of an event ({error})") from error
+            raise self.malformed(f"{quote(data)} is not the JSON of an event ({error})") from error
 
     def convert(self, value: object, kind: Any) -> Any:
-        """What Python has read, as a type of the interface's."""
+        """Convert a parsed value to a type of the interface."""
         try:
             return msgspec.convert(value, kind)
         except (ValueError, TypeError) as error:
-            raise self.malformed(f"an event has not its promised form: {error}") from error
+            raise self.malformed(f"an event does not have the expected form: {error}") from error
 
     def read_error(self, data: bytes) -> ProviderError:
-        """The error that an event reports, as `errors` reads the body of an error response."""
+        """Read the error in an event as `errors` reads the body of an error response."""
         return self.errors.produce(self.provider, self.errors.parse(data))
 
 
 class EventAssimilator(StreamAssimilator):
-    """Translates server-sent events, each by itself; a `ReplyClosed` is the end of the reply.
+    """Translator of single server-sent events; a `ReplyClosed` is the end of the reply.
 
-    Each reply has its own assimilator, so that it may keep what it needs between events.
+    Each reply has its own assimilator, which may keep state between events.
     """
 
     def __init__(self, provider: str, name_of: Callable[[str], str]) -> None:
@@ -148,15 +146,15 @@ class EventAssimilator(StreamAssimilator):
 
     @abstractmethod
     def advance(self, data: bytes) -> Iterator[Delta]:
-        """The deltas of one event: its data, or one line."""
+        """Yield the deltas of one event's data, or of one line."""
 
     def call(
         self, name: str, arguments: str, identity: str = "", *, index: int | str | None = None
     ) -> Iterator[Delta]:
-        """The deltas of a tool call, or of a piece of one; `name` is that on the wire.
+        """Yield the deltas of a tool call, or of a piece of one; `name` is the name on the wire.
 
-        Pieces with the same `index` are one call, however those of several calls are mixed. It
-        ends where anything else begins, or the reply ends. Without an index the call is whole.
+        Pieces with the same `index` form one call, even if several calls are mixed. A call ends
+        when anything else begins, or the reply ends. Without an index the call is complete.
         """
         if index is not None:
             yield from self._calls.accept(index, identity, name, arguments)
@@ -167,11 +165,11 @@ class EventAssimilator(StreamAssimilator):
         yield InvocationClosed()
 
     def refine(self, events: Sequence[bytes]) -> Sequence[bytes]:
-        """Events as they came: they need not be JSON."""
+        """Return the events unchanged; they need not be JSON."""
         return events
 
     def read(self, events: Sequence[bytes]) -> Iterator[Delta]:
-        """The deltas of some more events of the stream."""
+        """Yield the deltas of more events of the stream."""
         for data in events:
             for delta in self.advance(data):
                 if self._calls.waiting and not isinstance(delta, _WITHIN_CALLS):
@@ -188,6 +186,6 @@ class EventAssimilator(StreamAssimilator):
 
 
 class LineAssimilator(EventAssimilator):
-    """Translates JSON lines, each by itself; a `ReplyClosed` is the end of the reply."""
+    """Translator of single JSON lines; a `ReplyClosed` is the end of the reply."""
 
     splitter = LineSplitter

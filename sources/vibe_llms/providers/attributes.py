@@ -1,4 +1,4 @@
-"""What is known of models: data from TOML, general patterns first, the most specific one last."""
+"""Model attributes from TOML: general patterns first, the most specific one last."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping
@@ -8,24 +8,23 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from vibe_llms.configuration import Configuration, merge, read_toml, shipped_folder
-from vibe_llms.controls import ControlRange, Controls
-from vibe_llms.exceptions import ConfigurationError, ControlInvalid
+from vibe_llms.base.configuration import Configuration, merge, read_toml, shipped_folder
+from vibe_llms.base.exceptions import ConfigurationError, ControlInvalid
+from vibe_llms.messages.controls import ControlRange, Controls
 
-#: A server may name its models as it likes; no pattern is about more of a name.
+#: Maximum length of a name that patterns are matched with; servers choose names freely.
 LONGEST_NAME = 300
 
 
 class ModelAttributes(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
-    """What a model is and takes. The defaults are careful ones, for models that no file knows.
+    """Limits and abilities of a model, with cautious defaults for unknown models.
 
     `accepts` names the kinds of contents that can be sent besides text: `image`, `audio`, `video`,
-    and MIME types of files. `controls` holds the accepted controls and their ranges; `None` means
-    that nothing is known, and then all are taken that the provider sends. In TOML `effort = false`
-    takes a control away that a more general pattern gives; what a row says of controls that are
-    not known is added to taking them all. `context_varies` says that some servers
-    give the model a larger context, so that nothing is refused by an estimate. `native` is for the
-    provider alone.
+    and MIME types of files. `controls` holds the accepted controls and their ranges; if it is
+    `None`, all controls that the provider sends are accepted. In TOML, `effort = false` removes a
+    control that a more general pattern adds; if the accepted controls are unknown, a row's entries
+    are added to all of them. `context_varies` is True if some servers give the model a larger
+    context, so that no estimate is a reason to refuse. `native` is for the provider only.
     """
 
     context_tokens: int | None = None
@@ -42,15 +41,15 @@ class ModelAttributes(Struct, frozen=True, rename="kebab", forbid_unknown_fields
     native: Mapping[str, Any] = {}
 
     def accept(self, kind: str, mimetype: str = "") -> bool:
-        """Whether contents of a kind, or of a MIME type, can be sent as they are."""
+        """Return True if contents of a kind, or of a MIME type, can be sent unchanged."""
         return kind in self.accepts or (bool(mimetype) and mimetype in self.accepts)
 
     def takes(self, control: str) -> bool:
-        """True if a control, by its name in configuration, is sent to the model on request."""
+        """Return True if a control, named as in configuration, is sent to the model on request."""
         return self.controls is None or control in self.controls
 
     def surely_takes(self, control: str) -> bool:
-        """Whether the model is known to take a control, by its name in configuration."""
+        """Return True if the model is known to accept a control, named as in configuration."""
         return (
             self.controls is not None and control in self.controls and self.controls[control].sure
         )
@@ -60,20 +59,20 @@ class ModelAttributes(Struct, frozen=True, rename="kebab", forbid_unknown_fields
 _CAREFUL: Mapping[str, Any] = {
     name: {"sure": False} for name in Controls.__struct_encode_fields__ if name != "extras"
 }
-# msgspec 0.22 crashes where two threads are the first to use a type, so it is used here first.
+# msgspec 0.22 crashes if two threads are the first to use a type, so use it here first.
 msgspec.json.Decoder(ModelAttributes)
 
 
 class ModelsIntegrator:
-    """Attributes by model name.
+    """Lookup of attributes by model name.
 
     Each layer maps regular expressions, which must match the whole name, to attributes. Within a
-    layer the more specific pattern, the one with more literal characters, overrides the less
-    specific one key by key; of two equals the later wins. A later layer overrides an earlier one.
+    layer, the pattern with more literal characters is more specific and overrides others key by
+    key; of two equals the later wins. A later layer overrides an earlier one.
 
-    `sent` names the controls that a provider sends. All models take them, except where a layer
-    says otherwise, and no model takes another one. Without it, a model takes all controls if
-    neither the first layer nor its server says which; what later layers say adds to that.
+    `sent` names the controls that a provider sends. All models accept these, unless a layer says
+    otherwise, and no others. Without it, a model accepts all controls if neither the first layer
+    nor its server lists any; later layers add to that.
     """
 
     def __init__(
@@ -96,7 +95,7 @@ class ModelsIntegrator:
         self._known: dict[str, ModelAttributes] = {}
 
     def integrate(self, model: str, *, further: Mapping[str, Any] | None = None) -> ModelAttributes:
-        """The attributes of a model; `further` is what its server said, over the shipped ones."""
+        """Return a model's attributes; `further`, from its server, overrides the shipped ones."""
         if further is None and model in self._known:
             return self._known[model]
         tree: dict[str, Any] = {}
@@ -117,7 +116,7 @@ class ModelsIntegrator:
             attributes = msgspec.convert(_given(tree), ModelAttributes)
         except msgspec.ValidationError as error:
             raise ConfigurationError(
-                f"the attributes of {model!r} are wrong: {error}",
+                f"invalid attributes of {model!r}: {error}",
                 file=self._origin,
                 table=self._table,
             ) from error
@@ -141,12 +140,12 @@ class ModelsIntegrator:
 
 
 def specificity(pattern: str) -> int:
-    """The number of literal characters that a regular expression demands at least.
+    """Return the minimum number of literal characters that a regular expression requires.
 
     >>> [specificity(p) for p in (r"claude-opus-4-5.*", r"claude-(opus|haiku)-4.*", r".*")]
     [15, 13, 0]
     """
-    # Flags demand nothing. A class matches one of several characters, an escaped one itself.
+    # Flags require nothing. A class matches one of several characters, an escaped one itself.
     pattern = re.sub(r"^\(\?[a-z]+\)", "", pattern)
     plain = re.sub(r"\[\^?\]?[^]]*(?:\]|\Z)|\\[a-zA-Z0-9]", ".", pattern)
     plain = "(" + re.sub(r"\\.", "_", plain) + ")"
@@ -167,19 +166,18 @@ def load_attributes(
     *files: str | Path,
     sent: Collection[str] | None = None,
 ) -> ModelsIntegrator:
-    """The attributes of models: those of the shipped files, and the user's own over them.
+    """Load the attributes of models: the shipped files, overridden by the user's configuration.
 
-    `anthropic` is `data/providers/anthropic.toml`, and a path is a file of the provider's own; the
-    patterns of several files are taken together, and of equals that of the later file wins. The
-    user's are in their configuration, in `[providers.ROW.models."PATTERN"]`. `sent` are the
-    controls that the provider sends; see `ModelsIntegrator`.
+    `anthropic` is `data/providers/anthropic.toml`, and a path is a provider's own file. The
+    patterns of several files are combined; of equals, that of the later file wins. The user's
+    patterns are in `[providers.ROW.models."PATTERN"]`. For `sent`, see `ModelsIntegrator`.
     """
     shipped: dict[str, Any] = {}
     for file in files:
         if isinstance(file, Path):
             models = _read_models(file)
         else:
-            # Tests hold these in order, so that no start pays for it.
+            # Tests check these files, so that no start pays for it.
             models = read_toml(shipped_folder() / "providers" / f"{file}.toml").get("models", {})
         shipped = merge(shipped, models)
     own = configuration.tree.get("providers", {}).get(row, {}).get("models", {})
@@ -195,7 +193,7 @@ def load_attributes(
 
 
 def _read_models(file: Path) -> Mapping[str, Any]:
-    """The patterns of a plugin's file; a `ConfigurationError` names the file if it is wrong."""
+    """Read the patterns of a plugin's file, or raise a `ConfigurationError` that names the file."""
     models = read_toml(file).get("models", {})
     if not isinstance(models, dict):
         raise ConfigurationError("models must be a table", file=str(file))
@@ -207,7 +205,7 @@ def _read_models(file: Path) -> Mapping[str, Any]:
 
 
 def find_problem(entry: object) -> str:
-    """What is wrong with the attributes of a model, in words; empty if nothing is."""
+    """Explain why attributes of a model are invalid; return an empty string if they are valid."""
     try:
         msgspec.convert(_given(entry), ModelAttributes)
     except msgspec.ValidationError as error:
@@ -216,7 +214,7 @@ def find_problem(entry: object) -> str:
 
 
 def _given(entry: Any) -> Any:
-    """Attributes without the controls that they take away."""
+    """Return the attributes without the controls that they remove."""
     controls = entry.get("controls") if isinstance(entry, Mapping) else None
     if not isinstance(controls, dict):
         return entry
@@ -230,10 +228,10 @@ def settle_controls(
     attributes: ModelAttributes,
     model: str,
 ) -> tuple[Controls, tuple[str, ...]]:
-    """The controls to send, and in words those of the defaults that were left out.
+    """Return the controls to send, and notices of the defaults that were left out.
 
-    A control of this very call that the model does not take is a `ControlInvalid`; a configured
-    default that it does not take is left out with a notice.
+    Raise `ControlInvalid` for a control of this call that the model does not accept. A configured
+    default that it does not accept is left out with a notice.
     """
     settled = controls.over(defaults)
     given, extras = settled.given(), settled.extras
@@ -265,18 +263,18 @@ def _check_extras(controls: Controls, model: str) -> None:
         words = "" if isinstance(extra, Mapping) else "it must be a table"
         if words := words or _find_foreign(extra):
             raise ControlInvalid(
-                f"what 'extras' hold for {row!r} cannot be sent: {words}",
+                f"'extras' for {row!r} cannot be sent: {words}",
                 control="extras",
                 model=model,
             )
 
 
 def _find_foreign(value: object) -> str:
-    """What keeps a value from being JSON, in words; empty if nothing does."""
+    """Explain why a value is not JSON; return an empty string if it is."""
     try:
         msgspec.json.encode(value)
     except UnicodeEncodeError:
-        # Lone surrogates are replaced on the way out.
+        # Lone surrogates are replaced before sending.
         return ""
     except (TypeError, ValueError, RecursionError) as error:
         return str(error)
@@ -294,5 +292,5 @@ def _refusal(name: str, value: object, attributes: ModelAttributes) -> str | Non
         return None
     if name not in attributes.controls:
         taken = ", ".join(sorted(attributes.controls)) or "none"
-        return f"this model does not take it (it takes: {taken})"
+        return f"this model does not accept it (it accepts: {taken})"
     return attributes.controls[name].refusal(value)

@@ -1,7 +1,7 @@
-"""Keys that callers of a server bring: each lives as long as the request that it comes with.
+"""Keys from callers of a server; each lives as long as the request that it comes with.
 
-A row with `credential = "caller"` is used with the key of the request at hand. Its clients, with
-their connections, belong to the request too, so that no other request can use them.
+A row with `credential = "caller"` uses the key of the current request. Its clients, with their
+connections, also belong to the request, so that no other request can use them.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from contextlib import (
 )
 from contextvars import ContextVar
 
-from vibe_llms.credentials import Secret
-from vibe_llms.exceptions import CredentialMissing
+from vibe_llms.base.credentials import Secret
+from vibe_llms.base.exceptions import CredentialMissing
+from vibe_llms.base.redaction import remembered
 from vibe_llms.providers.interfaces import Client
-from vibe_llms.redaction import remembered
 
 CALLER = "caller"
 
 
 class CallerKey:
-    """The key of a request, and the clients that use it, by rows."""
+    """Key of a request, and the clients that use it, by row."""
 
     def __init__(self, secret: Secret) -> None:
         self.secret = secret
@@ -32,7 +32,7 @@ class CallerKey:
         self._closed = False
 
     def access_client(self, row: str, produce: Callable[[Secret], Client]) -> Client:
-        """The client of a row for this request."""
+        """Return the client of a row for this request."""
         if self._closed:
             raise _missing(row)
         if row not in self._clients:
@@ -40,7 +40,7 @@ class CallerKey:
         return self._clients[row]
 
     async def close(self) -> None:
-        """Close the clients; the key is of no use any more."""
+        """Close the clients and forget the key."""
         self._closed = True
         self.secret = Secret("")
         clients, self._clients = self._clients, {}
@@ -53,7 +53,7 @@ _KEY: ContextVar[CallerKey | None] = ContextVar("caller_key", default=None)
 
 
 def calling_with(key: str) -> AbstractAsyncContextManager[None]:
-    """Within the block, rows of callers are used with a key; with none if it is empty."""
+    """Return a context in which rows of callers use a key, or no key if it is empty."""
     return _calling_with(key) if key else nullcontext()
 
 
@@ -70,12 +70,12 @@ async def _calling_with(key: str) -> AsyncIterator[None]:
 
 
 def find_caller_key() -> CallerKey | None:
-    """The key of the request at hand, if it brought one."""
+    """Return the key of the current request, or None."""
     return _KEY.get()
 
 
 def access_caller_key(row: str) -> CallerKey:
-    """The key of the request at hand; `CredentialMissing` if it brought none."""
+    """Return the key of the current request, or raise `CredentialMissing`."""
     held = _KEY.get()
     if held is None:
         raise _missing(row)
@@ -84,6 +84,6 @@ def access_caller_key(row: str) -> CallerKey:
 
 def _missing(row: str) -> CredentialMissing:
     return CredentialMissing(
-        f"the key for {row!r} comes with each request to the server, in X-Provider-Key",
+        f"no key for {row!r}; send it with each request in the header X-Provider-Key",
         table=f"providers.{row}",
     )

@@ -1,4 +1,4 @@
-"""The tool calls of a streamed reply, one after the other, however their pieces come."""
+"""Tool calls of a streamed reply, one after another, even if their pieces are mixed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from msgspec import Raw
 
-from vibe_llms.exceptions import ReplyMalformed
+from vibe_llms.base.exceptions import ReplyMalformed
 from vibe_llms.messages.contents import repair_text
 from vibe_llms.providers.deltas import ArgumentsDelta, Delta, InvocationClosed, InvocationOpened
 from vibe_llms.providers.repairs import TextJoiner, is_object
@@ -23,23 +23,23 @@ class _Call:
 
     @property
     def whole(self) -> bool:
-        """Return True if the arguments are complete, or none have arrived."""
+        """True if the arguments are complete, or none have arrived."""
         return self.stated or not any(map(str.strip, self.pieces))
 
     @property
     def stated(self) -> bool:
-        """Return True if the arguments have arrived and are complete."""
+        """True if the arguments have arrived and are complete."""
         last = next((piece for piece in reversed(self.pieces) if piece.strip()), "")
-        # Most pieces need no look at those before them.
+        # The cheap check comes first: most pieces do not end an object.
         return last.rstrip()[-1:] in ("}", '"') and is_object("".join(self.pieces))
 
 
 class CallQueue:
-    """Pieces of calls in, deltas of one call after the other out.
+    """Queue that turns pieces of calls into the deltas of one call after another.
 
-    A piece belongs to the call of its index, unless it can only begin another one: some servers
-    give all calls the same index, or none. The first call that is not whole is passed on as it
-    arrives, those after it wait, since a reply is passed on in order.
+    A piece belongs to the call with its index, unless it can only begin a new one: some servers
+    give all calls the same index, or none. The first incomplete call is passed on as it arrives.
+    Later calls wait, because a reply is passed on in order.
     """
 
     def __init__(self, provider: str, name_of: Callable[[str], str]) -> None:
@@ -50,12 +50,12 @@ class CallQueue:
 
     @property
     def waiting(self) -> bool:
-        """Whether a call has begun and not ended."""
+        """True if a call has begun and not ended."""
         return bool(self._waiting)
 
     @property
     def whole(self) -> bool:
-        """Whether no call is left whose arguments have only half arrived."""
+        """True if no call has incomplete arguments."""
         return all(call.whole for call in self._waiting)
 
     def accept(
@@ -66,7 +66,7 @@ class CallQueue:
         arguments: str,
         extra: Raw | None = None,
     ) -> Iterator[Delta]:
-        """A piece of a call."""
+        """Add a piece of a call, and yield the deltas that can be passed on."""
         identity, name = repair_text(identity), repair_text(name)
         call = self._find(index, identity, name, arguments)
         if call is None:
@@ -80,12 +80,12 @@ class CallQueue:
         yield from self._advance()
 
     def close(self) -> Iterator[Delta]:
-        """Something else than a call begins: the calls so far have to be whole."""
+        """End the open calls, because something else begins."""
         while self._waiting:
             yield from self._finish(self._waiting[0])
 
     def conclude(self, *, cut: bool) -> Iterator[Delta]:
-        """The reply ends; if it was `cut` the last call may be half."""
+        """End the calls with the reply; if it was `cut`, the last call may be incomplete."""
         while len(self._waiting) > 1:
             yield from self._finish(self._waiting[0])
         if self._waiting:
@@ -101,7 +101,7 @@ class CallQueue:
     def _find(
         self, index: int | str | None, identity: str, name: str, arguments: str
     ) -> _Call | None:
-        """The call that a piece belongs to; nothing where the piece only repeats one."""
+        """Find or add the call of a piece; return None if the piece only repeats one."""
         known = self._find_known(index, identity, name)
         if known is None and not (name or identity or arguments.strip()):
             return None
@@ -122,13 +122,13 @@ class CallQueue:
                 return None
         call = _Call(index, identity, None)
         if known is not None and known in self._waiting:
-            # Its place is taken: what comes with this index is the new call's.
+            # From now on, this index is the new call's.
             known.index = -1 - len(self._waiting)
         self._waiting.append(call)
         return call
 
     def _find_known(self, index: int | str | None, identity: str, name: str) -> _Call | None:
-        """The call whose index a piece has; without one the last, or that of its identity."""
+        """Find the call of a piece by its index; if it has none, by identity, or the last one."""
         known = next((call for call in self._waiting if call.index == index), None)
         known = known or self._done.get(index)
         if known is not None and (index is not None or name or not identity):
@@ -157,7 +157,7 @@ class CallQueue:
         if call.opened:
             return
         if not call.name:
-            raise ReplyMalformed("a call came without the name of a tool", provider=self._provider)
+            raise ReplyMalformed("a call without a tool name", provider=self._provider)
         call.opened = True
         yield InvocationOpened(self._name_of(call.name), call.identity)
 

@@ -1,4 +1,4 @@
-"""Canisters on their way to a wire: their texts, who issued them, and what is not sent as it is."""
+"""Conversion of canisters for a wire: their texts, issuers, and notices of what is changed."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from typing import Any, Generic, Literal, TypeVar
 import msgspec
 from msgspec import Raw
 
-from vibe_llms.events import Notice
-from vibe_llms.exceptions import ContentUnsupported
+from vibe_llms.base.exceptions import ContentUnsupported
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
@@ -36,6 +35,7 @@ from vibe_llms.messages.contents import (
     TextualContent,
     repair_text,
 )
+from vibe_llms.messages.events import Notice
 from vibe_llms.providers.interfaces import Loader, Model
 from vibe_llms.providers.pieces import compact, encode_json, load_texts
 
@@ -43,8 +43,7 @@ T = TypeVar("T")
 P = TypeVar("P")
 B = TypeVar("B")
 
-#: Members of a call that only number it, and values that say what holds anyway: a model that is
-#: not sent them misses nothing.
+#: Members that only number a call, and default values. Nothing is lost without them.
 _NUMBERING = frozenset({"id", "status"})
 _USUAL: tuple[object, ...] = (None, {"type": "direct"})
 _MEMBERS = msgspec.json.Decoder(dict[str, Any])
@@ -55,10 +54,10 @@ _KINDS = {"image": "an image", "audio": "a sound", "video": "a video", "file": "
 
 
 class Conversion:
-    """One canister on its way to the wire of `model`, whose provider's module is `module`.
+    """Conversion of one canister for the wire of `model`, whose provider's module is `module`.
 
-    `texts` holds the bytes of its texts that are references, `notices` gathers what of it is not
-    sent as it is.
+    `texts` holds the bytes of texts that are references. `notices` collects what is not sent
+    unchanged.
     """
 
     def __init__(
@@ -73,7 +72,7 @@ class Conversion:
 
     @property
     def own(self) -> bool:
-        """Whether the canister is of a reply of this very model."""
+        """True if the canister is from a reply of this model."""
         origin = getattr(self.canister, "provenance", None)
         return origin is not None and self._issuer == Issuer(
             origin.module, origin.row, origin.model
@@ -81,22 +80,22 @@ class Conversion:
 
     @property
     def _issuer(self) -> Issuer:
-        """This very model, as it is named in payloads."""
+        """This model, as it is named in payloads."""
         return Issuer(self._module, self.model.provider, self.model.name)
 
     def text(self, data: str | Reference) -> str:
-        """The text, also of a reference, fit for the wire."""
+        """Return a text, or the text of a reference, in a form that can be sent."""
         if isinstance(data, str):
             return repair_text(data)
         return self._texts[data.hash].decode("utf-8", "replace")
 
     @property
     def role(self) -> str:
-        """`user`, `assistant`, `supervisor`, `document`, `invocation` or `result`."""
+        """Role: `user`, `assistant`, `supervisor`, `document`, `invocation`, or `result`."""
         return role_of(self.canister)
 
     def words(self) -> str:
-        """The canister as one text, for a wire that takes no more.
+        """Return the canister as one text, for wires that support nothing else.
 
         Other contents are described or left out, with a notice. A call has no text.
         """
@@ -120,11 +119,11 @@ class Conversion:
         return "\n".join(text for text in said if text.strip())
 
     def issued(self, native: NativePayload | None) -> bool:
-        """Whether there is a payload, and it came from this very model."""
+        """Return True if there is a payload and it came from this model."""
         return native is not None and native.issuer == self._issuer
 
     def read(self, native: NativePayload | None, decoder: msgspec.json.Decoder[T]) -> T | None:
-        """A payload of this very model; nothing where another made it, or it is no such thing."""
+        """Decode a payload of this model; return None if it is another model's, or invalid."""
         if native is None or not self.issued(native):
             return None
         try:
@@ -133,36 +132,36 @@ class Conversion:
             return None
 
     def leave_out(self, what: str, how: str = "left out") -> None:
-        """Add a notice: something of the canister is not sent as it is."""
+        """Add a notice that something in the canister is not sent unchanged."""
         text = f"{what} is {how} for {self.model.provider}/{self.model.name}"
         self.notices.append(Notice("conversion", text, self.origin, what))
 
     def leave_out_sources(self, content: TextualContent) -> None:
-        """Note that the sources which another model named for its words are not sent."""
+        """Add a notice if another model's text has sources, which are not sent."""
         if content.citations and not self.own:
             self.leave_out("the source list of another model's text")
 
     def leave_out_members(self, native: NativePayload) -> None:
-        """Note that what another model said of a call is not sent, if it said anything."""
+        """Add a notice if another model added members to a call, which are not sent."""
         try:
             members = _MEMBERS.decode(native.data)
         except (ValueError, RecursionError):
             members = {"": native}
         if any(key not in _NUMBERING and value not in _USUAL for key, value in members.items()):
-            self.leave_out("what another model added to a call")
+            self.leave_out("another model's additions to a call")
 
     def describe(self, content: Content, what: str = "") -> str:
-        """A content in words, for a model that cannot be sent it, with a notice."""
+        """Describe a content in words for a model that cannot be sent it, and add a notice."""
         name = name_content(content)
-        self.leave_out(what or name, "described in words")
+        self.leave_out(what or name, "described in text")
         return f"[{name}, not shown to this model]"
 
 
 class Writer(Conversion, ABC, Generic[P, B]):
-    """A conversion to a piece of a wire, whose contents are blocks; `call` is an id on the wire.
+    """Conversion to a piece of a wire, whose contents are blocks; `call` is an id on the wire.
 
-    The blocks of a role are framed as the wire has them; the order of the cases, and what a wire
-    cannot carry, is the same for all.
+    Subclasses frame the blocks of each role. The order of the cases, and the handling of contents
+    that a wire does not support, are the same for all.
     """
 
     def __init__(
@@ -178,42 +177,42 @@ class Writer(Conversion, ABC, Generic[P, B]):
 
     @abstractmethod
     def write_reply(self, canister: AssistantCanister) -> P:
-        """The piece of a model's words."""
+        """Return the piece of a model's text."""
 
     @abstractmethod
     def write_call(self, canister: InvocationCanister) -> P:
-        """The piece of a call."""
+        """Return the piece of a call."""
 
     @abstractmethod
     def write_result(self, canister: ResultCanister) -> P:
-        """The piece of a result."""
+        """Return the piece of a result."""
 
     @abstractmethod
     def write_document(self, canister: DocumentCanister) -> P:
-        """The piece of a document."""
+        """Return the piece of a document."""
 
     def write_instructions(self, canister: SupervisorCanister) -> P:
-        """The piece of a supervisor's words; by itself of text alone."""
+        """Return the piece of a supervisor's text; by default, text only."""
         return self.frame("system", self.encode(canister.contents, plain=True))
 
     @abstractmethod
     def frame(self, role: Literal["user", "system"], blocks: Sequence[B]) -> P:
-        """The piece of what a user or a supervisor says."""
+        """Return the piece of a message from a user or a supervisor."""
 
     @abstractmethod
     def encode_text(self, text: str) -> B:
-        """The block of a text."""
+        """Return the block of a text."""
 
     @abstractmethod
     def unsupported(self, content: MediaContent) -> str:
-        """Why the model cannot take a content, in words; empty where it can."""
+        """Explain why the model cannot take a content; return an empty string if it can."""
 
     @abstractmethod
     def encode_media(self, content: MediaContent) -> B:
-        """The block of a picture, a sound or a file that the model can take."""
+        """Return the block of a supported image, sound, or file."""
 
     def write(self) -> P:
-        """The piece of the canister."""
+        """Return the piece of the canister."""
         match self.canister:
             case UserCanister(contents=contents):
                 return self.frame("user", self.encode(contents))
@@ -232,7 +231,7 @@ class Writer(Conversion, ABC, Generic[P, B]):
                 return self.frame("user", ())
 
     def encode(self, contents: Sequence[Content], *, plain: bool = False) -> list[B]:
-        """The blocks of contents; `plain` where a wire takes text alone."""
+        """Return the blocks of contents; `plain` if a wire supports only text."""
         blocks: list[B] = []
         for content in contents:
             block: B | None = None
@@ -241,7 +240,7 @@ class Writer(Conversion, ABC, Generic[P, B]):
                     if (text := self.text(data)) and not text.isspace():
                         block = self.encode_text(text)
                 case ReasoningContent() | NativeContent() if not plain:
-                    self.leave_out("a part that only a model's own reply can hold")
+                    self.leave_out("a part that only a model's own reply can contain")
                 case _ if not plain and isinstance(content, MediaContent):
                     reason = self.unsupported(content)
                     block = self.say(content, reason) if reason else self.encode_media(content)
@@ -251,7 +250,7 @@ class Writer(Conversion, ABC, Generic[P, B]):
         return blocks
 
     def members(self, canister: InvocationCanister) -> Mapping[str, Raw]:
-        """What this very model said of its call besides; what another said is left out."""
+        """Return this model's additions to its call; leave out those of another model."""
         if canister.native is None:
             return {}
         members = self.read(canister.native, _RAW_MEMBERS)
@@ -260,15 +259,15 @@ class Writer(Conversion, ABC, Generic[P, B]):
         return members or {}
 
     def say(self, content: Content, what: str = "") -> B:
-        """A content in words, for a model that cannot be sent it; a notice says so."""
+        """Return a block that describes a content, for a model that cannot be sent it."""
         return self.encode_text(self.describe(content, what))
 
 
 def name_document(canister: DocumentCanister) -> tuple[str, str]:
-    """The title and the source of a document as they are sent; each may be empty.
+    """Return the title and source of a document as they are sent; each may be empty.
 
-    Of a path only the last part is sent: its folders are private. A source
-    that is no address is taken for a path, a title only where it is an absolute one.
+    Only the last part of a path is sent, because its folders are private. A source that is not an
+    address counts as a path; a title does so only if it is an absolute path.
 
     >>> name_document(DocumentCanister(title="n.txt", source="/home/ada/acme/n.txt"))
     ('n.txt', '')
@@ -280,41 +279,41 @@ def name_document(canister: DocumentCanister) -> tuple[str, str]:
         title = _strip_folders(title)
     if not re.match(_SCHEME, source):
         source = _strip_folders(source)
-        # The title of a file that was attached is its name.
+        # The title of an attached file is its name.
         source = "" if source == title else source
     return title, source
 
 
 def head_document(canister: DocumentCanister) -> str:
-    """The heading of a document, for wires that have no place for its name."""
+    """Return the heading of a document, for wires without a field for its name."""
     name = ", ".join(filter(None, name_document(canister)))
     return f"Document: {name}" if name else ""
 
 
 def nativize_arguments(canister: InvocationCanister) -> Raw:
-    """The arguments of a call as JSON of an object; those that are none become a member of one."""
+    """Return a call's arguments as a JSON object; invalid ones become a member of one."""
     if canister.parsed is None:
         return Raw(encode_json({"arguments": repair_text(canister.arguments)}))
     return Raw(compact((canister.arguments.strip() or "{}").encode()))
 
 
 def name_file(content: Content) -> str:
-    """The name of a file, without its folders; empty where it has none."""
+    """Return the name of a file without its folders; empty if it has none."""
     return _strip_folders(repair_text(getattr(content, "name", "")))
 
 
 def check_contents(
     canister: Canister, model: Model, unsupported: Callable[[MediaContent], str]
 ) -> None:
-    """`ContentUnsupported` where the model cannot take a content of this canister as it is."""
+    """Raise `ContentUnsupported` if the model does not support a content of this canister."""
     for content in getattr(canister, "contents", ()):
         if isinstance(content, MediaContent) and (reason := unsupported(content)):
             address = f"{model.provider}/{model.name}"
-            raise ContentUnsupported(f"{address} cannot take {repair_text(reason)}")
+            raise ContentUnsupported(f"{address} does not accept {repair_text(reason)}")
 
 
 def is_text_file(content: Content) -> bool:
-    """Whether a content is a file of text whose bytes we have, which can be sent as text."""
+    """Return True if a content is a text file with known bytes, which can be sent as text."""
     return (
         isinstance(content, FileContent)
         and content.mimetype.startswith("text/")
@@ -323,7 +322,7 @@ def is_text_file(content: Content) -> bool:
 
 
 async def load_words(canisters: Sequence[Canister], load: Loader) -> Mapping[str, bytes]:
-    """The texts that canisters have by reference, and their files that are text."""
+    """Load the texts that canisters have by reference, and their text files."""
     texts = await load_texts(canisters, load)
     files = [
         content.data
@@ -337,12 +336,12 @@ async def load_words(canisters: Sequence[Canister], load: Loader) -> Mapping[str
 
 
 def _strip_folders(path: str) -> str:
-    """The last part of a path of any system."""
+    """Return the last part of a path of any system."""
     return PureWindowsPath(path).name if "/" in path or "\\" in path else path
 
 
 def name_content(content: Content) -> str:
-    """A content in a few words, for people and for models that are not sent it."""
+    """Describe a content in a few words, for users and for models that are not sent it."""
     kind = str(content.__struct_config__.tag)
     name = _strip_folders(getattr(content, "name", ""))
     mimetype = repair_text(getattr(content, "mimetype", ""))

@@ -1,8 +1,8 @@
-"""What a provider's stream is translated to: small steps in which a reply grows.
+"""Deltas: small steps in which a reply grows, translated from a provider's stream.
 
-A provider's `streams.py` yields these in the order of the reply, one block after the other; the
-accumulator turns them into events and canisters. An unstreamed reply takes the same path, with the
-whole of each block in one step.
+A provider's `streams.py` yields these in the order of the reply, one block after another; the
+accumulator turns them into events and canisters. An unstreamed reply takes the same path, with each
+whole block in one step.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from vibe_llms.messages.contents import Citation, Content
 
 
 class ReplyOpened(Struct, frozen=True, gc=False):
-    """The provider began to answer; `response` is its own identity for the reply."""
+    """Beginning of a reply; `response` is the provider's id of it."""
 
     response: str = ""
 
 
 class ContentOpened(Struct, frozen=True, gc=False):
-    """A block of text or reasoning begins.
+    """Beginning of a block of text or reasoning.
 
-    A `TextDelta` or a `ReasoningDelta` begins one by itself where none of its kind is open.
+    A `TextDelta` or a `ReasoningDelta` also begins one if none of its kind is open.
     """
 
     kind: Literal["text", "reasoning"]
@@ -44,26 +44,26 @@ class ReasoningDelta(Struct, frozen=True, gc=False):
 
 
 class CitationDelta(Struct, frozen=True, gc=False):
-    """The open text has a source."""
+    """Source of the open text."""
 
     citation: Citation
 
 
 class ContentClosed(Struct, frozen=True, gc=False):
-    """The open block is whole; `native` is what its provider wants back with it."""
+    """End of the open block; `native` is sent back to its provider with the block."""
 
     native: msgspec.Raw | None = None
 
 
 class ContentReceived(Struct, frozen=True, gc=False):
-    """A content arrived whole: a picture, or a block that only its provider understands."""
+    """Complete content: an image, or a block that only its provider understands."""
 
     content: Content
     native: msgspec.Raw | None = None
 
 
 class InvocationOpened(Struct, frozen=True, gc=False):
-    """A tool call begins; `name` is the tool's canonical name, `call` the provider's identity."""
+    """Beginning of a tool call; `name` is the canonical name, `call` the provider's id."""
 
     name: str
     call: str = ""
@@ -76,24 +76,24 @@ class ArgumentsDelta(Struct, frozen=True, gc=False):
 
 
 class InvocationClosed(Struct, frozen=True, gc=False):
-    """The open call is whole; `native` is what its provider wants back with it.
+    """End of the open call; `native` is sent back to its provider with the call.
 
-    It comes before anything else begins. A call without it was cut, and does not run.
+    It comes before anything else begins. A call without it was cut off, and is not run.
     """
 
     native: msgspec.Raw | None = None
 
 
 class UsageDelta(Struct, frozen=True, gc=False):
-    """The usage so far; a later one replaces it."""
+    """Usage so far; a later one replaces it."""
 
     usage: Usage
 
 
 class ReplyClosed(Struct, frozen=True, gc=False):
-    """The provider's mark that the reply is complete.
+    """Provider's mark that the reply is complete.
 
-    `reason` is a `StopReason`, or the server's word where none fits. `native_reason` is always the
+    `reason` is a `StopReason`, or the server's word if none fits. `native_reason` is always the
     server's word, and `detail` explains it.
     """
 
@@ -103,7 +103,7 @@ class ReplyClosed(Struct, frozen=True, gc=False):
 
     @property
     def cut(self) -> bool:
-        """Whether the model was stopped: a call that comes last may look whole and is not."""
+        """True if the model was stopped; a last call may then look complete without being so."""
         return self.reason in (StopReason.LENGTH, StopReason.REFUSED)
 
 

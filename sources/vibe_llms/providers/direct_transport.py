@@ -1,6 +1,6 @@
 """Requests over asyncio connections of our own; httptools (llhttp) parses the replies.
 
-The rules of HTTP/1.1 that are named here are those of RFC 9112.
+The rules of HTTP/1.1 that are named here are from RFC 9112.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 from urllib.parse import quote, unquote, urlsplit
 
-from vibe_llms.exceptions import ConfigurationError
-from vibe_llms.files import limit_descriptors
-from vibe_llms.network.connections import (
+from vibe_llms.base.exceptions import ConfigurationError
+from vibe_llms.base.files import limit_descriptors
+from vibe_llms.base.network.connections import (
     AddressRefused,
     encode_host,
     find_permitted,
@@ -43,28 +43,27 @@ if TYPE_CHECKING:
 
     import httptools
 
-#: A head may have so many bytes, and so may what frames the body until some more of it comes.
+#: Maximum size of a head, and of the framing between two parts of a body.
 FRAMING_BYTES = 100 * 1024
-#: Reading pauses while so many bytes wait for a slow reader.
-HELD_BYTES = 256 * 1024
+#: Bytes that may wait for a slow reader before reading pauses.
+BUFFER_BYTES = 256 * 1024
 _PIECE_BYTES = 64 * 1024
-#: Another address of a name is tried after so long (RFC 8305).
+#: Seconds until another address of a name is tried (RFC 8305).
 _EYEBALLS_SECONDS = 0.25
-#: Idle connections are kept while they are fewer, and an eighth of what the process may have open.
+#: Maximum number of idle connections; an eighth of the process's descriptors is another limit.
 _MOST_KEPT = 1024
 _PORTS = {"http": 80, "https": 443}
-#: The interim replies that every client passes over (RFC 9110, RFC 2518, RFC 8297).
+#: Interim statuses that every client ignores (RFC 9110, RFC 2518, RFC 8297).
 _INTERIM = (100, 102, 103)
-#: The characters that stay as they are, in a path and in a query; those that are sent through
-#: httpx2 are the same.
+#: Characters that are not quoted, in a path and in a query; the same as in httpx2.
 _PATH = "!$%&'()*+,/:;=@[\\]^|"
 _QUERY = _PATH + "?`{}"
 
 
 class DirectTransport:
-    """Requests over connections to one server, with these headers; idle connections are reused.
+    """Transport over connections to one server, with these headers; idle connections are reused.
 
-    Making one raises `ImportError` where httptools cannot be imported.
+    Creating one raises `ImportError` if httptools cannot be imported.
     """
 
     def __init__(self, endpoint: Endpoint, headers: Mapping[str, str]) -> None:
@@ -96,22 +95,22 @@ class DirectTransport:
                 self._tls = produce_tls_context()
             except OSError as error:
                 raise ConfigurationError(
-                    "no connection can be made with the certificates that the environment names "
-                    f"(SSL_CERT_FILE, SSL_CERT_DIR): {words_of(error)}"
+                    "the certificates named in the environment (SSL_CERT_FILE, SSL_CERT_DIR) "
+                    f"cannot be loaded: {words_of(error)}"
                 ) from error
 
     def open(self, outgoing: Outgoing, body: AsyncIterator[bytes]) -> _Opened:
-        """Send a request and give the reply; see `Transport`."""
+        """Send a request and return its reply; see `Transport`."""
         return _Opened(self, outgoing, body)
 
     async def access_connection(self) -> _Connection:
-        """A connection for one request: an idle one, or a new one."""
+        """Return a connection for one request: an idle one, or a new one."""
         return self._take() or await self._connect()
 
     async def ask(
         self, connection: _Connection, head: bytes, body: AsyncIterator[bytes]
     ) -> Incoming:
-        """Send a request over a connection, and wait for the head of the reply."""
+        """Send a request over a connection, and wait for the head of its reply."""
         await self._send(connection, head, body)
         while not connection.status:
             if connection.error is not None:
@@ -136,7 +135,7 @@ class DirectTransport:
             await next(iter(self._connections)).ended
 
     def encode_head(self, outgoing: Outgoing) -> bytes:
-        """The head of a request; `ConfigurationError` if a header cannot be sent."""
+        """Encode the head of a request; raise `ConfigurationError` if a header cannot be sent."""
         added = check_headers(outgoing.headers, self._endpoint.provider)
         if outgoing.body or outgoing.method == "POST":
             added["content-length"] = str(outgoing.size)
@@ -148,7 +147,7 @@ class DirectTransport:
         return f"{outgoing.method} {target} HTTP/1.1\r\n{lines}\r\n".encode("ascii")
 
     async def _send(self, connection: _Connection, head: bytes, body: AsyncIterator[bytes]) -> None:
-        """Write a request; the server may answer, and so end it, before it has everything."""
+        """Write a request; stop if the server answers before it has everything."""
         waiting = head
         async for part in body:
             for start in range(0, len(part), _PIECE_BYTES):
@@ -169,7 +168,7 @@ class DirectTransport:
         connection.sent = True
 
     def _take(self) -> _Connection | None:
-        """An idle connection, the one that was used last."""
+        """Take the idle connection that was used last."""
         while self._idle:
             connection = self._idle.pop()
             if connection.is_quiet():
@@ -189,7 +188,7 @@ class DirectTransport:
             raise endpoint.not_connected(error) from error
 
     async def _reach(self) -> _Connection:
-        """A connection to the first address that accepts one."""
+        """Connect to the first address that accepts a connection."""
         endpoint = self._endpoint
         kinds = permitted_kinds(endpoint.kinds, offline=endpoint.offline)
         if kinds is None:
@@ -212,7 +211,7 @@ class DirectTransport:
             self._port,
             ssl=self._tls,
             server_hostname=self._host if self._tls else None,
-            # Needless tasks for an address; a name may have several.
+            # An address needs no further tasks; a name may have several addresses.
             happy_eyeballs_delay=None if is_address(host) else _EYEBALLS_SECONDS,
         )
         return connection
@@ -254,7 +253,7 @@ def _find_target(url: str) -> str:
 
 
 def _drop_dots(path: str) -> str:
-    """A path without the segments `.` and `..` (RFC 3986)."""
+    """Remove the segments `.` and `..` of a path (RFC 3986)."""
     kept: list[str] = []
     for segment in path.split("/"):
         if segment == ".." and kept not in ([], [""]):
@@ -265,9 +264,9 @@ def _drop_dots(path: str) -> str:
 
 
 class _Connection(asyncio.Protocol):
-    """One connection to the server, and the reply that it is reading.
+    """Connection to the server, and the reply that it is reading.
 
-    The parser calls the methods `on_…`; errors in what it is fed end the connection.
+    The parser calls the methods `on_…`; errors in its input end the connection.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, connections: set[_Connection]) -> None:
@@ -284,10 +283,10 @@ class _Connection(asyncio.Protocol):
         self._paused = False
         self._reset()
 
-    # What a request does.
+    # Called by requests.
 
     def write(self, data: bytes) -> None:
-        """Send some more of the request; from its first bytes on the reply is expected."""
+        """Send more of the request; its first bytes begin the exchange."""
         if self._parser is None:
             self._begin()
         self._transport.write(data)
@@ -298,16 +297,16 @@ class _Connection(asyncio.Protocol):
         self._reset()
         self._parser = httptools.HttpResponseParser(self)
         if self._transport.is_closing():
-            self._fail("the server closed the connection, or answered before it was asked")
+            self._fail("the server closed the connection, or sent data before the request")
 
     def _reset(self) -> None:
         self.parts.clear()
-        #: The status of the reply; 0 until its head is complete.
+        #: Status of the reply; 0 until its head is complete.
         self.status = 0
         self.headers: dict[str, str] = {}
-        #: Whether the reply is complete, and whether the request was sent to its end.
+        #: True if the reply is complete, and if the request was sent completely.
         self.complete = self.sent = False
-        #: Why no more will come.
+        #: Reason why nothing more will arrive.
         self.error: str | None = None
         self.cause: BaseException | None = None
         self._reusable = False
@@ -316,16 +315,16 @@ class _Connection(asyncio.Protocol):
 
     @property
     def closing(self) -> bool:
-        """Whether nothing can be sent any more."""
+        """True if nothing more can be sent."""
         return self.error is not None or self._transport.is_closing()
 
     @property
     def stalled(self) -> bool:
-        """Whether the server takes no more of the request, and has not answered it either."""
+        """True if the server takes no more of the request, and has not answered it."""
         return self._full and not self.status and self.error is None
 
     async def wait(self) -> None:
-        """Wait until something happens."""
+        """Wait until the state of the connection changes."""
         self._waiter = self._loop.create_future()
         try:
             await self._waiter
@@ -333,7 +332,7 @@ class _Connection(asyncio.Protocol):
             self._waiter = None
 
     def take(self) -> bytes:
-        """What has arrived of the body."""
+        """Return the part of the body that has arrived."""
         parts = self.parts
         data = parts[0] if len(parts) == 1 else b"".join(parts)
         parts.clear()
@@ -344,14 +343,14 @@ class _Connection(asyncio.Protocol):
         return data
 
     def rest(self) -> bool:
-        """End the exchange; whether the connection can serve another."""
+        """End the exchange; return True if the connection can serve another."""
         self._parser = None
         self.idle_since = self._loop.time()
         clean = self.complete and self.sent and self._reusable and not self._paused
         return clean and not self._transport.is_closing()
 
     def is_quiet(self) -> bool:
-        """Whether an idle connection is open and nothing has arrived that was not asked for."""
+        """Return True if an idle connection is open and has received nothing unexpected."""
         if self._transport.is_closing():
             return False
         descriptor = self._transport.get_extra_info("socket").fileno()
@@ -362,10 +361,10 @@ class _Connection(asyncio.Protocol):
         return not poll.poll(0)
 
     def abort(self) -> None:
-        """Close at once; what was not sent is lost."""
+        """Close at once; unsent data is lost."""
         self._transport.abort()
 
-    # What the socket does.
+    # Called by asyncio.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -376,7 +375,7 @@ class _Connection(asyncio.Protocol):
         import httptools
 
         if self._parser is None or self.complete:
-            # Unasked, it must not be read as the reply to the next request.
+            # Unexpected data must not be read as the reply to the next request.
             self._reusable = False
             self._transport.abort()
             return
@@ -384,7 +383,7 @@ class _Connection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            self._fail("the server wants to speak another protocol")
+            self._fail("the server switched to another protocol")
         except httptools.HttpParserError as error:
             self._reusable = False
             if not self.complete:
@@ -393,7 +392,7 @@ class _Connection(asyncio.Protocol):
         if self._framing > FRAMING_BYTES:
             self._fail(f"more than {FRAMING_BYTES:,} bytes of headers or framing")
         self._held += len(data)
-        if self._held > HELD_BYTES and not self.complete and not self._paused:
+        if self._held > BUFFER_BYTES and not self.complete and not self._paused:
             self._paused = True
             self._transport.pause_reading()
         self._wake()
@@ -402,8 +401,8 @@ class _Connection(asyncio.Protocol):
         import ssl
 
         cipher = self._transport.get_extra_info("ssl_object")
-        # asyncio calls this also where the server did not end the TLS connection. After a proper
-        # end, there is no more to read, for good.
+        # asyncio also calls this if the server did not end the TLS connection. After a proper end,
+        # there is nothing more to read.
         with suppress(ssl.SSLError):
             self._ended_cleanly = cipher is None or not cipher.read(1)
 
@@ -426,7 +425,7 @@ class _Connection(asyncio.Protocol):
         self._full = False
         self._wake()
 
-    # What the parser finds.
+    # Called by the parser.
 
     def on_message_begin(self) -> None:
         if self.complete:
@@ -434,7 +433,7 @@ class _Connection(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self.status:
-            # Of a trailer.
+            # A trailer's header.
             return
         key, text = name.decode("latin-1").lower(), value.decode("latin-1")
         self.headers[key] = f"{self.headers[key]}, {text}" if key in self.headers else text
@@ -461,7 +460,7 @@ class _Connection(asyncio.Protocol):
             self._reusable = self._parser.should_keep_alive()
 
     def _refuse(self, what: str) -> None:
-        self._fail(f"the server sent {what}, which is not understood here")
+        self._fail(f"the server sent {what}, which is not supported")
         raise ValueError(what)
 
     def _fail(self, reason: str, cause: BaseException | None = None) -> None:
@@ -477,7 +476,7 @@ class _Connection(asyncio.Protocol):
 
 
 class _Opened(AbstractAsyncContextManager[Incoming]):
-    """A request that is sent where the block begins; its end releases the connection."""
+    """Request that is sent when the block begins; its end releases the connection."""
 
     def __init__(
         self, transport: DirectTransport, outgoing: Outgoing, body: AsyncIterator[bytes]
@@ -508,7 +507,7 @@ class _Opened(AbstractAsyncContextManager[Incoming]):
 
 
 class _Body:
-    """The bytes of a reply as they arrive; those of one read are one piece."""
+    """Bytes of a reply as they arrive; each piece holds all that arrived since the last one."""
 
     def __init__(self, connection: _Connection, endpoint: Endpoint) -> None:
         self._connection = connection

@@ -1,8 +1,8 @@
-"""Words of errors for which a server gives neither a status nor a type nor a code.
+"""Error messages of servers that give neither a status nor a type nor a code.
 
 One table for bodies and streams of all providers: the prompt is too long, the model is not loaded
-or not known, the template of the model fails, and how long to wait. Each server has its own
-sentence; `tests/providers/test_error_words.py` has them, with their servers.
+or unknown, the model's template fails, and the time to wait. Each server has its own sentences;
+`tests/providers/test_error_words.py` lists them with their servers.
 """
 
 from __future__ import annotations
@@ -10,9 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from vibe_llms.exceptions import ModelUnavailable, ProviderError, ReplyMalformed, RequestRefused
+from vibe_llms.base.exceptions import (
+    ModelUnavailable,
+    ProviderError,
+    ReplyMalformed,
+    RequestRefused,
+)
 
-#: More of a message is not searched.
+#: Number of characters of a message that are searched.
 _MOST_CHARACTERS = 1_500
 _MOST_DIGITS = 12
 
@@ -24,8 +29,7 @@ _TOO_MUCH = (
 )
 _MAXIMUM = r"(?:max(?:imum)?|limit|allow|context)"
 
-# The sentences are of two kinds: those that name the context, and those that name tokens, the
-# prompt, or the input, and their maximum.
+# The sentences name either the context, or tokens, the prompt, or the input, and their maximum.
 _OVERFLOWS = tuple(
     re.compile(pattern, re.IGNORECASE | re.DOTALL)
     for pattern in (
@@ -59,7 +63,7 @@ _OVERFLOWS = tuple(
         r"(?:上下文|tokens?|输入|prompt|提示词).{0,20}(?:超过|超出|超长|过长)|超(?:过|出).{0,20}(?:上下文|最大长度|tokens?)",
     )
 )
-#: A limit of tokens in a time, of what is to be written, or of another thing: no overflow.
+#: Limits that are not overflows: tokens per time, output tokens, and others.
 _OTHER_LIMITS = re.compile(
     r"rate.?limit|per[ -](?:min|hour|day|second)|\bTP[MD]\b|too many requests|throttl|quota"
     r"|max(?:_completion|_output)?_tokens`?'? (?:is|must|should|cannot|exceeds|too)"
@@ -118,7 +122,7 @@ _TEMPLATE = re.compile(
     r"|only user(?:,| and) .{0,40}roles are supported|does not support tools",
     re.IGNORECASE | re.DOTALL,
 )
-#: The model wrote what its server cannot read.
+#: Errors of servers that cannot read what the model wrote.
 _UNREADABLE = re.compile(
     r"failed to parse (?:the )?(?:input|output|tool call|generated|model|message)"
     r"|failed to call a function|(?:invalid|malformed) (?:function|tool) call",
@@ -167,9 +171,9 @@ def find_overflow(message: str) -> tuple[int | None, int | None] | None:
 
 
 def find_kind(message: str, *, failed: bool = True) -> type[ProviderError] | None:
-    """Return the error that fails each time, if the words say so.
+    """Return the class of an error that repeats on every attempt, if the words name one.
 
-    Unless the server has `failed`, it complains of the request, not of what the model wrote.
+    Unless the server has `failed`, the words are about the request, not about the model's output.
 
     >>> find_kind("No models loaded. Please load a model first.").__name__
     'ModelUnavailable'
@@ -180,7 +184,7 @@ def find_kind(message: str, *, failed: bool = True) -> type[ProviderError] | Non
 
 
 def find_wait(message: str) -> float | None:
-    """Return the seconds that the words ask to wait.
+    """Return the seconds to wait that the words ask for.
 
     >>> [find_wait(f"try again in {span}") for span in ("7.66s", "6m0s", "1 minute 5 seconds")]
     [7.66, 360.0, 65.0]
@@ -194,7 +198,7 @@ def find_wait(message: str) -> float | None:
 
 
 def read_number(value: object) -> int | None:
-    """Return a number of tokens, also from its digits, or None."""
+    """Return a number of tokens, given as an integer or as digits, or None."""
     if isinstance(value, str):
         digits = value.replace(",", "").replace("_", "")
         return int(digits) if digits.isdecimal() and len(digits) <= _MOST_DIGITS else None

@@ -1,8 +1,8 @@
-"""What all wires demand of a history, settled once: calls have results, and roles take turns.
+"""Requirements of all wires for histories: calls have results, and roles take turns.
 
 A history is folded as it grows. Each canister becomes a piece of the wire when it is first seen.
-Pieces gather in the open exchange, which is the only part that later canisters can still change;
-what is closed is framed once and kept as bytes. A turn therefore costs what it adds.
+Pieces gather in the open exchange, the only part that later canisters can still change. A closed
+exchange is framed once and kept as bytes, so that a turn costs only what it adds.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from typing import ClassVar, Generic, TypeVar
 
-from vibe_llms.events import Notice
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
@@ -24,10 +23,11 @@ from vibe_llms.messages.canisters import (
     UserCanister,
 )
 from vibe_llms.messages.contents import TextualContent
+from vibe_llms.messages.events import Notice
 from vibe_llms.providers.interfaces import Model
 from vibe_llms.providers.pieces import Baked, Fragment
 
-#: What is said where a wire wants words and the history has none.
+#: Texts for places where a wire requires text and the history has none.
 BEGIN = "(The conversation begins.)"
 CONTINUE = "(Please continue.)"
 FAILED = "(The call failed.)"
@@ -38,7 +38,7 @@ M = TypeVar("M")
 
 
 class Exchange(Generic[P]):
-    """A reply of the assistant's, the results of its calls, and what others said after it.
+    """Reply of the assistant, the results of its calls, and what others said after it.
 
     `calls` are the calls by their ids on the wire, `answers` the results by the same ids.
     """
@@ -52,15 +52,15 @@ class Exchange(Generic[P]):
 
     @property
     def answered(self) -> bool:
-        """Whether the user's side has begun."""
+        """True if the user's side has begun."""
         return bool(self.answers or self.others)
 
 
 class WireHistory(ABC, Generic[P]):
-    """The messages of one conversation for one model; grows as the conversation does.
+    """Messages of one conversation for one model, which grow as the conversation does.
 
-    `call_form` is the form of an id of a call on this wire, `call_prefix` the start of an id that
-    is made up here. Where `heads` is set, instructions at the very beginning are kept apart.
+    `call_form` is the form of a call's id on this wire, `call_prefix` the start of a generated id.
+    If `heads` is True, instructions at the very beginning are kept apart.
     """
 
     call_form: re.Pattern[str]
@@ -78,19 +78,19 @@ class WireHistory(ABC, Generic[P]):
     def nativize(
         self, canister: Canister, texts: Mapping[str, bytes], call: str
     ) -> tuple[P, Sequence[Notice]]:
-        """The piece of a canister; `call` is the id on the wire of a call or of its result."""
+        """Return the piece of a canister; `call` is the id on the wire of a call or its result."""
 
     @abstractmethod
     def is_empty(self, piece: P) -> bool:
-        """Whether nothing of a canister is sent."""
+        """Return True if the piece is omitted from the request."""
 
     @abstractmethod
-    def settle(self, exchange: Exchange[P]) -> None:
-        """Keep an exchange that is closed: no later canister changes it."""
+    def append_exchange(self, exchange: Exchange[P]) -> None:
+        """Keep a closed exchange, which no later canister changes."""
 
     def add(self, canister: Canister, texts: Mapping[str, bytes]) -> Sequence[Notice]:
-        """Add the next canister; the notices say what of it is not sent as it is."""
-        # The usual kinds come first: asking for those that it is not takes time.
+        """Add the next canister; return notices of what is not sent unchanged."""
+        # Common kinds come first, because each check takes time.
         call = ""
         match canister:
             case UserCanister() | AssistantCanister():
@@ -119,7 +119,7 @@ class WireHistory(ABC, Generic[P]):
         return notices
 
     def _hear(self, piece: P) -> None:
-        """Add what a user, a document or a supervisor says."""
+        """Add a message of a user, a document, or a supervisor."""
         self._begun = True
         if not self.is_empty(piece):
             self.open.others.append(piece)
@@ -127,7 +127,7 @@ class WireHistory(ABC, Generic[P]):
     def add_reply(
         self, canister: AssistantCanister | InvocationCanister, piece: P, call: str
     ) -> None:
-        """Add a part of a reply. A reply after results, or after calls of another, opens anew."""
+        """Add a part of a reply; after results, or calls of another reply, open a new exchange."""
         state = self.open
         if state.answered or (state.calls and state.reply != canister.reply):
             self.close()
@@ -141,26 +141,26 @@ class WireHistory(ABC, Generic[P]):
     def close(self) -> None:
         """Close the open exchange."""
         exchange, self.open = self.open, Exchange()
-        self.settle(exchange)
+        self.append_exchange(exchange)
 
     def propose_calls(self, canister: InvocationCanister) -> Iterator[str]:
-        """Ids of a call on the wire, the provider's own first."""
+        """Yield ids of a call on the wire, the provider's own first."""
         yield canister.call
         yield f"{self.call_prefix}{canister.identity.replace('-', '')}"
         yield from (f"{self.call_prefix}{number}" for number in count(len(self._calls)))
 
     def unpair(self, canister: ResultCanister) -> UserCanister:
-        """A result that does not follow its call, as words: it cannot be paired."""
+        """Turn a result that does not follow its call into a user message."""
         return UserCanister(
             (TextualContent("A tool returned:"), *canister.contents), identity=canister.identity
         )
 
     def is_free(self, call: str) -> bool:
-        """Whether a call can have this id on the wire."""
+        """Return True if a call can have this id on the wire."""
         return bool(self.call_form.fullmatch(call)) and call not in self._calls
 
     def _find_call(self, canister: ResultCanister) -> str | None:
-        """The call of the open exchange that a result answers, or nothing."""
+        """Return the call of the open exchange that a result answers, or None."""
         state = self.open
         waiting = (
             call
@@ -171,7 +171,7 @@ class WireHistory(ABC, Generic[P]):
 
 
 class MessageHistory(WireHistory[P], Generic[P, M]):
-    """A history of messages whose last ones may still grow: neighbours of one role are merged.
+    """History of messages whose last ones may still grow; neighbors of one role are merged.
 
     The last `unbaked` messages stay as they are, the ones before are baked.
     """
@@ -185,30 +185,30 @@ class MessageHistory(WireHistory[P], Generic[P, M]):
 
     @abstractmethod
     def push(self, recent: list[M], exchange: Exchange[P], *, last: bool) -> None:
-        """Append the messages of an exchange; `last` if no other follows."""
+        """Append the messages of an exchange; `last` is True if no other follows."""
 
     @abstractmethod
     def copy(self, message: M) -> M:
-        """A message that can grow without the original."""
+        """Return a copy of a message that can be extended on its own."""
 
     @abstractmethod
     def frame(self, message: M) -> list[Fragment]:
-        """A message as JSON."""
+        """Encode a message as JSON."""
 
-    def settle(self, exchange: Exchange[P]) -> None:
-        """Keep an exchange that is closed."""
+    def append_exchange(self, exchange: Exchange[P]) -> None:
+        """Keep a closed exchange."""
         self.push(self.recent, exchange, last=False)
         while len(self.recent) > self.unbaked:
             self.baked.append(self.frame(self.recent.pop(0)))
 
     def current(self) -> list[M]:
-        """The messages that are not baked, the open exchange included."""
+        """Return the messages that are not baked, including the open exchange."""
         recent = [self.copy(message) for message in self.recent]
         self.push(recent, self.open, last=True)
         return recent
 
     def join(self, recent: Sequence[M]) -> list[Fragment]:
-        """The baked messages and these, as members of an array."""
+        """Return the baked messages and these, as members of an array."""
         fragments = self.baked.fragments()
         for index, message in enumerate(recent):
             if index or self.baked.count:

@@ -1,6 +1,6 @@
-"""Errors of servers that speak HTTP: one table from status, type and code to our errors.
+"""Errors of HTTP servers: one table from status, type, and code to our errors.
 
-An `ErrorMap` has the lines that all servers share; a provider adds its own::
+An `ErrorMap` has the entries that all servers share; a provider adds its own::
 
     errors = ErrorMap({404: ModelUnavailable}, codes={"no_funds": PaymentRequired})
 """
@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from vibe_llms.exceptions import (
+from vibe_llms.base.exceptions import (
     ContextOverflow,
     CredentialRefused,
     ModelUnavailable,
@@ -30,13 +30,13 @@ from vibe_llms.exceptions import (
     RequestRefused,
     RequestTooLarge,
 )
+from vibe_llms.base.redaction import LONGEST_KEY, quote, redact
 from vibe_llms.messages.contents import repair_text
 from vibe_llms.providers import error_words
 from vibe_llms.providers.error_words import find_wait, read_number
 from vibe_llms.providers.repairs import parse_value, repair
-from vibe_llms.redaction import LONGEST_KEY, quote, redact
 
-#: The statuses that all servers use alike; others below 500 refuse the request.
+#: Statuses that mean the same at all servers; others below 500 refuse the request.
 STATUSES: Mapping[int, type[ProviderError]] = {
     400: RequestRefused,
     401: CredentialRefused,
@@ -54,7 +54,7 @@ STATUSES: Mapping[int, type[ProviderError]] = {
     431: RequestRefused,
     499: ProviderOverloaded,
 }
-#: Types and codes that mean the same at all servers, for errors in streams, which have no status.
+#: Types and codes that mean the same at all servers, for errors in streams, without a status.
 TYPES: Mapping[str, type[ProviderError]] = {
     **dict.fromkeys(
         ("invalid_request_error", "invalid_request", "bad_request", "badrequesterror",
@@ -86,7 +86,7 @@ TYPES: Mapping[str, type[ProviderError]] = {
     ),
     "request_too_large": RequestTooLarge,
 }  # fmt: skip
-#: The statuses in the 400s that Google's words stand for.
+#: HTTP statuses (4xx) of Google's status words.
 _RPC_STATUSES: Mapping[str, int] = {
     "INVALID_ARGUMENT": 400,
     "FAILED_PRECONDITION": 400,
@@ -103,7 +103,7 @@ _MINIMAX: Mapping[int, str] = {
     1008: "insufficient_balance", 2056: "insufficient_balance",
     1026: "invalid_request_error", 1027: "invalid_request_error", 2013: "invalid_request_error",
 }  # fmt: skip
-#: Where servers have the words of an error, its status, and the time to wait.
+#: Members in which servers put the message of an error, its status, and the time to wait.
 _MESSAGES = (
     "message", "msg", "detail", "error_message", "errorMessage", "error_description",
     "description", "error", "reason", "title", "status_msg",
@@ -116,9 +116,9 @@ _WAITS: Mapping[str, float] = {
     "retrydelay": 1.0, "retryafter": 1.0, "retryafterseconds": 1.0, "retryafterms": 0.001,
     "retryinseconds": 1.0, "estimatedtime": 1.0, "waitseconds": 1.0, "resetafter": 1.0,
 }  # fmt: skip
-#: Only replies have these.
+#: Members that only replies have.
 _REPLY_MEMBERS = ("choices", "output", "content", "delta", "usage", "candidates", "response")
-#: NAME is replaced by the provider's row.
+#: Advice at the end of a message; NAME is replaced by the provider's row.
 _ADVICE: dict[type[ProviderError], str] = {
     CredentialRefused: " (set another key: vibe-llms keys set NAME)",
     ModelUnavailable: " (list the models: vibe-llms models NAME; is base-url right?)",
@@ -129,25 +129,24 @@ _ADVICE: dict[type[ProviderError], str] = {
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _SPAN = re.compile(r"(\d{1,12}(?:\.\d{1,12})?)(ms|s|m|h|d)")
 _NUMBER = re.compile(r"\d{1,12}(?:\.\d{1,12})?")
-#: More of what a server says of an error does not help.
+#: Maximum length in characters of a server's message.
 _LONGEST_WORDS = 4_000
 
 
-#: Longer waits are ignored, in any unit.
+#: Waits from here on are ignored, in any unit.
 _MOST_WAIT = 1e12
-#: More of an object is not searched for the time to wait.
+#: Number of members of an object that are searched for the time to wait.
 _MOST_MEMBERS = 50
-# llama-cpp-python's server has no other sign than the text of pydantic's and FastAPI's errors.
+# llama-cpp-python's server shows these only in the text of pydantic's and FastAPI's errors.
 _INVALID = re.compile(r"\A\d{1,6} validation errors?\b|'loc': \('body'")
 _NOWHERE = re.compile(rb'\s*\{\s*"detail"\s*:\s*"Not Found"\s*\}\s*')
 
 
 class ErrorObject(Struct, frozen=True):
-    """What a server says of an error, in a body or in the middle of a stream.
+    """Error as a server reports it, in a body or in the middle of a stream.
 
-    `status` is a status of the 400s that the object itself names, whatever the status of the
-    answer is. `tokens` against `limit` are the sizes of an overflow. `wait` is the time in seconds
-    after which to try again.
+    `status` is a 4xx status that the object itself names, independent of the response's status.
+    `tokens` and `limit` are the sizes of an overflow. `wait` is the seconds before another attempt.
     """
 
     message: str = ""
@@ -161,16 +160,14 @@ class ErrorObject(Struct, frozen=True):
 
 
 class ErrorMap(Struct, frozen=True):
-    """The errors of one interface: its own statuses, types and codes over those of all.
+    """Errors of one interface: its own statuses, types, and codes over those of all.
 
-    A code says more than a type, and a type more than a status. A type that only says that the
-    request is refused gives way to the statuses in `telling`. Words decide where these do not tell
-    a request that fails each time from a server that fails: see `error_words`. `overflows` are
-    further words of an overflow, with the groups `tokens`, `more` and `limit`. `remedy` ends the
-    advice on an overflow. `request_id` is the header with the id of a request. `members` are the
-    server's own names for the members `error`, `message`, `type` and `code`.
-
-    Where tables do not suffice, a subclass overrides a method.
+    A code overrides a type, and a type overrides a status. A type that only says that the request
+    is refused gives way to the statuses in `telling`. If these do not distinguish a bad request
+    from a failing server, the message decides; see `error_words`. `overflows` are further patterns
+    of an overflow, with the groups `tokens`, `more`, and `limit`. `remedy` ends the advice on an
+    overflow. `request_id` is the header with the id of a request. `members` are the server's own
+    names for `error`, `message`, `type`, and `code`. If tables do not suffice, override a method.
     """
 
     statuses: Mapping[int, type[ProviderError]] = {}
@@ -183,13 +180,13 @@ class ErrorMap(Struct, frozen=True):
     members: Mapping[str, str] = {}
 
     def parse(self, body: bytes) -> ErrorObject:
-        """Parse an error body. Returns an empty `ErrorObject` if it has no error."""
+        """Parse an error body; return an empty `ErrorObject` if it has no error."""
         try:
             value = parse_value(body)
         except ValueError:
             return ErrorObject()
         if isinstance(value, list):
-            # Gemini's are in a list.
+            # Gemini sends errors in a list.
             value = next((one for one in value if isinstance(one, dict)), None)
         if not isinstance(value, dict):
             return ErrorObject()
@@ -199,9 +196,9 @@ class ErrorMap(Struct, frozen=True):
         return find_error(reported) or read_object(reported)
 
     def is_misplaced(self, status: int, error: ErrorObject, body: bytes) -> bool:
-        """Return True if nothing of this interface is at the address, rather than no model."""
+        """Return True if the address, not the model, is unknown to the server."""
         silent = not (error.message or error.type or error.code)
-        # FastAPI's and llama.cpp's.
+        # Sent by FastAPI and by llama.cpp.
         nowhere = _NOWHERE.fullmatch(body) or error.message == "File Not Found"
         return status == 404 and bool(silent or nowhere)
 
@@ -214,12 +211,12 @@ class ErrorMap(Struct, frozen=True):
     def find_overflow(
         self, kind: type[ProviderError], error: ErrorObject, message: str
     ) -> tuple[int | None, int | None] | None:
-        """The tokens and the limit of an overflow, as far as it names them, or `None`."""
+        """Return the tokens and the limit of an overflow, or None; each is None if not named."""
         if issubclass(kind, RequestTooLarge) or self.codes.get(error.code) is RequestRefused:
             return None
         sizes = None
         if issubclass(kind, RequestRefused | ProviderOverloaded):
-            # Some servers answer an inner error to it.
+            # Some servers report an overflow as an internal error.
             sizes = self._find_own_overflow(message) or error_words.find_overflow(message)
         if kind is ContextOverflow:
             sizes = sizes or (None, None)
@@ -236,7 +233,7 @@ class ErrorMap(Struct, frozen=True):
         return tokens, sizes.get("limit")
 
     def read_wait(self, kind: type[ProviderError], headers: Mapping[str, str]) -> float | None:
-        """The seconds to wait before another attempt, where the headers say so."""
+        """Return the seconds to wait before another attempt, if the headers name them."""
         return read_retry_after(headers)
 
     def read(
@@ -249,9 +246,9 @@ class ErrorMap(Struct, frozen=True):
         model: str = "",
         size: int = 0,
     ) -> ProviderError:
-        """The error of an answer whose status is not success; `size` is the bytes of the request.
+        """Return the error of an unsuccessful response to a request of `size` bytes.
 
-        `ReplyMalformed` for an answer that does not come from such an interface.
+        It is a `ReplyMalformed` if the response does not come from such an interface.
         """
         if 300 <= status < 400:
             return refuse_redirect(provider, status, headers)
@@ -273,7 +270,7 @@ class ErrorMap(Struct, frozen=True):
     def produce(
         self, provider: str, error: ErrorObject, *, status: int | None = None, model: str = ""
     ) -> ProviderError:
-        """The error that a server reports, in a body or in the middle of a stream."""
+        """Return the error that a server reports, in a body or in the middle of a stream."""
         message = clear_words(error.message).strip() or error.code or error.type or "an error"
         kind = self._classify(error, status)
         about: dict[str, Any] = {"provider": provider, "status": status}
@@ -305,10 +302,10 @@ class ErrorMap(Struct, frozen=True):
     def _classify(self, error: ErrorObject, status: int | None) -> type[ProviderError]:
         kind = self.codes.get(error.code) or self.types.get(error.type)
         if kind is None and status is None:
-            # In a stream nothing else tells.
+            # In a stream, nothing else tells the kind.
             kind = TYPES.get(error.code.lower()) or TYPES.get(error.type.lower())
         if error.status is not None and (status is None or status >= 500):
-            # The server failed, but at what the request says: sent again it would fail again.
+            # The server failed because of the request, and would fail again.
             status = error.status
             kind = None if kind is ProviderOverloaded else kind
         failed = status is None or status >= 500
@@ -320,7 +317,7 @@ class ErrorMap(Struct, frozen=True):
 
 
 def read_object(value: Any) -> ErrorObject:
-    """An error object in any of the forms that servers send: an object, a text, nothing."""
+    """Read an error object in any form that servers send: an object, a text, nothing."""
     value = repair(value)
     if isinstance(value, list) and len(value) == 1 and not _lists_problems(value):
         value = value[0]
@@ -330,7 +327,7 @@ def read_object(value: Any) -> ErrorObject:
     inner = _read_inner(value, message)
     words = message if isinstance(message, str) else msgspec.json.encode(message).decode()
     if inner is not None and inner.message and inner.message not in words:
-        # A gateway often says only that there was an error behind it.
+        # Gateways often say only that there was an error behind them.
         words = inner.message if words[:1] == "{" else f"{words}: {inner.message}"
     inner = inner or ErrorObject()
     code, kind = value.get("code"), read_word(value.get("type"))
@@ -339,7 +336,7 @@ def read_object(value: Any) -> ErrorObject:
         code = details.get("error_code")
     status = _find_status(value)
     if not kind and isinstance(value.get("status"), str):
-        # Google's.
+        # Google's form.
         kind = read_word(value["status"])
     invalid = _lists_problems(message) or _INVALID.search(words)
     wait = _find_wait(value)
@@ -356,10 +353,10 @@ def read_object(value: Any) -> ErrorObject:
 
 
 def find_error(body: Mapping[str, Any]) -> ErrorObject | None:
-    """The error that a JSON object of a server holds, if it holds one.
+    """Find the error in a server's JSON object; return None if it has none.
 
-    OpenAI's have `error`; old vLLM's are the object itself, those of FastAPI have `detail`. Others
-    have only a message in place of all that a reply has.
+    OpenAI's objects have `error`, FastAPI's `detail`; old vLLM's are the error itself. Others have
+    only a message, in place of all that a reply has.
     """
     found = _find_error(body) if body else None
     if found is None:
@@ -370,7 +367,7 @@ def find_error(body: Mapping[str, Any]) -> ErrorObject | None:
 
 
 def find_event_error(event: Mapping[str, Any]) -> ErrorObject | None:
-    """Return the error that an event of an unknown type holds, or None.
+    """Return the error in an event of an unknown type, or None.
 
     An event with a message may be news of any kind, unless its type is that of an error.
     """
@@ -386,7 +383,7 @@ def find_event_error(event: Mapping[str, Any]) -> ErrorObject | None:
 def _find_error(body: Mapping[str, Any]) -> ErrorObject | None:
     told = body.get("error") or body.get("errors")
     if told is True or (isinstance(told, dict) and not any(told.get(name) for name in _MESSAGES)):
-        # The words, or the code, are beside it.
+        # The message, or the code, is next to it.
         told = {**body, **(told if isinstance(told, dict) else {}), "error": None}
     if told:
         error = read_object(told)
@@ -396,14 +393,14 @@ def _find_error(body: Mapping[str, Any]) -> ErrorObject | None:
         return read_object(body)
     base = body.get("base_resp")
     if isinstance(base, dict) and base.get("status_code"):
-        # MiniMax's; 0 is none.
+        # MiniMax's form; 0 means no error.
         code = base["status_code"]
         kind = _MINIMAX.get(code, "") if isinstance(code, int) else ""
         return read_object({**base, "type": kind, "code": str(code)})
     if any(body.get(name) not in (None, [], {}) for name in _REPLY_MEMBERS):
         return None
     if "choices" in body and _find_status(body) is None:
-        # A chunk that tells of its progress.
+        # A chunk that reports progress.
         return None
     if "detail" in body:
         return read_object(body["detail"]) if body["detail"] else None
@@ -413,7 +410,7 @@ def _find_error(body: Mapping[str, Any]) -> ErrorObject | None:
 
 
 def _read_inner(value: Mapping[str, Any], message: object) -> ErrorObject | None:
-    """The error that another server reported, within that of a gateway, as JSON or an object."""
+    """Read another server's error within that of a gateway, as JSON or an object."""
     metadata = value.get("metadata")
     raw = metadata.get("raw") if isinstance(metadata, dict) else None
     for told in (raw, message):
@@ -433,7 +430,7 @@ def _read_inner(value: Mapping[str, Any], message: object) -> ErrorObject | None
 
 
 def _find_status(value: Mapping[str, Any]) -> int | None:
-    """The status in the 400s that an object names, in one of several members."""
+    """Find a 4xx status in one of several members."""
     for name in _STATUS_MEMBERS:
         told = value.get(name)
         status = _read_status(told)
@@ -445,7 +442,7 @@ def _find_status(value: Mapping[str, Any]) -> int | None:
 
 
 def _find_wait(value: object, depth: int = 4) -> float | None:
-    """The seconds to wait that an error object names, at any place that servers have for it."""
+    """Find the seconds to wait in an error object, in any place that servers use."""
     if isinstance(value, list):
         value = dict(enumerate(value[:_MOST_MEMBERS]))
     if not isinstance(value, dict) or not depth:
@@ -473,36 +470,36 @@ def _read_wait(told: object, unit: float) -> float | None:
 
 
 def read_word(value: object) -> str:
-    """The name of an error, fit to be shown; empty where it is no text."""
+    """Return the name of an error, fit for display; empty if it is not text."""
     return clear_words(value) if isinstance(value, str) else ""
 
 
 def _lists_problems(value: object) -> bool:
-    """Whether this is what FastAPI and pydantic say of a request that does not fit its schema."""
+    """Return True if this is a list of validation errors as FastAPI and pydantic write it."""
     return isinstance(value, list) and any(
         isinstance(one, dict) and {"loc", "msg", "type"} <= one.keys() for one in value
     )
 
 
 def _read_status(code: object) -> int | None:
-    """The status in the 400s that a code is, as a number or its digits."""
+    """Return the 4xx status that a code is, as a number or as digits."""
     text = str(code) if isinstance(code, int | str) else ""
     return int(text) if re.fullmatch(r"4[0-9]{2}", text, re.ASCII) else None
 
 
 def advise(kind: type[ProviderError], provider: str) -> str:
-    """What to do about an error, in words that end its message; perhaps nothing."""
+    """Return advice on an error, to end its message; it may be empty."""
     return _ADVICE.get(kind, "").replace("NAME", provider)
 
 
 def clear_words(text: str) -> str:
-    """What a server says of an error, as it may be shown and looked through: cut, without keys."""
+    """Return a server's message for display and searching: shortened, without keys."""
     cleared = redact(repair_text(text[: _LONGEST_WORDS + LONGEST_KEY]))
     return cleared if len(cleared) <= _LONGEST_WORDS else f"{cleared[:_LONGEST_WORDS]}…"
 
 
 def describe_answer(status: int, headers: Mapping[str, str], body: bytes) -> str:
-    """An answer that has no message of its own, in words."""
+    """Describe a response that has no message of its own."""
     text = body.strip()
     if "html" in headers.get("content-type", "") or text[:1] == b"<":
         return f"the server answered with status {status} and a web page"
@@ -510,17 +507,17 @@ def describe_answer(status: int, headers: Mapping[str, str], body: bytes) -> str
 
 
 def refuse_redirect(provider: str, status: int, headers: Mapping[str, str]) -> ReplyMalformed:
-    """The error of an answer that sends us elsewhere."""
+    """Return the error of a redirect."""
     target = headers.get("location", "elsewhere")
     return ReplyMalformed(
-        f"the server redirects to {redact(target)}; no key is sent there. Mend base-url.",
+        f"the server redirects to {redact(target)}; keys are not sent there. Fix base-url.",
         provider=provider,
         status=status,
     )
 
 
 def read_retry_after(headers: Mapping[str, str]) -> float | None:
-    """The seconds that an answer asks us to wait: a number or a date of `retry-after`."""
+    """Return the seconds to wait, from a number or a date in `retry-after`."""
     for name, scale in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         text = headers.get(name, "")
         try:
@@ -533,7 +530,7 @@ def read_retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 def _until(text: str) -> float:
-    """Seconds until a date as headers have it; infinity where it is none."""
+    """Return the seconds until a date in a header; infinity if it is invalid."""
     date = parsedate_tz(text)
     try:
         return math.inf if date is None else max(mktime_tz(date) - time.time(), 0.0)
@@ -542,9 +539,9 @@ def _until(text: str) -> float:
 
 
 def read_reset(headers: Mapping[str, str]) -> float | None:
-    """The seconds until the limits that are used up are so no more: `x-ratelimit-reset-…`.
+    """Return the seconds until exhausted limits are reset, from `x-ratelimit-reset-…`.
 
-    Only those whose `x-ratelimit-remaining-…` is 0 count; the last of them decides.
+    Only limits whose `x-ratelimit-remaining-…` is 0 count; the last of them decides.
     """
     waits = [
         wait
@@ -557,7 +554,7 @@ def read_reset(headers: Mapping[str, str]) -> float | None:
 
 
 def read_span(text: str) -> float | None:
-    """A span of time as servers write it, in seconds; `None` where it is none.
+    """Convert a span of time as servers write it to seconds; return `None` if it is invalid.
 
     >>> [read_span(text) for text in ("6m0s", "20ms", "1.5s", "7", "soon")]
     [360.0, 0.02, 1.5, 7.0, None]

@@ -1,14 +1,14 @@
-"""The transport of a row with a plain key: it chooses how to send."""
+"""Transport of a row with a plain key, which chooses how to send."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
 
-from vibe_llms.configuration import StreamSettings
-from vibe_llms.credentials import Credential
-from vibe_llms.meta import __version__
-from vibe_llms.network.connections import AddressKind, Resolver, choose_proxy, resolve
+from vibe_llms.base.configuration import StreamSettings
+from vibe_llms.base.credentials import Credential
+from vibe_llms.base.meta import __version__
+from vibe_llms.base.network.connections import AddressKind, Resolver, choose_proxy, resolve
 from vibe_llms.providers.direct_transport import DirectTransport
 from vibe_llms.providers.httpx2_transport import Httpx2Transport
 from vibe_llms.providers.passed_servers import name_servers
@@ -24,10 +24,10 @@ from vibe_llms.providers.transport import (
 
 
 class HttpTransport:
-    """Requests over connections of our own; through httpx2 where the environment names a proxy.
+    """Transport over connections of our own, or through httpx2 if the environment names a proxy.
 
-    `authorize` gives the headers that hold the key; it is called once, when they are needed. The
-    other arguments are those of `Endpoint`.
+    `authorize` returns the headers with the key; it is called once, when they are needed. For the
+    other arguments, see `Endpoint`.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class HttpTransport:
     def open(
         self, outgoing: Outgoing, body: AsyncIterator[bytes]
     ) -> AbstractAsyncContextManager[Incoming]:
-        """Send a request and give the reply; see `Transport`."""
+        """Send a request and return its reply; see `Transport`."""
         self._permit(outgoing)
         return (self._sender or self._choose()).open(name_servers(outgoing), body)
 
@@ -91,23 +91,23 @@ class HttpTransport:
 
 def _produce_sender(endpoint: Endpoint, headers: Mapping[str, str]) -> Transport:
     if choose_proxy(endpoint.base_url) is None:
-        # httptools may be missing: it is compiled for each platform.
+        # httptools may be missing, because it is compiled for each platform.
         with suppress(ImportError):
             return DirectTransport(endpoint, headers)
     return Httpx2Transport(endpoint, headers)
 
 
 def send_bearer(key: str) -> Mapping[str, str]:
-    """The header `Authorization: Bearer KEY`."""
+    """Return the header `Authorization: Bearer KEY`."""
     return {"authorization": f"Bearer {key}"}
 
 
 def reveal_key(
     credential: Credential, authorize: Callable[[str], Mapping[str, str]] = send_bearer
 ) -> Mapping[str, str]:
-    """The headers with the key of a row; none for a row that needs no key.
+    """Return the headers with the key of a row; none if the row needs no key.
 
-    A row that leaves its key to a package, for a server whose package needs none, may have one.
+    A row that leaves its key to a package may have a key too.
     """
     if credential.kind == "none":
         return {}
@@ -125,7 +125,7 @@ def produce_http_transport(
     authorize: Callable[[str], Mapping[str, str]] = send_bearer,
     offline: bool = False,
 ) -> HttpTransport:
-    """A transport that sends these headers, and those that `authorize` makes of the row's key."""
+    """Return a transport that sends these headers, and those that `authorize` makes of the key."""
     return HttpTransport(
         provider,
         base_url,

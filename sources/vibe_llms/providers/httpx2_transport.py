@@ -1,4 +1,4 @@
-"""Requests through httpx2: behind a proxy, and where httptools cannot be imported."""
+"""Transport through httpx2, for proxies and for platforms without httptools."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from vibe_llms.credentials import guard_loggers
-from vibe_llms.exceptions import ConfigurationError, ProviderError
-from vibe_llms.network.guard import Guard
+from vibe_llms.base.credentials import guard_loggers
+from vibe_llms.base.exceptions import ConfigurationError, ProviderError
+from vibe_llms.base.network.guard import AddressGuard
 from vibe_llms.providers.transport import (
     KEPT_CONNECTIONS,
     Endpoint,
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 
 class Httpx2Transport:
-    """Requests through httpx2, with these headers.
+    """Transport through httpx2, with these headers.
 
     A task closes all connections `kept_seconds` after the last request, so that no request has to
-    close what others left: with 200 streams at once, one waited 2 s for that.
+    close those that others left: with 200 streams at once, one waited 2 s for that.
     """
 
     def __init__(self, endpoint: Endpoint, headers: Mapping[str, str]) -> None:
@@ -44,13 +44,13 @@ class Httpx2Transport:
         self._closing: set[asyncio.Task[None]] = set()
 
     def prepare(self) -> None:
-        """Check what the environment says; see `Transport`."""
+        """Check the proxies and certificates of the environment; see `Transport`."""
         if self._client is None:
             self._connect()
 
     @asynccontextmanager
     async def open(self, outgoing: Outgoing, body: AsyncIterator[bytes]) -> AsyncIterator[Incoming]:
-        """Send a request and give the reply; see `Transport`."""
+        """Send a request and return its reply; see `Transport`."""
         import httpx2
 
         client = self._client or self._connect()
@@ -111,7 +111,7 @@ class Httpx2Transport:
         try:
             if self._tls is None:
                 self._tls = _produce_context(endpoint.base_url)
-            guard = Guard(
+            guard = AddressGuard(
                 f"{endpoint.provider}: a request",
                 offline=endpoint.offline,
                 kinds=endpoint.kinds,
@@ -137,14 +137,14 @@ class Httpx2Transport:
             )
         except (ImportError, OSError, ValueError, httpx2.InvalidURL) as error:
             raise ConfigurationError(
-                "no connection can be made with the proxies and certificates that the environment "
-                f"names (HTTPS_PROXY, SSL_CERT_FILE and their kin): {words_of(error)}"
+                "the proxies or certificates named in the environment (HTTPS_PROXY, SSL_CERT_FILE "
+                f"and related variables) cannot be used: {words_of(error)}"
             ) from error
         return self._client
 
 
 def _produce_context(base_url: str) -> ssl.SSLContext:
-    """The certificates that are trusted: none, where none is needed, because reading takes long."""
+    """Return a TLS context; certificates are read only if needed, because that is slow."""
     import ssl
 
     import httpx2
@@ -155,7 +155,7 @@ def _produce_context(base_url: str) -> ssl.SSLContext:
 
 
 def produce_incoming(response: httpx2.Response, endpoint: Endpoint) -> Incoming:
-    """A response of httpx2 as a reply."""
+    """Convert a response of httpx2 to a reply."""
     return Incoming(
         response.status_code, read_headers(response.headers), _chunks(response, endpoint)
     )
@@ -172,7 +172,7 @@ async def _chunks(response: httpx2.Response, endpoint: Endpoint) -> AsyncIterato
 
 
 def translate_error(error: Exception, endpoint: Endpoint) -> ProviderError:
-    """The library's error for a failure before a reply began."""
+    """Return this library's error for a failure before the reply began."""
     import httpx2
 
     match error:

@@ -1,8 +1,8 @@
-"""The protocols that built-in and third-party providers implement.
+"""Protocols that built-in and third-party providers implement.
 
-A `Provider` makes clients. A `Client` owns the connections. A `Model` is an address, its attributes
-and `converse`, one round trip. What encodes a request is pure; providers that speak HTTP derive
-theirs from `vibe_llms.providers.models`.
+A `Provider` makes clients. A `Client` owns the connections. A `Model` is an address, its
+attributes, and `converse`, one round trip. Encoding a request is pure; providers that speak HTTP
+derive their models from `vibe_llms.providers.models`.
 """
 
 from __future__ import annotations
@@ -12,29 +12,29 @@ from typing import Any, Protocol, TypeAlias, cast, runtime_checkable
 
 from msgspec import Struct
 
-from vibe_llms.configuration import Configuration, StreamSettings
-from vibe_llms.controls import Controls
-from vibe_llms.credentials import Credential
-from vibe_llms.events import EventHandler, Notice
-from vibe_llms.exceptions import ContentNotLoaded
+from vibe_llms.base.configuration import Configuration, StreamSettings
+from vibe_llms.base.credentials import Credential
+from vibe_llms.base.exceptions import ContentNotLoaded
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import Canister, ReplyCanister, Usage
 from vibe_llms.messages.contents import Reference
+from vibe_llms.messages.controls import Controls
+from vibe_llms.messages.events import EventHandler, Notice
+from vibe_llms.messages.tracing import Tracer
 from vibe_llms.providers.attributes import ModelAttributes
-from vibe_llms.tracing import Tracer
 
-#: The bytes of references, by their hashes.
+#: Loader of the bytes of references, by their hashes.
 Loader: TypeAlias = Callable[[Sequence[Reference]], Awaitable[Mapping[str, bytes]]]
 Notifier: TypeAlias = Callable[[Notice], None]
 
 
 class ProviderConfiguration(Struct, frozen=True):
-    """What a provider's factory receives besides the name.
+    """Configuration that a provider's factory receives besides the name.
 
-    `settings` are the keys of its row, not yet checked: `configuration.read(Settings, settings,
-    "providers", name)` makes them typed and names the file and key of what is wrong. `credential`
-    looks up the key when it is needed, `stream` has the limits of this row, and `interactive` is
-    true if a person watches the replies arrive.
+    `settings` holds the keys of its row, not yet checked: `configuration.read(Settings, settings,
+    "providers", name)` makes them typed, and names the file and key of an error. `credential` looks
+    up the key when it is needed, `stream` has the limits of this row, and `interactive` is True if
+    a person watches the replies arrive.
     """
 
     configuration: Configuration
@@ -45,25 +45,27 @@ class ProviderConfiguration(Struct, frozen=True):
 
 
 async def refuse_loading(references: Sequence[Reference]) -> Mapping[str, bytes]:
-    """The loader of conversations without an archive: there is nothing to load."""
+    """Raise `ContentNotLoaded` for any reference; a loader for conversations without archive."""
     if not references:
         return {}
-    raise ContentNotLoaded(f"there is no archive that holds {references[0].hash[:12]}…")
+    raise ContentNotLoaded(
+        f"content {references[0].hash[:12]}… not found: the conversation has no archive"
+    )
 
 
 def ignore_notices(_: Notice) -> None:
-    """A notifier that drops notices."""
+    """Drop a notice."""
 
 
 class TurnContext(Struct, frozen=True, kw_only=True):
-    """What surrounds one round trip; a model alone works with the defaults.
+    """Context of one round trip; a model alone works with the defaults.
 
-    `fresh` are the identities of the canisters that this call adds: content in them that the model
-    cannot take is an error, while such content in older history is described or left out with a
-    notice. `cache` is what the model's `produce_cache` made for this conversation. `throttle` is
-    awaited between pieces of a stream, so that a slow reader holds it back. `kept` is given to
-    models with `awaits_kept`, which may send their request while the prompt is being stored: they
-    await it before the first event of the reply; it gives the conversation's identity. `tracer`
+    `fresh` are the identities of the canisters that this call adds: unsupported content in them is
+    an error, while in older history it is described or left out with a notice. `cache` is the
+    result of the model's `produce_cache` for this conversation. `throttle` is awaited between
+    pieces of a stream, so that a slow reader holds it back. `kept` is given to models with
+    `awaits_kept`, which may send their request while the prompt is being stored: they await it
+    before the first event of the reply, and it returns the conversation's identity. `tracer`
     records attempts.
     """
 
@@ -81,7 +83,7 @@ class TurnContext(Struct, frozen=True, kw_only=True):
 
 
 class TokenCount(Struct, frozen=True):
-    """A number of tokens; `estimated` if neither the server nor a tokenizer counted.
+    """Number of tokens; `estimated` is True if neither the server nor a tokenizer counted.
 
     `at_least` is a lower bound of an estimate.
     """
@@ -92,32 +94,32 @@ class TokenCount(Struct, frozen=True):
 
 
 class Model(Protocol):
-    """One model of one provider."""
+    """Model of a provider."""
 
     @property
     def provider(self) -> str:
-        """The name of the provider's row."""
+        """Name of the provider's row."""
         ...
 
     @property
     def name(self) -> str:
-        """The model's name, as its provider calls it."""
+        """Name of the model at its provider."""
         ...
 
     @property
     def attributes(self) -> ModelAttributes:
-        """What is known of the model."""
+        """Limits and abilities of the model."""
         ...
 
     def produce_cache(self) -> object:
-        """A new cache of encoded history, which the conversation keeps and passes to each call."""
+        """Return a new cache of encoded history, which the conversation passes to each call."""
         ...
 
     def check(self, canisters: Sequence[Canister], controls: Controls) -> None:
         """Raise an error if the call cannot be made, before anything is stored or sent.
 
-        `ContentUnsupported` or `ControlInvalid` for what this model does not accept,
-        `ConfigurationError` for a missing key or package.
+        Raise `ContentUnsupported` or `ControlInvalid` for input that this model does not accept,
+        and `ConfigurationError` for a missing key or package.
         """
         ...
 
@@ -128,9 +130,9 @@ class Model(Protocol):
         controls: Controls = Controls(),
         context: TurnContext = TurnContext(),
     ) -> tuple[ReplyCanister, ...]:
-        """One round trip: the canisters of the reply, the last of which says how it ended.
+        """Make one round trip; return the canisters of the reply, the last with its ending.
 
-        Raises a `ProviderError` if it fails; what arrived is in the events.
+        Raise a `ProviderError` if it fails; what arrived is in the events.
         """
         ...
 
@@ -140,7 +142,7 @@ class Model(Protocol):
         invokers: Sequence[Invoker] = (),
         load: Loader = refuse_loading,
     ) -> TokenCount:
-        """How many tokens the model would read; `load` gives the bytes of references."""
+        """Count the tokens that the model would read; `load` returns the bytes of references."""
         ...
 
     async def preview(
@@ -150,13 +152,13 @@ class Model(Protocol):
         controls: Controls,
         context: TurnContext,
     ) -> bytes:
-        """The body of the request that `converse` would send, as JSON; nothing is sent."""
+        """Return the body of the request that `converse` would send, as JSON; send nothing."""
         ...
 
 
 @runtime_checkable
 class InquiringModel(Protocol):
-    """A model that must ask its provider to know what it accepts.
+    """Model that must ask its provider to know what it accepts.
 
     A conversation awaits `inquire` before it stores or sends anything of a call. Models without
     this method know enough for `check`.
@@ -168,19 +170,19 @@ class InquiringModel(Protocol):
 
 
 def as_inquiring(model: Model) -> InquiringModel | None:
-    """Return a model if it is an `InquiringModel`; `isinstance` takes 25 times as long."""
+    """Return a model if it is an `InquiringModel`, or None; `isinstance` takes 25 times as long."""
     return cast("InquiringModel", model) if hasattr(model, "inquire") else None
 
 
 class Client(Protocol):
-    """A connection to a provider."""
+    """Connection to a provider."""
 
     async def access_model(self, name: str) -> Model:
-        """The model of this name, without asking the provider; or `ModelNotFound`."""
+        """Return the model of this name without asking the provider, or raise `ModelNotFound`."""
         ...
 
     async def survey_models(self) -> Sequence[Model]:
-        """The models that the provider offers, if it lists any."""
+        """Return the models that the provider lists, if any."""
         ...
 
     async def close(self) -> None:
@@ -189,7 +191,7 @@ class Client(Protocol):
 
 
 class Embeddings(Struct, frozen=True):
-    """One vector per text, in order, and the tokens that were read."""
+    """Vectors, one per text, in order, and the tokens that were read."""
 
     vectors: Sequence[Sequence[float]]
     usage: Usage
@@ -197,29 +199,29 @@ class Embeddings(Struct, frozen=True):
 
 @runtime_checkable
 class EmbeddingClient(Protocol):
-    """A client whose provider makes vectors of texts."""
+    """Client whose provider makes vectors of texts."""
 
     async def embed(
         self, model: str, texts: Sequence[str], *, dimensions: int | None = None
     ) -> Embeddings:
-        """One vector per text, in one request, of the length `dimensions` if it is given.
+        """Return one vector per text, in one request, of the length `dimensions` if it is given.
 
-        No text is cut: one that is too long for the model raises `ContextOverflow`, as does a
-        request that is too large. `ReplyMalformed` if the answer is not one vector per text.
+        Texts are not cut. Raise `ContextOverflow` if a text is too long for the model or the
+        request is too large, and `ReplyMalformed` if the answer is not one vector per text.
         """
         ...
 
 
 class Provider(Protocol):
-    """One row of the configuration."""
+    """Row of the configuration."""
 
     @property
     def name(self) -> str:
-        """The name of the row."""
+        """Name of the row."""
         ...
 
     def produce_client(self) -> Client:
-        """A new client; the caller closes it."""
+        """Return a new client, which the caller must close."""
         ...
 
 

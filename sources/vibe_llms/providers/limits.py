@@ -1,10 +1,9 @@
-"""Requests and tokens per minute: one limiter for each row that has limits, shared by a session.
+"""Limits of requests and tokens per minute: one limiter per row, shared by a session.
 
-The sessions of a server share them too, and servers of one database count together.
-
-Requests wait in a queue, in order of arrival, until they fit into the limits of the last 60
-seconds. Tokens are first counted as estimated, then corrected by what the reply reports. When a
-server says how long to wait, the whole queue waits. Without limits there is no limiter.
+The sessions of a server share limiters, and servers with one database count together. Requests wait
+in a queue, in order of arrival, until they fit into the limits of the last 60 seconds. Tokens are
+first estimated, then corrected by what the reply reports. If a server says how long to wait, the
+whole queue waits. Rows without limits have no limiter.
 """
 
 from __future__ import annotations
@@ -24,16 +23,16 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from vibe_llms.events import Notice
-from vibe_llms.exceptions import RateLimited, VibeLlmsError
+from vibe_llms.base.exceptions import RateLimited, VibeLlmsError
 from vibe_llms.messages.canisters import Usage
+from vibe_llms.messages.events import Notice
 from vibe_llms.providers.interfaces import Notifier
 
 WINDOW_SECONDS = 60.0
-#: Shorter waits are not reported.
+#: Seconds of waiting before a notice is sent.
 NOTICE_SECONDS = 2.0
-#: How often a request that waits for other processes looks again.
-_LOOK_SECONDS = 1.0
+#: Seconds between polls of a request that waits for other processes.
+_POLL_SECONDS = 1.0
 
 
 class _Spent(Struct, eq=False):
@@ -45,7 +44,7 @@ class _Spent(Struct, eq=False):
 
 
 class _Waiting(Struct, eq=False):
-    """A request in the queue; `patience` is the longest wait for a server that it accepts."""
+    """Request in the queue; `patience` is the longest wait for a server that it accepts."""
 
     tokens: int
     patience: float
@@ -53,37 +52,37 @@ class _Waiting(Struct, eq=False):
 
 
 class Window(Protocol):
-    """What several processes have sent in the last 60 seconds to the providers of rows.
+    """Window of the last 60 seconds, with the requests of several processes by row.
 
-    It raises `VibeLlmsError` where it cannot be asked.
+    Methods raise `VibeLlmsError` if it is not available.
     """
 
     async def enter(
         self, row: str, tokens: int, most_requests: int | None, most_tokens: int | None
     ) -> tuple[int | None, float, bool]:
-        """Count a request if it fits: its number, or how long it has to wait.
+        """Count a request if it fits; return its number, or the seconds to wait.
 
-        The last value says whether the provider has asked for that wait.
+        The last value is True if the provider has asked for that wait.
         """
         ...
 
-    async def settle(self, row: str, number: int, tokens: int) -> None:
-        """Replace the estimate of a request by what it used."""
+    async def record_usage(self, row: str, number: int, tokens: int) -> None:
+        """Replace the estimate of a request by its usage."""
         ...
 
     async def pause(self, row: str, seconds: float) -> None:
-        """Let no process send requests for some seconds."""
+        """Stop the requests of all processes for some seconds."""
         ...
 
 
 class Limiter:
-    """Lets requests pass in order of arrival, never more in 60 seconds than the limits allow.
+    """Queue that admits requests in order of arrival, within the limits of 60 seconds.
 
-    `None` means no limit. A request whose estimate exceeds the whole limit of tokens passes when
-    nothing else counts. A limiter serves one event loop and uses that loop's clock.
+    `None` means no limit. A request whose estimate exceeds the whole limit of tokens is admitted
+    when nothing else counts. A limiter serves one event loop and uses that loop's clock.
 
-    With a `window`, requests that passed here also wait for those of other processes. While that
-    cannot be asked, the limits hold for this process.
+    With a `window`, admitted requests also wait for those of other processes. While it is not
+    available, the limits hold for this process.
     """
 
     def __init__(
@@ -96,7 +95,7 @@ class Limiter:
     ) -> None:
         self.row = row
         self._window = window
-        # One asks the window at a time, in the order of arrival.
+        # One request at a time asks the window, in the order of arrival.
         self._entering = asyncio.Lock()
         self._reports: set[asyncio.Task[None]] = set()
         self.requests, self.tokens = requests, tokens
@@ -110,9 +109,9 @@ class Limiter:
         return f"Limiter({self.row!r}, requests={self.requests}, tokens={self.tokens})"
 
     async def enter(self, tokens: int, notify: Notifier, patience: float) -> _Spent:
-        """Wait until a request of about so many tokens may be sent; longer waits are reported.
+        """Wait until a request of about this many tokens may be sent; report longer waits.
 
-        Raises `RateLimited` if the server asked for a wait of more than `patience` seconds. A
+        Raise `RateLimited` if the server asked for a wait of more than `patience` seconds. A
         cancelled request leaves the queue.
         """
         waiting = _Waiting(tokens, patience, asyncio.get_running_loop().create_future())
@@ -133,7 +132,7 @@ class Limiter:
     async def _enter_window(
         self, window: Window, spent: _Spent, notify: Notifier, patience: float
     ) -> None:
-        """Wait for what other processes have sent."""
+        """Wait for requests of other processes."""
         noted = False
         async with self._entering:
             while True:
@@ -142,7 +141,7 @@ class Limiter:
                         self.row, spent.tokens, self.requests, self.tokens
                     )
                 except VibeLlmsError:
-                    # The store is away; the limits of this process hold.
+                    # The store is not available; the limits of this process hold.
                     return
                 if number is not None:
                     spent.number = number
@@ -151,19 +150,19 @@ class Limiter:
                     raise self._refusal(seconds)
                 if seconds > NOTICE_SECONDS and not noted:
                     noted = True
-                    notify(Notice("wait", f"{self.row}: waiting for requests of other servers"))
-                # Some may have used less than they estimated.
-                await asyncio.sleep(min(seconds, _LOOK_SECONDS))
+                    notify(Notice("wait", f"{self.row}: waiting for requests of other processes"))
+                # Some requests may have used less than estimated.
+                await asyncio.sleep(min(seconds, _POLL_SECONDS))
 
-    def settle(self, spent: _Spent, usage: Usage | None) -> None:
-        """Replace the estimate of a request by what it really used.
+    def record_usage(self, spent: _Spent, usage: Usage | None) -> None:
+        """Replace the estimate of a request by its usage.
 
         Tokens above the estimate count from now.
         """
         if usage is None or self.tokens is None:
             return
         if self._window is not None and spent.number is not None:
-            self._report(self._window.settle(self.row, spent.number, usage.total_tokens))
+            self._report(self._window.record_usage(self.row, spent.number, usage.total_tokens))
         excess = usage.total_tokens - spent.tokens
         if excess > 0:
             self._spent.append(_Spent(_now(), excess))
@@ -172,14 +171,14 @@ class Limiter:
         self._advance()
 
     def pause(self, seconds: float) -> None:
-        """Let no request pass for some seconds."""
+        """Admit no request for some seconds."""
         self._paused_until = max(self._paused_until, _now() + seconds)
         self._advance()
         if self._window is not None:
             self._report(self._window.pause(self.row, seconds))
 
     def _report(self, work: Coroutine[Any, Any, None]) -> None:
-        """Report something to other processes, without waiting for them."""
+        """Send a report to other processes, without waiting for them."""
 
         async def report() -> None:
             with suppress(VibeLlmsError):
@@ -189,12 +188,12 @@ class Limiter:
         task.add_done_callback(self._reports.discard)
 
     async def close(self) -> None:
-        """Wait until other processes know what was used."""
+        """Wait until the reports to other processes are sent."""
         if self._reports:
             await asyncio.wait(self._reports)
 
     def _advance(self) -> None:
-        """Let the requests pass that may go, and schedule the next one."""
+        """Admit the requests that may be sent, and schedule the next one."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -215,7 +214,7 @@ class Limiter:
             waiting.admitted.set_result(spent)
 
     def _measure(self, tokens: int, now: float) -> float:
-        """How long the next request has to wait, as far as is known now."""
+        """Return the seconds that the next request has to wait, from what is known now."""
         while self._starts and self._starts[0] + WINDOW_SECONDS <= now:
             self._starts.popleft()
         while self._spent and self._spent[0].time + WINDOW_SECONDS <= now:
@@ -236,7 +235,7 @@ class Limiter:
         if waiting in self._queue:
             self._queue.remove(waiting)
         elif waiting.admitted.done() and waiting.admitted.exception() is None:
-            # It passed and was then cancelled before it was sent.
+            # It was admitted, and was cancelled before it was sent.
             spent = waiting.admitted.result()
             if spent in self._spent:
                 self._spent.remove(spent)
@@ -245,14 +244,14 @@ class Limiter:
 
     def _explain(self) -> str:
         if self._paused_until > _now():
-            return f"since its server asked for {self._paused_until - _now():.0f} s"
+            return f"because its server asked to wait {self._paused_until - _now():.0f} s"
         limits = [f"requests-per-minute = {self.requests}"] if self.requests is not None else []
         limits += [f"tokens-per-minute = {self.tokens}"] if self.tokens is not None else []
-        return f"so as not to exceed {' and '.join(limits)}"
+        return f"to stay within {' and '.join(limits)}"
 
     def _refusal(self, seconds: float) -> RateLimited:
         error = RateLimited(
-            f"the server has asked for a wait of {seconds:.0f} s, longer than retry-wait-seconds",
+            f"the server asked for a wait of {seconds:.0f} s, longer than retry-wait-seconds",
             provider=self.row,
         )
         error.retry_after = seconds
@@ -260,7 +259,7 @@ class Limiter:
 
 
 class Limiters:
-    """The limiters of the rows that have limits, made when they are first needed.
+    """Limiters of the rows that have limits, created when they are first needed.
 
     With a `window`, other processes count too.
     """
@@ -270,7 +269,7 @@ class Limiters:
         self._limiters: dict[str, Limiter] = {}
 
     def access(self, row: str, requests: int | None, tokens: int | None) -> Limiter | None:
-        """The limiter of a row, if it has limits."""
+        """Return the limiter of a row, or None if it has no limits."""
         if requests is None and tokens is None:
             return None
         if row not in self._limiters:
@@ -280,13 +279,13 @@ class Limiters:
         return self._limiters[row]
 
     async def close(self) -> None:
-        """Wait until other processes know what was used."""
+        """Wait until the reports to other processes are sent."""
         for limiter in self._limiters.values():
             await limiter.close()
 
 
 class LimiterSlot:
-    """The place of one round trip in a limiter; each attempt enters again."""
+    """Place of one round trip in a limiter; each attempt enters again."""
 
     def __init__(self, limiter: Limiter, tokens: int) -> None:
         self._limiter = limiter
@@ -300,23 +299,23 @@ class LimiterSlot:
     def fail(self, error: Exception) -> None:
         """Record a failed attempt; a server's advice on waiting applies to all requests."""
         if isinstance(error, RateLimited):
-            # It did not pass, so none of its tokens count.
-            self.settle(Usage())
+            # The server refused it, so none of its tokens count.
+            self.record_usage(Usage())
             if error.retry_after is not None:
                 self._limiter.pause(error.retry_after)
 
-    def settle(self, usage: Usage | None) -> None:
-        """Record the end of the round trip, and what its last attempt used if that is known."""
+    def record_usage(self, usage: Usage | None) -> None:
+        """Record the end of the round trip, and the usage of its last attempt, if known."""
         spent, self._spent = self._spent, None
         if spent is not None:
-            self._limiter.settle(spent, usage)
+            self._limiter.record_usage(spent, usage)
 
 
 _SLOT: ContextVar[LimiterSlot | None] = ContextVar("slot", default=None)
 
 
 def limited(limiter: Limiter | None, tokens: int = 0) -> AbstractContextManager[None]:
-    """Send what is sent in this context through a limiter, as about so many tokens."""
+    """Pass the requests of this context through a limiter, as about this many tokens."""
     return nullcontext() if limiter is None else _limited(limiter, tokens)
 
 
@@ -330,7 +329,7 @@ def _limited(limiter: Limiter, tokens: int) -> Iterator[None]:
 
 
 def access_slot() -> LimiterSlot | None:
-    """The slot of the current round trip, if its row has limits."""
+    """Return the slot of the current round trip, or None if its row has no limits."""
     return _SLOT.get()
 
 

@@ -1,20 +1,20 @@
-"""A model by a part of its name: which of the known ones is meant, or what is close to it."""
+"""Lookup of a model by a part of its name, and suggestions of similar names."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from vibe_llms.exceptions import ModelNotFound
+from vibe_llms.base.exceptions import ModelNotFound
 
 _LISTED = 6
 _SIMILAR = 0.6
 
 
 def match_model(name: str, known: Iterable[tuple[str, str]]) -> tuple[str, str] | None:
-    """The row and the model that a name means among known ones; `None` where nothing fits.
+    """Return the row and the model that a name means among known ones, or `None`.
 
-    The whole name of a model counts before a part of it; of several rows that have a model, the
-    first. `ModelNotFound` lists the models where several have the part in their names.
+    The whole name of a model has priority over a part of it; of several rows that have a model, the
+    first is returned. `ModelNotFound` lists the models if several have the part in their names.
 
     >>> match_model("sonnet", [("a", "claude-sonnet-5"), ("a", "claude-opus-5")])
     ('a', 'claude-sonnet-5')
@@ -27,12 +27,12 @@ def match_model(name: str, known: Iterable[tuple[str, str]]) -> tuple[str, str] 
     found = found or [model for model in rows if wanted and wanted in model.lower()]
     if len(found) > 1:
         addresses = [f"{rows[model]}/{model}" for model in found]
-        raise ModelNotFound(f"{name!r} may be {list_some(addresses)}; write more of the name")
+        raise ModelNotFound(f"{name!r} matches {list_some(addresses)}; write more of the name")
     return (rows[found[0]], found[0]) if found else None
 
 
 def suggest_models(name: str, known: Iterable[tuple[str, str]]) -> Sequence[str]:
-    """The addresses of known models whose names are close to a name, the closest first."""
+    """Return the addresses of known models with similar names, the closest first."""
     from difflib import get_close_matches
 
     rows: dict[str, str] = {}
@@ -43,7 +43,7 @@ def suggest_models(name: str, known: Iterable[tuple[str, str]]) -> Sequence[str]
 
 
 def list_some(choices: Sequence[str]) -> str:
-    """Choices as words: the first of them, and how many more there are.
+    """List the first choices in words, and the number of the others.
 
     >>> list_some(["a", "b", "c"]), list_some("abcdefgh")
     ('a, b or c', 'a, b, c, d, e, f or 2 more')

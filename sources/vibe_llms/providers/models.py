@@ -1,7 +1,7 @@
 """Providers that speak HTTP: a row, its connection, and its models.
 
-A module of a provider derives a model and registers it. It says its path, how a conversation is
-encoded, what translates the reply, and its errors; all else is here::
+A module of a provider derives a model and registers it. The model has the path, the encoding of a
+conversation, the translator of the reply, and the errors; all else is here::
 
     class ShoutModel(HttpModel[ShoutSettings]):
         module = __name__
@@ -10,7 +10,6 @@ encoded, what translates the reply, and its errors; all else is here::
         errors = ErrorMap({404: ModelUnavailable})
 
         def encode(self, given): ...
-
 
     register("shout", HttpProvider.of(ShoutModel, ShoutSettings))
 """
@@ -26,20 +25,21 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar, overload
 import msgspec
 from msgspec import Struct
 
-from vibe_llms.configuration import StreamSettings, fill_variables, merge
-from vibe_llms.controls import Controls
-from vibe_llms.credentials import get_logger
-from vibe_llms.events import EventHandler, Notice, NoticeEvent
-from vibe_llms.exceptions import (
+from vibe_llms.base.configuration import StreamSettings, fill_variables, merge
+from vibe_llms.base.credentials import get_logger
+from vibe_llms.base.exceptions import (
     ConfigurationError,
     ModelNotFound,
     ProviderError,
     RegistrationError,
     ReplyMalformed,
 )
+from vibe_llms.base.redaction import quote
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import Canister, ReplyCanister
 from vibe_llms.messages.contents import MediaContent
+from vibe_llms.messages.controls import Controls
+from vibe_llms.messages.events import EventHandler, Notice, NoticeEvent
 from vibe_llms.providers.addresses import Address, find_address, find_ignored
 from vibe_llms.providers.assimilators import StreamAssimilator
 from vibe_llms.providers.attributes import (
@@ -61,22 +61,21 @@ from vibe_llms.providers.interfaces import (
 from vibe_llms.providers.limits import LimiterSlot
 from vibe_llms.providers.pieces import encode_json, load_texts
 from vibe_llms.providers.requests import Request, apply_controls, fit_request
-from vibe_llms.providers.round_trip import JSON_HEADERS, RoundTrip, fetch, hold
+from vibe_llms.providers.round_trip import JSON_HEADERS, RoundTrip, fetch, run_round_trip
 from vibe_llms.providers.row_models import RowClient, RowModel
 from vibe_llms.providers.sdk_transport import OfficialTransport
 from vibe_llms.providers.spending import access_spending, bound_media, reserve_output
 from vibe_llms.providers.tokenizers import estimate_request, read_count
 from vibe_llms.providers.tool_names import assimilate_names
 from vibe_llms.providers.transport import Outgoing, Transport
-from vibe_llms.redaction import quote
 
 _LOGGER = get_logger("vibe_llms.providers")
 
 
 class HttpSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
-    """The keys of a row, besides those that every row has; a provider adds its own.
+    """Keys of a row, besides those that every row has; a provider adds its own.
 
-    `${NAME}` and `${NAME:-else}` in any text of them are environment variables.
+    `${NAME}` and `${NAME:-else}` in their texts are replaced by environment variables.
     """
 
     base_url: str
@@ -87,26 +86,26 @@ S = TypeVar("S", bound=HttpSettings)
 S_co = TypeVar("S_co", bound=HttpSettings, covariant=True)
 
 
-class Connection(RowClient, Protocol[S_co]):
-    """What a model of a server needs of the client that made it."""
+class ModelConnection(RowClient, Protocol[S_co]):
+    """Part of the client that a model of a server uses."""
 
     @property
     def settings(self) -> S_co:
-        """The keys of the row."""
+        """Keys of the row."""
         ...
 
     @property
     def transport(self) -> Transport:
-        """What sends requests."""
+        """Transport that sends requests."""
         ...
 
     async def fetch(self, outgoing: Outgoing, errors: ErrorMap, *, model: str = "") -> bytes:
-        """The body of an answer that is no reply."""
+        """Return the body of a response that is not a reply."""
         ...
 
 
 class ModelInput(Struct, frozen=True):
-    """What a request is made of: what was said, the tools on offer, and the controls to send.
+    """Input of a request: the conversation, the tools on offer, and the controls to send.
 
     `options` are the controls that are set, by their names on the wire.
     """
@@ -118,19 +117,19 @@ class ModelInput(Struct, frozen=True):
     options: Mapping[str, Any]
 
 
-class HttpModel(RowModel[Connection[S]], Generic[S]):
-    """A model of a server.
+class HttpModel(RowModel[ModelConnection[S]], Generic[S]):
+    """Model of a server.
 
     `path` is where conversations are posted, `assimilator` translates a reply, `errors` are the
-    errors of the interface. `attributes_files` are what is
-    known of its models: names of shipped files, or paths. `headers` go with every request.
+    errors of the interface. `attributes_files` are the sources of its models' attributes: names of
+    shipped files, or paths.
 
-    `controls` are the names on the wire of the controls that are sent; others are refused, or left
-    out with a notice where they are configured defaults. With `None` the attributes alone decide.
+    `controls` maps the controls that are sent to their names on the wire; others are refused, or
+    left out with a notice if they are configured defaults. With `None` the attributes alone decide.
 
     `models_path` is where the server lists its models, for `read_models`. `count_path` is where it
-    counts tokens, of the members `counted`; without one they are estimated. `package` is the
-    transport of rows with `credential = "package"`; without one these send a key if there is one.
+    counts tokens, of the members `counted`; without it they are estimated. `package` is the
+    transport of rows with `credential = "package"`; without it these send a key if there is one.
     """
 
     path: ClassVar[str]
@@ -143,7 +142,7 @@ class HttpModel(RowModel[Connection[S]], Generic[S]):
     counted: ClassVar[Sequence[str]] = ()
     package: ClassVar[type[OfficialTransport] | None] = None
 
-    def __init__(self, client: Connection[S], name: str, attributes: ModelAttributes) -> None:
+    def __init__(self, client: ModelConnection[S], name: str, attributes: ModelAttributes) -> None:
         super().__init__(client, name)
         self.attributes = attributes
         taken = attributes.controls
@@ -151,48 +150,48 @@ class HttpModel(RowModel[Connection[S]], Generic[S]):
 
     @property
     def settings(self) -> S:
-        """The keys of the row."""
+        """Keys of the row."""
         return self.client.settings
 
-    # What a provider says of itself.
+    # Defined by each provider.
 
     @classmethod
     def headers(cls, settings: S) -> Mapping[str, str]:
-        """The headers of every request, besides those of `authorize`."""
+        """Return the headers of every request, besides those of `authorize`."""
         del settings
         return {}
 
     @classmethod
     def authorize(cls, key: str) -> Mapping[str, str]:
-        """The headers that hold the key of the row: `Authorization: Bearer KEY`."""
+        """Return the headers with the key of the row, by default `Authorization: Bearer KEY`."""
         return send_bearer(key)
 
     @classmethod
     def read_address(cls, text: str) -> str:
-        """The address that an environment variable in `base-url` means."""
+        """Normalize an address from an environment variable in `base-url`."""
         return text
 
     @classmethod
     def read_models(cls, body: bytes) -> Mapping[str, Mapping[str, Any]]:
-        """The models in a list, with what it says of them; `ValueError` where it is none.
+        """Return the models in a list with their attributes; raise `ValueError` if it is invalid.
 
-        What it says are attributes, named as in TOML: `{"loud": {"context-tokens": 1000}}`.
+        The attributes are named as in TOML: `{"loud": {"context-tokens": 1000}}`.
         """
         raise NotImplementedError
 
     def unsupported(self, content: MediaContent) -> str:
-        """Why the model cannot take a content, in words; empty where it can."""
+        """Explain why the model cannot take a content; return an empty string if it can."""
         kind = str(content.__struct_config__.tag)
         taken = self.attributes.accept(kind, content.mimetype)
         return "" if taken else name_content(content)
 
     def check_controls(self, controls: Controls) -> None:
-        """`ControlInvalid` for what the attributes of the model do not refuse already."""
+        """Raise `ControlInvalid` for values that the model's attributes do not refuse already."""
 
     def encode(self, given: ModelInput) -> Mapping[str, Any]:
-        """The members of a request.
+        """Return the members of a request.
 
-        A conversation that grows long is better encoded once: see `assemble`.
+        To encode a long conversation only once, override `assemble` instead.
         """
         raise NotImplementedError
 
@@ -203,11 +202,11 @@ class HttpModel(RowModel[Connection[S]], Generic[S]):
         controls: Controls,
         context: TurnContext,
     ) -> Request:
-        """The request of a round trip; by itself, all of it encoded anew."""
+        """Return the request of a round trip; by default, encode all of it anew."""
         for canister in canisters:
             if canister.identity in context.fresh:
                 self.check_canister(canister)
-        settled, extras = apply_controls(self, controls, context, self._settle)
+        settled, extras = apply_controls(self, controls, context, self._checked)
         texts = await load_texts(canisters, context.load)
         said = [Conversion(canister, self, self.module, texts) for canister in canisters]
         names = self.controls or {}
@@ -220,14 +219,14 @@ class HttpModel(RowModel[Connection[S]], Generic[S]):
         body = encode_json(merge(members, extras))[:-1]
         return Request(fit_request([body], self, context), {}, context.load)
 
-    # What follows from it.
+    # Common to all providers.
 
     def produce_cache(self) -> object:
-        """A fresh cache of encoded history; there is none where all is encoded anew."""
+        """Return an empty cache of encoded history; by default None, as all is encoded anew."""
         return None
 
     def check(self, canisters: Sequence[Canister], controls: Controls) -> None:
-        """Raise for what this model cannot take, or what is missing, before anything is kept."""
+        """Raise for unsupported input or a missing key, before anything is stored."""
         self.client.transport.prepare()
         for canister in canisters:
             self.check_canister(canister)
@@ -235,7 +234,7 @@ class HttpModel(RowModel[Connection[S]], Generic[S]):
         self.check_controls(settled)
 
     def check_canister(self, canister: Canister) -> None:
-        """`ContentUnsupported` where the model cannot take a content of this canister as it is."""
+        """Raise `ContentUnsupported` if the model does not support a content of this canister."""
         check_contents(canister, self, self.unsupported)
 
     async def converse(
@@ -245,7 +244,7 @@ class HttpModel(RowModel[Connection[S]], Generic[S]):
         controls: Controls = Controls(),
         context: TurnContext = TurnContext(),
     ) -> tuple[ReplyCanister, ...]:
-        """One round trip; see `vibe_llms.providers.interfaces.Model`."""
+        """Make one round trip; see `vibe_llms.providers.interfaces.Model`."""
         request = await self.assemble(canisters, invokers, controls, context)
         if (spending := access_spending()) is not None:
             size = request.text_size + bound_media(canisters, self)
@@ -270,14 +269,14 @@ class HttpModel(RowModel[Connection[S]], Generic[S]):
         accumulator = self.produce_accumulator(context)
         accumulator.may_stop_at_once = bool(controls.stop or context.default_controls.stop)
         otherwise = None if request.otherwise is None else partial(self._ask_otherwise, request)
-        return await hold(trip, outgoing, accumulator, otherwise=otherwise)
+        return await run_round_trip(trip, outgoing, accumulator, otherwise=otherwise)
 
     async def _ask_otherwise(self, request: Request, error: ProviderError) -> Outgoing | None:
         other = None if request.otherwise is None else request.otherwise(error)
         return None if other is None else self._post(self.path, await other.produce_body())
 
     def produce_assimilator(self, names: Mapping[str, str], request: Request) -> StreamAssimilator:
-        """The translator of one reply; `names` are canonical names by those on the wire."""
+        """Return the translator of one reply; `names` maps names on the wire to canonical names."""
         made = self.assimilator(self.provider, lambda name: names.get(name, name))
         made.errors = self.errors
         return made
@@ -288,7 +287,7 @@ class HttpModel(RowModel[Connection[S]], Generic[S]):
         invokers: Sequence[Invoker] = (),
         load: Loader = refuse_loading,
     ) -> TokenCount:
-        """How many tokens the model would read, as its server counts them or estimated."""
+        """Count the tokens that the model would read, by its server or an estimate."""
         context = TurnContext(load=load)
         request = await self.assemble(canisters, invokers, Controls(), context)
         if not self.count_path:
@@ -303,11 +302,11 @@ class HttpModel(RowModel[Connection[S]], Generic[S]):
         controls: Controls,
         context: TurnContext,
     ) -> bytes:
-        """The body of the request that `converse` would send."""
+        """Return the body of the request that `converse` would send."""
         request = await self.assemble(canisters, invokers, controls, context)
         return b"".join(await request.produce_body())
 
-    def _settle(self, controls: Controls) -> Controls:
+    def _checked(self, controls: Controls) -> Controls:
         self.check_controls(controls)
         return controls
 
@@ -321,7 +320,7 @@ C = TypeVar("C", bound="HttpClient[Any, Any]")
 
 
 class HttpClient(Generic[M, S]):
-    """A connection to the server of a row, and its models of the class `model`."""
+    """Connection to the server of a row, with its models of the class `model`."""
 
     def __init__(
         self,
@@ -336,7 +335,7 @@ class HttpClient(Generic[M, S]):
         self.event_handler = event_handler
         found = find_address(settings.base_url, provider, read=model.read_address)
         self.address = found.url
-        #: Whether neither the row nor a variable says where the server is.
+        #: True if neither the row nor a variable names the server.
         self.unaddressed = not found.variables and settings.base_url == _default_of(settings)
         self.settings = _fill_settings(settings, provider, self.address)
         self.stream = configuration.stream
@@ -353,10 +352,10 @@ class HttpClient(Generic[M, S]):
         )
 
     def produce_transport(self) -> Transport:
-        """What sends the requests of this row."""
+        """Return the transport for the requests of this row."""
         headers = self.model.headers(self.settings)
         if self.credential.kind == "package" and self.model.package is not None:
-            # What nobody says is left to the package, which knows its profiles.
+            # An address that nobody set is left to the package, which knows its profiles.
             own = None if self.unaddressed else self.address
             return self.model.package(
                 self.provider, own, self.stream, headers, offline=self.offline
@@ -372,22 +371,22 @@ class HttpClient(Generic[M, S]):
         )
 
     async def access_model(self, name: str) -> M:
-        """The model of this name; whether the server has it shows when it is spoken with."""
+        """Return the model of this name, without checking that the server has it."""
         if not name:
             raise ModelNotFound(f"which model of {self.provider!r}? See: vibe-llms models")
         return self.produce_model(name)
 
     def produce_model(self, name: str, reported: Mapping[str, Any] | None = None) -> M:
-        """A model of this name; `reported` is what the server says about it."""
+        """Return a model of this name; `reported` holds its attributes from the server."""
         return self.model(self, name, self.attributes.integrate(name, further=reported))
 
     async def survey_models(self) -> Sequence[M]:
-        """The models that the server lists, with what it says of them."""
+        """Return the models that the server lists, with the attributes that it reports."""
         if not self.model.models_path:
             return []
         settings = self.stream
         if self.credential.kind == "none":
-            # A server of one's own that does not run is not worth waiting for.
+            # A user's own server that is not running is not worth waiting for.
             settings = msgspec.structs.replace(settings, retries=0)
         outgoing = Outgoing("GET", self.model.models_path)
         body = await self.fetch(outgoing, self.model.errors, settings=settings)
@@ -410,7 +409,7 @@ class HttpClient(Generic[M, S]):
         settings: StreamSettings | None = None,
         slot: LimiterSlot | None = None,
     ) -> bytes:
-        """The whole body of an answer that is no reply."""
+        """Return the whole body of a response that is not a reply."""
         return await fetch(
             self.transport,
             outgoing,
@@ -421,7 +420,7 @@ class HttpClient(Generic[M, S]):
         )
 
     def read(self, decode: Callable[[bytes], T], body: bytes, what: str) -> T:
-        """What a body says; `ReplyMalformed` where it cannot be read."""
+        """Decode a body, or raise `ReplyMalformed`."""
         try:
             return decode(body)
         except (ValueError, RecursionError) as error:
@@ -434,7 +433,7 @@ class HttpClient(Generic[M, S]):
         await self.transport.close()
 
     def _announce(self, found: Address, configuration: ProviderConfiguration) -> None:
-        """Say where keys are sent to, if a variable says so, or is ignored."""
+        """Report the address that keys are sent to, if a variable names it or is ignored."""
         ignored = find_ignored(configuration.configuration, self.provider, found)
         if found.variables:
             text = f"{self.provider}: requests are sent to {found.describe()}"
@@ -455,7 +454,7 @@ def _default_of(settings: HttpSettings) -> object:
 
 
 def _fill_settings(settings: S, provider: str, address: str) -> S:
-    """The settings with this address, and the variables in other texts filled in."""
+    """Return the settings with this address, and with the variables in other texts filled in."""
     filled: dict[str, Any] = {"base_url": address}
     for name in settings.__struct_fields__:
         value = getattr(settings, name)
@@ -472,18 +471,18 @@ def _fill_settings(settings: S, provider: str, address: str) -> S:
 
 
 class HttpProvider(Generic[C]):
-    """A row of a module that speaks HTTP."""
+    """Row of a module that speaks HTTP."""
 
     def __init__(
         self, name: str, produce_client: Callable[[], C], address: Address | None = None
     ) -> None:
         self.name = name
-        #: Where requests are sent to, as far as the row and its variables say.
+        #: Address that requests are sent to, if the row or its variables name it.
         self.address = address
         self._produce_client = produce_client
 
     def produce_client(self) -> C:
-        """A new client; the caller closes it."""
+        """Return a new client, which the caller must close."""
         return self._produce_client()
 
     @overload
@@ -502,11 +501,13 @@ class HttpProvider(Generic[C]):
     def of(
         cls, model: type[Any], settings: type[Any], client: Callable[..., Any] = HttpClient
     ) -> Any:
-        """The factory of such rows, for `register`; `client` is for what no model can say."""
+        """Return the factory of such rows, for `register`; `client` replaces `HttpClient`."""
         known = Controls.__struct_encode_fields__
         for control in model.controls or ():
             if control not in known:
-                raise ValueError(f"there is no control {control!r}, only {', '.join(known)}")
+                raise ValueError(
+                    f"unknown control {control!r}; the controls are {', '.join(known)}"
+                )
 
         def produce(
             name: str, configuration: ProviderConfiguration, event_handler: EventHandler

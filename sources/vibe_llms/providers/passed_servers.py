@@ -1,8 +1,8 @@
-"""Names the servers of this library that a request has passed through.
+"""Names of the servers of this library that a request has passed through.
 
-A server adds itself to the header of the requests that it sends on, and refuses a request that has
-its own name: a row of its configuration leads back to it, as it does where `OPENAI_BASE_URL` of its
-clients is set where it starts.
+A server adds its name to the header of the requests that it forwards, and refuses a request with
+its own name. A row of its configuration then leads back to it, for example if it was started with
+the `OPENAI_BASE_URL` that is meant for its clients.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from msgspec.structs import replace
 
 from vibe_llms.providers.transport import Outgoing
 
-#: Names of servers, the first one first.
+#: Header with the names of servers, the first one first.
 HEADER = "x-vibe-llms-servers"
-#: The most servers that a request passes through.
+#: Maximum number of servers that a request passes through.
 MOST_SERVERS = 16
 _NAME = re.compile(r"[0-9a-f]{1,64}")
-#: The servers that the request at hand has passed through, this one included. Tasks and runs that
-#: it starts copy the context.
+#: Servers that the current request has passed through, including this one. Tasks and runs that it
+#: starts copy the context.
 _PASSED: ContextVar[tuple[str, ...]] = ContextVar("passed_servers", default=())
 
 
 def read_servers(text: str) -> Sequence[str]:
-    """The names in the header; what is no name is left out.
+    """Return the names in the header; invalid ones are left out.
 
     >>> read_servers("0a1b, 2c3d, ../x")
     ['0a1b', '2c3d']
@@ -38,7 +38,7 @@ def read_servers(text: str) -> Sequence[str]:
 
 @contextmanager
 def passing(servers: Sequence[str]) -> Iterator[None]:
-    """Within the block, requests to providers name these servers."""
+    """Name these servers in the requests to providers within the block."""
     token = _PASSED.set(tuple(servers))
     try:
         yield
@@ -47,7 +47,7 @@ def passing(servers: Sequence[str]) -> Iterator[None]:
 
 
 def name_servers(outgoing: Outgoing) -> Outgoing:
-    """The request with the header, if it has passed through a server."""
+    """Return the request with the header, if it has passed through a server."""
     if not (passed := _PASSED.get()):
         return outgoing
     return replace(outgoing, headers={**outgoing.headers, HEADER: ", ".join(passed)})

@@ -25,15 +25,15 @@ from vibe_llms.messages.contents import (
 from vibe_llms.providers.interfaces import Loader
 
 _ENCODER = msgspec.json.Encoder()
-# Text of this size and more is sent as it is, without being copied into something larger.
+# Text of at least this size is sent without being copied into something larger.
 _RUN_BYTES = 64 * 1024
 
 
 class Slot(Struct, frozen=True, gc=False):
-    """The place of bytes within encoded JSON, to be filled as base64 or as a JSON string.
+    """Place of bytes within encoded JSON, to be filled as base64 or as a JSON string.
 
-    `before` and `after` are the JSON around it within its block; `instead` is a whole other block
-    if it has to be left out, and `label` names it. `origin` is the identity of its canister.
+    `before` and `after` are the JSON around it within its block. `instead` is the block that
+    replaces it if it is left out, and `label` names it. `origin` is the identity of its canister.
     `prefix` comes before the data within the JSON string, such as the `data:image/png;base64,` of a
     data URI.
     """
@@ -49,13 +49,13 @@ class Slot(Struct, frozen=True, gc=False):
 
     @property
     def encoded_size(self) -> int:
-        """The number of bytes of the filled block; for text, the least that it can be."""
+        """Size of the filled block in bytes; for text, the minimum."""
         size = self.data.size if isinstance(self.data, Reference) else len(self.data)
         filled = (size + 2) // 3 * 4 if self.encoding == "base64" else size
         return len(self.before) + len(self.prefix) + filled + len('""') + len(self.after)
 
     async def fill(self, load: Loader) -> bytes:
-        """The whole block."""
+        """Return the whole block."""
         data = self.data
         if isinstance(data, Reference):
             data = (await load([data]))[data.hash]
@@ -69,12 +69,12 @@ class Slot(Struct, frozen=True, gc=False):
 _TEXTS = (TextualContent, ReasoningContent)
 
 Fragment: TypeAlias = bytes | Slot
-#: One JSON object of a request, in fragments.
+#: JSON object of a request, in fragments.
 Block: TypeAlias = tuple[Fragment, ...]
 
 
 def interleave(blocks: Iterable[Block]) -> list[Fragment]:
-    """The fragments of blocks as the members of a JSON array, without its brackets."""
+    """Return the fragments of blocks as members of a JSON array, without its brackets."""
     fragments: list[Fragment] = []
     for block in blocks:
         if fragments:
@@ -84,7 +84,7 @@ def interleave(blocks: Iterable[Block]) -> list[Fragment]:
 
 
 def append_member(block: Block, member: bytes) -> Block:
-    """The block, a JSON object, with one more member; `member` is its JSON, name and value.
+    """Return the block, a JSON object, with one more member; `member` is its name and value.
 
     >>> append_member((b'{"a":1}',), b'"b":2')
     (b'{"a":1,"b":2}',)
@@ -101,14 +101,14 @@ def append_member(block: Block, member: bytes) -> Block:
 
 
 class Baked:
-    """A growing run of encoded JSON whose parts never change; adding costs only the addition.
+    """Growing run of encoded JSON whose parts never change; adding costs only the addition.
 
-    Additions are joined with the rest when they reach a quarter of it. So a long history is sent in
-    a few large pieces without copying, and each byte is copied only a few times in all.
+    Additions are joined with the rest when they reach a quarter of it. A long history is thus sent
+    in a few large pieces without copying, and each byte is copied only a few times in all.
     """
 
     def __init__(self, start: bytes = b"") -> None:
-        self._settled: list[Fragment] = []
+        self._joined: list[Fragment] = []
         self._run = start
         self._recent: list[bytes] = []
         self._recent_size = 0
@@ -123,8 +123,8 @@ class Baked:
         self.count += 1
         for part in fragments:
             if isinstance(part, Slot):
-                self._settle()
-                self._settled += [self._run, part]
+                self._join_recent()
+                self._joined += [self._run, part]
                 self._run = b""
                 recent, size = self._recent, 0
             else:
@@ -132,16 +132,16 @@ class Baked:
                 size += len(part)
         self._recent_size = size
         if size >= max(_RUN_BYTES, len(self._run) // 4):
-            self._settle()
+            self._join_recent()
 
     def fragments(self) -> list[Fragment]:
-        """All fragments."""
-        # Joined once: the next turn adds a few parts to what this one has put together.
+        """Return all fragments."""
+        # Joined once: the next turn adds only a few parts to the result.
         recent = b"".join(self._recent)
         self._recent = [recent] if recent else []
-        return [*self._settled, self._run, recent]
+        return [*self._joined, self._run, recent]
 
-    def _settle(self) -> None:
+    def _join_recent(self) -> None:
         self._run = b"".join([self._run, *self._recent])
         self._recent, self._recent_size = [], 0
 
@@ -149,10 +149,10 @@ class Baked:
 def fit(
     fragments: Sequence[Fragment], limit: int | None, keep: AbstractSet[str] = frozenset()
 ) -> tuple[Sequence[Fragment], list[Slot], int]:
-    """The fragments within a number of bytes: the oldest media are replaced by words first.
+    """Fit the fragments into a number of bytes; replace the oldest media by text first.
 
-    Also returns the replaced slots and the remaining number of bytes, which can still be too large,
-    since the media of the canisters `keep` stay.
+    Return the fragments, the replaced slots, and the size in bytes. It can still be too large,
+    because the media of the canisters in `keep` stay.
     """
     size = sum(part.encoded_size if isinstance(part, Slot) else len(part) for part in fragments)
     if limit is None or size <= limit:
@@ -170,7 +170,7 @@ def fit(
 
 
 async def fill(fragments: Iterable[Fragment], load: Loader) -> list[bytes]:
-    """The fragments as parts of a body; `load` fills their slots."""
+    """Return the fragments as parts of a body; `load` fills their slots."""
     parts: list[bytes] = []
     run: list[bytes] = []
     for fragment in fragments:
@@ -187,7 +187,7 @@ async def fill(fragments: Iterable[Fragment], load: Loader) -> list[bytes]:
 
 
 async def load_texts(canisters: Iterable[Canister], load: Loader) -> Mapping[str, bytes]:
-    """The bytes of all texts that these canisters have by reference, by their hashes."""
+    """Load all texts that these canisters have by reference; return their bytes by hash."""
     references = [
         content.data
         for canister in canisters
@@ -198,7 +198,7 @@ async def load_texts(canisters: Iterable[Canister], load: Loader) -> Mapping[str
 
 
 async def with_texts(canisters: Sequence[Canister], load: Loader) -> Sequence[Canister]:
-    """The same canisters with all of their texts in them."""
+    """Return the same canisters with all of their texts loaded."""
     texts = await load_texts(canisters, load)
     if not texts:
         return canisters
@@ -218,7 +218,7 @@ async def with_texts(canisters: Sequence[Canister], load: Loader) -> Sequence[Ca
 
 
 def encode_json(value: object) -> bytes:
-    """Compact JSON; lone surrogates become U+FFFD."""
+    """Encode a value as compact JSON; lone surrogates become U+FFFD."""
     try:
         return _ENCODER.encode(value)
     except UnicodeEncodeError:
@@ -228,7 +228,7 @@ def encode_json(value: object) -> bytes:
 
 
 def compact(raw: bytes) -> bytes:
-    """The same JSON without white space between its parts; `ValueError` if it is invalid.
+    """Return the JSON without white space between its parts; raise `ValueError` if it is invalid.
 
     No value changes: numbers and escapes stay as they were written.
     """

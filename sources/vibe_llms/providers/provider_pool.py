@@ -1,4 +1,4 @@
-"""The providers of a session: the rows of `[providers]`, their clients, models and limiters."""
+"""Providers of a session: the rows of `[providers]`, their clients, models, and limiters."""
 
 from __future__ import annotations
 
@@ -9,37 +9,37 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
-from vibe_llms.configuration import Configuration, Positive, Seconds, StreamSettings
-from vibe_llms.controls import Controls, read_controls
-from vibe_llms.credentials import Credential, Secret, check_key
-from vibe_llms.events import EventHandler
-from vibe_llms.exceptions import ModelNotFound, ProviderError, VibeLlmsError
+from vibe_llms.base.configuration import Configuration, Positive, Seconds, StreamSettings
+from vibe_llms.base.credentials import Credential, Secret, check_key
+from vibe_llms.base.exceptions import ModelNotFound, ProviderError, VibeLlmsError
+from vibe_llms.base.redaction import redact
+from vibe_llms.base.registries import Row
+from vibe_llms.messages.controls import Controls, check_controls, read_controls
+from vibe_llms.messages.events import EventHandler
 from vibe_llms.plugins.pins import InstallSettings, Plugin, read_plugin
 from vibe_llms.providers.caller_keys import CALLER, access_caller_key
 from vibe_llms.providers.interfaces import Client, Model, Provider, ProviderConfiguration
 from vibe_llms.providers.limits import Limiter, Limiters
 from vibe_llms.providers.matching import list_some, match_model, suggest_models
 from vibe_llms.providers.registry import access_provider, guard_row
-from vibe_llms.redaction import redact
-from vibe_llms.registries import Row
 
 PROVIDERS = "providers"
 FALLBACK = "scripted/demo"
-# How long servers on this machine are asked for a model that nothing else knows.
+# Seconds for which servers on this machine are asked for an unknown model.
 _SERVED_SECONDS = 1.0
-# How close the name of a provider must be to be suggested.
+# Minimum similarity of a provider's name that is suggested.
 _SIMILAR = 0.7
-#: Surrounds the import of a module that may take so many seconds.
+#: Context around the import of a module, which may take this many seconds.
 ImportGuard: TypeAlias = Callable[[float], AbstractContextManager[object]]
 
 
 def unguarded(_: float) -> AbstractContextManager[object]:
-    """Imports have no time limit."""
+    """Return a context that sets no time limit for imports."""
     return nullcontext()
 
 
 class _RowSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
-    """The keys that every row of a provider may have, whatever its module."""
+    """Keys that every row of a provider may have."""
 
     credential: Literal["key", "none", "package", "caller"] = "key"
     api_key_environment: str | tuple[str, ...] = ""
@@ -56,10 +56,10 @@ class _RowSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=Tr
 
 
 class ProviderStatus(Struct, frozen=True):
-    """The state of a row that is known without asking its server.
+    """State of a row that is known without asking its server.
 
-    `problem` says why it cannot be used; empty if it can. `address` is where requests are sent to,
-    if that is known, and `variable` the environment variable that it is from.
+    `problem` says why it cannot be used; empty if it can. `address` is where requests are sent, if
+    known, and `variable` the environment variable that it is from.
     """
 
     name: str
@@ -73,12 +73,12 @@ class ProviderStatus(Struct, frozen=True):
 
     @property
     def optional(self) -> bool:
-        """Whether it may be a server of the user's own that does not run now: it has no key."""
+        """True if the row has no key, so that it may be the user's own server, not running now."""
         return self.credential == "none"
 
 
 class Providers:
-    """The providers of the rows of `[providers]`, each loaded when it is first needed, and kept."""
+    """Providers of the rows of `[providers]`, each loaded when it is first needed, and kept."""
 
     def __init__(
         self,
@@ -90,7 +90,8 @@ class Providers:
         import_guard: ImportGuard = unguarded,
         limiters: Limiters | None = None,
     ) -> None:
-        """Providers whose requests pass through limiters that others may share."""
+        """Create the pool; `limiters` may be shared with other pools."""
+        check_controls(configuration)
         self._configuration = configuration
         self._event_handler = event_handler
         self._keys = {row: check_key(key, "the caller") for row, key in (keys or {}).items()}
@@ -103,9 +104,9 @@ class Providers:
         self._limiters = limiters or Limiters()
 
     async def access_model(self, name: str) -> Model:
-        """The model of an address or an alias, as `locate` finds it, or of a server that runs here.
+        """Return the model of an address, an alias (see `locate`), or a server that runs here.
 
-        If no other name fits, servers that need no key are asked, for a second at most.
+        If no other name fits, servers that need no key are asked, for at most one second.
         """
         try:
             row, model = self.locate(name)
@@ -119,7 +120,7 @@ class Providers:
             return await client.access_model(model)
 
     def access_client(self, row: Row) -> Client:
-        """The client of a row, which is kept and closed here, or with the request of its caller."""
+        """Return the client of a row, which is closed with the pool or its caller's request."""
         if self.is_of_callers(row.name):
 
             def produce(secret: Secret) -> Client:
@@ -134,13 +135,13 @@ class Providers:
         return self._clients[row.name]
 
     def is_of_callers(self, row: str) -> bool:
-        """Whether a row is used with the keys of a server's callers."""
+        """Return True if a row is used with the keys of a server's callers."""
         return row in self._rows and self._rows[row].settings.get("credential") == CALLER
 
     def locate(self, name: str) -> tuple[Row, str]:
-        """The row of an address `provider/model`, and the model's own name; an alias serves too.
+        """Return the row and the model's own name for an address `provider/model` or an alias.
 
-        So does the name of a known model, or a unique part of it. `ModelNotFound` if nothing fits.
+        A known model's name, or a unique part of it, also works. Raise `ModelNotFound` otherwise.
         """
         address = self._configuration.aliases.get(name, name)
         if found := self._split(address):
@@ -150,11 +151,11 @@ class Providers:
         known = self._survey_known()
         if match := match_model(address, known):
             return self._rows[match[0]], match[1]
-        hint = f" (the alias {name!r} stands for it)" if address != name else ""
+        hint = f" (from the alias {name!r})" if address != name else ""
         raise ModelNotFound(self._explain(address, known, hint))
 
     def _split(self, address: str) -> tuple[Row, str] | None:
-        # The longest name of a row that it begins with.
+        # The longest name of a row that the address begins with.
         for place in range(min(len(address) - 1, self._longest), 0, -1):
             if address[place] in "/:" and (row := self._rows.get(address[:place])) is not None:
                 return row, address[place + 1 :]
@@ -162,8 +163,8 @@ class Providers:
 
     def _explain(self, address: str, known: Sequence[tuple[str, str]], hint: str) -> str:
         if not address:
-            return "no model is named; write provider/model"
-        text = f"no known model is called {address!r}{hint}"
+            return "no model is given; write provider/model"
+        text = f"model {address!r}{hint} not found"
         if suggested := suggest_models(address, known):
             return f"{text}; did you mean {list_some(suggested)}? See: vibe-llms models"
         row, separator, _ = address.partition("/")
@@ -176,10 +177,10 @@ class Providers:
 
         close = get_close_matches(name, self._rows, n=1, cutoff=_SIMILAR)
         meant = f"; did you mean {close[0]!r}? See: " if close else "; see: "
-        return f"there is no provider {name!r}{meant}vibe-llms providers"
+        return f"provider {name!r} not found{meant}vibe-llms providers"
 
     def _survey_known(self) -> Sequence[tuple[str, str]]:
-        """The rows and models that are known without asking, those that can be used first."""
+        """Return the rows and models that are known without asking, usable ones first."""
         found: list[tuple[bool, str, str]] = []
         for row in self._rows.values():
             settings = self._read_row(row)
@@ -190,7 +191,7 @@ class Providers:
         return [(row, model) for _, row, model in sorted(found, key=lambda one: one[0])]
 
     async def _locate_served(self, name: str) -> tuple[Row, str] | None:
-        """The row and the model of a server of the user's own that has one of this name."""
+        """Find a model of this name on the user's own servers."""
         if not name or "/" in name:
             return None
         known: list[tuple[str, str]] = []
@@ -208,7 +209,7 @@ class Providers:
         return None if found is None else (self._rows[found[0]], found[1])
 
     def choose(self) -> tuple[str, str]:
-        """The address of the default model; see `Session.choose_model`."""
+        """Return the address of the default model and a notice; see `Session.choose_model`."""
         if self._configuration.default_model:
             return self._configuration.default_model, ""
         for row in self._rows.values():
@@ -222,7 +223,7 @@ class Providers:
         )
 
     async def survey_models(self, provider: str | None = None) -> Sequence[Model]:
-        """The models that one provider offers, or all that can be used; asks their servers."""
+        """Ask servers for the models of one provider, or of all that can be used."""
         if provider is not None:
             if provider not in self._rows:
                 raise ModelNotFound(self._explain_provider(provider))
@@ -239,7 +240,7 @@ class Providers:
         return models
 
     def survey_addresses(self) -> Sequence[str]:
-        """The names of models that are known without loading a provider, aliases first."""
+        """Return the names of models that are known without loading a provider, aliases first."""
         addresses: list[str] = []
         for name, row in self._rows.items():
             settings = self._read_row(row)
@@ -248,13 +249,13 @@ class Providers:
         return [*self._configuration.aliases, *addresses]
 
     def check(self, name: str) -> None:
-        """Raise the errors of a row; its module is imported, and no server is asked."""
+        """Raise the errors of a row; import its module, but ask no server."""
         row = self._rows[name]
         self._produce_credential(row, self._read_row(row)).present()
         self._access_provider(row)
 
     def survey(self) -> Sequence[ProviderStatus]:
-        """The rows of the configuration, whether they load and whether a key is there."""
+        """Return the state of each row: whether it loads, and whether its key is set."""
         statuses: list[ProviderStatus] = []
         for row in self._rows.values():
             problem, credential, present, default = "", "", False, ""
@@ -263,30 +264,35 @@ class Providers:
                 settings = self._read_row(row)
                 credential, default = settings.credential, settings.default_model
                 present = self._produce_credential(row, settings).present()
-                # Those of other modules need not have one.
+                # Providers of other modules need not have an address.
                 address = getattr(self._access_provider(row), "address", None)
             except VibeLlmsError as error:
                 problem = str(error)
             statuses.append(
                 ProviderStatus(
-                    *(row.name, row.module, default, credential, present, problem),
+                    row.name,
+                    row.module,
+                    default,
+                    credential,
+                    present,
+                    problem,
                     *((redact(address.url), *address.variables[:1]) if address else ()),
                 )
             )
         return statuses
 
     def access_controls(self, model: Model) -> Controls:
-        """The controls that the configuration has for all models, and for those of this row."""
+        """Return the configured controls for all models, and for those of this row."""
         row = self._rows.get(model.provider)
         own = {} if row is None else self._read_row(row).controls
         return read_controls({**self._configuration.controls, **own})
 
     def access_limiter(self, model: Model) -> Limiter | None:
-        """The limiter that all conversations with models of this row share, if it has limits."""
+        """Return the limiter that all conversations with this row share, if it has limits."""
         return self.access_row_limiter(model.provider)
 
     def access_row_limiter(self, name: str) -> Limiter | None:
-        """The limiter of a row by its name, if it has limits; those of callers' keys are theirs."""
+        """Return the limiter of a row, if it has limits; rows with callers' keys have none."""
         if name not in self._rows or self.is_of_callers(name):
             return None
         settings = self._read_row(self._rows[name])
@@ -294,11 +300,11 @@ class Providers:
         return self._limiters.access(name, requests, tokens)
 
     def access_prices(self, row: str) -> str:
-        """The name of the price list of a row; empty if it names none."""
+        """Return the name of a row's price list; empty if it names none."""
         return self._read_row(self._rows[row]).prices if row in self._rows else ""
 
     async def close(self) -> None:
-        """Close all clients, also if closing one fails."""
+        """Close all clients, even if closing one fails."""
         clients, self._clients = self._clients, {}
         async with AsyncExitStack() as stack:
             for client in clients.values():
@@ -315,7 +321,7 @@ class Providers:
         return self._providers[row.name]
 
     def _produce_provider(self, row: Row, secret: Secret | None = None) -> Provider:
-        """The provider of a row, with the key of a caller if there is one."""
+        """Create the provider of a row, with the key of a caller if there is one."""
         settings = self._read_row(row)
         stream = {**_kebab(self._configuration.stream), **_pick(row.settings, StreamSettings)}
         credential = self._produce_credential(row, settings)
@@ -354,7 +360,7 @@ class Providers:
 
 
 def survey_plugins(configuration: Configuration) -> list[Plugin]:
-    """The packages that rows install on demand, whether they are installed or not."""
+    """Return the packages that rows install on demand, installed or not."""
     return [
         read_plugin(configuration, row, install)
         for row in configuration.rows(PROVIDERS)

@@ -1,4 +1,4 @@
-"""The registry of providers: `register` for those who write one, `access_provider` for sessions."""
+"""Registry of providers: `register` for their authors, `access_provider` for sessions."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 
-from vibe_llms.events import EventHandler
-from vibe_llms.exceptions import RegistrationError, VibeLlmsError
+from vibe_llms.base.exceptions import RegistrationError, VibeLlmsError
+from vibe_llms.base.registries import Registry, Row
+from vibe_llms.messages.events import EventHandler
 from vibe_llms.providers.interfaces import Provider, ProviderConfiguration, ProviderFactory
-from vibe_llms.registries import Registry, Row
 
 _REGISTRY: Registry[ProviderFactory] = Registry("providers")
 
 
 def register(name: str, factory: ProviderFactory) -> None:
-    """Offer a provider's factory to the rows that name the calling module.
+    """Register a provider's factory for the rows that name the calling module.
 
-    To be called where the module is imported::
+    Call it when the module is imported::
 
         register("anthropic", AnthropicProvider)
     """
@@ -27,23 +27,23 @@ def register(name: str, factory: ProviderFactory) -> None:
 def access_provider(
     row: Row, configuration: ProviderConfiguration, event_handler: EventHandler
 ) -> Provider:
-    """The provider that a row describes; imports its module.
+    """Return the provider that a row describes, importing its module.
 
-    `RegistrationError` where the row names what cannot be found or does not work,
-    `ConfigurationError` where the provider does not accept the rest of the row.
+    Raise `RegistrationError` if the row names a module that is not found or does not work, and
+    `ConfigurationError` if the provider does not accept the rest of the row.
     """
     factory = _REGISTRY.access(row)
     with guard_row(row):
         provider = factory(row.name, configuration, event_handler)
         if not callable(getattr(provider, "produce_client", None)):
-            raise TypeError(f"its factory made {provider!r}, which is no provider")
+            raise TypeError(f"its factory returned {provider!r}, which is not a provider")
     return provider
 
 
 def guard_row(row: Row, table: str = _REGISTRY.table) -> AbstractContextManager[None]:
-    """What the code behind a row raises as an error of this library, one that names the row.
+    """Turn errors of the code behind a row into errors of this library that name the row.
 
-    So a broken module is reported and breaks no other.
+    A broken module is thus reported, and does not break others.
     """
     place = {"file": row.file, "table": f"{table}.{row.name}", "key": "module"}
     return guard_code(f"the module {row.module!r}", **place)
@@ -56,11 +56,11 @@ def guard_code(what: str, *, file: str = "", table: str = "", key: str = "") -> 
         yield
     except (VibeLlmsError, KeyboardInterrupt, GeneratorExit):
         raise
-    except BaseException as error:  # the border of a plugin, which may even end the program
+    except BaseException as error:  # a plugin may even try to end the program
         if isinstance(error, asyncio.CancelledError) and _is_being_cancelled():
             raise
         raise RegistrationError(
-            f"{what} does not work: {type(error).__name__}: {error}",
+            f"{what} failed: {type(error).__name__}: {error}",
             file=file,
             table=table,
             key=key,

@@ -1,4 +1,4 @@
-"""JSON that a typed decoder refuses, made fit: lone surrogates, halves of pairs, foreign forms."""
+"""Repair of JSON that a typed decoder refuses: lone surrogates, halves of pairs, foreign forms."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from vibe_llms.providers.pieces import compact
 
 S = TypeVar("S", bound=Struct)
 
-# Python reads deeper JSON than a function of its own can walk without running out of its stack.
-_DEEPEST = 200
+# Python reads deeper JSON than a recursive function can walk without exhausting its stack.
+_MAX_DEPTH = 200
 _NOTHING = (b"", b"null", b"false", b"{}", b'""', b"[]")
 
 
 class TextJoiner:
-    """Text that comes in pieces, with the halves of a surrogate pair put together again."""
+    """Joiner of pieces of text that puts the halves of surrogate pairs together again."""
 
     def __init__(self) -> None:
         self._carry = ""
 
     @property
     def waiting(self) -> bool:
-        """Whether half a pair is waiting."""
+        """True if half a pair is waiting."""
         return bool(self._carry)
 
     def join(self, text: str) -> str:
-        """What can be passed on so far; half a pair at the end waits for its other half."""
+        """Add text and return what can be passed on; half a pair at the end is held back."""
         if self._carry:
             text, self._carry = self._carry + text, ""
         if text and "\ud800" <= text[-1] <= "\udbff":
@@ -39,21 +39,21 @@ class TextJoiner:
         return repair_text(text)
 
     def conclude(self) -> str:
-        """What was still waiting, as U+FFFD."""
+        """Return what was held back, as U+FFFD."""
         rest, self._carry = self._carry, ""
         return repair_text(rest)
 
 
 def parse_object(data: bytes | str) -> dict[str, Any]:
-    """A JSON object as Python reads it, lone surrogates and all; `ValueError` if it is none."""
+    """Parse a JSON object with Python, keeping lone surrogates; raise `ValueError` if invalid."""
     value = parse_value(data)
     if not isinstance(value, dict):
-        raise ValueError("it is no object")  # noqa: TRY004
+        raise ValueError("it is not an object")  # noqa: TRY004
     return value
 
 
 def parse_value(data: bytes | str) -> Any:
-    """JSON as Python reads it, lone surrogates and all; `ValueError` if it is none."""
+    """Parse JSON with Python, keeping lone surrogates; raise `ValueError` if it is invalid."""
     import json
 
     try:
@@ -65,7 +65,7 @@ def parse_value(data: bytes | str) -> Any:
 
 
 def unwrap_arguments(text: str) -> str:
-    r"""Return the arguments of a call; an object within a JSON text is taken out of it.
+    r"""Return the arguments of a call; an object within a JSON string is taken out of it.
 
     >>> unwrap_arguments('"{\\"a\\": 1}"')
     '{"a": 1}'
@@ -80,7 +80,7 @@ def unwrap_arguments(text: str) -> str:
 
 
 def is_object(text: str) -> bool:
-    """Return True if the arguments of a call are a whole JSON object."""
+    """Return True if the arguments of a call are a complete JSON object."""
     text = unwrap_arguments(text)
     return bool(text.strip()) and InvocationCanister(name="", arguments=text).parsed is not None
 
@@ -91,7 +91,7 @@ def says_something(raw: Raw | UnsetType) -> TypeGuard[Raw]:
 
 
 def keep_json(raw: bytes) -> Raw:
-    """JSON that can be kept and sent back: compact, in UTF-8; `ValueError` if it is none."""
+    """Return JSON that can be stored and sent back, in compact UTF-8, or raise `ValueError`."""
     try:
         raw.decode()
         return Raw(compact(raw))
@@ -100,14 +100,14 @@ def keep_json(raw: bytes) -> Raw:
 
 
 def escape(value: object) -> Raw:
-    """JSON of a value that Python has read, in which lone surrogates are replaced."""
+    """Encode a value that Python has read as JSON, with lone surrogates replaced."""
     import json
 
     return Raw(json.dumps(repair(value), ensure_ascii=False, separators=(",", ":")).encode())
 
 
 def repair(value: object) -> object:
-    """A value that Python has read from JSON, with lone surrogates replaced at every depth."""
+    """Replace lone surrogates at every depth of a value that Python has read from JSON."""
     match value:
         case str():
             return repair_text(value)
@@ -120,10 +120,10 @@ def repair(value: object) -> object:
 
 
 def convert_members(value: Mapping[str, Any], kind: type[S]) -> S:
-    """Return an object that Python has read as a struct, member by member.
+    """Convert an object that Python has read to a struct, member by member.
 
-    A member of a wrong type counts as missing if it has a default. Raises `ValueError` or
-    `TypeError` if it has none, since what the struct is about would be lost.
+    A member of a wrong type counts as missing if it has a default. If it has none, raise
+    `ValueError` or `TypeError`, because essential data would be lost.
     """
     taken: dict[str, Any] = {}
     for field in msgspec.structs.fields(kind):
@@ -153,9 +153,9 @@ def _convert_member(value: object, kind: Any) -> Any:
 
 
 def _check_depth(value: object) -> None:
-    """`ValueError` if values are nested deeper than `repair` may go."""
+    """Raise `ValueError` if values are nested deeper than `repair` may go."""
     level = [value]
-    for _ in range(_DEEPEST):
+    for _ in range(_MAX_DEPTH):
         level = [
             inner
             for outer in level

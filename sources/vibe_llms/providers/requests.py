@@ -1,4 +1,4 @@
-"""Requests put together out of what is encoded already: history, tools and controls."""
+"""Requests put together from encoded parts: history, tools, and controls."""
 
 from __future__ import annotations
 
@@ -10,12 +10,17 @@ from typing import Any, Generic, Protocol, TypeVar
 import msgspec
 from msgspec import Struct
 
-from vibe_llms.controls import Controls
-from vibe_llms.events import Notice
-from vibe_llms.exceptions import ConfigurationError, ControlInvalid, ProviderError, RequestTooLarge
+from vibe_llms.base.exceptions import (
+    ConfigurationError,
+    ControlInvalid,
+    ProviderError,
+    RequestTooLarge,
+)
+from vibe_llms.base.offloading import LOOP_MESSAGES, offload
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import Canister
-from vibe_llms.offloading import LOOP_MESSAGES, offload
+from vibe_llms.messages.controls import Controls
+from vibe_llms.messages.events import Notice
 from vibe_llms.providers.attributes import settle_controls
 from vibe_llms.providers.interfaces import Loader, Model, TurnContext
 from vibe_llms.providers.pieces import (
@@ -32,20 +37,20 @@ T = TypeVar("T")
 
 
 class GrowingHistory(Protocol):
-    """The encoded messages of one conversation for one model."""
+    """Encoded messages of one conversation for one model."""
 
     def add(self, canister: Canister, texts: Mapping[str, bytes]) -> Sequence[Notice]:
-        """Take the next canister; the notices say what of it is not sent as it is."""
+        """Add the next canister; return notices of what is not sent unchanged."""
         ...
 
 
 H = TypeVar("H", bound=GrowingHistory)
-#: Tools whose schemas are made to fit in one step of the event loop.
+#: Number of tools whose schemas are rewritten in one step of the event loop.
 _TOOLS = 200
 
 
 class HistoryCache(Generic[H]):
-    """What a conversation keeps for a model: its history and its tools, encoded once."""
+    """Cache of a conversation for a model: its history and its tools, encoded once."""
 
     def __init__(self) -> None:
         self.history: H | None = None
@@ -55,7 +60,7 @@ class HistoryCache(Generic[H]):
         self._fitted: tuple[Sequence[Invoker], Sequence[Invoker]] = ((), ())
 
     def begin(self, history: H) -> None:
-        """Take an empty history instead of the present one."""
+        """Replace the history by an empty one."""
         self.history, self._added = history, 0
 
     async def extend(
@@ -66,10 +71,10 @@ class HistoryCache(Generic[H]):
         check: Callable[[Canister], None],
         read: Callable[[Sequence[Canister], Loader], Awaitable[Mapping[str, bytes]]] = load_texts,
     ) -> H:
-        """The history of these canisters; what it has already is not looked at again.
+        """Return the history of these canisters; only new ones are added to it.
 
-        `check` raises for what a canister of this very call cannot hold; `read` loads what has to
-        be read of the new ones.
+        `check` raises for unsupported contents in a canister of this call. `read` loads the texts
+        of the new canisters.
         """
         grown = len(canisters) >= self._added
         same = not self._added or (grown and canisters[self._added - 1] is self._last)
@@ -99,7 +104,7 @@ class HistoryCache(Generic[H]):
         invokers: Sequence[Invoker],
         fit: Callable[[Sequence[Invoker]], Sequence[Invoker]],
     ) -> Sequence[Invoker]:
-        """The tools as `fit` makes them fit for the wire, once as long as they are the same."""
+        """Return the tools as `fit` rewrites them for the wire; repeat it only if they change."""
         known, fitted = self._fitted
         if len(known) != len(invokers) or not all(map(is_, known, invokers)):
             some: list[Invoker] = []
@@ -117,7 +122,7 @@ class HistoryCache(Generic[H]):
         native: Sequence[Any],
         nativize: Callable[[Sequence[Invoker]], Sequence[Any]],
     ) -> list[Fragment]:
-        """The declarations of tools as members of an array; `native` are given as they are."""
+        """Return the declarations of tools as members of an array; `native` ones stay unchanged."""
         known, known_native, fragments = self._tools
         same = len(known) == len(invokers) and all(map(is_, known, invokers))
         if not fragments or not same or known_native != native:
@@ -128,9 +133,9 @@ class HistoryCache(Generic[H]):
 
 
 class Request(Struct, frozen=True):
-    """A request: what is encoded already, the start of an object, and the members after it.
+    """Request as encoded fragments, which begin a JSON object, and the members after them.
 
-    `otherwise` gives another request, if one can serve, where the server refuses this one.
+    `otherwise` returns another request, if any, when the server refuses this one.
     """
 
     fragments: Sequence[Fragment]
@@ -140,12 +145,12 @@ class Request(Struct, frozen=True):
 
     @property
     def text_size(self) -> int:
-        """The number of bytes without images and files."""
+        """Size in bytes without images and files."""
         size = sum(len(part) for part in self.fragments if not isinstance(part, Slot))
         return size + len(encode_json(self.members))
 
     async def produce_body(self, names: Sequence[str] | None = None) -> Sequence[bytes]:
-        """The body in parts; of the members only those that are named, if any are."""
+        """Return the body in parts, with all members or only those that are named."""
         kept = {name: value for name, value in self.members.items() if not names or name in names}
         end = b"," + encode_json(kept)[1:] if kept else b"}"
         return await fill([*self.fragments, end], self.load)
@@ -154,7 +159,7 @@ class Request(Struct, frozen=True):
 def offer_tools(
     model: Model, invokers: Sequence[Invoker], choice: str | None, context: TurnContext
 ) -> tuple[Invoker, ...]:
-    """The tools to offer: none where none may be called, or the model cannot call any."""
+    """Return the tools to offer: none if none may be called, or the model cannot call any."""
     if not invokers or choice == "none":
         return ()
     if model.attributes.tools != "native":
@@ -164,17 +169,17 @@ def offer_tools(
 
 
 def send_notice(model: Model, context: TurnContext, text: str, canister: str = "") -> None:
-    """A notice on what is not sent to this model as it is."""
+    """Send a notice of what is not sent to this model unchanged."""
     context.notify(Notice("conversion", f"{model.provider}/{model.name}: {text}", canister))
 
 
 def read_native(model: Model, kind: type[T]) -> T:
-    """What only its provider knows of a model; `ConfigurationError` where it is wrong."""
+    """Read the provider's own attributes of a model; raise `ConfigurationError` if invalid."""
     try:
         return msgspec.convert(model.attributes.native, kind)
     except msgspec.ValidationError as error:
         raise ConfigurationError(
-            f"the attributes of {model.name!r} are wrong: {error}",
+            f"invalid attributes of {model.name!r}: {error}",
             table=f"providers.{model.provider}.models",
             key="native",
         ) from error
@@ -186,10 +191,10 @@ def apply_controls(
     context: TurnContext,
     nativize: Callable[[Controls], T],
 ) -> tuple[T, Mapping[str, Any]]:
-    """What the controls become, and what of them is given to this row as it is.
+    """Return the members that the controls become, and the extras for this row.
 
-    What this very call asks for and the model does not take is a `ControlInvalid`, of `nativize`
-    too; a configured default is left out, with a notice.
+    Raise `ControlInvalid`, also from `nativize`, for a control of this call that the model does not
+    accept. A configured default is left out, with a notice.
     """
     settled, left_out = settle_controls(
         controls, context.default_controls, model.attributes, model.name
@@ -213,10 +218,9 @@ def apply_controls(
 def fit_request(
     fragments: Sequence[Fragment], model: Model, context: TurnContext, *, room: int = 0
 ) -> Sequence[Fragment]:
-    """The fragments within the bytes that the model takes: the oldest media are left out.
+    """Fit the fragments into the bytes that the model accepts; leave out the oldest media.
 
-    `room` is the number of bytes that come with them. `RequestTooLarge` where that does not
-    suffice.
+    `room` is the number of bytes sent with them. Raise `RequestTooLarge` if that is not enough.
     """
     limit = model.attributes.request_bytes
     if limit is None:

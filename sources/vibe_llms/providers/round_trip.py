@@ -1,7 +1,6 @@
-"""One round trip over a transport: send, wait within limits, translate, accumulate, retry.
+"""Round trip over a transport: send, wait within limits, translate, accumulate, retry.
 
-This is the only place that sends anything twice, and it does so only while nothing of the reply has
-been seen.
+This is the only place that sends anything twice, and only while nothing of the reply has been seen.
 """
 
 from __future__ import annotations
@@ -23,9 +22,8 @@ from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
-from vibe_llms.configuration import StreamSettings
-from vibe_llms.events import Notice
-from vibe_llms.exceptions import (
+from vibe_llms.base.configuration import StreamSettings
+from vibe_llms.base.exceptions import (
     CredentialRefused,
     PaymentRequired,
     ProviderError,
@@ -38,6 +36,8 @@ from vibe_llms.exceptions import (
 )
 from vibe_llms.messages.canisters import AssistantCanister, ReplyCanister, StopReason, Usage
 from vibe_llms.messages.contents import ReasoningContent
+from vibe_llms.messages.events import Notice
+from vibe_llms.messages.tracing import Tracer
 from vibe_llms.providers.accumulators import EMPTY_REPLY, Accumulator
 from vibe_llms.providers.deltas import Delta
 from vibe_llms.providers.interfaces import Notifier, ignore_notices
@@ -45,7 +45,6 @@ from vibe_llms.providers.limits import LimiterSlot, access_slot
 from vibe_llms.providers.spending import Spending, access_spending
 from vibe_llms.providers.transport import Incoming, Outgoing, Transport
 from vibe_llms.providers.watch import Watch
-from vibe_llms.tracing import Tracer
 
 T = TypeVar("T")
 
@@ -53,13 +52,13 @@ ERROR_BODY_BYTES = 1024 * 1024
 FIRST_WAIT_SECONDS = 0.5
 LONGEST_WAIT_SECONDS = 8.0
 DRAIN_SECONDS = 0.5
-#: More than this is worked on piece by piece, and others get their turn when it takes longer.
+#: Larger chunks are processed in pieces; other tasks run if a piece exceeds `BUSY_SECONDS`.
 PIECE_BYTES = 16 * 1024
 BUSY_SECONDS = 0.01
-#: So many steps that no time is given back for them.
+#: Step count for large chunks, whose handler time is credited piece by piece.
 ALL_OURS = 1_000_000_000
 JSON = "application/json"
-#: Of a request whose body is JSON.
+#: Headers of a request whose body is JSON.
 JSON_HEADERS = {"content-type": JSON}
 HTML = "text/html"
 _REASONS = frozenset(StopReason)
@@ -68,22 +67,22 @@ _TURNED_AWAY = (503, 529)
 
 
 class Assimilator(Protocol):
-    """Translates the bytes of one reply; made anew for every attempt."""
+    """Translator of one reply's bytes, created for every attempt."""
 
     def feed(self, chunk: bytes) -> Iterable[Delta]:
-        """The steps that some more bytes of the stream make."""
+        """Return the deltas of more bytes of the stream."""
         ...
 
     def conclude(self) -> Iterable[Delta]:
-        """The steps that the end of the stream makes; `ReplyCut` if it came too early."""
+        """Return the deltas of the stream's end; raise `ReplyCut` if it came too early."""
         ...
 
     def assimilate(self, body: bytes) -> Iterable[Delta]:
-        """The steps of a reply that was not streamed."""
+        """Return the deltas of a reply that was not streamed."""
         ...
 
 
-#: What the notice of another attempt says of the error before it.
+#: Descriptions of an error in the notice of another attempt.
 _BRIEFLY: tuple[tuple[type[ProviderError], str], ...] = (
     (RateLimited, "rate limited"),
     (ProviderOverloaded, "overloaded"),
@@ -99,9 +98,9 @@ def _describe_briefly(error: ProviderError) -> str:
 
 
 class RoundTrip(Struct, frozen=True, kw_only=True):
-    """What a round trip needs to know of its provider.
+    """Settings of a round trip to a provider.
 
-    `read_error` makes the error of a status other than success out of the body and the headers.
+    `read_error` returns the error for an unsuccessful status, its headers, and its body.
     """
 
     provider: str
@@ -116,17 +115,17 @@ class RoundTrip(Struct, frozen=True, kw_only=True):
     tracer: Tracer = Tracer()
 
 
-async def hold(
+async def run_round_trip(
     trip: RoundTrip,
     outgoing: Outgoing,
     accumulator: Accumulator,
     *,
     otherwise: Callable[[ProviderError], Awaitable[Outgoing | None]] | None = None,
 ) -> tuple[ReplyCanister, ...]:
-    """Send a request and return the canisters of its reply; events go out as they arise.
+    """Send a request and return the canisters of its reply; events are sent as they occur.
 
-    `otherwise` may give another request in place of one that was refused: the whole history, say,
-    where the server has forgotten the part of it that it should have kept.
+    `otherwise` may return another request in place of a refused one, such as the whole history if
+    the server has forgotten the part that it should have kept.
     """
     return await attempt_reply(
         _Sending(trip, outgoing, accumulator, otherwise).attempt,
@@ -139,7 +138,7 @@ async def hold(
 
 
 class _Sending:
-    """The attempts to send one request, or another in its place."""
+    """Attempts to send one request, or another in its place."""
 
     def __init__(
         self,
@@ -185,59 +184,63 @@ async def attempt_reply(
     notify: Notifier,
     tracer: Tracer = Tracer(),
 ) -> tuple[ReplyCanister, ...]:
-    """Make attempts at a reply until one succeeds, something of it was seen, or none is left.
+    """Make attempts until one succeeds, something of a reply was seen, or none is left.
 
-    `attempt` feeds the accumulator and sets the limit of the watch for each wait. On every way out
-    of here, also a cancel, the failure of an open message has been reported.
+    `attempt` feeds the accumulator and sets the limit of the watch for each wait. On every exit,
+    including cancellation, the failure of an open message has been reported.
     """
     slot = access_slot()
     accumulator.refuses_empty = True
     if (spending := access_spending()) is not None:
-        attempt = _pay(attempt, spending, accumulator)
+        attempt = _charge_budgets(attempt, spending, accumulator)
 
     traced = partial(_trace, attempt, tracer, count(1))
-    # The watch is the inner one: the accumulator has to see its timeout, not a cancel.
+    # The watch is inside, so that the accumulator sees its timeout, not a cancellation.
     with accumulator:
         if slot is None:
             await _repeat(traced, accumulator.reset, provider, settings, notify)
         else:
-            through = _pass(traced, slot, settings, notify)
+            through = _pass_limiter(traced, slot, settings, notify)
             try:
                 await _repeat(through, accumulator.reset, provider, settings, notify)
             finally:
-                slot.settle(accumulator.usage)
-    _tell_doubts(accumulator.canisters, notify, provider)
+                slot.record_usage(accumulator.usage)
+    _report_doubts(accumulator.canisters, notify, provider)
     return accumulator.canisters
 
 
-def _tell_doubts(canisters: Sequence[ReplyCanister], notify: Notifier, provider: str) -> None:
-    """Give a notice of what may be wrong with a reply that is kept."""
+def _report_doubts(canisters: Sequence[ReplyCanister], notify: Notifier, provider: str) -> None:
+    """Send a notice of what may be wrong with a reply that is kept."""
     ending = canisters[-1].ending if canisters else None
     if ending is None:
         return
     identity = canisters[-1].identity
     if ending.reason not in _REASONS:
-        text = f"{provider}: the reply ended for a reason that is not known: {ending.reason!r}"
+        text = f"{provider}: the reply ended for an unknown reason: {ending.reason!r}"
         notify(Notice("reply", text, identity))
-    elif ending.reason == StopReason.FINISHED and all(map(_only_thinks, canisters)):
-        notify(Notice("reply", f"{provider}: the model thought, and gave no answer", identity))
+    elif ending.reason == StopReason.FINISHED and all(map(_has_only_reasoning, canisters)):
+        notify(
+            Notice(
+                "reply", f"{provider}: the reply contains only reasoning and no answer", identity
+            )
+        )
 
 
-def _only_thinks(canister: ReplyCanister) -> bool:
+def _has_only_reasoning(canister: ReplyCanister) -> bool:
     contents = canister.contents if isinstance(canister, AssistantCanister) else ()
     return bool(contents) and all(isinstance(one, ReasoningContent) for one in contents)
 
 
-def _pay(
+def _charge_budgets(
     attempt: Callable[[Watch], Awaitable[None]], spending: Spending, accumulator: Accumulator
 ) -> Callable[[Watch], Awaitable[None]]:
-    """The attempt, counted against budgets; no time limit runs while it waits for them."""
+    """Return the attempt, counted against budgets; no time limit runs while it waits for them."""
 
     async def reserve_and_attempt(watch: Watch) -> None:
         watch.rest()
         await spending.send()
         watch.expect("reply-seconds")
-        # Of a reply that is cut, no usage is the last one.
+        # A reply that is cut off has no final usage.
         usage: Usage | None = None
         try:
             await attempt(watch)
@@ -245,19 +248,19 @@ def _pay(
                 usage = accumulator.usage
         except ProviderError as error:
             if error.code == EMPTY_REPLY:
-                # It came to its end, so what it cost is known.
+                # It ended, so its usage is known.
                 usage = accumulator.usage
             elif accumulator.usage is None and not accumulator.visible and is_free(error):
                 usage = Usage()
             raise
         finally:
-            await spending.settle(usage)
+            await spending.record_usage(usage)
 
     return reserve_and_attempt
 
 
 def is_free(error: ProviderError) -> bool:
-    """Whether a provider has surely done nothing for a request that failed."""
+    """Return True if a provider has certainly done nothing for a request that failed."""
     if isinstance(error, ProviderUnreachable):
         return not error.connected
     if isinstance(error, ProviderOverloaded):
@@ -265,13 +268,13 @@ def is_free(error: ProviderError) -> bool:
     return isinstance(error, RequestRefused | CredentialRefused | PaymentRequired | RateLimited)
 
 
-def _pass(
+def _pass_limiter(
     attempt: Callable[[Watch], Awaitable[T]],
     slot: LimiterSlot,
     settings: StreamSettings,
     notify: Notifier,
 ) -> Callable[[Watch], Awaitable[T]]:
-    """The attempt, made when the limits of the row allow it; no time limit runs before."""
+    """Return the attempt, made when the limits of the row allow it; no time limit runs before."""
 
     async def wait_and_attempt(watch: Watch) -> T:
         watch.rest()
@@ -297,10 +300,10 @@ async def fetch(
     costly: bool = False,
     slot: LimiterSlot | None = None,
 ) -> bytes:
-    """The whole body of a reply that is no conversation: a list of models, a count of tokens.
+    """Return the whole body of a response that is not a reply, such as a list of models.
 
-    What is `costly` is sent again only where it was refused: after a broken connection it may have
-    been done, and be paid for twice. What counts against the limits of a row has a `slot`.
+    A `costly` request is sent again only if it was refused: after a broken connection it may have
+    been done, and be charged twice. A request that counts against the limits of a row has a `slot`.
     """
     refused = True
 
@@ -314,7 +317,7 @@ async def fetch(
             refused = isinstance(error, RateLimited | ProviderOverloaded)
             raise
 
-    through = attempt if slot is None else _pass(attempt, slot, settings, notify)
+    through = attempt if slot is None else _pass_limiter(attempt, slot, settings, notify)
     return await _repeat(through, lambda: refused or not costly, provider, settings, notify)
 
 
@@ -325,7 +328,7 @@ async def _repeat(
     settings: StreamSettings,
     notify: Notifier,
 ) -> T:
-    """The result of the first attempt that succeeds; `reset` says whether another may be made."""
+    """Return the first successful result; `reset` returns True if another attempt is allowed."""
     async with Watch(provider, settings.reply_seconds) as watch:
         retry = 0
         while True:
@@ -360,7 +363,7 @@ async def _attempt(
         if (
             incoming.status != 200
             or not trip.streaming
-            # Also where streaming was asked for: some servers do not stream and answer whole.
+            # Also if streaming was requested: some servers do not stream.
             or _kind_of(incoming) in (JSON, HTML)
         ):
             body = await _read_whole(incoming, trip.provider, settings, trip.read_error, watch)
@@ -400,7 +403,7 @@ async def _attempt(
 async def _work_through(
     chunk: bytes, assimilator: Assimilator, accumulator: Accumulator, watch: Watch
 ) -> None:
-    """Take in a large chunk; others get their turn in between."""
+    """Process a large chunk in pieces, so that other tasks run in between."""
     clock = asyncio.get_running_loop().time
     accept = accumulator.accept
     for start in range(0, len(chunk), PIECE_BYTES):
@@ -437,7 +440,7 @@ async def _read_whole(
     read_error: Callable[[int, Mapping[str, str], bytes], ProviderError],
     watch: Watch,
 ) -> bytes:
-    """The body of an answer that is no stream; raises the error that it may be."""
+    """Return the body of an unstreamed response, or raise its error."""
     limit = settings.reply_bytes if incoming.status == 200 else ERROR_BODY_BYTES
     parts: list[bytes] = []
     size = 0
@@ -462,7 +465,7 @@ async def _read_whole(
 
 
 async def _drain(incoming: Incoming) -> None:
-    """Read to the end of a reply that is complete, so that its connection can serve again."""
+    """Read to the end of a complete reply, so that its connection can be reused."""
     with suppress(ProviderError, TimeoutError):
         async with asyncio.timeout(DRAIN_SECONDS):
             async for _ in incoming.chunks:
@@ -480,7 +483,7 @@ async def _read_rest(
                 try:
                     chunk = await anext(chunks)
                 except (StopAsyncIteration, ProviderError):
-                    # The reply has said its end; it may lack a clean one of its connection.
+                    # The reply is complete; its connection may lack a clean end.
                     return
                 for delta in assimilator.feed(chunk):
                     accumulator.accept(delta)
@@ -491,7 +494,7 @@ def _kind_of(incoming: Incoming) -> str:
 
 
 def _wait_before_retry(error: ProviderError, retry: int, settings: StreamSettings) -> float | None:
-    """Seconds to wait before a retry, counted from 1; `None` where there shall be none."""
+    """Return the seconds to wait before a retry, counted from 1, or `None` for no retry."""
     if retry > settings.retries:
         return None
     if isinstance(error, RateLimited | ProviderOverloaded) and error.retry_after is not None:

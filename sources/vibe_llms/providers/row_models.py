@@ -1,13 +1,13 @@
-"""What the models of all rows share, whether a server, a file or a script answers."""
+"""Parts that the models of all rows share, whether a server, a file, or a script answers."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from typing import ClassVar, Generic, Protocol, TypeVar
 
-from vibe_llms.configuration import StreamSettings
-from vibe_llms.events import EventHandler
+from vibe_llms.base.configuration import StreamSettings
 from vibe_llms.messages.canisters import Provenance, ReplyCanister
+from vibe_llms.messages.events import EventHandler
 from vibe_llms.providers.accumulators import Accumulator
 from vibe_llms.providers.interfaces import TurnContext
 from vibe_llms.providers.round_trip import attempt_reply
@@ -15,25 +15,25 @@ from vibe_llms.providers.watch import Watch
 
 
 class RowClient(Protocol):
-    """What every model needs of the client that made it."""
+    """Part of the client that every model uses."""
 
     @property
     def provider(self) -> str:
-        """The name of the row."""
+        """Name of the row."""
         ...
 
     @property
     def stream(self) -> StreamSettings:
-        """The limits of the row."""
+        """Limits of the row."""
         ...
 
     @property
     def event_handler(self) -> EventHandler:
-        """The handler of events for turns that bring none."""
+        """Handler of events for turns without one."""
         ...
 
     async def close(self) -> None:
-        """Release what the client holds; safe to call twice."""
+        """Release the client's resources; safe to call twice."""
         ...
 
 
@@ -41,22 +41,22 @@ C = TypeVar("C", bound=RowClient)
 
 
 class RowModel(Generic[C]):
-    """A model of a row; `module` is the provider's module."""
+    """Model of a row; `module` is the provider's module."""
 
     module: ClassVar[str]
     #: See `TurnContext`.
     awaits_kept: bool = True
-    #: Whether it reserves its requests under a budget, and limits its replies; see `Spending`.
+    #: True if it reserves its requests under a budget, and limits its replies; see `Spending`.
     caps_output: bool = False
 
     def __init__(self, client: C, name: str) -> None:
         self.client = client
         self.name = name
-        #: The name of the row.
+        #: Name of the row.
         self.provider = client.provider
 
     def produce_accumulator(self, context: TurnContext) -> Accumulator:
-        """What puts the reply of a round trip together."""
+        """Return the accumulator for the reply of a round trip."""
         return Accumulator(
             Provenance(self.module, self.provider, self.name),
             context.event_handler or self.client.event_handler,
@@ -66,7 +66,7 @@ class RowModel(Generic[C]):
     async def attempt(
         self, play: Callable[[Watch, Accumulator], Awaitable[None]], context: TurnContext
     ) -> tuple[ReplyCanister, ...]:
-        """The reply that `play` feeds to an accumulator; see `attempt_reply`."""
+        """Return the reply that `play` feeds to an accumulator; see `attempt_reply`."""
         accumulator = self.produce_accumulator(context)
 
         async def attempt(watch: Watch) -> None:

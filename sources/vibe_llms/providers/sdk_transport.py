@@ -1,6 +1,6 @@
-"""An official client as a transport: its credentials and identities, our bytes.
+"""Transport through an official client: its credentials and identities, our bytes.
 
-The clients of different vendors are made by one generator and have the same names; what differs is
+The clients of different vendors are made by one generator and have the same names. Differences are
 in each provider's `package.py`, which alone imports its package.
 """
 
@@ -11,10 +11,11 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from vibe_llms.configuration import StreamSettings
-from vibe_llms.credentials import guard_loggers
-from vibe_llms.exceptions import ConfigurationError, CredentialMissing, PackageMissing
-from vibe_llms.network.guard import Guard
+from vibe_llms.base.configuration import StreamSettings
+from vibe_llms.base.credentials import guard_loggers
+from vibe_llms.base.exceptions import ConfigurationError, CredentialMissing, PackageMissing
+from vibe_llms.base.network.guard import AddressGuard
+from vibe_llms.base.redaction import redact, remember
 from vibe_llms.providers.httpx2_transport import produce_incoming, translate_error
 from vibe_llms.providers.passed_servers import name_servers
 from vibe_llms.providers.transport import (
@@ -28,21 +29,20 @@ from vibe_llms.providers.transport import (
     permit_transport,
     read_headers,
 )
-from vibe_llms.redaction import redact, remember
 
 if TYPE_CHECKING:
     import httpx2
 
 
 class OfficialTransport(ABC):
-    """Sends through the official asynchronous client of a vendor, with its own retries off.
+    """Transport through the official asynchronous client of a vendor, with its retries off.
 
-    `base_url` is the address that a row names; without one it is left to the package, which knows
-    its environment and its profiles. No redirect is followed, and each key that is sent is
-    remembered as one that no words may show.
+    `base_url` is the address of the row; without it the package decides, which knows its
+    environment and its profiles. Redirects are not followed. Each key that is sent is remembered,
+    so that it is redacted everywhere.
     """
 
-    #: The name of the package, which is also that of the extra that installs it.
+    #: Name of the package, and of the extra that installs it.
     package: str
 
     def __init__(
@@ -63,24 +63,24 @@ class OfficialTransport(ABC):
 
     @abstractmethod
     def load(self) -> Any:
-        """The package; `ImportError` where it is not installed."""
+        """Import and return the package; raise `ImportError` if it is not installed."""
 
     @abstractmethod
     def list_complaints(self) -> tuple[type[Exception], ...]:
-        """What the package raises, while it sends, where it has no credentials."""
+        """Return the errors that the package raises while sending if it has no credentials."""
 
     @abstractmethod
     def produce_client(self, **options: Any) -> Any:
-        """The official client, with these options of ours."""
+        """Return the official client, with these options."""
 
     def prepare(self) -> None:
-        """Make the official client; see `vibe_llms.providers.transport.Transport`."""
+        """Create the official client; see `vibe_llms.providers.transport.Transport`."""
         client = self._client or self._connect()
         permit_transport(str(client.base_url), self._provider, offline=self._offline)
 
     @asynccontextmanager
     async def open(self, outgoing: Outgoing, body: AsyncIterator[bytes]) -> AsyncIterator[Incoming]:
-        """Send a request and give the reply; see `vibe_llms.providers.transport.Transport`."""
+        """Send a request and return its reply; see `vibe_llms.providers.transport.Transport`."""
         response = await self._send(name_servers(outgoing), body)
         try:
             if response.is_stream_consumed:
@@ -121,7 +121,7 @@ class OfficialTransport(ABC):
                 return await client.post(outgoing.path, content=body, **how)
             return await client.get(outgoing.path, **how)
         except module.APIStatusError as error:
-            # Read to its end by the client; the interface's own error table speaks for it.
+            # The client has read the response; the interface's own error table applies.
             return error.response
         except module.APIConnectionError as error:
             cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
@@ -162,7 +162,7 @@ class OfficialTransport(ABC):
         )
         if self._base_url is not None:
             check_address(self._base_url, self._provider)
-        guard = Guard(f"{self._provider}: a request", offline=self._offline, limits=limits)
+        guard = AddressGuard(f"{self._provider}: a request", offline=self._offline, limits=limits)
         try:
             client = self.produce_client(
                 base_url=self._base_url,
@@ -180,8 +180,8 @@ class OfficialTransport(ABC):
             raise self._miss_credentials(error) from error
         except (ImportError, OSError, ValueError, httpx2.InvalidURL) as error:
             raise ConfigurationError(
-                f"the package {self.package} makes no connection with what the environment and its "
-                f"profiles say: {redact(str(error))}",
+                f"the package {self.package} cannot connect with the settings of the environment "
+                f"and its profiles: {redact(str(error))}",
                 table=f"providers.{self._provider}",
             ) from error
         check_address(str(client.base_url), self._provider)
@@ -197,7 +197,7 @@ class OfficialTransport(ABC):
 
 
 async def _remember_key(request: httpx2.Request) -> None:
-    """What the package found, or was given by a server, is a key that no words may show."""
+    """Remember the key that the package sends, so that it is redacted everywhere."""
     for name in ("authorization", "x-api-key", "api-key"):
         remember(request.headers.get(name, "").rpartition(" ")[2])
 

@@ -1,6 +1,6 @@
-"""What a request may cost: reserved before it is sent, and settled after it.
+"""Maximum cost of a request: reserved before it is sent, and settled after it.
 
-A conversation with budgets sets the `Spending` of its requests; a model asks it how long its reply
+A conversation with budgets sets the `Spending` of its requests. A model asks it how long its reply
 may be, and each attempt says when it is sent and what it used. Without budgets there is none.
 """
 
@@ -13,8 +13,7 @@ from typing import Protocol
 
 import msgspec
 
-from vibe_llms.controls import Controls
-from vibe_llms.exceptions import RequestError
+from vibe_llms.base.exceptions import RequestError
 from vibe_llms.invocation.invokers import Invoker, describe
 from vibe_llms.messages.canisters import Canister, Usage
 from vibe_llms.messages.codecs import encode_canister
@@ -29,43 +28,43 @@ from vibe_llms.messages.contents import (
     Upload,
     VideoContent,
 )
+from vibe_llms.messages.controls import Controls
 from vibe_llms.providers.conversions import name_content
 from vibe_llms.providers.interfaces import Model, TurnContext
 from vibe_llms.providers.pieces import encode_json
 
-#: What providers add to a request that no one sees, such as how tools are called.
+#: Hidden tokens that providers add to a request, such as instructions for tool calls.
 HIDDEN_TOKENS = 1_000
-#: The largest image that common models take.
+#: Tokens of the largest image that common models accept.
 IMAGE_TOKENS = 5_000
-#: Sounds and videos have fewer tokens than this part of their bytes, also at low bit rates.
+#: Minimum bytes per token of sounds and videos, also at low bit rates.
 STREAM_BYTES_PER_TOKEN = 16
-#: The longest reply of a model of which nothing is known, where nothing says more.
+#: Maximum tokens of a reply from an unknown model, if nothing else says more.
 UNKNOWN_OUTPUT_TOKENS = 8_192
-#: More takes so long that proxies close the connection if nothing is streamed.
+#: Maximum tokens of a reply that is not streamed; proxies would close a longer connection.
 UNSTREAMED_OUTPUT_TOKENS = 21_333
 _MEDIA = (ImageContent, AudioContent, VideoContent, FileContent)
 
 
 class Spending(Protocol):
-    """The budgets that the requests of one round trip count against."""
+    """Budgets that the requests of one round trip count against."""
 
     async def reserve(
         self, model: Model, input_tokens: int, output_tokens: int, *, least: int | None
     ) -> int:
-        """Reserve the worst case of a request; returns how many tokens its reply may have.
+        """Reserve the worst case of a request; return how many tokens its reply may have.
 
-        That is all of `output_tokens`, or fewer if the budgets allow no more. It is not below
-        `least`, nor, if that is `None`, below what the configuration says. `BudgetExceeded` if it
-        does not fit.
+        The result is `output_tokens`, or fewer if the budgets allow no more, but at least `least`,
+        or the configured minimum if that is `None`. Raise `BudgetExceeded` if it does not fit.
         """
         ...
 
     async def send(self) -> None:
-        """Record that an attempt is sent now; after the first one, each is reserved again."""
+        """Record that an attempt is sent now; each one after the first is reserved again."""
         ...
 
-    async def settle(self, usage: Usage | None) -> None:
-        """Record the end of an attempt, and what it used; all that was reserved if not known."""
+    async def record_usage(self, usage: Usage | None) -> None:
+        """Record the end of an attempt and its usage; if unknown, all that was reserved."""
         ...
 
     async def close(self) -> None:
@@ -77,13 +76,13 @@ _SPENDING: ContextVar[Spending | None] = ContextVar("spending", default=None)
 
 
 def access_spending() -> Spending | None:
-    """The budgets of the current round trip, if there are any."""
+    """Return the budgets of the current round trip, or None."""
     return _SPENDING.get()
 
 
 @asynccontextmanager
 async def spend(spending: Spending) -> AsyncIterator[None]:
-    """Count what is sent in this context against budgets."""
+    """Count the requests of this context against budgets."""
     token = _SPENDING.set(spending)
     try:
         yield
@@ -95,10 +94,10 @@ async def spend(spending: Spending) -> AsyncIterator[None]:
 async def reserve_output(
     spending: Spending, model: Model, tokens: int, controls: Controls, context: TurnContext
 ) -> Controls:
-    """The controls with the longest reply that the budgets allow, which is reserved.
+    """Reserve the longest reply that the budgets allow; return the controls with its length.
 
-    `tokens` is an upper bound of the request's own. What the call itself asks for is reserved as it
-    is; anything else may become shorter.
+    `tokens` is an upper bound of the request's own. A length that the call itself asks for is
+    reserved unchanged; any other may become shorter.
     """
     settled, attributes = controls.over(context.default_controls), model.attributes
     if settled.extras.get(model.provider):
@@ -118,9 +117,9 @@ async def reserve_output(
 
 
 def bound_media(canisters: Iterable[Canister], model: Model) -> int:
-    """At most how many tokens the images and files of messages have.
+    """Return an upper bound of the tokens of images and files in messages.
 
-    `RequestError` for a file that is given by its address, since its size is not known here.
+    Raise `RequestError` for a file that is given by its address, because its size is unknown.
     """
     tokens = 0
     for canister in canisters:
@@ -131,7 +130,7 @@ def bound_media(canisters: Iterable[Canister], model: Model) -> int:
 
 
 def bound_messages(canisters: Sequence[Canister], invokers: Sequence[Invoker], model: Model) -> int:
-    """At most how many tokens messages and tools have: the bytes of their text, and their media."""
+    """Return an upper bound of the tokens of messages and tools: bytes of text, plus media."""
     size = bound_media(canisters, model)
     for canister in canisters:
         texts = [one for one in canister.contents if not isinstance(one, _MEDIA)]

@@ -1,8 +1,8 @@
-"""Why a reply ended: the words of all servers, in one table.
+"""Reasons for the end of a reply: the words of all servers, in one table.
 
 A word means the same in every dialect, so that a server that speaks one and forwards to another is
-understood. Words are compared in small letters, with underscores between them. A word that is not
-known is passed on as the reason; the reply is kept, and a notice tells the word.
+understood. Words are compared in lower case, with underscores between them. An unknown word is
+passed on as the reason; the reply is kept, and a notice names the word.
 
 Sources: the finish reasons in the types of openai 3.54.0 and anthropic 2.12.0; `FinishReason` of
 https://ai.google.dev/api/generate-content; the API pages of DeepSeek, Mistral, Cohere, z.ai, and
@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from vibe_llms.exceptions import (
+from vibe_llms.base.exceptions import (
     PaymentRequired,
     ProviderError,
     ProviderOverloaded,
@@ -49,7 +49,7 @@ _WORDS: Mapping[StopReason, str] = {
 STOP_REASONS: Mapping[str, StopReason] = {
     word: reason for reason, words in _WORDS.items() for word in words.split()
 }
-#: The prompt and the reply fill the context: an overflow, where nothing of the reply came.
+#: Words for a full context: an overflow if nothing of the reply arrived.
 OVERFLOWS = frozenset({
     "model_context_window_exceeded", "context_window_exceeded", "context_length_exceeded",
     "context_exceeded", "context_length", "context_limit", "max_context_length",
@@ -57,7 +57,7 @@ OVERFLOWS = frozenset({
 })  # fmt: skip
 
 _FAULT_WORDS: Mapping[type[ProviderError], str] = {
-    # The server could not go on; the same request may succeed.
+    # The server failed; the same request may succeed.
     ProviderOverloaded: """
         error internal_error server_error internal_server_error internal unavailable
         service_unavailable overloaded overloaded_error engine_overloaded timeout timed_out
@@ -65,7 +65,7 @@ _FAULT_WORDS: Mapping[type[ProviderError], str] = {
         insufficient_system_resource system_resource_exhausted out_of_memory failed failure
         finish_reason_error generation_error model_error
     """,
-    # The reply came to no end: the model wrote no call that can be read, or was stopped.
+    # The reply is incomplete: the model wrote a call that cannot be read, or was stopped.
     ReplyCut: """
         malformed_function_call malformed_tool_call malformed_response invalid_function_call
         invalid_tool_call unexpected_tool_call too_many_tool_calls tool_use_failed
@@ -79,7 +79,7 @@ _FAULT_WORDS: Mapping[type[ProviderError], str] = {
 FAULTS: Mapping[str, type[ProviderError]] = {
     word: kind for kind, words in _FAULT_WORDS.items() for word in words.split()
 }
-#: What servers write for no word at all.
+#: Words of servers that mean no reason at all.
 _NOTHING = frozenset({"", "null", "none", "undefined", "finish_reason_unspecified", "unspecified"})
 _SPELLED = re.compile(r"(?<=[a-z])(?=[A-Z])|[\s.-]+")
 
@@ -136,5 +136,5 @@ def _says(word: str) -> StopReason | type[ProviderError] | None:
 
 
 def is_overflow(native_reason: str) -> bool:
-    """True if the word says that the context is full."""
+    """Return True if the word says that the context is full."""
     return normalize_stop(native_reason) in OVERFLOWS

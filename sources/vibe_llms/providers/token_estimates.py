@@ -1,7 +1,7 @@
 """Bounds on the tokens of a text that no server has counted; they hold for today's tokenizers.
 
-Every message of a history is measured, so this takes a few passes over its bytes and no step for
-each word: characters are replaced by marks of their classes, of which the runs are counted.
+Every message of a history is measured, so this takes a few passes over its bytes and no step per
+word: characters are replaced by marks of their classes, and the runs of marks are counted.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ import re
 from msgspec import Struct
 
 _LONG_RUN = re.compile(r"(.)\1{7,}", re.DOTALL)
-# A run of 8 has 7 characters like the one before; 4 of it are counted.
+# A run of 8 has 7 characters equal to the one before; 4 of it are counted.
 _EQUAL, _KEPT = 7, 3
 _BLANK = bytes(number for number in range(128) if chr(number).isspace())
-#: From so many different signs on, a text is translated instead of searched for each of them.
+#: Number of different signs above which a text is translated, not searched for each of them.
 _MANY = 32
 
 
 def _mark(character: str) -> str:
-    """The mark of a character's class: a letter, a digit, a blank, a sign, or an underscore."""
+    """Return the mark of a character's class: letter, digit, blank, sign, or underscore."""
     if character.isdecimal():
         return "0"
     if character.isspace():
@@ -28,7 +28,7 @@ def _mark(character: str) -> str:
 
 
 def _produce_table(**marks: str) -> bytes:
-    """A table for bytes of ASCII; the characters of these classes get other marks."""
+    """Return a translation table for ASCII bytes that gives classes of characters these marks."""
     names = {"a": "letter", "0": "digit", " ": "blank", ".": "sign", "_": "line"}
     kinds = [names[_mark(chr(number))] for number in range(128)]
     return "".join(marks.get(kind, marks["others"]) for kind in kinds).encode() + bytes(128)
@@ -43,7 +43,7 @@ _EQUALS = b"=" + b" " * 255
 
 
 class Measure(Struct, frozen=True, gc=False):
-    """How many tokens something has: surely as many as `least`, about `likely`, within `ample`."""
+    """Number of tokens: `least` is a lower bound, `likely` an estimate, `ample` an upper bound."""
 
     least: int = 0
     likely: int = 0
@@ -61,7 +61,7 @@ class Measure(Struct, frozen=True, gc=False):
 
 
 def measure_text(text: str) -> Measure:
-    """The tokens of a text, for all tokenizers that models have today.
+    """Return the number of tokens of a text, for all tokenizers of today's models.
 
     >>> measure_text("The sky is blue, they say.")
     Measure(least=8, likely=9, ample=10)
@@ -80,7 +80,7 @@ def measure_text(text: str) -> Measure:
 
 
 def _count_parts(data: bytes) -> int:
-    """How many parts a blank and a text of ASCII have that no tokenizer joins to one token.
+    """Count the parts of an ASCII text, after a blank, that no tokenizer joins to one token.
 
     None joins words, letters with digits, or more than three digits. A sign may be one token with
     the word after it.
@@ -97,11 +97,11 @@ def _count_parts(data: bytes) -> int:
 
 
 def _count_characters(data: bytes) -> int:
-    """How many characters of ASCII there are, long runs of one and the same shortened."""
+    """Count the ASCII characters, with long runs of the same character shortened."""
     size = len(data)
     if size <= _EQUAL:
         return size
-    # As numbers, since bytes cannot be compared with their neighbours in one step.
+    # As integers, because bytes cannot be compared with their neighbors in one step.
     number = int.from_bytes(data, "little")
     equal = (number ^ number >> 8).to_bytes(size, "little")[:-1]
     if _RUN in equal:
@@ -111,8 +111,8 @@ def _count_characters(data: bytes) -> int:
 
 
 def _shorten_runs(text: str) -> str:
-    """A text with its long runs of one character shortened."""
-    # A long run has four times the same in every second character.
+    """Shorten long runs of one character."""
+    # Of a long run, every second character is taken: four of these in a row are equal.
     data = text[::2].encode("utf-32-le", "surrogatepass")
     number = int.from_bytes(data, "little")
     if bytes(12) in (number ^ number >> 32).to_bytes(len(data), "little"):
@@ -121,7 +121,7 @@ def _shorten_runs(text: str) -> str:
 
 
 def _narrow(text: str) -> bytes:
-    """A text with letters, signs, digits and blanks of ASCII in place of all others."""
+    """Replace characters that are not ASCII by ASCII letters, signs, digits, and blanks."""
     text = text.replace("?", "!")
     others = text.encode("utf-8", "surrogatepass").translate(None, _ASCII)
     wide = others.decode("utf-8", "surrogatepass")
@@ -132,5 +132,5 @@ def _narrow(text: str) -> bytes:
         else:
             for one, mark in marks.items():
                 text = text.replace(one, mark)
-    # What is still not of ASCII is a letter.
+    # All remaining characters outside ASCII are letters.
     return text.encode("ascii", "replace").replace(b"?", b"a")

@@ -1,4 +1,4 @@
-"""How many tokens a model would read: as an endpoint of its server counts, or estimated."""
+"""Number of tokens that a model would read: counted by its server, or estimated."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
-from vibe_llms.exceptions import ReplyMalformed
+from vibe_llms.base.exceptions import ReplyMalformed
+from vibe_llms.base.redaction import quote
 from vibe_llms.messages.canisters import Canister, InvocationCanister
 from vibe_llms.messages.contents import Reference, TextualContent
 from vibe_llms.providers.interfaces import Loader, Model, TokenCount
@@ -16,10 +17,9 @@ from vibe_llms.providers.pieces import Slot, load_texts
 from vibe_llms.providers.requests import Request
 from vibe_llms.providers.token_estimates import measure_text
 from vibe_llms.providers.usages import MOST_TOKENS
-from vibe_llms.redaction import quote
 
 BYTES_A_TOKEN = 4
-#: About what a picture of common size costs, or a page.
+#: Approximate tokens of an image of common size, or of a page.
 MEDIA_TOKENS = 1_000
 
 
@@ -28,7 +28,7 @@ class _Count(Struct):
 
 
 def read_count(body: bytes, provider: str) -> TokenCount:
-    """The answer of an endpoint that counts; `ReplyMalformed` where it has no count."""
+    """Read the count in a server's answer; raise `ReplyMalformed` if it has none."""
     try:
         count = msgspec.json.decode(body, type=_Count)
     except ValueError as error:
@@ -41,9 +41,9 @@ def read_count(body: bytes, provider: str) -> TokenCount:
 async def estimate_request(
     request: Request, canisters: Sequence[Canister], model: Model, load: Loader
 ) -> TokenCount:
-    """About how many tokens a request has: a quarter of its bytes.
+    """Estimate the tokens of a request as a quarter of its bytes.
 
-    Where that can be too much for the model, also how many its texts have at least.
+    Unless the model's context varies, also return the minimum number of tokens of its texts.
     """
     size, media = 0, 0
     for fragment in request.fragments:
@@ -61,7 +61,7 @@ async def estimate_request(
 
 
 async def _count_least(canisters: Sequence[Canister], load: Loader) -> int:
-    """How many tokens the texts and the calls of a conversation have at least."""
+    """Return a lower bound of the tokens in the texts and calls of a conversation."""
     texts = await load_texts(canisters, load)
     least = 0
     for canister in canisters:

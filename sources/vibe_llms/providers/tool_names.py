@@ -8,17 +8,17 @@ from collections.abc import Iterable
 
 from vibe_llms.invocation.invokers import Invoker
 
-# What the hosted interfaces take: ^[a-zA-Z0-9_-]{1,64}$; ours have a slash after the ensemble.
+# Hosted interfaces accept ^[a-zA-Z0-9_-]{1,64}$; ours have a slash after the ensemble.
 _LONGEST_NAME = 64
 _SEPARATOR = "__"
 _UNCHANGED = re.compile(r"[a-zA-Z0-9_-]+(?:(?<!_)/(?!_)[a-zA-Z0-9_-]+)?")
 
 
 def nativize_name(name: str) -> str:
-    """The name on the wire: `ensemble__tool`, with a hash where it is too long or not unique.
+    """Return the name on the wire: `ensemble__tool`, with a hash if it is too long or ambiguous.
 
-    No two names become one: what the wire does not allow is replaced, and then the hash of the
-    whole name distinguishes them.
+    No two names become one: if characters that the wire does not allow are replaced, the hash of
+    the whole name distinguishes them.
 
     >>> nativize_name("time/now")
     'time__now'
@@ -31,5 +31,5 @@ def nativize_name(name: str) -> str:
 
 
 def assimilate_names(invokers: Iterable[Invoker]) -> dict[str, str]:
-    """Names on the wire to canonical names, for the tools that are offered."""
+    """Map names on the wire to canonical names, for the tools that are offered."""
     return {nativize_name(invoker.name): invoker.name for invoker in invokers}

@@ -1,17 +1,16 @@
-"""Rewrites the schemas of tools for wires that take less than JSON Schema.
+"""Rewriting of tool schemas for wires that support less than JSON Schema.
 
 A server that refuses the schema of one tool answers 400 to the whole request. So each schema is
-sent in a form that all servers take: its root is an object with `properties` and without `anyOf` or
-its kin, arrays have `items`, references resolve. What the rewritten schema no longer says is added
-to the description, and the arguments of a call are checked against the true schema, which stays as
-it is. A tool whose arguments no such schema can describe is left out, with a notice.
+sent in a form that all servers accept: its root is an object with `properties` and without `anyOf`
+and similar keywords, arrays have `items`, references resolve. What the rewritten schema no longer
+says is added to the description. The arguments of a call are checked against the true schema, which
+stays unchanged. A tool whose arguments no such schema can describe is left out, with a notice.
 
 Sources: the answers of the servers, as public reports quote them. Anthropic:
 anthropics/claude-code#5878 (alternatives at the root), Dokploy/mcp#74 (draft 2020-12),
-decocms/studio#6874 (names of arguments).
-OpenAI: langchain-ai/langchainjs#9804 (alternatives at the root), sigoden/aichat#1049 (arrays).
-Gemini: anomalyco/opencode#11889 and #12295, karthink/gptel#806. Ollama: `ToolProperty` in
-`api/types.go`, ollama/ollama#10328 and #18051.
+decocms/studio#6874 (names of arguments). OpenAI: langchain-ai/langchainjs#9804 (alternatives at the
+root), sigoden/aichat#1049 (arrays). Gemini: anomalyco/opencode#11889 and #12295,
+karthink/gptel#806. Ollama: `ToolProperty` in `api/types.go`, ollama/ollama#10328 and #18051.
 """
 
 from __future__ import annotations
@@ -30,20 +29,20 @@ from vibe_llms.providers.requests import send_notice
 
 Schema: TypeAlias = dict[str, Any]
 
-#: Deeper schemas are not looked into: below this, anything goes.
-_DEEPEST = 32
-#: The most schemas within one, after references were put in place.
-_MOST = 5_000
+#: Maximum depth of a schema; below it, anything is accepted.
+_MAX_DEPTH = 32
+#: Maximum number of schemas within one, after references were replaced.
+_MAX_SCHEMAS = 5_000
 _LONGEST_HINT = 2_000
 _TYPES = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
-#: Names that other type systems have for them.
+#: Names of the types in other type systems.
 _ALIASES = {
     "str": "string", "text": "string", "int": "integer", "long": "integer", "float": "number",
     "double": "number", "bool": "boolean", "dict": "object", "map": "object", "struct": "object",
     "list": "array", "tuple": "array", "set": "array", "none": "null",
 }  # fmt: skip
 _COMBINED = ("anyOf", "oneOf", "allOf")
-#: Where a schema on its way has the sentences that shall go into its description.
+#: Temporary member with the sentences to add to a schema's description.
 _HINTS = " hints"
 _AT_ROOT = (*_COMBINED, "$ref", "enum", "const", "not", "if", "then", "else")
 _LISTS = (*_COMBINED, "prefixItems")
@@ -53,7 +52,7 @@ _SINGLE = (
     "items", "additionalProperties", "not", "contains", "propertyNames", "if", "then", "else",
     "unevaluatedProperties", "unevaluatedItems", "additionalItems",
 )  # fmt: skip
-#: `true` and `false` are schemas here, and everyone takes them.
+#: Keywords for which `true` and `false` are schemas that all servers accept.
 _BOOLEAN = ("additionalProperties", "unevaluatedProperties", "unevaluatedItems")
 _NUMBERS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 _COUNTS = (
@@ -62,13 +61,13 @@ _COUNTS = (
 )  # fmt: skip
 _TEXTS = ("description", "title", "pattern", "format", "$comment", "$id", "$schema", "$anchor")
 _FLAGS = ("uniqueItems", "deprecated", "readOnly", "writeOnly")
-#: What servers know that read schemas of OpenAPI 3.0.
+#: Keywords of servers that read schemas of OpenAPI 3.0.
 _OPENAPI = frozenset({
     "type", "format", "title", "description", "nullable", "enum", "items", "maxItems", "minItems",
     "properties", "required", "minProperties", "maxProperties", "minLength", "maxLength", "pattern",
     "anyOf", "minimum", "maximum", "default",
 })  # fmt: skip
-#: Keywords that a description states where a server does not know them.
+#: Keywords that the description states if a server does not support them.
 _TOLD = (
     "enum", "prefixItems", "additionalProperties", "patternProperties", "propertyNames", "not",
     "contains", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "dependentRequired",
@@ -76,10 +75,10 @@ _TOLD = (
 
 
 class SchemaRules(Struct, frozen=True):
-    """Schema features that an API takes, besides those that all servers take.
+    """Schema features that an API accepts, besides those that all servers accept.
 
-    With `references` off, what a reference means is put in its place. `property_names` is what the
-    names of arguments must be. With `openapi` only the keywords of OpenAPI 3.0 are sent.
+    If `references` is False, each is replaced by its target. `property_names` is the pattern for
+    the names of arguments. If `openapi` is True, only the keywords of OpenAPI 3.0 are sent.
     """
 
     references: bool = True
@@ -88,13 +87,13 @@ class SchemaRules(Struct, frozen=True):
 
 
 class SchemaUnfit(ValueError):
-    """No schema that the wire takes describes the arguments of a tool."""
+    """Error for a tool whose arguments no schema of the wire describes."""
 
 
 def fit_tools(
     model: Model, invokers: Sequence[Invoker], rules: SchemaRules, context: TurnContext
 ) -> tuple[Invoker, ...]:
-    """Return the tools with schemas that a wire takes; one that it cannot take is left out.
+    """Return the tools with schemas that a wire accepts; leave out a tool that it cannot take.
 
     A tool whose schema is fine stays the same object.
     """
@@ -112,13 +111,13 @@ def fit_tools(
 
 
 def fit_schema(schema: object, rules: SchemaRules) -> Schema:
-    """Return the schema in a form that a wire takes: the same object if it has that form."""
+    """Return the schema in a form that a wire accepts: the same object if it has that form."""
     fitted = _Fitting(schema, rules).fit()
     return schema if schema == fitted and isinstance(schema, dict) else fitted
 
 
 class _Fitting:
-    """One schema on its way to the wire."""
+    """Conversion of one schema for the wire."""
 
     def __init__(self, root: object, rules: SchemaRules) -> None:
         self._root = root
@@ -133,7 +132,7 @@ class _Fitting:
         return self._check_names(_describe(fitted, hints))
 
     def _check_names(self, fitted: Schema) -> Schema:
-        """Leave out arguments whose names the wire refuses, unless they are needed."""
+        """Leave out arguments whose names the wire refuses, unless they are required."""
         allowed, properties = self._rules.property_names, fitted["properties"]
         refused = [name for name in properties if allowed and not allowed.fullmatch(name)]
         if not refused:
@@ -146,9 +145,9 @@ class _Fitting:
     # The root has to be one object.
 
     def _flatten(self, schema: object, within: tuple[str, ...], depth: int = 0) -> Schema:
-        """A schema of the arguments as one object, without alternatives at its root."""
+        """Return a schema of the arguments as one object, without alternatives at its root."""
         self._flattened += 1
-        if schema is True or schema is None or depth > _DEEPEST or self._flattened > _MOST:
+        if schema is True or schema is None or depth > _MAX_DEPTH or self._flattened > _MAX_SCHEMAS:
             return {}
         if not isinstance(schema, Mapping):
             raise SchemaUnfit("its schema accepts no arguments")
@@ -165,7 +164,7 @@ class _Fitting:
         plain["type"] = "object"
         reference = schema.get("$ref")
         if _is_text(reference):
-            if reference in within or len(within) >= _DEEPEST:
+            if reference in within or len(within) >= _MAX_DEPTH:
                 raise SchemaUnfit(f"its schema refers to itself ({reference})")
             target = self._resolve(reference)
             if target is not None:
@@ -190,7 +189,7 @@ class _Fitting:
     def _flatten_all(
         self, branches: Iterable[object], within: tuple[str, ...], depth: int, *, all_: bool
     ) -> list[Schema]:
-        """The branches that can be an object; for `allOf` each of them must be."""
+        """Return the branches that can be an object; for `allOf` each of them must be."""
         flat: list[Schema] = []
         refusal: SchemaUnfit | None = None
         for branch in branches:
@@ -206,7 +205,7 @@ class _Fitting:
 
     @staticmethod
     def _unite(schemas: Sequence[Schema]) -> Schema:
-        """The base with the arguments of all alternatives; all need what each of them needs."""
+        """Add the arguments of all alternatives to the base; require those that all require."""
         base, *branches = schemas
         branches = branches or [{}]
         required = [
@@ -245,13 +244,13 @@ class _Fitting:
             joined[_HINTS] = tuple(hints)
         return joined
 
-    # What is below the root is mended in place.
+    # Everything below the root is repaired in place.
 
     def _fit(self, schema: object, within: tuple[str, ...], depth: int = 0) -> Schema:
         self._count += 1
         if not isinstance(schema, Mapping):
             return {"not": {}} if schema is False and not self._rules.openapi else {}
-        if depth > _DEEPEST or self._count > _MOST:
+        if depth > _MAX_DEPTH or self._count > _MAX_SCHEMAS:
             return {}
         reference = schema.get("$ref")
         if _is_text(reference):
@@ -269,19 +268,19 @@ class _Fitting:
     def _fit_keyword(
         self, key: str, value: Any, schema: Mapping[str, Any], within: tuple[str, ...], depth: int
     ) -> Any:
-        """The value of a keyword as the wire takes it, or `_DROP`."""
+        """Return the value of a keyword as the wire accepts it, or `_DROP`."""
         below: Callable[[object], Schema] = lambda one: self._fit(one, within, depth + 1)  # noqa: E731
         if key in _MAPPINGS:
             if not isinstance(value, Mapping) or (key in _DEFINITIONS and self._rules.openapi):
                 return _DROP
             if key in _DEFINITIONS and not self._keeps_refs:
-                # What is put in place of references is fitted there.
+                # Definitions are rewritten where they replace references.
                 return value
             return {str(name): below(one) for name, one in value.items()}
         if key in _LISTS:
             return [below(one) for one in value] if isinstance(value, list) and value else _DROP
         if key == "items" and isinstance(value, list):
-            # The form of tuples before 2020-12.
+            # The form of tuples before draft 2020-12.
             return _any_of([below(one) for one in value])
         if key in _SINGLE:
             if isinstance(value, bool):
@@ -321,7 +320,7 @@ class _Fitting:
         return {**target, **rest}
 
     def _has_definitions(self, reference: str) -> bool:
-        """Return True if what is referred to is sent too: it is if it is at the root."""
+        """Return True if the target is sent too, because its table is at the root."""
         table = reference.split("/")[1] if "/" in reference else ""
         return not table or (isinstance(self._root, Mapping) and table in self._root)
 
@@ -342,7 +341,7 @@ class _Fitting:
 
     @staticmethod
     def _complete(fitted: Schema) -> None:
-        """Objects have properties, arrays have items; what is required exists."""
+        """Add missing `properties` to objects, and missing `items` to arrays."""
         kinds = fitted.get("type", ())
         kinds = [kinds] if isinstance(kinds, str) else kinds
         if "object" in kinds:
@@ -351,7 +350,7 @@ class _Fitting:
             fitted.setdefault("items", {})
 
     def _narrow(self, fitted: Schema) -> Schema:
-        """The schema with the keywords of OpenAPI 3.0 alone."""
+        """Return the schema with only the keywords of OpenAPI 3.0."""
         if "oneOf" in fitted:
             fitted.setdefault("anyOf", fitted["oneOf"])
         if "const" in fitted:
@@ -376,7 +375,7 @@ class _Fitting:
             if all(map(_is_text, values)) and values:
                 narrow.update(enum=values, type="string")
             else:
-                # Only texts can be listed there.
+                # Only strings can be listed there.
                 del narrow["enum"]
         if "type" not in narrow and "anyOf" not in narrow:
             for member, implied in (("properties", "object"), ("items", "array")):
@@ -434,13 +433,13 @@ _CHECKS: Mapping[str, Callable[[Any], bool]] = {
 
 
 def _any_of(schemas: Sequence[Schema]) -> Schema:
-    """A schema of values that are of one of these."""
+    """Return a schema of values that match one of these."""
     different = [one for at, one in enumerate(schemas) if one not in schemas[:at]]
     return {"anyOf": different} if len(different) > 1 else different[0] if different else {}
 
 
 def _split_dependencies(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The schema with names of `dependencies`, of draft 7, in the keyword that replaced it."""
+    """Move the lists of names in `dependencies` (draft 7) to the keyword that replaced it."""
     found = schema.get("dependencies")
     named = {
         name: needed
@@ -451,7 +450,7 @@ def _split_dependencies(schema: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _fit_type(value: object) -> Any:
-    """The types of a schema that exist; without any, all are accepted."""
+    """Return the types of a schema, or `_DROP` if one of them does not exist."""
     named = value if isinstance(value, list) else [value]
     kinds = [
         _ALIASES.get(one.lower(), one.lower())
@@ -479,7 +478,7 @@ def _kept(schema: Mapping[str, Any], name: str) -> Schema:
 
 
 def _join(schemas: Sequence[Schema]) -> Schema:
-    """One object that is all of these at once."""
+    """Return one object that matches all of these at once."""
     joined: Schema = {}
     properties: dict[str, Any] = {}
     required: list[str] = []
@@ -500,7 +499,7 @@ def _join(schemas: Sequence[Schema]) -> Schema:
         required += _required(schema)
         hints += schema.get(_HINTS, ())
     if len(schemas) > 1 and joined.get("additionalProperties") is False:
-        # Each of them allows what the others name, or nothing would be allowed.
+        # Each of them must allow what the others name, or nothing would be allowed.
         closed = [one for one in schemas if one.get("additionalProperties") is False]
         if any(set(properties) - set(_properties(one)) for one in closed):
             del joined["additionalProperties"]
@@ -513,7 +512,7 @@ def _join(schemas: Sequence[Schema]) -> Schema:
 
 
 def _describe(schema: Schema, hints: Iterable[str]) -> Schema:
-    """The schema with hints in its description."""
+    """Return the schema with hints in its description."""
     words = "; ".join(dict.fromkeys(hints))[:_LONGEST_HINT]
     if not words:
         return schema
@@ -522,7 +521,7 @@ def _describe(schema: Schema, hints: Iterable[str]) -> Schema:
 
 
 def _describe_value(value: Mapping[str, Any]) -> Schema:
-    """The schema of one value."""
+    """Return the schema of one value."""
     return {
         "properties": {str(name): {"enum": [one]} for name, one in value.items()},
         "required": [str(name) for name in value],
@@ -536,15 +535,15 @@ def _brief(schema: object) -> str:
         return "…"
 
 
-#: What OpenAI's interfaces take, and servers like them.
+#: Rules of OpenAI's interfaces, and of servers like them.
 OPENAI = SchemaRules()
 ANTHROPIC = SchemaRules(property_names=re.compile(r"[a-zA-Z0-9_.-]{1,64}"))
-#: Ollama reads properties into types that know no references.
+#: Ollama reads properties into types without references.
 OLLAMA = SchemaRules(references=False)
-#: Templates look into properties, and know no references either.
+#: Templates read properties, and resolve no references either.
 LLAMACPP = SchemaRules(references=False)
 GEMINI = SchemaRules(openapi=True)
-#: The rules of a model by their names in its attributes.
+#: Rules by their names in a model's attributes.
 BY_NAME: Mapping[Literal["json-schema", "openapi"], SchemaRules] = {
     "json-schema": OPENAI,
     "openapi": GEMINI,

@@ -1,4 +1,4 @@
-"""Sending requests: bytes out; status, headers and a stream of bytes back.
+"""Transports for requests: bytes out; status, headers, and a stream of bytes back.
 
 `http_transport.py` sends with a plain key, a provider's `package.py` through the official client.
 Neither retries; `round_trip.py` does.
@@ -15,17 +15,17 @@ from urllib.parse import SplitResult, urlsplit
 
 from msgspec import Struct
 
-from vibe_llms.exceptions import (
+from vibe_llms.base.exceptions import (
     ConfigurationError,
     ProviderUnreachable,
     ReplyCut,
     ReplyTimeout,
 )
-from vibe_llms.network.connections import AddressKind, Resolver, encode_host, resolve
-from vibe_llms.network.offline import permit_request
-from vibe_llms.redaction import redact
+from vibe_llms.base.network.connections import AddressKind, Resolver, encode_host, resolve
+from vibe_llms.base.network.offline import permit_request
+from vibe_llms.base.redaction import redact
 
-#: How many idle connections are kept, and for how long.
+#: Maximum number of idle connections, and the seconds for which they are kept.
 KEPT_CONNECTIONS = 16
 KEPT_SECONDS = 30.0
 #: Longer headers are dropped, so that code that reads numbers and dates needs no limit.
@@ -33,13 +33,13 @@ _LONGEST_HEADER = 4_000
 _REFUSED = "connection refused; is the server running? (base-url in config.toml)"
 _HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
-#: What OpenSSL says of a certificate whose authority it does not know.
+#: OpenSSL's message for a certificate whose authority it does not know.
 _UNTRUSTED = re.compile("certificate verify failed: (unable to get|self[- ]signed)")
 _ERRNO = re.compile(r"\[Errno (-?\d+)\]")
 
 
 class Outgoing(Struct, frozen=True):
-    """A request; the parts of `body` are sent one after the other."""
+    """Request; the parts of `body` are sent one after another."""
 
     method: str
     path: str
@@ -48,12 +48,12 @@ class Outgoing(Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        """The number of bytes of the body."""
+        """Size of the body in bytes."""
         return sum(len(part) for part in self.body)
 
 
 class Incoming(Struct, frozen=True):
-    """A reply whose body has not been read; the names of `headers` are in lower case."""
+    """Reply whose body has not been read; the names of `headers` are in lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -61,12 +61,12 @@ class Incoming(Struct, frozen=True):
 
 
 class Transport(Protocol):
-    """Sends requests; failures on the way raise a `ProviderError`."""
+    """Sender of requests; failures on the way raise a `ProviderError`."""
 
     def prepare(self) -> None:
-        """Raise a `ConfigurationError` if a key or a package is missing; nothing is sent.
+        """Raise a `ConfigurationError` if a key or a package is missing; send nothing.
 
-        Where real requests are forbidden it raises `RequestForbidden`; see `permit_request`.
+        If real requests are forbidden, raise `RequestForbidden`; see `permit_request`.
         """
         ...
 
@@ -82,12 +82,12 @@ class Transport(Protocol):
 
 
 class Endpoint(Struct, frozen=True, kw_only=True):
-    """Where a transport sends to, and its limits.
+    """Address that a transport sends to, and its limits.
 
-    `connect_seconds` bounds the connecting and `idle_seconds` each write; waiting for the reply is
-    bounded by its reader. Idle connections are closed after `kept_seconds`. With `offline`, the key
-    of the configuration, only this machine is connected to. With `kinds`, only public addresses and
-    those of these kinds are, as `resolver` finds them. The errors name the `provider`.
+    `connect_seconds` limits connecting, and `idle_seconds` each write; waiting for the reply is
+    limited by its reader. Idle connections are closed after `kept_seconds`. With `offline`, a key
+    of the configuration, connections go only to this machine. With `kinds`, they go only to public
+    addresses and those of these kinds, as `resolver` finds them. The errors name the `provider`.
     """
 
     provider: str
@@ -100,7 +100,7 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     resolver: Resolver = resolve
 
     def not_connected(self, error: Exception) -> ProviderUnreachable:
-        """The error of a connection that was not made; the reason is its cause."""
+        """Return the error of a connection that was not made because of `error`."""
         reason = _REFUSED if is_refused(error) else words_of(error)
         if _UNTRUSTED.search(reason):
             reason += "; SSL_CERT_FILE can name a file with the authority's certificate"
@@ -109,15 +109,15 @@ class Endpoint(Struct, frozen=True, kw_only=True):
         return unreachable
 
     def broken(self, reason: str) -> ProviderUnreachable:
-        """The error of a connection that broke before the reply began."""
+        """Return the error of a connection that broke before the reply began."""
         return ProviderUnreachable(f"{redact(self.base_url)}: {reason}", provider=self.provider)
 
     def cut(self, reason: str) -> ReplyCut:
-        """The error of a reply that ends too early."""
+        """Return the error of a reply that ended too early."""
         return ReplyCut(f"connection lost during the reply: {reason}", provider=self.provider)
 
     def connect_timeout(self) -> ReplyTimeout:
-        """The error of connecting for longer than `connect_seconds`."""
+        """Return the error of connecting for longer than `connect_seconds`."""
         return ReplyTimeout(
             f"no connection to {redact(self.base_url)} in {self.connect_seconds:g} s "
             "(connect-seconds)",
@@ -127,9 +127,9 @@ class Endpoint(Struct, frozen=True, kw_only=True):
         )
 
     def write_timeout(self) -> ReplyTimeout:
-        """The error of a server that takes no bytes for `idle_seconds`."""
+        """Return the error of a server that accepted no bytes for `idle_seconds`."""
         return ReplyTimeout(
-            f"the server took no bytes for {self.idle_seconds:g} s (idle-seconds)",
+            f"the server accepted no data for {self.idle_seconds:g} s (idle-seconds)",
             provider=self.provider,
             limit="idle-seconds",
             seconds=self.idle_seconds,
@@ -145,7 +145,7 @@ def permit_transport(
 
 
 def check_address(text: str, provider: str) -> SplitResult:
-    """The parts of the `base-url` of a row; `ConfigurationError` if it is no valid address."""
+    """Return the parts of a row's `base-url`; raise `ConfigurationError` if it is invalid."""
     reason = ""
     try:
         parts = urlsplit(text)
@@ -162,13 +162,13 @@ def check_address(text: str, provider: str) -> SplitResult:
 
 
 def check_headers(headers: Mapping[str, str], provider: str) -> dict[str, str]:
-    """The headers of a request, their names in lower case, without space around the values.
+    """Return the headers of a request, with names in lower case and stripped values.
 
     A `ConfigurationError` names what cannot be sent, but not its value, which may be a key.
     """
     for name, value in headers.items():
         if not _HEADER_NAME.fullmatch(name):
-            words = f"{name!r} is no name of a header"
+            words = f"{name!r} is not a header name"
         elif not _HEADER_VALUE.fullmatch(value.strip(" \t")):
             words = (
                 f"the value of the header {name!r} has a line break, another control character, or "
@@ -181,12 +181,12 @@ def check_headers(headers: Mapping[str, str], provider: str) -> dict[str, str]:
 
 
 def read_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
-    """The headers of a reply, their names in lower case; those that are too long are left out."""
+    """Return the headers of a reply, with names in lower case; drop values that are too long."""
     return {name.lower(): value for name, value in headers.items() if len(value) <= _LONGEST_HEADER}
 
 
 def is_refused(error: BaseException | None) -> bool:
-    """Whether a connection was refused, at every address that was tried."""
+    """Return True if a connection was refused."""
     match error:
         case None:
             return False
@@ -195,12 +195,12 @@ def is_refused(error: BaseException | None) -> bool:
         case BaseExceptionGroup(exceptions=several):
             return any(map(is_refused, several))
         case OSError(errno=None) if codes := set(_ERRNO.findall(str(error))):
-            # asyncio words the errors of several addresses as one.
+            # asyncio reports the errors of several addresses as one.
             return codes == {str(errno.ECONNREFUSED)}
         case _:
             return is_refused(error.__cause__ or error.__context__)
 
 
 def words_of(error: Exception) -> str:
-    """What an exception says, or its name."""
+    """Return the message of an exception, without keys, or its class name."""
     return redact(str(error)) or type(error).__name__

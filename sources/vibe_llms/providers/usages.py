@@ -1,10 +1,10 @@
-"""Token counts that providers report: in classes that do not overlap, and within bounds."""
+"""Token counts that providers report, in classes that do not overlap, and within bounds."""
 
 from __future__ import annotations
 
 from vibe_llms.messages.canisters import Usage
 
-#: The most tokens of a class in one reply: ten times the longest context of any model today.
+#: Maximum tokens of a class in one reply: ten times the longest context of any model today.
 MOST_TOKENS = 100_000_000
 _MOST_SHOWN = 10**30
 
@@ -34,11 +34,11 @@ def check_usage(usage: Usage) -> tuple[Usage | None, str]:
         return usage, ""
     said = ", ".join(f"{name}: {_round(count):.3g}" for name, count in wrong.items())
     if any(count > 0 for count in wrong.values()):
-        return None, f"the usage that the provider reports is impossible, and ignored ({said})"
+        return None, f"the provider reports an impossible usage, which is ignored ({said})"
     bounded = {name: max(count, 0) for name, count in counts.items()}
     return Usage(**bounded), f"the provider reports a usage below 0, which counts as 0 ({said})"
 
 
 def _round(count: int) -> float:
-    """Return a count as a float, which has an end."""
+    """Return a count, within bounds, as a float."""
     return float(max(-_MOST_SHOWN, min(count, _MOST_SHOWN)))

@@ -1,4 +1,4 @@
-"""Time limits of a reply: the first byte, silence, and the whole."""
+"""Time limits of a reply: until the first byte, for silence, and in total."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ import math
 from types import TracebackType
 from typing import Self
 
-from vibe_llms.exceptions import ReplyTimeout
+from vibe_llms.base.exceptions import ReplyTimeout
 
-HELD_UP_SECONDS = 0.05
-#: The timer of a reply looks after so many seconds for the first time.
-_LOOK_SECONDS = 5.0
+BLOCKED_SECONDS = 0.05
+#: Seconds until the timer of a reply checks its limits for the first time.
+_FIRST_CHECK_SECONDS = 5.0
 
 
 class Watch:
-    """Ends a wait when a limit runs out, as a `ReplyTimeout` that names the limit.
+    """Timer that ends a wait when a limit runs out, with a `ReplyTimeout` that names the limit.
 
     Time counts from `expect`. After `work` only `reply-seconds` runs, the limit of the whole reply;
     `expect` checks it too, because a flood leaves no time for a timer. After `rest` no limit runs
-    until the next `expect`: readers may take as long as they want, and `spare` gives back the time
-    of slow handlers. One timer serves all limits, so that a chunk starts none.
+    until the next `expect`, because readers may take any time. `spare` gives back the time of slow
+    handlers. One timer serves all limits, so that a chunk starts none.
     """
 
     def __init__(self, provider: str, reply_seconds: float) -> None:
@@ -39,8 +39,8 @@ class Watch:
 
     async def __aenter__(self) -> Self:
         await self._scope.__aenter__()
-        # Before most limits run out, so that few of them need a timer of their own.
-        self._arm(self._loop.time() + _LOOK_SECONDS)
+        # Before most limits run out, so that few of them need their own timer.
+        self._arm(self._loop.time() + _FIRST_CHECK_SECONDS)
         return self
 
     async def __aexit__(
@@ -59,15 +59,15 @@ class Watch:
             raise self._failure(*fired) from timeout
 
     def expect(self, limit: str, seconds: float = math.inf, steps: int = 1) -> None:
-        """Require that something arrives within so many seconds.
+        """Require that something arrives within this many seconds.
 
-        `steps` are those of the work before; the time of its handlers is given back.
+        `steps` is the number of steps of the work before; the time of its handlers is given back.
         """
         now = self._loop.time()
         if self._rested is not None:
             self._end += now - self._rested
             self._rested = None
-        elif now - self._worked > HELD_UP_SECONDS:
+        elif now - self._worked > BLOCKED_SECONDS:
             self.spare(now - self._worked, steps)
         self._worked = math.inf
         if now >= self._end:
@@ -83,12 +83,12 @@ class Watch:
         self._worked = self._loop.time()
 
     def spare(self, seconds: float, steps: int = 1) -> None:
-        """Give back the time of so many steps if it exceeds what they take without a handler."""
-        if seconds > HELD_UP_SECONDS * steps:
+        """Give back the time of these steps if it exceeds what they take without a handler."""
+        if seconds > BLOCKED_SECONDS * steps:
             self._end += seconds
 
     def rest(self) -> None:
-        """Stop the clock: nothing is expected."""
+        """Stop the clock; nothing is expected."""
         self._due = self._worked = math.inf
         if self._rested is None:
             self._rested = self._loop.time()
@@ -114,14 +114,14 @@ class Watch:
 
     def _tick(self) -> None:
         now = self._loop.time()
-        late = now - self._armed > HELD_UP_SECONDS
+        late = now - self._armed > BLOCKED_SECONDS
         self._armed = math.inf
         self._timer = None
         if self._rested is not None:
             return
         if late:
             # The loop was blocked: what arrived in that time has not been delivered yet.
-            self._armed = now + HELD_UP_SECONDS
+            self._armed = now + BLOCKED_SECONDS
             self._timer = self._loop.call_at(self._armed, self._tick)
         elif now >= self._end:
             self._expire("reply-seconds", self._reply_seconds)

@@ -1,11 +1,11 @@
-"""Streams of bytes cut into events, incrementally: server-sent events, and JSON lines.
+"""Incremental splitters of byte streams into events: server-sent events, and JSON lines.
 
-A piece ends where the format says, wherever the network cut it. Time and memory grow with the bytes
-that came, not with how they were cut.
+Events end where the format says, not where network chunks end. Time and memory grow with the number
+of bytes, not of chunks.
 
 `EventSplitter` accepts these deviations: JSON in lines without `data:`, several events in one
-block, `error: …` as a field, and a last event without an empty line after it. `unify` gives every
-dialect errors of one form.
+block, `error: …` as a field, and a last event without an empty line after it. `unify` gives the
+errors of all dialects one form.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from vibe_llms.providers.pieces import encode_json
 from vibe_llms.providers.repairs import parse_value, repair
 
 LIMIT_BYTES = 64 * 1024 * 1024
-#: The mark at the end of a stream, in the form in which assimilators get it.
+#: Mark at the end of a stream, in the form that assimilators receive.
 DONE = b"[DONE]"
 _MARK = b"\xef\xbb\xbf"
 #: Names of events, and texts in their place, that only keep a connection open.
@@ -28,35 +28,32 @@ _KEEP_ALIVE = frozenset({"ping", "pong", "keepalive", "keep-alive", "keep_alive"
 _FIELDS = (b"data:", b"event:", b"id:", b"retry:")
 _FIELD = re.compile(rb"[A-Za-z_][A-Za-z0-9_-]*")
 _ERROR = re.compile(r"\A(?:\[error\]\s*:?|error\s*:)\s*", re.IGNORECASE)
-#: The lines before the data of events that need no second look, of all streams; servers use about
-#: twenty.
+#: Known lines before the data of ordinary events, of all streams; servers use about twenty.
 _HEADS: set[bytes] = set()
 _MOST_HEADS, _LONGEST_HEAD = 64, 64
-#: More of a text that is no event does not help.
+#: Maximum number of characters that are kept of text that is not an event.
 _MOST_WORDS = 4_000
 _RAW = msgspec.json.Decoder(msgspec.Raw)
 
 
 class EventTooLarge(ValueError):
-    """One event of a stream has more bytes than anybody may send us."""
+    """Error for an event of a stream that has more than `LIMIT_BYTES`."""
 
 
 class EventData(bytes):
-    """The data of an event with a name, which is its `name`."""
+    """Data of an event that has a `name`."""
 
     name: str = ""
 
 
 class EventSplitter:
-    """The data of server-sent events.
+    """Splitter that returns the data of server-sent events.
 
-    Lines may end in LF, CRLF or CR, data may span several lines; comments, identities, events
+    Lines may end in LF, CRLF, or CR, and data may span several lines. Comments, identities, events
     without data, and events that only keep the connection open are dropped. JSON in lines without
-    `data:` is an event too. Other lines that are no fields are collected in `words`: they may be
-    all that a gateway says of an error.
-
-    The name `error` is kept, in an `EventData`. Of other events it is kept with `keeps_names`.
-    `odd` is true after events that may not be JSON objects.
+    `data:` is an event too. Other lines that are not fields are collected in `words`: they may be
+    all that a gateway says about an error. The name `error` is kept, in an `EventData`; other names
+    are kept only with `keeps_names`. `odd` is True after events that may not be JSON objects.
 
     Source: https://html.spec.whatwg.org/multipage/server-sent-events.html, section 9.2.6.
     """
@@ -73,13 +70,13 @@ class EventSplitter:
         self._heads = set[bytes]() if self.keeps_names else _HEADS
 
     def feed(self, chunk: bytes) -> Sequence[bytes]:
-        """The data of the events that this chunk completes."""
+        """Return the data of the events that this chunk completes."""
         if not self._begun:
             chunk = self._begin(chunk)
         if self._returned or b"\r" in chunk:
             chunk = self._unify(chunk)
         if not self._parts and chunk[-2:] == b"\n\n":
-            # Servers send whole events, most often one at a time.
+            # Fast path: servers send whole events, most often one at a time.
             return self._read_all(chunk[:-2].split(b"\n\n"))
         if not chunk:
             return []
@@ -87,7 +84,7 @@ class EventSplitter:
         self._parts.append(chunk)
         self._size += len(chunk)
         if not joint and b"\n\n" not in chunk:
-            # Without this a long event, a picture say, would be searched again with every chunk.
+            # Otherwise a long event, such as an image, would be searched again with every chunk.
             if self._size > LIMIT_BYTES:
                 raise EventTooLarge(f"one event has more than {LIMIT_BYTES} bytes")
             return []
@@ -98,11 +95,11 @@ class EventSplitter:
         return self._read_all(blocks)
 
     def conclude(self) -> Sequence[bytes]:
-        """The events after which only the empty line is missing: whole JSON, or `[DONE]`."""
+        """Return the events that lack only the empty line: complete JSON, or `[DONE]`."""
         rest = b"".join(self._parts)
         self._parts, self._size = [], 0
         if not self._begun:
-            # Nothing came, or part of a byte order mark.
+            # Nothing arrived, or part of a byte order mark.
             return []
         *lines, last = rest.split(b"\n")
         if not any(field.startswith(last) for field in _FIELDS):
@@ -116,7 +113,7 @@ class EventSplitter:
     def _read_all(self, blocks: Iterable[bytes]) -> list[bytes]:
         events: list[bytes] = []
         for block in blocks:
-            # Nearly every event is one line of data, perhaps after one line with its name.
+            # Fast path: most events are one line of data, perhaps after one line with a name.
             if block[:7] == b"data: {" and b"\n" not in block:
                 events.append(block[6:])
                 continue
@@ -131,9 +128,9 @@ class EventSplitter:
         return events
 
     def _read(self, block: bytes) -> Iterator[bytes]:
-        """The events of a block of lines: one as a rule."""
+        """Yield the events of a block of lines, usually one."""
         name, data = "", list[bytes]()
-        # The lines of data and those that are no fields, in order.
+        # The lines of data and those that are not fields, in order.
         lines: list[bytes] = []
         bare: list[list[bytes]] = [[]]
         head = b""
@@ -163,7 +160,7 @@ class EventSplitter:
             loose = []
         json = all(line.lstrip()[:1] in (b"", b"{", b"[") for line in data)
         if len(data) > 1 and json and not _is_whole(text) and any(map(_is_whole, data)):
-            # A second event was begun within the first, to report an error as a rule.
+            # A second event began within the first, usually to report an error.
             yield from (one for one in data if _is_whole(one))
             data = [one for one in data if not _is_whole(one)]
             text = b"\n".join(data)
@@ -178,7 +175,7 @@ class EventSplitter:
             yield from self._read_loose(run)
 
     def _read_loose(self, lines: Sequence[bytes]) -> Iterator[bytes]:
-        """The JSON in lines without a field; what is none is noted."""
+        """Yield the JSON in lines without a field; other text is noted."""
         text = b"\n".join(lines)
         if _is_whole(text):
             yield text
@@ -195,7 +192,7 @@ class EventSplitter:
             self.words = f"{self.words}\n{words}".strip()
 
     def _begin(self, chunk: bytes) -> bytes:
-        """The chunk without a byte order mark at its beginning."""
+        """Return the chunk without a byte order mark at its beginning."""
         chunk = b"".join([*self._parts, chunk])
         self._parts = []
         if len(chunk) < len(_MARK) and _MARK.startswith(chunk):
@@ -205,7 +202,7 @@ class EventSplitter:
         return chunk.removeprefix(_MARK)
 
     def _unify(self, chunk: bytes) -> bytes:
-        """The chunk with LF for each end of a line; a CRLF may be cut between its halves."""
+        """Return the chunk with LF at the end of each line; a CRLF may be split between chunks."""
         if self._returned and chunk[:1] == b"\n":
             chunk = chunk[1:]
             if not chunk:
@@ -217,7 +214,7 @@ class EventSplitter:
 
 
 class LineSplitter:
-    """The lines of a stream of JSON lines; empty ones are passed over."""
+    """Splitter of JSON lines; empty lines are dropped."""
 
     def __init__(self) -> None:
         self.odd = False
@@ -226,7 +223,7 @@ class LineSplitter:
         self._size = 0
 
     def feed(self, chunk: bytes) -> Sequence[bytes]:
-        """The lines that this chunk completes, without their ends."""
+        """Return the lines that this chunk completes, without line ends."""
         self._parts.append(chunk)
         self._size += len(chunk)
         if b"\n" not in chunk:
@@ -245,7 +242,7 @@ class LineSplitter:
         return found
 
     def conclude(self) -> Sequence[bytes]:
-        """What comes after the last newline, if anything."""
+        """Return the text after the last newline, if any."""
         rest = b"".join(self._parts)
         self._parts, self._size = [], 0
         self.odd = True
@@ -253,10 +250,10 @@ class LineSplitter:
 
 
 def unify(events: Iterable[bytes]) -> Iterator[bytes]:
-    """Events as JSON objects, for dialects that send nothing else, and `DONE`.
+    """Yield events as JSON objects, for dialects that send nothing else, and `DONE`.
 
-    Objects in a list are events of their own. An event whose name is `error`, and data that are
-    text, become `{"type": "error", "error": {"message": …}}`, the form that all dialects know.
+    Objects in a list are separate events. An event whose name is `error`, and data that are text,
+    become `{"type": "error", "error": {"message": …}}`, the form that all dialects know.
     """
     for data in events:
         if data[:1] == b"{" and type(data) is bytes:
@@ -279,7 +276,7 @@ def _unify_one(data: bytes) -> Iterator[bytes]:
         except UnicodeDecodeError:
             value = ""
         if value[:1] in ("", "{", '"'):
-            # JSON that was cut, say: what is wrong with it is told where it is decoded.
+            # For example JSON that was cut off: the decoder reports its error.
             yield bytes(data)
             return
     if isinstance(value, dict):
@@ -293,7 +290,7 @@ def _unify_one(data: bytes) -> Iterator[bytes]:
 
 
 def _unify_text(text: str) -> Iterator[bytes]:
-    """A text in the place of an event: a field in a line, a sign of life, or an error."""
+    """Yield the events of a text: a field in a line, a keep-alive, or an error."""
     if text.lower() in _KEEP_ALIVE or not text or text[:1] == ":":
         return
     for field in _FIELDS:
@@ -311,7 +308,7 @@ def _unify_text(text: str) -> Iterator[bytes]:
 
 
 def _frame_error(value: dict[str, object]) -> bytes:
-    """An error in the form that all dialects know."""
+    """Return an error in the form that all dialects know."""
     told = value.get("error")
     error = told if isinstance(told, dict | str) and told else value
     inner = error if isinstance(error, dict) else {"message": str(error)}
@@ -326,7 +323,7 @@ def _name(data: bytes, name: str) -> EventData:
 
 
 def _is_whole(text: bytes) -> bool:
-    """True for a whole JSON object or list, and for `[DONE]`."""
+    """Return True for a complete JSON object or list, and for `[DONE]`."""
     text = text.strip()
     if text[:1] not in (b"{", b"["):
         return False
@@ -335,7 +332,7 @@ def _is_whole(text: bytes) -> bool:
     try:
         _RAW.decode(text)
     except (ValueError, RecursionError):
-        # Python reads more, lone surrogates for example; what was cut before its end is not asked.
+        # Python reads more, such as lone surrogates. Text that is cut off is not tried again.
         if text[-1:] not in (b"}", b"]"):
             return False
         try:

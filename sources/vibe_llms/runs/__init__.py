@@ -1,4 +1,4 @@
-"""Runs: turns that do not depend on the connection or the process that asked for them."""
+"""Runs: turns that outlive the connection or process that started them."""
 
 from vibe_llms.runs.events import (
     AnswerRequested,

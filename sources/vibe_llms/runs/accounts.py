@@ -1,7 +1,7 @@
-"""What is spent and reserved, as values, and the protocol of the store that all processes share.
+"""Budget amounts, claims, and balances, and the protocol of the budget store.
 
-Money is counted in billionths of a US dollar, rounded up. The arithmetic is the same for every
-store.
+All processes of an installation share one store. Money is counted in billionths of a US dollar,
+rounded up. The arithmetic is the same for every store.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from vibe_llms.configuration import Budget, BudgetPeriod
+from vibe_llms.base.configuration import Budget, BudgetPeriod
 
 NANO = 10**9
 
 
 class Amount(Struct, frozen=True):
-    """Tokens, and money in billionths of a US dollar."""
+    """Tokens and money (billionths of a US dollar)."""
 
     tokens: int = 0
     money: int = 0
@@ -29,7 +29,7 @@ class Amount(Struct, frozen=True):
 
 
 class Account(Struct, frozen=True):
-    """A budget of a user: for all requests, or for those of an agent."""
+    """A user's budget: for all requests, or for the requests of one agent."""
 
     user: str
     budget: Budget
@@ -41,7 +41,7 @@ class Account(Struct, frozen=True):
 
 
 class Balance(Struct, frozen=True):
-    """What was spent from an account in this period, and what is reserved; `ends` is its end."""
+    """Amounts spent and reserved in the current period, which ends at `ends`."""
 
     spent: Amount = Amount()
     reserved: Amount = Amount()
@@ -49,11 +49,11 @@ class Balance(Struct, frozen=True):
 
 
 class Claim(Struct, frozen=True, kw_only=True):
-    """The worst case of a request, which is to be reserved.
+    """The worst-case cost of a request, to be reserved.
 
-    It is `base`, for its input, and for each token of its output `unit`, a price. The output may
-    have `most` tokens, or fewer down to `least` if the budgets allow no more. With `hasty` it may
-    also have fewer because of what other requests have reserved.
+    The cost is `base` for the input plus `unit` (a price) for each output token. The output is
+    limited to `most` tokens, or to fewer, but at least `least`, if the budgets do not allow more.
+    If `hasty`, tokens reserved by other requests may also reduce the output.
     """
 
     identity: str
@@ -66,15 +66,15 @@ class Claim(Struct, frozen=True, kw_only=True):
     hasty: bool = False
 
     def measure(self, output: int) -> Amount:
-        """The worst case with so many tokens of output."""
+        """Return the worst-case cost with this many output tokens."""
         return self.base + Amount(output, output * self.unit)
 
 
 class Grant(Struct, frozen=True):
-    """How many tokens of output were reserved; none if the claim was refused.
+    """Number of output tokens reserved, or 0 if the claim was refused.
 
-    `account` is the one that it does not fit into, and `busy` says that it would fit if nothing
-    else were reserved.
+    `account` is the account that the claim exceeds. If `busy`, the claim would fit if nothing else
+    were reserved.
     """
 
     output: int = 0
@@ -84,55 +84,56 @@ class Grant(Struct, frozen=True):
 
 
 class BudgetStore(Protocol):
-    """Adds up what is spent and reserved; several processes use it at the same time.
+    """Record of spent and reserved amounts, shared by several processes.
 
-    A reservation is held until it is sent. When its time is over, it is released if it was held,
-    and charged in full if it was sent. Times are the store's own.
+    A reservation is held until its request is sent. A reservation that expires is released if it
+    was held, and charged in full if it was sent. All times are the store's own.
     """
 
     def exists(self) -> bool:
-        """Whether anything may have been spent; nothing is created to find that out."""
+        """Return True if anything may have been spent, without creating the store."""
         ...
 
     async def reserve(self, claim: Claim, seconds: float) -> Grant:
-        """Reserve a claim for so many seconds, if it fits: see `decide`.
+        """Reserve a claim for this many seconds if it fits; see `decide`.
 
-        A claim that is reserved already is granted as it was.
+        If the claim is already reserved, return the existing grant.
         """
         ...
 
     async def send(self, user: str, identity: str) -> bool:
-        """Record, durably, that a request is sent; false if its reservation is over."""
+        """Record durably that a request is sent; return False if its reservation has ended."""
         ...
 
-    async def settle(self, user: str, identity: str, used: Amount | None) -> None:
-        """End a reservation, and charge what was used.
+    async def record_usage(self, user: str, identity: str, used: Amount | None) -> None:
+        """End a reservation and charge the amount used.
 
-        Without that, all that was reserved is charged if it was sent, and nothing if it was not.
+        If `used` is None, charge the whole reservation if the request was sent, and nothing if it
+        was not.
         """
         ...
 
     async def renew(self, user: str, identities: Collection[str], seconds: float) -> None:
-        """Keep reservations for so many seconds more."""
+        """Extend reservations by this many seconds."""
         ...
 
     async def read(self, accounts: Sequence[Account]) -> Sequence[Balance]:
-        """What was spent and is reserved now."""
+        """Return the current balances of accounts."""
         ...
 
     async def survey_users(self) -> Sequence[str]:
-        """The users who have spent anything."""
+        """Return the users who have spent anything."""
         ...
 
     async def close(self) -> None:
-        """Close what is open; safe to call twice."""
+        """Close open resources; may be called twice."""
         ...
 
 
 def decide(claim: Claim, balances: Sequence[Balance]) -> Grant:
-    """Whether a claim fits into its accounts, and with how many tokens of output.
+    """Decide if a claim fits into its accounts, and with how many output tokens.
 
-    If it fits, but not next to what is reserved, it is busy.
+    A claim that would fit without the current reservations is busy.
     """
     possible = free = claim.most
     tightest: Account | None = None
@@ -160,7 +161,7 @@ def decide(claim: Claim, balances: Sequence[Balance]) -> Grant:
 
 
 def start_of(period: BudgetPeriod, now: datetime) -> datetime:
-    """When a period began; periods are those of the calendar, in UTC."""
+    """Return the start of the calendar period (UTC) that contains `now`."""
     hour = now.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
     day = hour.replace(hour=0)
     match period:
@@ -177,7 +178,7 @@ def start_of(period: BudgetPeriod, now: datetime) -> datetime:
 
 
 def end_of(period: BudgetPeriod, now: datetime) -> datetime | None:
-    """When a period ends, if it does."""
+    """Return the end of the period that contains `now`, or None if it does not end."""
     start = start_of(period, now)
     match period:
         case "hour":
@@ -193,12 +194,12 @@ def end_of(period: BudgetPeriod, now: datetime) -> datetime | None:
 
 
 def _divide(left: int, unit: int, most: int) -> int:
-    """How many units fit into what is left, up to `most`; -1 if nothing is left."""
+    """Return how many units fit into `left`, at most `most`; -1 if `left` is negative."""
     if left < 0:
         return -1
     return min(left // unit, most) if unit else most
 
 
 def to_nano(money: float | None) -> int | None:
-    """Dollars in billionths."""
+    """Convert dollars to billionths of a dollar."""
     return None if money is None else int(Decimal(str(money)) * NANO)

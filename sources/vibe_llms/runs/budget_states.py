@@ -1,4 +1,4 @@
-"""Budgets as JSON, the same at the command line and over HTTP; stable."""
+"""Stable JSON form of budgets, shared by the command line and the HTTP API."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from datetime import UTC, datetime
 
 from msgspec import Struct
 
-from vibe_llms.agents import read_agents
-from vibe_llms.configuration import Configuration
+from vibe_llms.agents.definitions import read_agents
+from vibe_llms.base.configuration import Configuration
 from vibe_llms.runs.accounts import NANO, Account, Balance, end_of, to_nano
 
 
 class BudgetState(Struct, kw_only=True):
-    """What a user may spend, of tokens or of dollars, and has spent; `ends` is when that ends."""
+    """A limit of a budget, in tokens or dollars, with its use in the period that ends at `ends`."""
 
     user: str
     agent: str
@@ -27,7 +27,7 @@ class BudgetState(Struct, kw_only=True):
 
 
 def survey_accounts(configuration: Configuration, users: Iterable[str]) -> Sequence[Account]:
-    """The accounts of users: of their own budgets, and of those of agents."""
+    """Return the accounts of users: their own budgets and their budgets per agent."""
     agents = [agent for agent in read_agents(configuration).values() if agent.budget]
     accounts: list[Account] = []
     for user in users:
@@ -40,7 +40,7 @@ def survey_accounts(configuration: Configuration, users: Iterable[str]) -> Seque
 def describe_budgets(
     accounts: Sequence[Account], balances: Sequence[Balance]
 ) -> Sequence[BudgetState]:
-    """The states of budgets: one for the tokens of each, and one for its money."""
+    """Return a state for each token limit and each money limit of the budgets."""
     pairs = zip(accounts, balances, strict=True)
     return [state for account, balance in pairs for state in _describe(account, balance)]
 

@@ -1,4 +1,4 @@
-"""`Budgets`: what a user may spend, reserved before each request and settled after it."""
+"""`Budgets`: a user's budgets, reserved before each request and charged after it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from decimal import ROUND_CEILING
 
 from msgspec.structs import replace
 
-from vibe_llms.configuration import LOCAL, Budget, BudgetSettings
-from vibe_llms.costs import find_price
-from vibe_llms.exceptions import BudgetExceeded, RequestError, StorageError
-from vibe_llms.futures import finish
+from vibe_llms.base.configuration import LOCAL, Budget, BudgetSettings
+from vibe_llms.base.exceptions import BudgetExceeded, RequestError, StorageError
+from vibe_llms.base.futures import finish
 from vibe_llms.messages.canisters import Usage
+from vibe_llms.messages.costs import find_price
 from vibe_llms.messages.identities import produce_identity
 from vibe_llms.providers.interfaces import Model
 from vibe_llms.providers.usages import MOST_TOKENS
@@ -29,14 +29,15 @@ from vibe_llms.runs.accounts import (
     decide,
     to_nano,
 )
-from vibe_llms.storage.backends import Backend, produce_part
+from vibe_llms.runs.stores import BUDGET_STORES
+from vibe_llms.storage.backends import Backend
 
 _POLL_SECONDS = 0.05
 _MILLION = 1_000_000
 
 
 class Budgets:
-    """The budgets of one user in this process; its reservations are renewed until they end."""
+    """The budgets of one user in this process; open reservations are renewed automatically."""
 
     def __init__(
         self,
@@ -48,7 +49,7 @@ class Budgets:
         owns_store: bool = True,
         lease_seconds: float,
     ) -> None:
-        """Budgets whose reservations end `lease_seconds` after their process stops."""
+        """Create budgets whose reservations expire `lease_seconds` after the process stops."""
         self.store = store
         self.user = user
         self.settings = settings
@@ -60,7 +61,7 @@ class Budgets:
         self._renewal: asyncio.Task[None] | None = None
 
     def produce_spending(self, agents: Mapping[str, Budget]) -> RequestSpending:
-        """What requests reserve that count against the user's budget and those of agents."""
+        """Return spending that counts against the user's budget and the budgets of agents."""
         own = self.settings.find(self.user)
         accounts = [Account(self.user, own)] if own else []
         accounts += [Account(self.user, budget, name) for name, budget in agents.items()]
@@ -69,12 +70,12 @@ class Budgets:
     def produce_claim(
         self, accounts: tuple[Account, ...], model: Model, tokens: int, most: int, least: int | None
     ) -> Claim:
-        """The claim of a request; `RequestError` if money is limited and the model has no price."""
+        """Return the claim of a request; `RequestError` if money is limited but has no price."""
         money, unit = 0, 0
         if any(account.budget.money is not None for account in accounts):
             classes = (Usage(tokens), Usage(0, tokens), Usage(0, 0, tokens))
             money = max(self.find_money(model, usage) for usage in classes)
-            # Of a long input, the output too may be dearer.
+            # Output after a long input may also cost more per token.
             whole = self.find_money(model, Usage(tokens, output_tokens=_MILLION))
             unit = -(-(whole - self.find_money(model, Usage(tokens))) // _MILLION)
         most = min(most, MOST_TOKENS)
@@ -91,24 +92,24 @@ class Budgets:
         )
 
     def find_money(self, model: Model, usage: Usage) -> int:
-        """The price of some tokens."""
+        """Return the price of the usage in billionths of a dollar."""
         listed = self._access_prices(model.provider)
         price = find_price(usage, model.name, listed, datetime.now(UTC))
         if price is None:
             raise RequestError(
-                f"{model.provider}/{model.name} cannot be used under a budget of money: no price "
-                "list has it; limit tokens instead, or set prices in its row"
+                f"{model.provider}/{model.name} has no known price, which a budget of money "
+                "needs; limit tokens instead, or set prices in its row"
             )
         return int((price * NANO).to_integral_value(ROUND_CEILING))
 
     async def reserve(self, claim: Claim) -> int:
-        """Reserve a claim, and wait for other requests if need be; returns the output's tokens."""
+        """Reserve a claim, waiting for other requests if needed; return the output tokens."""
         self._open.add(claim.identity)
         self._renew()
         grant = await self.store.reserve(claim, self._lease_seconds)
         if grant.busy:
             try:
-                # One asks at a time, in the order of arrival.
+                # One task polls at a time, in order of arrival.
                 async with asyncio.timeout(self.settings.wait_seconds), self._waiting:
                     while grant.busy:
                         await asyncio.sleep(_POLL_SECONDS)
@@ -121,15 +122,15 @@ class Budgets:
             raise self._refuse(claim, grant)
         return grant.output
 
-    async def settle(self, claim: Claim, used: Amount | None) -> None:
-        """End a reservation, also if the task is cancelled."""
+    async def record_usage(self, claim: Claim, used: Amount | None) -> None:
+        """End a reservation, even if the task is cancelled."""
         try:
-            await finish(self.store.settle(claim.user, claim.identity, used))
+            await finish(self.store.record_usage(claim.user, claim.identity, used))
         finally:
             self._open.discard(claim.identity)
 
     async def close(self) -> None:
-        """Stop renewing, and close the store unless others use it too."""
+        """Stop renewing, and close the store unless it is shared."""
         if self._renewal is not None:
             self._renewal.cancel()
             await asyncio.wait([self._renewal])
@@ -154,7 +155,7 @@ class Budgets:
         if grant.busy:
             retry, hint = self.settings.wait_seconds, "other requests have reserved the rest"
         elif decide(claim, [Balance()] * len(claim.accounts)).account is not None:
-            hint = "it never fits; shorten it, or raise the budget"
+            hint = "the request alone exceeds it; shorten the request, or raise the budget"
         elif balance.ends is None:
             hint = "raise the budget"
         else:
@@ -174,7 +175,7 @@ class Budgets:
 
 
 class RequestSpending:
-    """The `Spending` of one turn, whose requests follow each other."""
+    """The `Spending` of one turn, whose requests are made one after the other."""
 
     def __init__(self, budgets: Budgets, accounts: tuple[Account, ...]) -> None:
         self._budgets = budgets
@@ -186,25 +187,25 @@ class RequestSpending:
     async def reserve(
         self, model: Model, input_tokens: int, output_tokens: int, *, least: int | None
     ) -> int:
-        """Reserve the worst case of a request; see `Spending`."""
+        """Reserve the worst-case cost of a request; see `Spending`."""
         await self.close()
         claim = self._budgets.produce_claim(
             self._accounts, model, input_tokens, output_tokens, least
         )
         granted = await self._reserve(claim)
-        # What was granted is sent; no attempt may have more or less.
+        # The granted amount is sent; retries must reserve exactly the same.
         self._claim, self._model = replace(claim, most=granted, least=granted), model
         return granted
 
     async def send(self) -> None:
-        """Record that an attempt is sent now."""
-        assert self._claim is not None, "nothing is sent that was not reserved"
+        """Record that an attempt is being sent."""
+        assert self._claim is not None, "the request was not reserved"
         while not (
             self._open and await self._budgets.store.send(self._claim.user, self._claim.identity)
         ):
             await self._reserve(replace(self._claim, identity=produce_identity()))
 
-    async def settle(self, usage: Usage | None) -> None:
+    async def record_usage(self, usage: Usage | None) -> None:
         """Record the end of an attempt."""
         assert self._claim is not None
         assert self._model is not None
@@ -214,16 +215,16 @@ class RequestSpending:
             money = self._budgets.find_money(self._model, usage) if priced else 0
             used = Amount(usage.total_tokens, money)
         self._open = False
-        await self._budgets.settle(self._claim, used)
+        await self._budgets.record_usage(self._claim, used)
 
     async def close(self) -> None:
-        """Release what was not sent, and charge what was not settled."""
+        """Release the reservation if it was not sent, or charge it if it was not settled."""
         if self._open and self._claim is not None:
             self._open = False
-            await self._budgets.settle(self._claim, None)
+            await self._budgets.record_usage(self._claim, None)
 
     async def _reserve(self, claim: Claim) -> int:
-        # Before it is granted: a cancelled claim is released too.
+        # Set before the grant, so that a cancelled claim is released too.
         self._claim, self._open = claim, True
         try:
             return await self._budgets.reserve(claim)
@@ -239,7 +240,7 @@ def produce_budgets(
     store: BudgetStore | None,
     user: str,
 ) -> Budgets:
-    """The budgets of a user; without a store, it is that of the backend."""
+    """Return the budgets of a user, in the given store or else in the backend's."""
     return Budgets(
         store or produce_budget_store(backend),
         backend.configuration.budgets,
@@ -251,13 +252,14 @@ def produce_budgets(
 
 
 def produce_budget_store(backend: Backend) -> BudgetStore:
-    """The budgets of all users of a home."""
-    store: BudgetStore = produce_part(backend, "budgets")
-    return store
+    """Open the store with the budgets of all users."""
+    return BUDGET_STORES.produce(backend)
 
 
 def _describe(kind: str, need: int, spent: int, limit: int) -> str:
     def show(number: int) -> str:
         return f"{number:,}" if kind == "tokens" else f"{number / NANO:.4f}"
 
-    return f"{show(spent)} of {show(limit)} {kind} are spent, and this may need {show(need)}"
+    return (
+        f"{show(spent)} of {show(limit)} {kind} are spent, and this request may need {show(need)}"
+    )

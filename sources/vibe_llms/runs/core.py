@@ -1,4 +1,4 @@
-"""`Runs`: starts the recorded turns of one user, and finds them again."""
+"""`Runs`: starts the recorded turns of one user, and finds them later."""
 
 from __future__ import annotations
 
@@ -12,8 +12,16 @@ from weakref import WeakValueDictionary
 import msgspec
 from msgspec import Struct
 
-from vibe_llms.configuration import LOCAL, RunSettings
-from vibe_llms.controls import Controls
+from vibe_llms.agents.ensemble import AgentsEnsemble
+from vibe_llms.base.configuration import LOCAL, RunSettings
+from vibe_llms.base.exceptions import (
+    ConversationNotFound,
+    OutputInvalid,
+    RequestError,
+    RequestRepeated,
+)
+from vibe_llms.base.futures import finish
+from vibe_llms.base.offloading import LOOP_BYTES, offload
 from vibe_llms.conversations.conversation import Conversation
 from vibe_llms.conversations.history import History
 from vibe_llms.conversations.outputs import (
@@ -23,15 +31,7 @@ from vibe_llms.conversations.outputs import (
     produce_form,
 )
 from vibe_llms.conversations.settings import TurnState
-from vibe_llms.ensembles.agents import AgentsEnsemble
-from vibe_llms.ensembles.interfaces import Ensemble
-from vibe_llms.exceptions import (
-    ConversationNotFound,
-    OutputInvalid,
-    RequestError,
-    RequestRepeated,
-)
-from vibe_llms.futures import finish
+from vibe_llms.invocation.ensembles import Ensemble
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
@@ -43,7 +43,7 @@ from vibe_llms.messages.canisters import (
     usage_of,
 )
 from vibe_llms.messages.contents import text_of
-from vibe_llms.offloading import LOOP_BYTES, offload
+from vibe_llms.messages.controls import Controls
 from vibe_llms.providers.interfaces import Loader
 from vibe_llms.providers.pieces import with_texts
 from vibe_llms.runs.events import RunEnded, encode_event
@@ -60,15 +60,16 @@ from vibe_llms.runs.interfaces import (
     write_lines,
 )
 from vibe_llms.runs.run import Run
+from vibe_llms.runs.stores import RUN_STORES
 from vibe_llms.runs.takeover import find_own
 from vibe_llms.runs.worker import RunWorker
-from vibe_llms.storage.backends import Backend, produce_part
+from vibe_llms.storage.backends import Backend
 from vibe_llms.storage.conversations import produce_conversation_identity
 from vibe_llms.storage.interfaces import Archive
 
-#: How often `finish` looks whether anything is left.
-_LOOK_SECONDS = 0.2
-#: How long the end of a run is waited for that is to be deleted.
+#: Seconds between polls in `finish`.
+_POLL_SECONDS = 0.2
+#: Longest wait for a run to end before it is deleted, in seconds.
 _END_SECONDS = 2.0
 _REASONS = {
     RunStatus.CANCELLED: StopReason.INTERRUPTED,
@@ -78,13 +79,13 @@ _REASONS = {
 
 
 class RunHost(Struct, frozen=True, kw_only=True):
-    """What runs ask of a session.
+    """The operations that runs need from a session.
 
-    `registered` are the names of tools, and `hooks` those of hooks, that every process finds.
-    `is_of_callers` says whether the keys of a provider come with requests to a server.
-    `is_row` says whether an ensemble is the one of its row, `rebuild` gives the conversation of a
-    run from its recipe, `restore` the messages of a conversation that another process may have
-    continued, and `load` their texts. `estimate_cost` knows the price lists of the rows.
+    `registered` and `hooks` are the names of tools and hooks that every process has.
+    `is_of_callers` tells if a provider's keys come with requests to a server, and `is_row` if an
+    ensemble is the one configured in its row. `rebuild` creates the conversation of a run from its
+    recipe, `restore` reads the messages of a conversation that another process may have continued,
+    and `load` reads their texts. `estimate_cost` uses the price lists of the rows.
     """
 
     registered: Collection[str]
@@ -100,8 +101,8 @@ class RunHost(Struct, frozen=True, kw_only=True):
 class Runs:
     """The runs of one user.
 
-    With a `worker`, which works on those of others too, neither it nor the store is closed here.
-    At most so many go on at the same time.
+    A given `worker` also serves other users; then neither it nor the store is closed here. `most`
+    limits how many runs may be queued or running at once.
     """
 
     def __init__(
@@ -119,12 +120,10 @@ class Runs:
         self._most = most
         self._host = host
         self._owns = worker is None
-        self.worker = worker or RunWorker(
-            *(store, user, self.open, settings), known=host.registered
-        )
-        #: The conversations of runs that began here, for as long as anything else needs them.
+        self.worker = worker or RunWorker(store, user, self.open, settings, known=host.registered)
+        #: Conversations of runs started here, while anything else references them.
         self._begun: WeakValueDictionary[str, Conversation] = WeakValueDictionary()
-        #: Those of runs in their first epoch that this process works on, or worked on.
+        #: Conversations of runs whose first epoch this process works on or worked on.
         self._opened: WeakValueDictionary[str, Conversation] = WeakValueDictionary()
 
     async def start(
@@ -138,13 +137,19 @@ class Runs:
         origin: bytes = b"",
         request: RequestKey | None = None,
     ) -> Run:
-        """Record a turn and begin it; returns as soon as it is durable.
+        """Record a turn and start it; return as soon as it is durable.
 
-        `ConversationBusy` if the conversation has a run that has not ended, `TooManyRuns` if the
-        user has too many, `RequestError` if another process could not rebuild it. The model reads
-        `instructions` in this turn only, and `controls` are merged over those of the conversation.
-        With `output`, the reply is checked against the schema of it. `origin` is kept in the
-        record. If a run has the `request` already, it is returned.
+        Args:
+            instructions: System instructions for this turn only.
+            controls: Merged over the controls of the conversation.
+            output: Type whose schema the reply is checked against.
+            origin: Opaque data kept in the record.
+            request: If a run already has this key, it is returned instead.
+
+        Raises:
+            ConversationBusy: The conversation has a run that has not ended.
+            TooManyRuns: The user has too many runs queued or running.
+            RequestError: Another process could not rebuild the run.
         """
         if not prompt:
             raise RequestError("a run needs a prompt")
@@ -158,19 +163,19 @@ class Runs:
         )
 
     async def detach(self, conversation: Conversation) -> Run:
-        """Continue the turn of a conversation that is running as a run.
+        """Continue the running turn of a conversation as a run.
 
-        Calls that are running are waited for. A reply that has not arrived whole is asked for
-        again. `RequestError` if no other process could continue it, and then it goes on here.
+        Waits for running tool calls. An incomplete reply is requested again. Raises `RequestError`
+        if no other process could continue the turn, which then continues here.
         """
         running = conversation.running
         if running is None:
             raise RequestError("no turn of this conversation is running")
         request = running.handover.request
         if not request.said:
-            raise RequestError("only a turn with a prompt goes on as a run")
+            raise RequestError("only a turn with a prompt can continue as a run")
         if request.invokers is not None or request.record is not None:
-            raise RequestError("a turn with its own tools does not go on as a run")
+            raise RequestError("a turn with its own tools cannot continue as a run")
         controls, form = request.controls or Controls(), request.form
         recipe = self._write_recipe(conversation, (), controls, form)
         state = (await running.suspend()).state
@@ -192,7 +197,7 @@ class Runs:
         large = is_large([*prompt, *opening])
         lines = await offload(large, lambda: [*map(write_lines, (prompt, opening))])
         record = RunRecord(
-            # As short as those of conversations, because people type it.
+            # As short as conversation identities, because people type it.
             identity=produce_conversation_identity(),
             user=self.user,
             conversation=conversation.identity,
@@ -211,7 +216,7 @@ class Runs:
             state=state,
         )
         self._begun[record.identity] = conversation
-        # A run that is kept is worked on, even if who started it is gone by then.
+        # A recorded run is worked on even if its caller is cancelled meanwhile.
         try:
             created = await finish(self.worker.create(record, self._most))
         except RequestRepeated as error:
@@ -219,7 +224,7 @@ class Runs:
         return self._produce_run(created, conversation, form)
 
     async def open(self, record: RunRecord) -> Conversation:
-        """The conversation of a run: the one that it began with here, or one from its recipe."""
+        """Return the conversation of a run: the one it was started with here, or a rebuilt one."""
         conversation = self._begun.get(record.identity)
         if conversation is None or conversation.busy:
             conversation = await self._host.rebuild(record)
@@ -230,7 +235,7 @@ class Runs:
         return conversation
 
     async def find(self, request: RequestKey) -> Run | None:
-        """The run that has a request; `RequestKeyReused` if another request has its key."""
+        """Return the run of a request or None; `RequestKeyReused` if its key has another one."""
         if not self.store.exists():
             return None
         try:
@@ -240,23 +245,26 @@ class Runs:
         return None
 
     async def access(self, run: str) -> Run:
-        """A run, by its identity or at least the first 4 characters of it."""
+        """Return a run by its identity or a unique prefix of at least 4 characters."""
         return self._produce_run(await self.store.access(self.user, run))
 
     async def survey(
         self, *, status: RunStatus | None = None, after: str = "", limit: int | None = None
     ) -> Sequence[RunRecord]:
-        """The runs, the newest first; those that are older than the run `after`."""
+        """Return runs, newest first; with `after`, only runs older than that one."""
+        # Listing must not create the store.
+        if not self.exists():
+            return ()
         return await self.store.survey(self.user, status=status, after=after, limit=limit)
 
     def exists(self) -> bool:
-        """Whether there ever was a run, of any user."""
+        """Return True if any user has ever had a run."""
         return self.store.exists()
 
     async def forget(self, conversation: str) -> None:
-        """Delete the runs of a conversation that is being removed, with their events.
+        """Delete the runs and events of a conversation that is being removed.
 
-        One that has not ended is cancelled, and its followers see its end.
+        A run that has not ended is cancelled first, and its followers see the end.
         """
         for status in (RunStatus.QUEUED, RunStatus.RUNNING, RunStatus.WAITING):
             for record in await self.survey(status=status):
@@ -267,23 +275,23 @@ class Runs:
     async def _end(self, run: Run) -> None:
         await run.cancel()
         with suppress(TimeoutError):
-            # A worker that does not answer loses the run.
+            # If the worker does not answer, it loses the run.
             async with asyncio.timeout(_END_SECONDS):
                 async for _ in run.events():
                     pass
 
     def resume(self) -> None:
-        """Work on runs that other processes left, until the session is closed."""
+        """Work on runs left by other processes until the session is closed."""
         self.worker.resume()
 
     async def finish(self) -> None:
-        """Work on runs, those that other processes left too, until there are none to work on."""
+        """Work on runs, including those left by other processes, until none remain."""
         self.worker.resume()
         while self.worker.busy or await self.are_left():  # noqa: ASYNC110  (of other processes)
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_POLL_SECONDS)
 
     async def are_left(self) -> bool:
-        """Whether there are runs that no process works on, although this one could."""
+        """Return True if there are runs without a worker that this process could continue."""
         known = self._host.registered
         return (await self.store.read_orders(self.user, (), known=known)).claimable
 
@@ -293,7 +301,7 @@ class Runs:
             await self.store.close()
 
     async def give_back(self) -> None:
-        """Stop working, so that another process continues."""
+        """Stop working on runs, so that another process can continue them."""
         if self._owns:
             await self.worker.close()
 
@@ -307,14 +315,14 @@ class Runs:
         return Run(record, self.store, self.worker, read, conversation)
 
     async def _read_turn(self, record: RunRecord, form: OutputForm | None) -> Turn:
-        """The turn of a run, from the history; empty if nothing of it is stored yet.
+        """Return the stored turn of a run, or an empty turn.
 
-        Its output is read by the `form` that it was begun with here, or else by its schema.
+        The output is parsed with the `form` passed here, or else with the recorded schema.
         """
         opened = self._opened.get(record.identity)
         canisters: Sequence[Canister] = ()
         if opened is not None and record.epoch == 1 and opened.identity == record.conversation:
-            # No other process has worked on it.
+            # Only this process has worked on the run.
             canisters = opened.canisters
         else:
             with suppress(ConversationNotFound):
@@ -344,23 +352,23 @@ class Runs:
         form: OutputForm | None,
     ) -> Recipe:
         if conversation.history.archive is None:
-            raise RequestError("a run is stored, and this conversation is not: begin it with save")
+            raise RequestError("a run needs a stored conversation; begin it with save")
         settings = conversation.settings
         toolbox = settings.toolbox
         problems = [
             *(
-                [f"the key of {settings.model.provider!r} comes with one request only"]
+                [f"the key of {settings.model.provider!r} is part of one request"]
                 if self._host.is_of_callers(settings.model.provider)
                 else ()
             ),
             *(
-                f"the tool {one.name!r} is known to this conversation only; give it to "
+                f"the tool {one.name!r} is known to this conversation only; pass it to "
                 "open_session(invokers=...)"
                 for one in toolbox.own
                 if not one.elsewhere and one.name not in self._host.registered
             ),
             *(
-                f"the ensemble {one.name!r} is no row of the configuration"
+                f"the ensemble {one.name!r} is not in the configuration"
                 for one in toolbox.ensembles
                 if not (self._host.is_row(one) or isinstance(one, AgentsEnsemble))
             ),
@@ -397,7 +405,7 @@ class Runs:
 
 
 async def _read_output(form: OutputForm, text: str, record: RunRecord) -> object:
-    """The output of a run that has completed; its type may ask for more than its schema does."""
+    """Parse the output of a completed run; its type may be stricter than its schema."""
     try:
         return await form.run(text)
     except OutputMismatch as mismatch:
@@ -408,13 +416,13 @@ async def _read_output(form: OutputForm, text: str, record: RunRecord) -> object
 
 
 def write_controls(controls: Controls) -> Mapping[str, object]:
-    """The controls that are set, as plain values."""
+    """Return the controls that are set, as plain values."""
     values: Mapping[str, object] = msgspec.to_builtins(controls)
     return values
 
 
 async def produce_history(archive: Archive, record: RunRecord) -> History:
-    """The history of a run's conversation, whether it was stored before the run or not."""
+    """Return the history of a run's conversation, stored or rebuilt from the record."""
     try:
         return (await History.restore(archive, record.conversation))[0]
     except ConversationNotFound:
@@ -425,14 +433,14 @@ async def produce_history(archive: Archive, record: RunRecord) -> History:
 
 
 def produce_runs(backend: Backend, host: RunHost) -> Runs:
-    """The runs of the user of a home."""
+    """Return the runs of the local user."""
     return Runs(produce_store(backend), host, backend.configuration.runs)
 
 
 async def forget_runs(
     backend: Backend, conversations: Collection[str], *, user: str = LOCAL
 ) -> None:
-    """Delete the runs of conversations that are being removed, with their events."""
+    """Delete the runs and events of conversations that are being removed."""
     store = produce_store(backend)
     if store.exists():
         try:
@@ -443,7 +451,7 @@ async def forget_runs(
 
 
 async def cancel_runs(backend: Backend, user: str) -> int:
-    """Cancel the runs of a user that have not ended; returns how many they were."""
+    """Cancel the unfinished runs of a user; return how many there were."""
     store = produce_store(backend)
     if not store.exists():
         return 0
@@ -458,6 +466,5 @@ async def cancel_runs(backend: Backend, user: str) -> int:
 
 
 def produce_store(backend: Backend) -> RunStore:
-    """The runs of all users of a home."""
-    store: RunStore = produce_part(backend, "runs")
-    return store
+    """Open the store with the runs of all users."""
+    return RUN_STORES.produce(backend)

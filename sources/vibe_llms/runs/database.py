@@ -1,4 +1,4 @@
-"""`RunFile`: the SQLite file of runs and budgets, used from a thread of its own."""
+"""`RunFile`: the SQLite file of runs and budgets, accessed from a dedicated thread."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from urllib.parse import quote
 
 from msgspec import Struct
 
-from vibe_llms.configuration import Configuration
-from vibe_llms.exceptions import StorageError, VibeLlmsError
-from vibe_llms.storage.databases import explain_failure, open_database
-from vibe_llms.storage.files import make_folder
+from vibe_llms.base.configuration import Configuration
+from vibe_llms.base.databases import explain_failure, open_database
+from vibe_llms.base.exceptions import StorageError, VibeLlmsError
+from vibe_llms.base.folders import make_folder
 from vibe_llms.storage.mounts import find_network_mount
 
 T = TypeVar("T")
 
 _VERSION = 4
-#: Added in version 4. What a client sent may be large, and where SQLite looks for a row of `runs`,
-#: it reads all of each row that it compares. A run that has a body has its outline in `runs`; in a
-#: body that was purged, `prompt` and `opening` are null.
+#: Added in version 4. Client data may be large, and to find a row in `runs`, SQLite reads each row
+#: that it compares in full. A run with a body has its outline in `runs`; in a purged body, `prompt`
+#: and `opening` are null.
 _BODIES = """
 create table bodies (
     user text not null, run text not null, recipe blob not null, origin blob not null,
@@ -66,7 +66,7 @@ create table questions (
 
 
 class _Job(Struct):
-    """Work with the database, and the future of who waits for it."""
+    """A database operation and the future of its caller."""
 
     work: Callable[[sqlite3.Connection], Any]
     done: asyncio.Future[Any]
@@ -76,13 +76,13 @@ class _Job(Struct):
     error: Exception | None = None
 
     def run(self, database: sqlite3.Connection) -> None:
-        """Do the work; where it fails, nothing is left of what it wrote."""
+        """Do the work; undo its writes if it fails."""
         database.execute("savepoint job")
         try:
             self.result = self.work(database)
         except (VibeLlmsError, sqlite3.Error, OverflowError) as error:
             if not database.in_transaction:
-                # SQLite has undone all work of the transaction.
+                # SQLite has rolled back the whole transaction.
                 raise
             database.execute("rollback to job")
             if isinstance(error, OverflowError):
@@ -92,9 +92,9 @@ class _Job(Struct):
 
 
 class RunFile:
-    """The file, opened on first use; `added` are statements that are run then.
+    """The SQLite file, opened on first use; the statements in `added` are run after opening.
 
-    Work that comes while other work is being committed waits, and is then committed together.
+    Work that arrives during a commit waits and is committed together.
     """
 
     def __init__(self, path: Path, *, lock_seconds: float, added: Sequence[str] = ()) -> None:
@@ -102,18 +102,18 @@ class RunFile:
         self._lock_seconds = lock_seconds
         self._added = added
         self._database: sqlite3.Connection | None = None
-        # One thread: its statements are in order, and the loop never waits for a disk.
+        # One thread keeps statements in order, and the event loop never waits for the disk.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="runs")
         self._waiting: list[_Job] = []
         self._batch: Future[None] | None = None
         self._closed = False
 
     def exists(self) -> bool:
-        """Whether anything was ever kept."""
+        """Return True if the file exists."""
         return self._path.exists()
 
     async def close(self) -> None:
-        """Close what is open; safe to call twice."""
+        """Close the file; may be called twice."""
         if self._closed:
             return
         self._closed = True
@@ -129,11 +129,11 @@ class RunFile:
         self._thread.shutdown()
 
     async def write(self, work: Callable[[sqlite3.Connection], T], *, durable: bool = True) -> T:
-        """The result of work that is committed, wholly or not at all."""
+        """Commit the work, completely or not at all, and return its result."""
         return await self._do(work, writes=True, durable=durable)
 
     async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """The result of work that only reads."""
+        """Return the result of read-only work."""
         return await self._do(work)
 
     async def _do(
@@ -157,7 +157,7 @@ class RunFile:
         loop = asyncio.get_running_loop()
 
         def report(batch: Future[None]) -> None:
-            # Called in the thread, so that a busy loop hears of it in its next round, not later.
+            # Called in the thread, so that a busy event loop is notified in its next iteration.
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(self._end, jobs, batch)
 
@@ -180,12 +180,12 @@ class RunFile:
             self._begin()
 
     def _work(self, jobs: Sequence[_Job]) -> None:
-        """Do some work in one transaction."""
+        """Run several jobs in one transaction."""
         database = self._open()
         durable = any(job.durable for job in jobs)
         database.execute(f"pragma synchronous = {'full' if durable else 'normal'}")
         database.execute("begin immediate" if any(job.writes for job in jobs) else "begin")
-        # Commits, or rolls back if the work fails.
+        # Commits, or rolls back on an exception.
         with database:
             for job in jobs:
                 job.run(database)
@@ -213,16 +213,16 @@ class RunFile:
 
 
 def find_file(configuration: Configuration) -> Path:
-    """The file of the runs and budgets of all users of a home."""
+    """Return the path of the file with the runs and budgets of all users."""
     return configuration.places.data / "server" / "runs.sqlite"
 
 
 def inspect_runs(path: Path, seconds: float) -> Sequence[str]:
-    """The problems of a file of runs, which is left as it is; `sqlite3.Error` if it has no form."""
+    """Return the problems of a file of runs, opened read-only; `sqlite3.Error` if unreadable."""
     address = f"file:{quote(str(path))}?mode=ro"
     with closing(sqlite3.connect(address, uri=True, timeout=seconds)) as database:
         (version,) = database.execute("pragma user_version").fetchone()
         if version not in (0, 3, _VERSION):
-            return [f"another version of vibe-llms made it ({version}; this one has {_VERSION})"]
+            return [f"made by another version of vibe-llms ({version}; this one has {_VERSION})"]
         found = [row[0] for row in database.execute("pragma quick_check")]
         return [] if found == ["ok"] else found

@@ -1,4 +1,4 @@
-"""Runs as scripts and clients of the server see them; stable."""
+"""Stable JSON form of runs, for scripts and clients of the server."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from vibe_llms.runs.run import Run
 
 
 class RunDescription(Struct, kw_only=True):
-    """A run; `error` says why it failed."""
+    """A run; `error` is the reason if it failed."""
 
     id: str
     status: RunStatus
@@ -29,7 +29,7 @@ class RunDescription(Struct, kw_only=True):
 
     @classmethod
     def of(cls, record: RunRecord) -> Self:
-        """A run as it is shown."""
+        """Describe a run."""
         return cls(
             id=record.identity,
             status=record.status,
@@ -42,7 +42,7 @@ class RunDescription(Struct, kw_only=True):
 
 
 class RunCall(Struct, kw_only=True):
-    """A call that a run waits or waited for; `reason` says why, `allowed` is null until then."""
+    """A tool call that needs approval, and why; `allowed` is null until it is decided."""
 
     invocation: str
     name: str
@@ -52,9 +52,10 @@ class RunCall(Struct, kw_only=True):
 
 
 class AskedQuestion(Struct, kw_only=True):
-    """A question that a run asks or asked; `answered` says how, and is null until then.
+    """A question that a run asks the user; `answered` is null until it is answered.
 
-    `sender` is who asks it, `url` an address to open instead of filling in `fields`.
+    `sender` is the MCP server or "the model", and `url` an address to open instead of filling in
+    `fields`.
     """
 
     id: str
@@ -68,7 +69,7 @@ class AskedQuestion(Struct, kw_only=True):
 
     @classmethod
     def of(cls, question: RunQuestion) -> Self:
-        """A question as it is shown."""
+        """Describe a question."""
         request, answer = question.request, question.answer
         return cls(
             id=question.identity,
@@ -83,9 +84,9 @@ class AskedQuestion(Struct, kw_only=True):
 
 
 class RunView(RunDescription, kw_only=True):
-    """A run, with the calls and questions that it waits or waited for.
+    """A run, with its approvals and questions, decided or not.
 
-    `output` is its typed output, once it has completed; null without one.
+    `output` is the typed output of a completed run, or null.
     """
 
     approvals: list[RunCall]
@@ -94,7 +95,7 @@ class RunView(RunDescription, kw_only=True):
 
 
 async def view_run(run: Run) -> RunView:
-    """A run, with the calls and questions that it waits or waited for."""
+    """Describe a run with its approvals and questions."""
     turn = await run.read()
     calls = _find_calls(turn)
     approvals = [
@@ -113,7 +114,7 @@ async def view_run(run: Run) -> RunView:
 
 
 async def read_calls(run: Run) -> Mapping[str, InvocationCanister]:
-    """The calls of a run by their identities, as far as they are stored."""
+    """Return the stored calls of a run by identity."""
     return _find_calls(await run.read())
 
 
@@ -122,6 +123,6 @@ def _find_calls(turn: Turn) -> Mapping[str, InvocationCanister]:
 
 
 def read_title(record: RunRecord) -> str:
-    """What the user said."""
+    """Return the text of the user's last message in the prompt."""
     said = [one for one in read_lines(record.prompt) if isinstance(one, UserCanister)]
     return text_of(said[-1].contents) if said else ""

@@ -1,10 +1,10 @@
-"""The recorded events of a run, and the cursors that order them.
+"""Recorded events of a run, and the cursors that order them.
 
 A cursor is the run's epoch times 2**32, plus a position. A structural event advances the position
-by 1, a delta by the number of its characters. So every division of a text gives the same cursors,
-and a follower may continue within a delta.
+by 1, a delta by its number of characters. So any division of a text into deltas gives the same
+cursors, and a follower may resume within a delta.
 
-Events have the identities of messages, never their bodies: those are in the history.
+Events contain the identities of messages, not their bodies, which are in the history.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class _RunEvent(Struct, frozen=True, omit_defaults=True, tag_field="event"):
 
 
 class MessageStarted(_RunEvent, frozen=True, tag="message-started"):
-    """A message of the model begins; `role` is `assistant` or `invocation`, `name` the tool's."""
+    """A message of the model starts; `role` is `assistant` or `invocation`, `name` is the tool."""
 
     message: str
     role: str
@@ -33,7 +33,7 @@ class MessageStarted(_RunEvent, frozen=True, tag="message-started"):
 
 
 class MessageDelta(_RunEvent, frozen=True, tag="delta"):
-    """More text, reasoning or arguments of a message."""
+    """More text, reasoning, or arguments of a message."""
 
     message: str
     text: str
@@ -41,27 +41,27 @@ class MessageDelta(_RunEvent, frozen=True, tag="delta"):
 
 
 class MessageCompleted(_RunEvent, frozen=True, tag="message-completed"):
-    """A message is complete, and durable in the history."""
+    """A message is complete and durable in the history."""
 
     message: str
 
 
 class MessageFailed(_RunEvent, frozen=True, tag="message-failed"):
-    """The reply was cut off in this message; `error` says why."""
+    """The reply broke off in this message; `error` is the reason."""
 
     message: str
     error: str
 
 
 class CallStarted(_RunEvent, frozen=True, tag="call-started"):
-    """A tool starts to run."""
+    """A tool starts."""
 
     invocation: str
     name: str
 
 
 class CallProgress(_RunEvent, frozen=True, tag="call-progress"):
-    """A tool reports progress: `done` of `total`, if it knows them, and a text."""
+    """A tool reports progress: a text, and `done` of `total` if known."""
 
     invocation: str
     text: str = ""
@@ -78,7 +78,7 @@ class CallEnded(_RunEvent, frozen=True, tag="call-ended"):
 
 
 class RunNotice(_RunEvent, frozen=True, tag="notice"):
-    """Information for the user; see `vibe_llms.events.Notice`."""
+    """Information for the user; see `vibe_llms.messages.events.Notice`."""
 
     subject: str
     text: str
@@ -87,7 +87,7 @@ class RunNotice(_RunEvent, frozen=True, tag="notice"):
 
 
 class ApprovalRequested(_RunEvent, frozen=True, tag="approval-requested"):
-    """The run waits for a decision on a call; `reason` says why it needs one."""
+    """The run waits for a decision on a call; `reason` is why the call needs one."""
 
     invocation: str
     name: str
@@ -95,9 +95,9 @@ class ApprovalRequested(_RunEvent, frozen=True, tag="approval-requested"):
 
 
 class AnswerRequested(_RunEvent, frozen=True, tag="answer-requested"):
-    """The run asks the user a question for a call, of the tool `name`.
+    """The run asks the user a question for a call of the tool `name`.
 
-    If it is `held`, the call is running, and does not wait for long.
+    If `held`, the call is running and waits only briefly.
     """
 
     question: str
@@ -107,24 +107,24 @@ class AnswerRequested(_RunEvent, frozen=True, tag="answer-requested"):
 
 
 class RunContinued(_RunEvent, frozen=True, tag="continued"):
-    """A worker continues the run, after a decision or because another worker stopped.
+    """A worker continues the run after a decision, or because another worker stopped.
 
-    `message` was begun and starts again in a new message; empty if none was.
+    `message` is the unfinished message that starts again as a new one, or empty.
     """
 
     message: str = ""
 
 
 class ConversationChanged(_RunEvent, frozen=True, tag="conversation-changed"):
-    """The run continues in a fork, because something else was added to its conversation."""
+    """The run continues in a fork, because its conversation was changed meanwhile."""
 
     conversation: str
 
 
 class RunEnded(_RunEvent, frozen=True, tag="ended"):
-    """The last event; `status` is a `RunStatus`, `error` says why it failed.
+    """The last event; `status` is a `RunStatus`, `error` is the reason if the run failed.
 
-    `retry_after` is after how many seconds the same turn may succeed, if that is known.
+    `retry_after` is the number of seconds after which the same turn may succeed, if known.
     """
 
     status: str
@@ -133,9 +133,9 @@ class RunEnded(_RunEvent, frozen=True, tag="ended"):
 
 
 class RunExpired(_RunEvent, frozen=True, tag="expired"):
-    """The only event of a run that ended so long ago that its events were deleted: how it ended.
+    """The only event of an old run whose events were deleted.
 
-    `status` is a `RunStatus`, `error` says why it failed. Its messages are in the history.
+    `status` is a `RunStatus`, `error` is the reason if the run failed. Messages are in the history.
     """
 
     status: str
@@ -164,28 +164,28 @@ _DECODER: msgspec.json.Decoder[RunEvent] = msgspec.json.Decoder(RunEvent)
 
 
 def encode_event(event: RunEvent) -> bytes:
-    """An event as it is recorded."""
+    """Encode an event for the record."""
     return _ENCODER.encode(event)
 
 
 def decode_event(data: bytes) -> RunEvent:
-    """A recorded event."""
+    """Decode a recorded event."""
     return _DECODER.decode(data)
 
 
 def first_cursor(epoch: int) -> int:
-    """The cursor before the first event of an epoch."""
+    """Return the cursor before the first event of an epoch."""
     return epoch << EPOCH_BITS
 
 
 def measure(event: RunEvent) -> int:
-    """By how much an event advances the cursor."""
+    """Return the distance by which an event advances the cursor."""
     return len(event.text) if isinstance(event, MessageDelta) else 1
 
 
 def is_more(first: RunEvent | None, second: RunEvent) -> bool:
-    """Whether the second is a delta that continues the first."""
-    # Asked for each piece of a text, so it costs little.
+    """Return True if the second event is a delta that continues the first."""
+    # Called for each piece of text, so it must be cheap.
     return (
         isinstance(first, MessageDelta)
         and isinstance(second, MessageDelta)
@@ -195,7 +195,7 @@ def is_more(first: RunEvent | None, second: RunEvent) -> bool:
 
 
 def join(first: RunEvent, second: RunEvent) -> RunEvent | None:
-    """Two deltas as one, if they continue each other."""
+    """Join two deltas of the same message and kind, or return None."""
     match first, second:
         case MessageDelta(), MessageDelta() if is_more(first, second):
             return MessageDelta(first.message, first.text + second.text, first.kind)
@@ -203,7 +203,7 @@ def join(first: RunEvent, second: RunEvent) -> RunEvent | None:
 
 
 def cut(events: Iterable[tuple[int, RunEvent]], after: int) -> Iterator[tuple[int, RunEvent]]:
-    """The events after a cursor, the first of them perhaps the rest of a delta.
+    """Yield the events after a cursor; the first may be the rest of a delta.
 
     >>> [*cut([(7, MessageDelta("m", "abcdefg")), (8, MessageCompleted("m"))], 5)]
     [(7, MessageDelta(message='m', text='fg', kind='text')), (8, MessageCompleted(message='m'))]

@@ -1,4 +1,4 @@
-"""Runs as values, and the protocol of the store that keeps them for all processes."""
+"""Runs as values, and the protocol of the run store shared by all processes."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import Struct
 
-from vibe_llms.configuration import ToolMode
-from vibe_llms.controls import Controls
+from vibe_llms.base.configuration import ToolMode
 from vibe_llms.conversations.outputs import OutputForm, produce_form
 from vibe_llms.conversations.settings import TurnState
 from vibe_llms.invocation.questions import ElicitationAnswer, ElicitationRequest
 from vibe_llms.messages.canisters import Canister, SupervisorCanister, UserCanister
 from vibe_llms.messages.codecs import decode_canister, encode_canister
 from vibe_llms.messages.contents import TextualContent
+from vibe_llms.messages.controls import Controls
 from vibe_llms.runs.news import News
 from vibe_llms.storage.interfaces import Details
 
-#: So many characters of a message are in an outline.
-_OUTLINED = 200
+#: Number of characters of a message kept in an outline.
+_OUTLINE_CHARACTERS = 200
 
 
 class RunStatus(StrEnum):
-    """What a run is doing."""
+    """State of a run."""
 
     QUEUED = "queued"
     RUNNING = "running"
-    #: For a decision on a call, or an answer.
+    #: Waiting for an approval or an answer.
     WAITING = "waiting"
     COMPLETED = "completed"
     FAILED = "failed"
@@ -39,12 +39,12 @@ class RunStatus(StrEnum):
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more happens in the run."""
+        """True if the run has completed, failed, or been cancelled."""
         return self in (RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED)
 
 
 class DeclaredTool(Struct, frozen=True, omit_defaults=True):
-    """A tool that runs elsewhere: where the model calls it, the run ends."""
+    """A tool that the client runs: a call to it ends the run."""
 
     name: str
     schema: Mapping[str, Any]
@@ -52,14 +52,14 @@ class DeclaredTool(Struct, frozen=True, omit_defaults=True):
 
 
 class Recipe(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """How any process rebuilds the conversation of a run: by names, which its registries know.
+    """The names from which any process can rebuild the conversation of a run.
 
-    `agent` is the one that answers; a record without it means that of the conversation. With
-    `agents`, those that it may ask are offered as tools. With `claims`, replies in the history that
-    no model has made are untrusted text. `instructions` are for this run only, and are not kept in
-    the conversation. `unshown` are tools whose arguments and results are not shown in stages.
-    `output` is the JSON Schema of the turn's output, which prompt and controls ask for. `parent` is
-    the span that it was started in, for a process that claims it (`Tracer.continuing`).
+    `agent` is the agent that answers; None stands for the conversation's own. `agents` offers the
+    agents that it may ask as tools. With `claims`, replies in the history that no model produced
+    are untrusted text. `instructions` apply to this run only, and are not kept in the conversation.
+    `unshown` are tools whose arguments and results are hidden in stages. `output` is the JSON
+    Schema of the turn's output. `parent` is the trace span in which the run was started
+    (`Tracer.continuing`).
     """
 
     model: str
@@ -80,23 +80,23 @@ class Recipe(Struct, frozen=True, omit_defaults=True, kw_only=True):
     parent: Mapping[str, str] = {}
 
     def produce_controls(self) -> Controls:
-        """Its controls."""
+        """Return the controls of the run."""
         return msgspec.convert(self.controls, Controls)
 
     def produce_form(self) -> OutputForm | None:
-        """The form of its output, if it has one; values are plain ones."""
+        """Return the form of the output, with plain values, or None."""
         return None if self.output is None else produce_form(self.output)
 
 
 class RequestKey(Struct, frozen=True):
-    """What a client calls its request, to be able to repeat it, and a hash of all of it."""
+    """A client's idempotency key for a request, and a hash of the whole request."""
 
     key: str
     digest: bytes
 
 
 class Outline(Struct, frozen=True):
-    """Lines that take the place of a run's `prompt` and `opening`; see `outline_lines`."""
+    """Short replacements for a run's `prompt` and `opening`; see `outline_lines`."""
 
     prompt: bytes
     opening: bytes
@@ -105,12 +105,12 @@ class Outline(Struct, frozen=True):
 class RunRecord(Struct, frozen=True, kw_only=True):
     """A run as it is stored.
 
-    `prompt` are the lines of its first messages, `opening` those of messages before them that its
-    conversation has not stored yet, and `details` the conversation's. `outline` replaces both some
-    days after the end, and the prompt in lists. `state` is that of its turn. `origin` is what its
-    starter wants to find with it, in a form of its own. `request` and `outline` are kept when the
-    run is created, and not read with it again. `reason` says why its turn ended, as a `StopReason`;
-    `error` why it failed, and `kind` is the class of the error.
+    `prompt` has the lines of its first messages, `opening` those of earlier messages that its
+    conversation has not stored yet, and `details` the conversation's details. `outline` replaces
+    both in lists, and everywhere some days after the end. `state` is the state of its turn.
+    `origin` is opaque data of the caller. `request` and `outline` are written when the run is
+    created and not read back. `reason` is the `StopReason` of its turn, `error` the message of its
+    failure, and `kind` the class of that error.
     """
 
     identity: str
@@ -135,7 +135,7 @@ class RunRecord(Struct, frozen=True, kw_only=True):
 
 
 class Lease(Struct, frozen=True):
-    """The right of one worker to write a run, until another has a later epoch."""
+    """The right of one worker to write a run, until another worker has a later epoch."""
 
     user: str
     run: str
@@ -143,10 +143,10 @@ class Lease(Struct, frozen=True):
 
 
 class CallApproval(Struct, frozen=True, kw_only=True):
-    """A call that a run waits for, or waited for.
+    """A call that needs approval.
 
-    `definition` is a hash of the tool's definition and rule: if these change, the decision no
-    longer holds. `allowed` is `None` until it is decided.
+    `definition` is a hash of the tool's definition and rule: if they change, the decision is void.
+    `allowed` is None until it is decided.
     """
 
     invocation: str
@@ -158,11 +158,9 @@ class CallApproval(Struct, frozen=True, kw_only=True):
 
 
 class RunQuestion(Struct, frozen=True, kw_only=True):
-    """A question to the user of a run, of a call of the tool `name`.
+    """A question to the user, asked by a call of the tool `name`.
 
-    `answer` is `None` until it is answered.
-
-    If it is `held`, the call that asks is running, and does not wait for long.
+    `answer` is None until it is answered. If `held`, the call is running and waits only briefly.
     """
 
     identity: str
@@ -174,65 +172,65 @@ class RunQuestion(Struct, frozen=True, kw_only=True):
 
 
 class Orders(Struct, frozen=True):
-    """What a worker should do: runs to cancel, and whether one can be claimed."""
+    """Pending work for a worker: runs to cancel, and True if a run can be claimed."""
 
     cancel: Collection[str] = ()
     claimable: bool = False
 
 
 class RunStore(Protocol):
-    """Keeps runs; several processes use it at the same time.
+    """Storage of runs, shared by several processes.
 
-    What a worker writes is refused with `LeaseLost` if another has taken the run over. Methods that
-    name a run raise `RunNotFound` if its user has no such run. Times are the store's own.
+    A worker's writes are refused with `LeaseLost` if another worker has taken over the run. Methods
+    that name a run raise `RunNotFound` if the user has no such run. All times are the store's own.
     """
 
     @property
     def ended(self) -> Mapping[RunStatus, int]:
-        """How many runs it has ended since it was opened, by their status."""
+        """Number of runs ended since the store was opened, by status."""
         ...
 
     @property
     def hears(self) -> bool:
-        """Whether it reports now what other processes do, so that it need not be read often."""
+        """True if changes by other processes are being reported, so polling can be rare."""
         ...
 
     def listen(self, news: News) -> None:
-        """Report there what other processes do, from now on, if the store can learn of it.
+        """Report changes by other processes to `news` from now on, if the store can.
 
-        That may come late, or never: a process that waits for something also looks for it.
+        Reports may be late or missing, so waiting processes also poll.
         """
         ...
 
     def exists(self) -> bool:
-        """Whether there may be any runs; a store need not be created to say that there are none."""
+        """Return True if there may be any runs, without creating the store."""
         ...
 
     async def create(
         self, record: RunRecord, seconds: float = 0.0, *, most: int | None = None
     ) -> None:
-        """Keep a new run; `ConversationBusy` if its conversation has a run that has not ended.
+        """Store a new run; `ConversationBusy` if its conversation has a run that has not ended.
 
-        One that is running already, in its epoch, is its creator's for so many seconds. If it has a
-        request whose key is known, nothing is kept; see `find_request`. `TooManyRuns` if `most` of
-        its user are queued or worked on by then, also where several are created at the same time.
+        A run that is created as running belongs to its creator for this many seconds. If its
+        request key is known, nothing is stored; see `find_request`. Raises `TooManyRuns` if the
+        user already has `most` runs queued or running, even if several are created concurrently.
         """
         ...
 
     async def find_request(self, user: str, request: RequestKey) -> None:
         """Raise `RequestRepeated` if a run has the request.
 
-        `RequestKeyReused` if another request has its key, which is known for 24 hours, as long as
-        there is its run.
+        Raises `RequestKeyReused` if the key belongs to another request. Keys are known for 24
+        hours, while their run exists.
         """
         ...
 
     async def access(self, user: str, run: str) -> RunRecord:
-        """A run, by its identity or a prefix of it that only one has."""
+        """Return a run by its identity or a unique prefix."""
         ...
 
     async def refresh(self, record: RunRecord) -> RunRecord:
-        """A run as it is now. What it was begun with, and its `state`, are those of the record."""
+        """Return the current status of a run; its input and `state` are copied from the record."""
         ...
 
     async def survey(
@@ -243,35 +241,36 @@ class RunStore(Protocol):
         after: str = "",
         limit: int | None = None,
     ) -> Sequence[RunRecord]:
-        """The runs of a user, the newest first; those that are older than the run `after`.
+        """Return the runs of a user, newest first; with `after`, only runs older than that one.
 
-        Of what each was begun with, they have the model and the outline of the prompt; without an
-        outline, they may have all of it.
+        Of their input, the records contain the model and the outline of the prompt; without an
+        outline, they may contain all of it.
         """
         ...
 
-    async def count_going(self) -> Mapping[RunStatus, int]:
-        """How many runs of all users have not ended, by their status."""
+    async def count_unfinished(self) -> Mapping[RunStatus, int]:
+        """Return the number of unfinished runs of all users, by status."""
         ...
 
     async def claim(
         self, user: str | None, seconds: float, *, known: Collection[str]
     ) -> RunRecord | None:
-        """A run that no worker has, for so many seconds; its epoch is a new one.
+        """Claim a run without a worker for this many seconds, in a new epoch.
 
-        It is of one user, or of any, and needs no registered tools besides those that are `known`.
-        `RunUnreadable` if it cannot be read: no worker is given it while the lease lasts.
+        Only runs of the user, or of any user if None, whose registered tools are all in `known`
+        qualify. Raises `RunUnreadable` if the run cannot be decoded; no worker gets it until the
+        lease ends.
         """
         ...
 
     async def renew(self, leases: Collection[Lease], seconds: float) -> Collection[Lease]:
-        """Hold runs for so many seconds more; returns the leases that were lost."""
+        """Extend leases by this many seconds; return the leases that were lost."""
         ...
 
     async def read_orders(
         self, user: str | None, leases: Collection[Lease], *, known: Collection[str]
     ) -> Orders:
-        """What to do about the runs of one user, or of all; `leases` are what the worker has."""
+        """Return pending work for a worker of one user, or of all users, that holds `leases`."""
         ...
 
     async def check(self, lease: Lease) -> None:
@@ -279,26 +278,26 @@ class RunStore(Protocol):
         ...
 
     def fenced(self, lease: Lease) -> AbstractContextManager[None]:
-        """Within the block, and in tasks that begin there, a lost lease keeps messages out.
+        """Refuse messages if the lease is lost, in this block and in tasks started in it.
 
-        What is added to conversations then raises `LeaseLost`, in the same transaction, if the
-        archive is kept where the runs are and that can be done.
+        Adding to a conversation then raises `LeaseLost` in the same transaction, if the archive and
+        the runs share a database.
         """
         ...
 
     async def record_state(self, lease: Lease, state: TurnState) -> None:
-        """Record, durably, the state of the turn."""
+        """Record the state of the turn durably."""
         ...
 
     async def begin_call(self, lease: Lease, invocation: str) -> int:
-        """Record, durably, that a call runs now; returns the epoch in which it began before, or 0.
+        """Record durably that a call starts; return the epoch in which it started before, or 0.
 
-        A call that began in an earlier epoch is not recorded again.
+        A call that started in an earlier epoch is not recorded again.
         """
         ...
 
     async def begin_again(self, lease: Lease, invocation: str) -> None:
-        """Record, durably, that a call that began before runs again."""
+        """Record durably that a call starts again."""
         ...
 
     async def append_events(
@@ -308,13 +307,13 @@ class RunStore(Protocol):
         *,
         conversation: str = "",
     ) -> None:
-        """Record events by their cursors, and the conversation if the run continues in another."""
+        """Record events at their cursors, and the conversation if the run moved to another."""
         ...
 
     async def read_events(
         self, user: str, run: str, *, after: int = 0, limit: int = 1000
     ) -> Sequence[tuple[int, bytes]]:
-        """The events after a cursor, in order."""
+        """Return the events after a cursor, in order."""
         ...
 
     async def suspend(
@@ -325,17 +324,17 @@ class RunStore(Protocol):
         *,
         questions: Sequence[RunQuestion] = (),
     ) -> RunStatus:
-        """Give a run back until one of some calls is decided, or one of some questions answered.
+        """Release a run until one of the calls is decided or one of the questions answered.
 
-        It is queued if one is by now, and if it is to be cancelled. The last events are recorded at
-        the same time.
+        The run is queued instead if that has already happened, or if it is being cancelled. The
+        last events are recorded in the same transaction.
         """
         ...
 
     async def release(self, lease: Lease, seconds: float = 0.0) -> None:
-        """Give a run back, so that any worker continues it, after so many seconds.
+        """Release a run, so that any worker may continue it after this many seconds.
 
-        One that is to be cancelled does not wait.
+        A run that is being cancelled does not wait.
         """
         ...
 
@@ -349,72 +348,73 @@ class RunStore(Protocol):
         error: str = "",
         kind: str = "",
     ) -> None:
-        """End a run; its last events are recorded at the same time."""
+        """End a run and record its last events in the same transaction."""
         ...
 
     async def cancel(self, user: str, run: str, ended: bytes) -> RunStatus:
-        """Ask for the end of a run; returns its status.
+        """Request the end of a run; return its status.
 
-        A run that no worker has, or whose worker has gone, ends at once, with the event `ended`.
+        A run without a live worker ends at once, with the event `ended`.
         """
         ...
 
     async def decide(
         self, user: str, run: str, invocation: str, *, allowed: bool, explanation: str = ""
     ) -> CallApproval:
-        """Decide on a call, and queue its run. The same decision again changes nothing.
+        """Decide on a call and queue its run. Repeating a decision changes nothing.
 
-        `DecisionRefused` if another decision was made, or the run does not wait for this call.
+        Raises `DecisionRefused` after a different decision, or if the run does not wait for this
+        call.
         """
         ...
 
     async def survey_approvals(self, user: str, run: str) -> Sequence[CallApproval]:
-        """The calls that a run waits or waited for."""
+        """Return the calls of a run that needed approval."""
         ...
 
     async def ask(self, lease: Lease, question: RunQuestion) -> None:
-        """Record, durably, the question of a call that is running."""
+        """Record the question of a running call durably."""
         ...
 
-    async def settle(
+    async def close_question(
         self, lease: Lease, question: str, otherwise: ElicitationAnswer
     ) -> ElicitationAnswer:
-        """The answer to a question; if there is none, `otherwise` becomes the answer."""
+        """Return the answer to a question, after recording `otherwise` if there is none."""
         ...
 
     async def answer(
         self, user: str, run: str, question: str, answer: ElicitationAnswer
     ) -> RunQuestion:
-        """Answer a question, and queue its run if it waits. The same answer again changes nothing.
+        """Answer a question and queue its run if it waits. Repeating an answer changes nothing.
 
-        `DecisionRefused` if it was answered otherwise, or the run does not ask this.
+        Raises `DecisionRefused` after a different answer, or if the run does not ask this.
         """
         ...
 
     async def survey_questions(self, user: str, run: str) -> Sequence[RunQuestion]:
-        """The questions that a run asks or asked, in order."""
+        """Return the questions of a run, in order."""
         ...
 
     async def remove(self, user: str, conversation: str) -> None:
-        """Delete the runs of a conversation, with their events."""
+        """Delete the runs of a conversation and their events."""
         ...
 
     async def remove_run(self, user: str, run: str) -> None:
-        """Delete a run, with its events."""
+        """Delete a run and its events."""
         ...
 
     async def close(self) -> None:
-        """Close what is open; safe to call twice."""
+        """Close the store; may be called twice."""
         ...
 
 
 def write_lines(canisters: Sequence[Canister]) -> bytes:
-    """Canisters as the lines of a record."""
+    """Encode canisters as the lines of a record."""
     return b"\n".join(map(encode_canister, canisters))
 
 
 def outline_lines(canisters: Sequence[Canister]) -> bytes:
-    """Lines with the identities of canisters, and with the beginning of what the user said."""
+    """Encode the identities of canisters and the beginnings of the user's messages."""
     return write_lines([*map(_outline, canisters)])
 
 
@@ -423,11 +423,11 @@ def _outline(canister: Canister) -> Canister:
     if not isinstance(canister, UserCanister):
         return SupervisorCanister(identity=identity, created=created)
     texts = (one.data for one in canister.contents if isinstance(one, TextualContent))
-    text = "".join(one for one in texts if isinstance(one, str))[:_OUTLINED]
+    text = "".join(one for one in texts if isinstance(one, str))[:_OUTLINE_CHARACTERS]
     contents = (TextualContent(text),)
     return UserCanister(identity=identity, created=created, contents=contents)
 
 
 def read_lines(lines: bytes) -> list[Canister]:
-    """The canisters of the lines of a record."""
+    """Decode the canisters in the lines of a record."""
     return [decode_canister(line) for line in lines.split(b"\n") if line]

@@ -1,4 +1,4 @@
-"""One run while this process works on it."""
+"""`RunJob`: one run while this process works on it."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ from typing import TypeAlias, TypeVar
 
 import msgspec
 
-from vibe_llms.conversations.conversation import Conversation
-from vibe_llms.conversations.settings import TurnState
-from vibe_llms.conversations.streams import RunningTurn
-from vibe_llms.exceptions import (
+from vibe_llms.base.exceptions import (
     LeaseLost,
     StorageError,
     StorageUnavailable,
     VibeLlmsError,
     find_wait,
 )
+from vibe_llms.base.offloading import LOOP_BYTES, offload
+from vibe_llms.base.redaction import redact
+from vibe_llms.conversations.conversation import Conversation
+from vibe_llms.conversations.settings import TurnState
+from vibe_llms.conversations.streams import RunningTurn
 from vibe_llms.invocation.approval import ApprovalRequest, Decision
 from vibe_llms.invocation.execution import INTERRUPTED, CallSuspended
 from vibe_llms.invocation.invokers import Invoker
@@ -32,9 +34,7 @@ from vibe_llms.messages.canisters import (
     SupervisorCanister,
 )
 from vibe_llms.messages.identities import produce_identity
-from vibe_llms.offloading import LOOP_BYTES, offload
 from vibe_llms.providers.pieces import with_texts
-from vibe_llms.redaction import redact
 from vibe_llms.runs.events import (
     AnswerRequested,
     ApprovalRequested,
@@ -56,26 +56,32 @@ from vibe_llms.runs.interfaces import (
     read_lines,
 )
 from vibe_llms.runs.recorder import RunRecorder
-from vibe_llms.runs.takeover import count_vain, describe_loss, find_end, find_missing, find_open
+from vibe_llms.runs.takeover import (
+    count_fruitless,
+    describe_loss,
+    find_end,
+    find_missing,
+    find_open,
+)
 
 T = TypeVar("T")
 
-#: How often a call that holds its run looks for an answer.
+#: Seconds between polls for an answer while a call holds its run.
 _ANSWER_SECONDS = 0.2
-#: A run is ended once so many workers in a row have kept nothing of it, more than an hour after the
-#: first: each puts it off for twice as long as the one before.
-_MOST_VAIN = 12
-#: Of a run that could not be read, for which this is not known: it is put off for as long as 16 s.
-_UNKNOWN_VAIN = 4
-#: So many events are read at once.
+#: A run fails after this many workers in a row have stored nothing. Each doubles the delay, which
+#: adds up to more than an hour.
+_MOST_FRUITLESS = 12
+#: Assumed number of such workers if the events cannot be read: the delay is then 16 s.
+_ASSUMED_FRUITLESS = 4
+#: Maximum number of events read at once.
 _BATCH = 1000
-#: Gives the conversation of a run, rebuilt from its recipe where this process has not got it.
-#: Its history does not have the prompt yet, or has all of the run so far.
+#: Opens the conversation of a run, rebuilt from its recipe if this process does not have it. Its
+#: history contains none of the prompt, or all of the run so far.
 ConversationOpener: TypeAlias = Callable[[RunRecord], Awaitable[Conversation]]
 
 
 class RunJob:
-    """One run while this process works on it; the `TurnRecord` of its turn."""
+    """One run while this process works on it; also the `TurnRecord` of its turn."""
 
     def __init__(
         self,
@@ -99,56 +105,56 @@ class RunJob:
         self._turn: RunningTurn | None = None
         self.lost = self._cancelled = False
         self._identity: Callable[[], str] = lambda: record.conversation
-        #: Why nothing more can be recorded, although no other process has the run.
+        #: The error that prevents recording while this process still has the run.
         self._problem: BaseException | None = None
-        #: How many workers before this one have kept nothing.
-        self._vain = 0 if record.epoch == 1 else _UNKNOWN_VAIN
+        #: Number of earlier workers in a row that have stored nothing.
+        self._fruitless = 0 if record.epoch == 1 else _ASSUMED_FRUITLESS
         self.recorder = RunRecorder(store, self.lease, fail=self._give_up)
         self.resumed = False
         self.state = record.state
         name = f"run {record.identity}"
-        self.task = asyncio.create_task(self._hold(), name=name, context=context)
+        self.task = asyncio.create_task(self._work(), name=name, context=context)
 
     def cancel(self) -> None:
-        """Cancel the turn, because its user wants that; what arrived is kept."""
-        # Once: what cleans up must not be cancelled again and again.
+        """Cancel the turn at the user's request; messages that arrived are kept."""
+        # Only once, because a repeated cancellation would interrupt the cleanup.
         if self._turn is not None and not self._cancelled:
             self._turn.interrupt(quietly=True)
         self._cancelled = True
 
     def lose(self) -> None:
-        """Stop at once, and keep nothing: another process has the run."""
+        """Stop at once and store nothing, because another process has the run."""
         self.lost = True
         self.recorder.drop()
         if self._turn is not None:
             self._turn.interrupt()
 
     def _give_up(self, error: BaseException) -> None:
-        """Stop at once, because what is shown cannot be recorded."""
-        self._note(error)
+        """Stop at once, because events cannot be recorded."""
+        self._stop_recording(error)
         self.lose()
 
-    def _note(self, error: BaseException) -> None:
-        """Keep nothing more, because of an error of the store, or of recording."""
+    def _stop_recording(self, error: BaseException) -> None:
+        """Store nothing more, because of an error of the store or the recorder."""
         self.lost = True
         self.recorder.drop()
         if self._problem is None and not isinstance(error, LeaseLost):
             self._problem = error
 
     def give_back(self) -> None:
-        """Stop at once, so that another process continues from what is durable."""
+        """Stop at once, so that another process continues from the durable messages."""
         self.lost = True
         self.recorder.drop()
         self.task.cancel()
 
     async def record_state(self, state: TurnState) -> None:
-        """Record the state of the turn, before the messages that changed it are kept."""
+        """Record the state of the turn, before the messages that changed it are stored."""
         await self._guard(self._store.record_state(self.lease, state))
         self.state = state
 
     async def begin_call(self, invocation: InvocationCanister, invoker: Invoker) -> str:
-        """Record that a call runs now; returns why it cannot, if it may have run before."""
-        # The fork that the run may have moved to has to be known before anything has an effect.
+        """Record that a call starts; return a reason if it must not, because it may have run."""
+        # The fork that the run may have moved to must be known before any side effect.
         await self.flush()
         earlier = await self._guard(self._store.begin_call(self.lease, invocation.identity))
         if not earlier:
@@ -159,7 +165,7 @@ class RunJob:
         return ""
 
     async def decide(self, request: ApprovalRequest) -> Decision:
-        """The decision on a call; raises `CallSuspended` if there is none yet."""
+        """Return the decision on a call, or raise `CallSuspended` if there is none yet."""
         call, invoker = request.invocation, request.invoker
         known = self._approvals.get(call.identity)
         definition = hash_definition(invoker, request.reason)
@@ -178,9 +184,9 @@ class RunJob:
     async def ask(
         self, invocation: InvocationCanister, request: ElicitationRequest, *, holds: bool
     ) -> ElicitationAnswer:
-        """The answer to a question of a call, which is waited for if the call `holds` the run.
+        """Return the answer to a call's question, and wait for it if the call `holds` the run.
 
-        Otherwise raises `CallSuspended` if there is none yet.
+        If the call does not hold the run, raise `CallSuspended` if there is no answer yet.
         """
         call, name = invocation.identity, invocation.name
         if holds:
@@ -188,7 +194,7 @@ class RunJob:
                 identity=produce_identity(), invocation=call, name=name, request=request, held=True
             )
             return await self._await_answer(question)
-        # A call asks one question, which is known by the identity of the call.
+        # Such a call asks one question, identified by the identity of the call.
         known = self._questions.get(call)
         if known is not None and known.answer is not None:
             return known.answer
@@ -202,28 +208,30 @@ class RunJob:
             async with asyncio.timeout(self._answer_seconds):
                 while not await self._is_answered(question):  # noqa: ASYNC110  (others answer)
                     await asyncio.sleep(_ANSWER_SECONDS)
-        return await self._store.settle(self.lease, question.identity, ElicitationAnswer("decline"))
+        return await self._store.close_question(
+            self.lease, question.identity, ElicitationAnswer("decline")
+        )
 
     async def _is_answered(self, question: RunQuestion) -> bool:
         asked = await self._store.survey_questions(self.lease.user, self.lease.run)
         return any(one.identity == question.identity and one.answer is not None for one in asked)
 
     async def confirm(self) -> None:
-        """Ask whether the run is still this process's."""
+        """Raise `LeaseLost` if another process has the run."""
         await self._guard(self._store.check(self.lease))
 
     async def flush(self) -> None:
-        """Record what was shown of messages, before they are kept."""
+        """Record the events of messages before the messages are stored."""
         await self._guard(self.recorder.flush())
         self._check()
 
     def _check(self) -> None:
         if self.lost:
-            raise LeaseLost(f"another process has taken the run {self._run.identity} over")
+            raise LeaseLost(f"another process has taken over the run {self._run.identity}")
 
     def report_kept(self, canisters: Sequence[Canister]) -> None:
         """Report that messages are durable."""
-        self._vain = 0
+        self._fruitless = 0
         self._report_moved()
         self.recorder.report_kept([one.identity for one in canisters])
 
@@ -233,19 +241,19 @@ class RunJob:
             self.recorder.put(ConversationChanged(conversation))
 
     async def fail(self, error: BaseException) -> None:
-        """End the run because of an error that nothing foresaw."""
+        """End the run because of an unexpected error."""
         self.recorder.drop()
         with suppress(StorageError):
             text = redact(f"{type(error).__name__}: {error}")
             ended = encode_event(RunEnded(RunStatus.FAILED, text))
-            # After all that is recorded, whatever that is.
+            # After all recorded events.
             events = [(first_cursor(self.lease.epoch + 1), ended)]
             try:
                 await self._end(events, text, error)
             except StorageUnavailable as refusal:
                 if not refusal.refused:
                     raise
-                # Its followers see the end in the record.
+                # Followers see the end in the record.
                 await self._end((), text, error)
 
     async def _end(
@@ -255,33 +263,32 @@ class RunJob:
             self.lease, RunStatus.FAILED, events, error=text, kind=type(error).__name__
         )
 
-    async def put_off(self, error: StorageError) -> None:
-        """Give the run back for later, because it could not be kept; or end it, if that is in vain.
+    async def defer(self, error: StorageError) -> None:
+        """Release the run for a later retry, or fail it if a retry cannot help.
 
-        What is away comes back, and a worker then continues from what is durable. Until then, each
-        of them asks the model again. A full disk does not become empty by waiting, and a right that
-        was revoked does not come back.
+        A worker continues from the durable messages when the storage is back. Until then, each
+        attempt calls the model again. A full disk or a revoked permission is not retried.
         """
         lasting = isinstance(error, StorageUnavailable) and (error.full or error.refused)
-        if lasting or self._vain >= _MOST_VAIN:
+        if lasting or self._fruitless >= _MOST_FRUITLESS:
             await self.fail(error)
             return
         with suppress(StorageError):
-            await self._store.release(self.lease, 2.0**self._vain)
+            await self._store.release(self.lease, 2.0**self._fruitless)
 
     async def _guard(self, work: Awaitable[T]) -> T:
-        """The result of work of the store; where it fails, nothing more is kept."""
+        """Await work of the store; on an error, store nothing more."""
         try:
             return await work
         except StorageError as error:
-            self._note(error)
+            self._stop_recording(error)
             raise
 
-    async def _hold(self) -> None:
+    async def _work(self) -> None:
         status, reason = RunStatus.COMPLETED, ""
         error: VibeLlmsError | None = None
         try:
-            reason = await self._hold_turn()
+            reason = await self._run_turn()
             if reason == StopReason.SUSPENDED:
                 await self._suspend()
                 return
@@ -293,7 +300,7 @@ class RunJob:
         except VibeLlmsError as failure:
             status, error = RunStatus.FAILED, failure
         if isinstance(error, StorageUnavailable):
-            self._note(error)
+            self._stop_recording(error)
         if self._problem is not None:
             self.lose()
             raise self._problem
@@ -301,11 +308,11 @@ class RunJob:
             self.lose()
             return
         await self._finish(status, error, reason)
-        # The turn and its conversation refer to this job.
+        # Break the reference cycle of this job with its turn and conversation.
         conversation, self._turn = self._identity(), None
         self._identity = lambda: conversation
 
-    async def _hold_turn(self) -> str:
+    async def _run_turn(self) -> str:
         run = self._run
         prompt = await offload(len(run.prompt) > LOOP_BYTES, read_lines, run.prompt)
         conversation = await self._open(run)
@@ -339,7 +346,7 @@ class RunJob:
             turn = await asyncio.shield(self._turn.task)
         except asyncio.CancelledError:
             self._turn.interrupt()
-            # How it ends makes no difference now.
+            # The outcome does not matter anymore.
             await asyncio.gather(self._turn.task, return_exceptions=True)
             if self.task.cancelling():
                 raise
@@ -347,7 +354,7 @@ class RunJob:
         return turn.stop_reason
 
     async def _read_decisions(self) -> None:
-        """Read what earlier epochs have asked, and what was decided and answered."""
+        """Read the approvals and questions of earlier epochs."""
         user, run = self._run.user, self._run.identity
         approvals = await self._guard(self._store.survey_approvals(user, run))
         self._approvals = {one.invocation: one for one in approvals}
@@ -355,12 +362,12 @@ class RunJob:
         self._questions = {one.identity: one for one in asked}
         for one in asked:
             if one.held and one.answer is None:
-                # The call that asked is gone with its process.
+                # The process of the call that asked has ended.
                 gone = ElicitationAnswer("cancel")
-                await self._guard(self._store.settle(self.lease, one.identity, gone))
+                await self._guard(self._store.close_question(self.lease, one.identity, gone))
 
     async def _continue(self, conversation: Conversation, prompt: Collection[str]) -> None:
-        """Say where the run continues, and record what the history has beyond the events."""
+        """Record that the run continues, and events that the history implies but were lost."""
         events: list[RunEvent] = []
         after = 0
         user, run = self._run.user, self._run.identity
@@ -372,12 +379,12 @@ class RunJob:
         history = conversation.canisters
         places = [index for index, one in enumerate(history) if one.identity in prompt]
         rest = history[places[-1] + 1 :] if places else ()
-        self._vain = count_vain(events)
+        self._fruitless = count_fruitless(events)
         self.recorder.put(RunContinued(find_open(events, {one.identity for one in rest})))
         added = await with_texts(rest, conversation.history.load)
         for event in find_missing(events, added):
             self.recorder.put(event)
-        # Before the model is asked again.
+        # Before the model is called again.
         await self.flush()
 
     async def _suspend(self) -> None:
@@ -406,6 +413,6 @@ def _request_answer(question: RunQuestion) -> AnswerRequested:
 
 
 def hash_definition(invoker: Invoker, reason: str) -> str:
-    """A hash of what a decision on a call was made for: the tool, and why it asked."""
+    """Hash the definition of a tool and the reason to ask, for which a decision is valid."""
     data = (invoker.name, invoker.description, invoker.arguments_schema, invoker.approval, reason)
     return hashlib.sha256(msgspec.json.encode(data, order="sorted")).hexdigest()

@@ -1,4 +1,4 @@
-"""`News`: wakes those in this process who wait for something to happen to a run."""
+"""`News`: wakes tasks in this process that wait for changes to runs."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from contextlib import contextmanager, suppress
 
 
 class News:
-    """What is known to have happened; whether anything did is in the store.
+    """Wake-up signals for changes to runs; the facts are in the store.
 
-    `orders` is set when there may be something for a worker to do.
+    `orders` is set when there may be work for a worker.
     """
 
     def __init__(self) -> None:
@@ -19,7 +19,7 @@ class News:
 
     @contextmanager
     def expecting(self, run: str) -> Iterator[asyncio.Event]:
-        """An event that is set when something happens to a run within the block."""
+        """Yield an event that is set whenever the run changes within the block."""
         news = asyncio.Event()
         expecting = self._expected.setdefault(run, set())
         expecting.add(news)
@@ -31,19 +31,19 @@ class News:
                 del self._expected[run]
 
     def report(self, run: str) -> None:
-        """Something happened to a run."""
+        """Wake the tasks that wait for a run."""
         for news in self._expected.get(run, ()):
             news.set()
 
     def report_all(self) -> None:
-        """Something may have happened to any run."""
+        """Wake all tasks, because any run may have changed."""
         self.orders.set()
         for run in self._expected:
             self.report(run)
 
 
 async def wait_for(news: asyncio.Event, seconds: float) -> None:
-    """Wait until an event is set, but not for longer than so many seconds."""
+    """Wait until an event is set, for at most this many seconds."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await news.wait()

@@ -1,7 +1,7 @@
-"""`PostgresRunStore`: the runs of all users in PostgreSQL, for several processes on any machines.
+"""`PostgresRunStore`: the runs of all users in PostgreSQL, for processes on any machine.
 
-What a run is doing is in a table without content, through which workers find the runs of all users;
-everything else shows the rows of one user only. See `storage/postgres/tables/0004_runs.sql`.
+The status of runs is in a table without content, in which workers find the runs of all users. All
+other tables show only the rows of one user. See `storage/postgres/tables/0004_runs.sql`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from vibe_llms.base.exceptions import ConversationBusy, StorageError, StorageUnavailable
 from vibe_llms.conversations.settings import TurnState
-from vibe_llms.exceptions import ConversationBusy, StorageError, StorageUnavailable
 from vibe_llms.invocation.questions import ElicitationAnswer
 from vibe_llms.runs import postgres_statements as statements
 from vibe_llms.runs import rules
@@ -41,23 +41,23 @@ from vibe_llms.storage.postgres.backend import access_database
 from vibe_llms.storage.postgres.database import Connection, Database, clean_text, fenced
 from vibe_llms.storage.postgres.pipelines import Statement
 
-#: How often runs that ended long ago are looked for, and how many are purged in one transaction.
+#: Seconds between searches for old runs, and maximum number of runs purged in a transaction.
 _PURGE_SECONDS = 60.0
-_PURGED = 20
-#: A renewal waits for nothing, and another one must be possible before a lease ends.
+_PURGE_BATCH = 20
+#: Statement timeout of lease renewals, short enough to try again before a lease ends.
 _LEASE_SECONDS = 2.0
 
 
 class PostgresRunStore:
     """A `RunStore` in PostgreSQL.
 
-    All that is written is durable when its method returns. Events that come while others are being
-    committed wait, and are then committed together.
+    Writes are durable when their method returns. Events that arrive during a commit wait and are
+    committed together.
     """
 
     def __init__(self, database: Database, *, events_days: float = 7.0) -> None:
         self._database = database
-        # Leases must not wait for all else: a worker that is busy would lose its runs.
+        # A separate connection, because a busy worker that renews its leases late would lose them.
         settings = database.settings
         seconds = min(settings.statement_seconds, _LEASE_SECONDS)
         self._leases = Database(replace(settings, connections=1, statement_seconds=seconds))
@@ -70,21 +70,21 @@ class PostgresRunStore:
 
     @property
     def hears(self) -> bool:
-        """Whether it hears what other processes do."""
+        """True if notifications of other processes are being received."""
         return self._news.hears
 
     def listen(self, news: News) -> None:
-        """Report there what other processes do, if the database can be listened to."""
+        """Report changes by other processes to `news`, if the database supports LISTEN."""
         self._news.listen(news)
 
     def exists(self) -> bool:
-        """Only the database knows whether there are any runs, so there may be."""
+        """Return True, because only the database knows if there are runs."""
         return True
 
     async def create(
         self, record: RunRecord, seconds: float = 0.0, *, most: int | None = None
     ) -> None:
-        """Keep a new run; see `RunStore.create`."""
+        """Store a new run; see `RunStore.create`."""
         user, request = record.user, record.request
         values = {
             "owner": user,
@@ -108,7 +108,7 @@ class PostgresRunStore:
         }
         if request is not None:
             values |= {"key": _encode(request.key), "digest": request.digest}
-        # A statement sees what was committed before it, so what decides follows the lock.
+        # A statement sees what was committed before it, so the decision must follow the lock.
         queries = [statements.LOCK_RUNS, statements.CREATE]
         if request is not None:
             queries.append(statements.KEEP_REQUEST)
@@ -133,11 +133,11 @@ class PostgresRunStore:
             rules.refuse_request(request, digest, run)
 
     async def access(self, user: str, run: str) -> RunRecord:
-        """A run, by its identity or a prefix of it that only one has."""
+        """Return a run by its identity or a unique prefix."""
         return _find_record(run, await self._database.fetch(*_seek(user, run)))
 
     async def refresh(self, record: RunRecord) -> RunRecord:
-        """A run as it is now. What it was begun with, and its `state`, are those of the record."""
+        """Return the current status of a run; see `RunStore.refresh`."""
         place = record.user, record.identity
         for row in await self._database.fetch(record.user, statements.REFRESH, place):
             return replace(record, **read_status(row))
@@ -151,9 +151,9 @@ class PostgresRunStore:
         after: str = "",
         limit: int | None = None,
     ) -> Sequence[RunRecord]:
-        """The runs of a user, the newest first; see `RunStore.survey`."""
+        """Return the runs of a user, newest first; see `RunStore.survey`."""
         values = {"owner": user, "after": clean_text(after), "limit": limit}
-        # As a literal: an index has only the runs that have not ended.
+        # As a literal, because the index is partial: it has only runs that have not ended.
         chosen = "true" if status is None else f"run.status = '{RunStatus(status)}'"
         place = "select created, identity from vibe.runs where owner = %(owner)s and identity = "
         place += "%(after)s"
@@ -168,18 +168,15 @@ class PostgresRunStore:
         )
         return [*map(read_record, rows)]
 
-    async def count_going(self) -> Mapping[RunStatus, int]:
-        """How many runs of all users have not ended, by their status."""
+    async def count_unfinished(self) -> Mapping[RunStatus, int]:
+        """Return the number of unfinished runs of all users, by status."""
         counts = dict(await self._database.fetch("", "select * from vibe.count_runs()"))
         return {one: counts.get(one, 0) for one in RunStatus if not one.ended}
 
     async def claim(
         self, user: str | None, seconds: float, *, known: Collection[str]
     ) -> RunRecord | None:
-        """A run that no worker has, for so many seconds; its epoch is a new one.
-
-        It is of one user, or of any, and needs no registered tools besides those that are `known`.
-        """
+        """Claim a run without a worker; see `RunStore.claim`."""
         values = {"user": user, "seconds": seconds, "known": [*known]}
         _, found = await self._leases.run(
             [
@@ -190,7 +187,7 @@ class PostgresRunStore:
         return read_record(found.rows[0]) if found.rows else None
 
     async def renew(self, leases: Collection[Lease], seconds: float) -> Collection[Lease]:
-        """Hold runs for so many seconds more; returns the leases that were lost."""
+        """Extend leases by this many seconds; return the leases that were lost."""
         held = [*leases]
         rows = await self._leases.fetch(
             "",
@@ -205,7 +202,7 @@ class PostgresRunStore:
     async def read_orders(
         self, user: str | None, leases: Collection[Lease], *, known: Collection[str]
     ) -> Orders:
-        """What to do about the runs of one user, or of all; `leases` are what the worker has."""
+        """Return pending work for a worker; see `RunStore.read_orders`."""
         ((cancel, claimable),) = await self._leases.fetch(
             user or "",
             "select * from vibe.read_orders(%s, %s::text[], %s::text[], %s::text[])",
@@ -219,25 +216,22 @@ class PostgresRunStore:
             raise rules.lost(lease)
 
     def fenced(self, lease: Lease) -> AbstractContextManager[None]:
-        """Within the block, a lost lease keeps messages out of conversations."""
+        """Refuse messages in this block if the lease is lost."""
         values = {**_name(lease), "refusal": str(rules.lost(lease))}
         return fenced(Statement(lease.user, statements.FENCE, values))
 
     async def record_state(self, lease: Lease, state: TurnState) -> None:
-        """Record, durably, the state of the turn."""
+        """Record the state of the turn durably."""
         values = {**_name(lease), "state": msgspec.json.encode(state)}
         if not await self._database.execute(lease.user, statements.RECORD_STATE, values):
             raise rules.lost(lease)
 
     async def begin_call(self, lease: Lease, invocation: str) -> int:
-        """Record, durably, that a call runs now; returns the epoch in which it began before, or 0.
-
-        A call that began in an earlier epoch is not recorded again.
-        """
+        """Record durably that a call starts; see `RunStore.begin_call`."""
         return await self._begin_call(statements.BEGIN_CALL, lease, invocation)
 
     async def begin_again(self, lease: Lease, invocation: str) -> None:
-        """Record, durably, that a call that began before runs again."""
+        """Record durably that a call starts again."""
         await self._begin_call(statements.BEGIN_AGAIN, lease, invocation)
 
     async def append_events(
@@ -247,7 +241,7 @@ class PostgresRunStore:
         *,
         conversation: str = "",
     ) -> None:
-        """Record events by their cursors, and the conversation if the run continues in another."""
+        """Record events at their cursors, and the conversation if the run moved to another."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Append(lease, _write_events(lease, events, conversation), done))
         if self._appending is None or self._appending.done():
@@ -257,7 +251,7 @@ class PostgresRunStore:
     async def read_events(
         self, user: str, run: str, *, after: int = 0, limit: int = 1000
     ) -> Sequence[tuple[int, bytes]]:
-        """The events after a cursor, in order."""
+        """Return the events after a cursor, in order."""
         return await self._database.fetch(
             user,
             "select cursor, data from vibe.run_events "
@@ -273,14 +267,10 @@ class PostgresRunStore:
         *,
         questions: Sequence[RunQuestion] = (),
     ) -> RunStatus:
-        """Give a run back until one of some calls is decided, or one of some questions answered.
-
-        It is queued if one is by now, and if it is to be cancelled. The last events are recorded at
-        the same time.
-        """
+        """Release a run until a call is decided or a question answered; see `RunStore.suspend`."""
         async with self._database.transaction(lease.user) as connection:
-            # One that was cancelled in the meantime does not wait: the next worker ends it.
-            cancelling = await _hold(connection, lease)
+            # A run cancelled in the meantime does not wait: the next worker ends it.
+            cancelling = await _lock_lease(connection, lease)
             await _append(connection, lease, events)
             status = RunStatus.QUEUED if cancelling else RunStatus.WAITING
             decided = {
@@ -292,7 +282,7 @@ class PostgresRunStore:
                 if known is not None and known.definition == one.definition:
                     status = RunStatus.QUEUED if known.allowed is not None else status
                 else:
-                    # Of a tool that was changed since, a new decision is needed.
+                    # The tool has changed, so a new decision is needed.
                     await _keep_approval(connection, lease.user, lease.run, one)
             asked = {
                 one.identity: one
@@ -309,7 +299,7 @@ class PostgresRunStore:
         return status
 
     async def release(self, lease: Lease, seconds: float = 0.0) -> None:
-        """Give a run back, so that any worker continues it, after so many seconds."""
+        """Release a run, so that any worker may continue it after this many seconds."""
         values = {**_name(lease), "seconds": seconds}
         if not await self._database.execute(lease.user, statements.RELEASE, values):
             raise rules.lost(lease)
@@ -325,7 +315,7 @@ class PostgresRunStore:
         error: str = "",
         kind: str = "",
     ) -> None:
-        """End a run; its last events are recorded at the same time."""
+        """End a run and record its last events in the same transaction."""
         values = {
             **_write_events(lease, events),
             "ending": msgspec.json.encode((reason, error, kind)),
@@ -345,12 +335,9 @@ class PostgresRunStore:
         self._news.tell_events(lease.run)
 
     async def cancel(self, user: str, run: str, ended: bytes) -> RunStatus:
-        """Ask for the end of a run; returns its status.
-
-        A run that no worker has, or whose worker has gone, ends at once, with the event `ended`.
-        """
+        """Request the end of a run; see `RunStore.cancel`."""
         async with self._database.transaction(user) as connection:
-            # The epoch may change, which waits for those who keep it.
+            # "update", because changing the epoch must wait for transactions that rely on it.
             run, status, epoch = await _lock(connection, user, run, "update")
             if status.ended:
                 return status
@@ -381,10 +368,7 @@ class PostgresRunStore:
     async def decide(
         self, user: str, run: str, invocation: str, *, allowed: bool, explanation: str = ""
     ) -> CallApproval:
-        """Decide on a call, and queue its run. The same decision again changes nothing.
-
-        `DecisionRefused` if another decision was made, or the run does not wait for this call.
-        """
+        """Decide on a call and queue its run; see `RunStore.decide`."""
         async with self._database.transaction(user) as connection:
             run, status, _ = await _lock(connection, user, run)
             found = await _survey_approvals(connection, user, run)
@@ -399,22 +383,22 @@ class PostgresRunStore:
         return decided
 
     async def survey_approvals(self, user: str, run: str) -> Sequence[CallApproval]:
-        """The calls that a run waits or waited for."""
+        """Return the calls of a run that needed approval."""
         rows = await self._database.fetch(user, statements.APPROVALS, (user, clean_text(run)))
         return [*map(read_approval, rows)]
 
     async def ask(self, lease: Lease, question: RunQuestion) -> None:
-        """Record, durably, the question of a call that is running."""
+        """Record the question of a running call durably."""
         async with self._database.transaction(lease.user) as connection:
-            await _hold(connection, lease)
+            await _lock_lease(connection, lease)
             await _insert_question(connection, lease, question)
 
-    async def settle(
+    async def close_question(
         self, lease: Lease, question: str, otherwise: ElicitationAnswer
     ) -> ElicitationAnswer:
-        """The answer to a question; if there is none, `otherwise` becomes the answer."""
+        """Return the answer to a question, after recording `otherwise` if there is none."""
         async with self._database.transaction(lease.user) as connection:
-            await _hold(connection, lease)
+            await _lock_lease(connection, lease)
             found = await _survey_questions(connection, lease.user, lease.run)
             for known in found:
                 if known.identity == question:
@@ -426,10 +410,7 @@ class PostgresRunStore:
     async def answer(
         self, user: str, run: str, question: str, answer: ElicitationAnswer
     ) -> RunQuestion:
-        """Answer a question, and queue its run if it waits. The same answer again changes nothing.
-
-        `DecisionRefused` if it was answered otherwise, or the run does not ask this.
-        """
+        """Answer a question and queue its run if it waits; see `RunStore.answer`."""
         async with self._database.transaction(user) as connection:
             run, status, _ = await _lock(connection, user, run)
             found = await _survey_questions(connection, user, run)
@@ -443,20 +424,20 @@ class PostgresRunStore:
         return answered
 
     async def survey_questions(self, user: str, run: str) -> Sequence[RunQuestion]:
-        """The questions that a run asks or asked, in order."""
+        """Return the questions of a run, in order."""
         rows = await self._database.fetch(user, statements.QUESTIONS, (user, clean_text(run)))
         return [*map(read_question, rows)]
 
     async def remove(self, user: str, conversation: str) -> None:
-        """Delete the runs of a conversation, with their events."""
+        """Delete the runs of a conversation and their events."""
         await self._remove(user, conversation=clean_text(conversation))
 
     async def remove_run(self, user: str, run: str) -> None:
-        """Delete a run, with its events."""
+        """Delete a run and its events."""
         await self._remove(user, run=clean_text(run))
 
     async def close(self) -> None:
-        """Finish what is being written; safe to call twice."""
+        """Finish pending writes and close; may be called twice."""
         while self._appending is not None and not self._appending.done():
             await asyncio.wait([self._appending])
         await self._purge.close()
@@ -490,7 +471,8 @@ class PostgresRunStore:
     async def _append_waiting(self) -> None:
         while jobs := [job for job in self._waiting if not job.done.done()]:
             self._waiting.clear()
-            # In the order in which all lock them; those of a run stay in theirs.
+            # All processes lock in this order. The sort is stable, so events of a run stay in
+            # order.
             jobs.sort(key=lambda job: _place(job.lease))
             try:
                 await self._append_each(jobs)
@@ -503,7 +485,7 @@ class PostgresRunStore:
             await self._append_all(jobs)
         except StorageError as error:
             if len(jobs) > 1 and not isinstance(error, StorageUnavailable):
-                # One of them is at fault; nothing was kept of any.
+                # One job is at fault, and the transaction stored nothing.
                 for job in jobs:
                     await self._append_each([job])
                 return
@@ -516,15 +498,15 @@ class PostgresRunStore:
         )
         self._news.tell_events(*(job.lease.run for job in jobs))
         for job, answer in zip(jobs, answers, strict=True):
-            if not _is_held(answer.rows):
+            if not _had_lease(answer.rows):
                 job.refuse(rules.lost(job.lease))
             elif not job.done.done():
                 job.done.set_result(None)
 
     async def _purge_some(self) -> bool:
-        """Purge the oldest runs that ended long ago; whether there may be more."""
+        """Purge some of the oldest ended runs; return True if there may be more."""
         find = "select owner, runs from vibe.survey_old_runs(%s, %s)"
-        old = await self._database.fetch("", find, (self._events_days, _PURGED))
+        old = await self._database.fetch("", find, (self._events_days, _PURGE_BATCH))
         for owner, runs in old:
             values = {"owner": owner, "runs": runs}
             queries = statements.PURGE, statements.PURGE_REQUESTS
@@ -533,20 +515,20 @@ class PostgresRunStore:
 
 
 class _Append(Struct):
-    """Events to record, and the future of who waits for that."""
+    """Events to record, and the future of their caller."""
 
     lease: Lease
     values: Mapping[str, Any]
     done: asyncio.Future[None]
 
     def refuse(self, error: StorageError) -> None:
-        """Say why they were not recorded."""
+        """Pass an error to the caller."""
         if not self.done.done():
             self.done.set_exception(error)
 
 
 def produce_store(backend: Backend) -> PostgresRunStore:
-    """The runs of all users in the database of a backend."""
+    """Open the store of the runs of all users in a backend's database."""
     return PostgresRunStore(
         access_database(backend), events_days=backend.configuration.runs.events_days
     )
@@ -570,9 +552,9 @@ async def _fetch(connection: Connection, query: str, values: Any = ()) -> list[A
     return await cursor.fetchall()
 
 
-async def _hold(connection: Connection, lease: Lease) -> bool:
-    """Keep others from taking a run until the transaction ends; whether it is to be cancelled."""
-    rows = await _fetch(connection, statements.HOLD, _name(lease))
+async def _lock_lease(connection: Connection, lease: Lease) -> bool:
+    """Lock a run until the transaction ends; return True if it is being cancelled."""
+    rows = await _fetch(connection, statements.LOCK_LEASE, _name(lease))
     if not rows:
         raise rules.lost(lease)
     return bool(rows[0][0])
@@ -581,12 +563,12 @@ async def _hold(connection: Connection, lease: Lease) -> bool:
 async def _append(
     connection: Connection, lease: Lease, events: Sequence[tuple[int, bytes]]
 ) -> None:
-    if not _is_held(await _fetch(connection, statements.APPEND, _write_events(lease, events))):
+    if not _had_lease(await _fetch(connection, statements.APPEND, _write_events(lease, events))):
         raise rules.lost(lease)
 
 
-def _is_held(rows: Sequence[Sequence[int]]) -> bool:
-    """Whether the worker that appended events still had the run."""
+def _had_lease(rows: Sequence[Sequence[int]]) -> bool:
+    """Return True if the worker that appended events still had the run."""
     ((held,),) = rows
     return bool(held)
 
@@ -611,7 +593,6 @@ async def _give_back(connection: Connection, lease: Lease, status: RunStatus) ->
 
 
 async def _queue(connection: Connection, user: str, run: str) -> None:
-    """Queue a run that waits."""
     await connection.execute(
         "update vibe.runs set status = 'queued', updated = clock_timestamp() "
         "where owner = %s and identity = %s and status = 'waiting'",
@@ -622,7 +603,7 @@ async def _queue(connection: Connection, user: str, run: str) -> None:
 async def _lock(
     connection: Connection, user: str, run: str, strength: str = "no key update"
 ) -> tuple[str, RunStatus, int]:
-    """The identity, status and epoch of a run; others change nothing until the transaction ends."""
+    """Lock a run until the transaction ends; return its identity, status, and epoch."""
     _, query, values = _seek(user, run, statements.LOCK)
     rows = await _fetch(connection, f"{query} for {strength} of run", values)
     rules.require_one(run, [row[1] for row in rows])
@@ -631,7 +612,7 @@ async def _lock(
 
 
 def _seek(user: str, run: str, columns: str = statements.RECORDS) -> tuple[str, str, Sequence[str]]:
-    """What finds a run by its identity or a prefix of it, and another one with that prefix."""
+    """Return a query for a run by its identity or prefix; a second row means ambiguity."""
     # "~" sorts after every character of an identity.
     query = f"{columns} where run.owner = %s and run.identity between %s and %s "
     query += "order by run.identity limit 2"

@@ -1,6 +1,6 @@
-"""`PostgresBudgetStore`: what all users spend, in PostgreSQL.
+"""`PostgresBudgetStore`: the budgets of all users in PostgreSQL.
 
-A row of each user is locked while that user's budgets are changed; users do not wait for others.
+A row per user is locked while that user's budgets change; users do not wait for each other.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from vibe_llms.storage.postgres.backend import access_database
 from vibe_llms.storage.postgres.database import Connection, Database
 from vibe_llms.storage.postgres.pipelines import Statement
 
-#: Locks the row of a user, which is made if there is none.
+#: Locks the row of a user, creating it if necessary.
 _LOCK = """
 insert into vibe.spenders (owner) values (%s)
 on conflict (owner) do update set owner = excluded.owner
 returning clock_timestamp()
 """
-#: Ends reservations, and charges what was used, or else all that was reserved if it was sent.
-_SETTLE = """
+#: Ends reservations and charges the amount used, or the reserved amount of sent requests.
+_RECORD_USAGE = """
 with over as (
     delete from vibe.reservations
     where owner = %(owner)s
@@ -66,11 +66,11 @@ class PostgresBudgetStore:
         self._database = database
 
     def exists(self) -> bool:
-        """Only the database knows whether anything was spent, so it may have been."""
+        """Return True, because only the database knows if anything was spent."""
         return True
 
     async def reserve(self, claim: Claim, seconds: float) -> Grant:
-        """Reserve a claim for so many seconds, if it fits: see `decide`."""
+        """Reserve a claim for this many seconds if it fits; see `decide`."""
         async with self._changing(claim.user) as (connection, now):
             cursor = await connection.execute(
                 "select output from vibe.reservations where owner = %s and identity = %s limit 1",
@@ -101,7 +101,7 @@ class PostgresBudgetStore:
         return grant
 
     async def send(self, user: str, identity: str) -> bool:
-        """Record, durably, that a request is sent; false if its reservation is over."""
+        """Record durably that a request is sent; return False if its reservation has ended."""
         changed = await self._database.execute(
             user,
             "update vibe.reservations set sent = true "
@@ -110,8 +110,8 @@ class PostgresBudgetStore:
         )
         return changed > 0
 
-    async def settle(self, user: str, identity: str, used: Amount | None) -> None:
-        """End a reservation, and charge what was used."""
+    async def record_usage(self, user: str, identity: str, used: Amount | None) -> None:
+        """End a reservation and charge the amount used."""
         values = {
             "owner": user,
             "identity": identity,
@@ -120,11 +120,11 @@ class PostgresBudgetStore:
             "money": None if used is None else used.money,
         }
         await self._database.run(
-            [Statement(user, _LOCK, (user,)), Statement(user, _SETTLE, values)]
+            [Statement(user, _LOCK, (user,)), Statement(user, _RECORD_USAGE, values)]
         )
 
     async def renew(self, user: str, identities: Collection[str], seconds: float) -> None:
-        """Keep reservations for so many seconds more."""
+        """Extend reservations by this many seconds."""
         renew = (
             "update vibe.reservations set until = clock_timestamp() + make_interval(secs => %s) "
         )
@@ -133,7 +133,7 @@ class PostgresBudgetStore:
         await self._database.run([Statement(user, _LOCK, (user,)), Statement(user, renew, values)])
 
     async def read(self, accounts: Sequence[Account]) -> Sequence[Balance]:
-        """What was spent and is reserved now."""
+        """Return the current balances of accounts."""
         balances: dict[int, Balance] = {}
         for user in sorted({account.user for account in accounts}):
             async with self._changing(user) as (connection, now):
@@ -143,30 +143,30 @@ class PostgresBudgetStore:
         return [balance for _, balance in sorted(balances.items())]
 
     async def survey_users(self) -> Sequence[str]:
-        """The users who have spent anything."""
+        """Return the users who have spent anything."""
         rows = await self._database.fetch("", "select owner from vibe.survey_spenders()")
         return [owner for (owner,) in rows]
 
     async def close(self) -> None:
-        """Nothing is open; the backend closes the database."""
+        """Do nothing; the backend closes the database."""
 
     @asynccontextmanager
     async def _changing(self, user: str) -> AsyncIterator[tuple[Connection, datetime]]:
-        """A transaction while which no other one changes the budgets of a user, and its time.
+        """Lock the budgets of a user in a transaction, and yield it with its time.
 
-        Reservations of processes that no longer renew them are ended.
+        Expired reservations are ended first.
         """
         async with self._database.transaction(user) as connection:
             row = await (await connection.execute(_LOCK, (user,))).fetchone()
             assert row is not None
             now: datetime = row[0]
             over = {"owner": user, "identity": None, "now": now, "tokens": None, "money": None}
-            await connection.execute(_SETTLE, over)
+            await connection.execute(_RECORD_USAGE, over)
             yield connection, now
 
 
 def produce_store(backend: Backend) -> PostgresBudgetStore:
-    """The budgets of all users in the database of a backend."""
+    """Open the store of the budgets of all users in a backend's database."""
     return PostgresBudgetStore(access_database(backend))
 
 

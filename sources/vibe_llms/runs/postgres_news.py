@@ -1,7 +1,7 @@
-"""`PostgresNews`: processes tell each other of which runs there is news, by LISTEN and NOTIFY.
+"""`PostgresNews`: reports changes to runs between processes, with LISTEN and NOTIFY.
 
-Nothing relies on it: a message says which runs to look at, and those who wait look anyway, only
-less often.
+Messages may get lost: they say which runs to read, but waiting processes also poll, only less
+often.
 """
 
 from __future__ import annotations
@@ -10,29 +10,29 @@ import asyncio
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
-from vibe_llms.exceptions import StorageError
+from vibe_llms.base.exceptions import StorageError
 from vibe_llms.runs.news import News
 from vibe_llms.storage.postgres.connections import connect
 from vibe_llms.storage.postgres.database import Database, database_errors
 from vibe_llms.storage.postgres.pipelines import Statement
 
 _EVENTS, _ORDERS = "vibe_run_events", "vibe_run_orders"
-#: So often at most a process sends messages. PostgreSQL commits them one after the other.
+#: Shortest time between messages of a process. PostgreSQL commits notifications one by one.
 _SEND_SECONDS = 0.1
-#: A message has at most 8,000 bytes.
-_RUNS = 100
+#: Runs per message; a payload of NOTIFY must be shorter than 8,000 bytes.
+_RUNS_PER_MESSAGE = 100
 _RECONNECT_SECONDS = 1.0
 
 
 class PostgresNews:
-    """Sends what this process does, and hears what others do once it was told to `listen`."""
+    """Sender of changes made here and, after `listen`, receiver of changes made elsewhere."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         settings = database.settings
-        # A pooler gives the connection that listens to others.
+        # A transaction pooler would give the listening connection to other clients.
         self._dsn = settings.listen_dsn or ("" if settings.pooler else settings.dsn)
-        #: Whether it hears what others do.
+        #: True if notifications of other processes are being received.
         self.hears = False
         self._heard: list[News] = []
         self._unsent: dict[str, set[str]] = {_EVENTS: set(), _ORDERS: set()}
@@ -40,7 +40,7 @@ class PostgresNews:
         self._listening: asyncio.Task[None] | None = None
 
     def listen(self, news: News) -> None:
-        """Report there what other processes do, from now on."""
+        """Report changes by other processes to `news` from now on."""
         if not self._dsn or any(one is news for one in self._heard):
             return
         self._heard.append(news)
@@ -52,11 +52,11 @@ class PostgresNews:
         self._tell(_EVENTS, runs)
 
     def tell_orders(self, *runs: str) -> None:
-        """Tell other processes that there is something to do about runs."""
+        """Tell other processes that runs need work."""
         self._tell(_ORDERS, runs)
 
     async def close(self) -> None:
-        """Stop listening, and send what is unsent; safe to call twice."""
+        """Stop listening and send unsent messages; may be called twice."""
         if self._listening is not None:
             self._listening.cancel()
             await asyncio.wait([self._listening])
@@ -79,8 +79,8 @@ class PostgresNews:
         for channel, unsent in self._unsent.items():
             runs = sorted(unsent)
             unsent.clear()
-            for start in range(0, len(runs), _RUNS):
-                yield channel, " ".join(runs[start : start + _RUNS])
+            for start in range(0, len(runs), _RUNS_PER_MESSAGE):
+                yield channel, " ".join(runs[start : start + _RUNS_PER_MESSAGE])
 
     async def _listen(self) -> None:
         while True:
@@ -89,7 +89,7 @@ class PostgresNews:
             await asyncio.sleep(_RECONNECT_SECONDS)
 
     async def _hear(self) -> None:
-        """Hear messages until the connection ends."""
+        """Receive messages until the connection ends."""
         settings = self._database.settings
         seconds = settings.connect_seconds
         connection = await connect(self._dsn, settings, seconds, autocommit=True)
@@ -100,7 +100,7 @@ class PostgresNews:
             for news in self._heard:
                 news.report_all()
             while True:
-                # It is deaf without knowing if the host of the database has vanished.
+                # If the host of the database has vanished, only a query finds out.
                 async for message in connection.notifies(timeout=seconds / 2):
                     self._report(message.channel, message.payload)
                 await connection.execute("select 1")

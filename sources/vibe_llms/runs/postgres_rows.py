@@ -1,4 +1,4 @@
-"""What `PostgresRunStore` reads from rows."""
+"""Decoding of the rows that `PostgresRunStore` reads."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _DETAILS = msgspec.json.Decoder(Details)
 _APPROVAL = msgspec.json.Decoder(CallApproval)
 _QUESTION = msgspec.json.Decoder(RunQuestion)
 _STATE = msgspec.json.Decoder(TurnState)
-#: So many columns are in all.
-_STATUS = 9
+#: Number of columns common to all queries.
+_STATUS_COLUMNS = 9
 _ENDING = msgspec.json.Decoder(tuple[str, str, str])
 
 
 def read_record(row: Sequence[Any]) -> RunRecord:
-    """A run, from the columns of `statements.RECORDS` or `statements.LISTED`."""
-    recipe, prompt, state, *rest = row[_STATUS:]
+    """Decode a run from the columns of `statements.RECORDS` or `statements.LISTED`."""
+    recipe, prompt, state, *rest = row[_STATUS_COLUMNS:]
     opening, details, origin = rest or (b"", None, b"")
     with rules.readable(row[1]):
         return RunRecord(
-            **read_status(row[:_STATUS]),
+            **read_status(row[:_STATUS_COLUMNS]),
             recipe=_RECIPE.decode(recipe),
             prompt=prompt,
             opening=opening,
@@ -39,7 +39,7 @@ def read_record(row: Sequence[Any]) -> RunRecord:
 
 
 def read_status(row: Sequence[Any]) -> dict[str, Any]:
-    """What changes of a run, from the columns of `statements.REFRESH`."""
+    """Decode the changeable fields of a run from the columns of `statements.REFRESH`."""
     user, identity, conversation, status, epoch, cancelling, created, updated, ending = row
     reason, error, kind = ("", "", "") if ending is None else _ENDING.decode(ending)
     return {
@@ -58,10 +58,10 @@ def read_status(row: Sequence[Any]) -> dict[str, Any]:
 
 
 def read_approval(row: Sequence[Any]) -> CallApproval:
-    """A call that a run waits or waited for."""
+    """Decode a call that needs approval."""
     return _APPROVAL.decode(row[0])
 
 
 def read_question(row: Sequence[Any]) -> RunQuestion:
-    """A question that a run asks or asked."""
+    """Decode a question of a run."""
     return _QUESTION.decode(row[0])

@@ -1,4 +1,4 @@
-"""What `PostgresRunStore` asks of the database."""
+"""SQL statements of `PostgresRunStore`."""
 
 # ruff: noqa: S608  (all of it is made of constants)
 from __future__ import annotations
@@ -13,14 +13,14 @@ select run.owner, run.identity, run.conversation, run.status, run.epoch, run.can
 RECORDS = f"""
 {_STATUS}, how.recipe, how.prompt, how.state, how.opening, how.details, how.origin {_RUNS}
 """
-#: What a client sent may be large, and is read by itself only.
+#: Lists leave out the full input, which may be large.
 LISTED = f"""
 {_STATUS}, coalesce(how.short_recipe, how.recipe), coalesce(how.short_prompt, how.prompt), how.state
 {_RUNS}
 """
 REFRESH = f"{_STATUS} {_RUNS} where run.owner = %s and run.identity = %s"
 LOCK = "select owner, identity, status, epoch from vibe.runs run"
-#: The rest of the transaction is of the user whose run this is, and reads it.
+#: The rest of the transaction runs as the user whose run was claimed.
 CLAIM = """
 select set_config('vibe.user', owner, true), set_config('vibe.run', run, true)
 from vibe.claim_run(%(user)s, %(seconds)s, %(known)s::text[])
@@ -29,36 +29,36 @@ CLAIMED = f"""
 {RECORDS}
 where run.owner = vibe.current_user_name() and run.identity = current_setting('vibe.run', true)
 """
-#: Whether a worker still has a run.
-HELD = "owner = %(owner)s and identity = %(run)s and epoch = %(epoch)s and status = 'running'"
-CHECK = f"select 1 from vibe.runs where {HELD}"
-#: Only a new epoch waits for this, as its number is a part of a key.
-KEEP = f"select from vibe.runs where {HELD} for key share"
-#: Decisions and answers wait for this too.
-HOLD = f"select cancelling from vibe.runs where {HELD} for no key update"
-FENCE = f"select vibe.require_lease(exists ({KEEP}), %(refusal)s)"
+#: SQL condition that a worker still has a run.
+HAS_LEASE = "owner = %(owner)s and identity = %(run)s and epoch = %(epoch)s and status = 'running'"
+CHECK = f"select 1 from vibe.runs where {HAS_LEASE}"
+#: Blocks only a new epoch, because the epoch is part of a key.
+SHARE_LEASE = f"select from vibe.runs where {HAS_LEASE} for key share"
+#: Blocks decisions and answers too.
+LOCK_LEASE = f"select cancelling from vibe.runs where {HAS_LEASE} for no key update"
+FENCE = f"select vibe.require_lease(exists ({SHARE_LEASE}), %(refusal)s)"
 RECORD_STATE = f"""
-with held as materialized ({KEEP})
+with held as materialized ({SHARE_LEASE})
 update vibe.run_recipes set state = %(state)s
 from held where owner = %(owner)s and run = %(run)s
 """
 RECORD_ENDING = f"""
-with held as materialized ({KEEP})
+with held as materialized ({SHARE_LEASE})
 update vibe.run_recipes set ending = %(ending)s
 from held where owner = %(owner)s and run = %(run)s
 """
 GIVE_BACK = f"""
 update vibe.runs set status = %(status)s, until = clock_timestamp(), updated = clock_timestamp()
-where {HELD}
+where {HAS_LEASE}
 """
 RELEASE = f"""
 update vibe.runs set status = 'queued', updated = clock_timestamp(),
     until = clock_timestamp() + make_interval(secs => %(seconds)s)
-where {HELD}
+where {HAS_LEASE}
 """
-#: Gives the epoch in which the call began before, or 0.
+#: Returns the epoch in which the call started before, or 0.
 BEGIN_CALL = f"""
-with held as materialized ({KEEP}),
+with held as materialized ({SHARE_LEASE}),
 earlier as (
     select epoch from vibe.run_calls, held
     where owner = %(owner)s and run = %(run)s and invocation = %(invocation)s
@@ -71,7 +71,7 @@ begun as (
 select coalesce((table earlier), 0) from held
 """
 BEGIN_AGAIN = f"""
-with held as materialized ({KEEP}),
+with held as materialized ({SHARE_LEASE}),
 begun as (
     insert into vibe.run_calls (owner, run, invocation, epoch)
     select %(owner)s, %(run)s, %(invocation)s, %(epoch)s from held
@@ -80,10 +80,10 @@ begun as (
 select 0 from held
 """
 APPEND = f"""
-with held as materialized ({KEEP}),
+with held as materialized ({SHARE_LEASE}),
 moved as (
     update vibe.runs set conversation = %(conversation)s, updated = clock_timestamp()
-    where {HELD} and %(conversation)s::text <> '' and exists (select from held)
+    where {HAS_LEASE} and %(conversation)s::text <> '' and exists (select from held)
 ),
 added as (
     insert into vibe.run_events (owner, run, cursor, data)
@@ -93,15 +93,14 @@ added as (
 )
 select count(*) from held
 """
-#: Runs of one user are created one after the other: the first key of an advisory lock is "runs" in
-#: ASCII.
+#: Serializes the creation of runs per user; the first key of the lock is "runs" in ASCII.
 LOCK_RUNS = f"select pg_advisory_xact_lock({0x72756E73}, hashtext(%(owner)s))"
-#: A day is how long the key of a request is known.
+#: Request keys are known for a day.
 REQUEST = """
 select digest, run from vibe.run_requests
 where owner = %(owner)s and key = %(key)s and created > clock_timestamp() - interval '1 day'
 """
-#: Gives how many runs of the user were queued or worked on, and whether this one was created.
+#: Returns how many runs of the user were queued or running, and if this one was created.
 CREATE = f"""
 with others as materialized (
     select count(*) as number from vibe.runs
@@ -147,7 +146,7 @@ requests as (delete from vibe.run_requests where owner = %(owner)s and run in (t
 recipes as (delete from vibe.run_recipes where owner = %(owner)s and run in (table gone))
 delete from vibe.runs where owner = %(owner)s and identity in (table gone)
 """
-#: A response that was stored is shown with what it was asked, so its `origin` stays.
+#: Keeps `origin`, because a stored response is returned with its request.
 PURGE = """
 with old as materialized (
     select identity from vibe.runs

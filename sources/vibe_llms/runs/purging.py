@@ -1,4 +1,4 @@
-"""`Purge`: deletes in the background what runs that ended long ago no longer need."""
+"""`Purge`: deletes unneeded data of old runs in the background."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from vibe_llms.exceptions import StorageError
+from vibe_llms.base.exceptions import StorageError
 
-#: Between two steps, so that others come in between.
+#: Pause between steps, so that other transactions can run.
 _PAUSE_SECONDS = 0.05
 
 
 class Purge:
-    """Repeats a step until it says that nothing is left, at most once in so many seconds.
+    """A step that is repeated until nothing is left, started at most once per interval.
 
-    What it cannot do now, because the storage is away, is done the next time.
+    If the storage is unavailable, the work is done the next time.
     """
 
     def __init__(self, step: Callable[[], Awaitable[bool]], seconds: float) -> None:
@@ -27,14 +27,14 @@ class Purge:
         self._closed = False
 
     def begin(self) -> None:
-        """Begin, if it is time."""
+        """Start purging if the interval has passed."""
         now = time.monotonic()
         if now >= self._next and (self._task is None or self._task.done()):
             self._next = now + self._seconds
             self._task = asyncio.create_task(self._repeat(), name="purge of runs")
 
     async def close(self) -> None:
-        """Wait for the step that has begun, and begin no other; safe to call twice."""
+        """Wait for the current step and start no other; may be called twice."""
         self._closed = True
         if self._task is not None:
             await asyncio.wait([self._task])

@@ -1,4 +1,4 @@
-"""Records the events of a run while it works, and shows them to followers in the same process."""
+"""`RunRecorder`: records the events of a run and shows them to followers in this process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from itertools import takewhile
 
-from vibe_llms.events import (
+from vibe_llms.base.exceptions import StorageUnavailable
+from vibe_llms.base.futures import finish
+from vibe_llms.base.redaction import redact
+from vibe_llms.messages.events import (
     Event,
     InvocationChunk,
     InvocationCompletedEvent,
@@ -24,9 +27,6 @@ from vibe_llms.events import (
     ReasoningChunk,
     TextChunk,
 )
-from vibe_llms.exceptions import StorageUnavailable
-from vibe_llms.futures import finish
-from vibe_llms.redaction import redact
 from vibe_llms.runs.events import (
     CallEnded,
     CallProgress,
@@ -48,13 +48,13 @@ from vibe_llms.runs.events import (
 )
 from vibe_llms.runs.interfaces import Lease, RunStore
 
-#: Deltas are recorded after so many seconds, or so many characters.
+#: Deltas are recorded after this many seconds or characters.
 _FLUSH_SECONDS = 0.05
 _FLUSH_CHARACTERS = 4096
-#: For so long it is tried again while the store is away, and so often.
+#: Seconds for which recording is retried while the store is unavailable, and between attempts.
 _AWAY_SECONDS = 10.0
 _RETRY_SECONDS = 0.3
-#: So much of what is recorded is kept for followers, who then need not read it from the store.
+#: Characters of recorded events kept for followers, who then need not read the store.
 _RECENT_CHARACTERS = 1024
 
 
@@ -63,12 +63,12 @@ def _ignore(_: BaseException) -> None:
 
 
 class RunRecorder:
-    """The event handler of a recorded turn.
+    """Event handler of a recorded turn.
 
-    Followers see more of a text at once; it is recorded within 50 ms. They see that a text begins,
-    and all other events, once this is recorded, so that the next worker knows what they have seen
-    if this process is killed. That a message is complete is seen only once `report_kept` has named
-    it, so a follower that sees it finds it in the history.
+    Followers see more text of a message at once; it is recorded within 50 ms. They see the start of
+    a text, and all other events, only after these are recorded, so that the next worker knows what
+    they have seen if this process is killed. The completion of a message is shown only after
+    `report_kept` has named it, so a follower that sees it finds the message in the history.
     """
 
     def __init__(
@@ -78,23 +78,23 @@ class RunRecorder:
         *,
         fail: Callable[[BaseException], object] = _ignore,
     ) -> None:
-        """A recorder for an epoch; `fail` is called with why events cannot be recorded."""
+        """Create a recorder for an epoch; `fail` is called with an error that stops recording."""
         self._store = store
         self._lease = lease
         self._position = first_cursor(lease.epoch)
-        #: What is recorded.
+        #: Cursor of the last recorded event.
         self.recorded = self._position
         self._last: RunEvent | None = None
-        #: The latest of what is recorded: all that follows the cursor `start`.
+        #: The most recent recorded events: all after the cursor `start`.
         self._recent: deque[tuple[int, RunEvent]] = deque()
-        # Nothing comes before the first epoch.
+        # No event precedes the first epoch.
         self.start = 0 if lease.epoch == 1 else self._position
-        #: What is not recorded yet; the first `_writing` are being written.
+        #: Events not recorded yet; the first `_writing` are being written.
         self._pending: list[tuple[int, RunEvent]] = []
         self._writing = 0
         self._characters = 0
         self._dropped = self._left = self._closing = False
-        #: What follows a message that is complete but not durable.
+        #: Events after a message that is complete but not durable.
         self._held: list[RunEvent] = []
         self._awaited: set[str] = set()
         self._news = asyncio.Event()
@@ -117,7 +117,7 @@ class RunRecorder:
             self.put(translated)
 
     def report_kept(self, identities: Collection[str]) -> None:
-        """Release what waited for these messages to be durable."""
+        """Release the events that waited for these messages to be durable."""
         self._awaited.difference_update(identities)
         if not self._awaited:
             held, self._held = self._held, []
@@ -129,7 +129,7 @@ class RunRecorder:
             self._fail(error)
 
     def put(self, event: RunEvent) -> None:
-        """Record an event as it is."""
+        """Record an event of the run."""
         if self._dropped:
             return
         size = measure(event)
@@ -147,30 +147,30 @@ class RunRecorder:
         self._news.set()
 
     def read(self, after: int) -> Sequence[tuple[int, RunEvent]]:
-        """What is recorded after a cursor, not before `start`, and the text that continues it."""
+        """Return recorded events after a cursor (from `start`), and text that continues them."""
         last = self._last
         recorded = cut(self._recent, after) if after < self.recorded else ()
         more = takewhile(lambda one: is_more(last, one[1]), self._pending)
         return [*recorded, *cut(more, after)]
 
     async def wait(self, after: int) -> None:
-        """Wait until there is something after a cursor, or this process has left the run."""
+        """Wait until there are events after a cursor, or this process has left the run."""
         while self.recorded <= after and not self.read(after) and not self._left:
             self._news.clear()
             await self._news.wait()
 
     def leave(self) -> None:
-        """This process has left the run: followers find what there is in the store."""
+        """Tell followers to read the store, because this process has left the run."""
         self._left = True
         self._news.set()
 
     async def flush(self) -> None:
-        """Record what there is, and the conversation if the run continues in another.
+        """Record pending events, and the conversation if the run moved to another.
 
-        Raises `LeaseLost` if another process has the run, also if there is nothing to record.
+        Raises `LeaseLost` if another process has the run, even if nothing is pending.
         """
         async with self._lock:
-            # What the store has recorded would be recorded again if this was cancelled in between.
+            # If this were cancelled after the store's commit, the events would be recorded twice.
             await finish(self._write())
 
     async def _write(self) -> None:
@@ -193,7 +193,7 @@ class RunRecorder:
         self._characters = sum(measure(event) for _, event in self._pending)
 
     async def _append(self, batch: Sequence[tuple[int, RunEvent]]) -> None:
-        """Give events to the store, again and again while it is away, but not for long."""
+        """Append events to the store, retrying for a short time while it is unavailable."""
         moved = [one.conversation for _, one in batch if isinstance(one, ConversationChanged)]
         conversation, events = moved[-1] if moved else "", _encode(batch)
         lease, end = self._lease, time.monotonic() + _AWAY_SECONDS
@@ -206,33 +206,33 @@ class RunRecorder:
                 if self._dropped or error.refused or time.monotonic() > end:
                     raise
             await asyncio.sleep(_RETRY_SECONDS)
-            # Where the connection broke, they may be recorded.
+            # After a broken connection, the events may have been recorded.
             with suppress(StorageUnavailable):
                 found = await self._store.read_events(
                     lease.user, lease.run, after=self.recorded, limit=1
                 )
 
     async def close(self, *last: RunEvent) -> Sequence[tuple[int, bytes]]:
-        """Stop recording; returns what is left, with the last events.
+        """Stop recording; return the unrecorded events, followed by `last`.
 
-        It is to be recorded together with what the last events say, so that a follower who sees
-        them can act on them. Raises why events could not be recorded before.
+        The caller records them together with the state that they announce, so that followers can
+        act on them. Raises the error of an earlier failed recording.
         """
-        # It is not cancelled: what is half done would be written again.
+        # Not cancelled, because an interrupted write would be repeated.
         self._closing = True
         self._news.set()
         self._wanted.set()
         await asyncio.wait([self._task])
         if not self._task.cancelled():
             await self._task
-        # Whoever made this recorder may have it too.
+        # Break the reference cycle with the owner of this recorder.
         self._fail = _ignore
         self.report_kept([*self._awaited])
         ends = [(self._position + place, event) for place, event in enumerate(last, 1)]
         return _encode([*self._pending, *ends])
 
     def drop(self) -> None:
-        """Record nothing more, not even what is pending."""
+        """Record nothing more, not even pending events."""
         self._dropped = True
         self._task.cancel()
         self._pending.clear()
@@ -256,7 +256,7 @@ def _encode(events: Sequence[tuple[int, RunEvent]]) -> Sequence[tuple[int, bytes
 
 
 def translate(event: Event) -> RunEvent | None:
-    """An event of a turn as it is recorded; `None` if it says nothing that the history lacks."""
+    """Translate an event of a turn; `None` if the history has all of its information."""
     match event:
         case MessageStartedEvent(message=message, role=role, reply=reply, name=name):
             return MessageStarted(message, role, reply, name)
@@ -265,7 +265,7 @@ def translate(event: Event) -> RunEvent | None:
         case MessageCompletedEvent(message=message):
             return MessageCompleted(message)
         case MessageFailedEvent(error=StorageUnavailable()):
-            # The run is continued from what is durable, which says that the message starts again.
+            # The run continues from the durable messages, and announces that this one starts again.
             return None
         case MessageFailedEvent(message=message, error=error):
             return MessageFailed(message, redact(str(error)) or type(error).__name__)

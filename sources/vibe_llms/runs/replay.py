@@ -1,10 +1,11 @@
-"""Gives the events of a run back as those of its turn, which displays and dialects know."""
+"""`Replay`: turns the events of a run back into the events of its turn."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from vibe_llms.events import (
+from vibe_llms.messages.canisters import Canister, InvocationCanister, ResultCanister
+from vibe_llms.messages.events import (
     Chunk,
     Event,
     InvocationChunk,
@@ -19,7 +20,6 @@ from vibe_llms.events import (
     ReasoningChunk,
     TextChunk,
 )
-from vibe_llms.messages.canisters import Canister, InvocationCanister, ResultCanister
 from vibe_llms.runs.events import (
     CallEnded,
     CallProgress,
@@ -45,11 +45,11 @@ class Replay:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._known: dict[str, Canister] = {}
-        #: The messages of which something was shown.
+        #: Identities of messages with visible deltas.
         self.shown: set[str] = set()
 
     async def read(self, event: RunEvent) -> Event | None:
-        """An event of the turn; `None` for what only a run has."""
+        """Return the event of the turn; `None` for events that only runs have."""
         match event:
             case MessageStarted(message=message, role=role, reply=reply, name=name):
                 return MessageStartedEvent(role, name, message=message, reply=reply)

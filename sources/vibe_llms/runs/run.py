@@ -1,11 +1,11 @@
-"""`Run`: follow a recorded turn, decide on its calls, cancel it, from any process."""
+"""`Run`: a recorded turn that any process can follow, approve, or cancel."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Generic
 
-from vibe_llms.exceptions import RunFailed
+from vibe_llms.base.exceptions import RunFailed
 from vibe_llms.invocation.approval import Decision
 from vibe_llms.invocation.questions import ElicitationAnswer
 from vibe_llms.messages.canisters import InvocationCanister, T, Turn
@@ -28,15 +28,15 @@ from vibe_llms.runs.interfaces import (
 from vibe_llms.runs.news import wait_for
 from vibe_llms.runs.worker import RunWorker
 
-#: How often a follower in another process looks for events, and how often if it hears of them.
-_LOOK_SECONDS = 0.2
-_HEARD_SECONDS = 2.0
-#: So many events are read at once.
+#: Seconds between polls of a follower in another process, without and with notifications.
+_POLL_SECONDS = 0.2
+_LISTENING_POLL_SECONDS = 2.0
+#: Maximum number of events read at once.
 _BATCH = 1000
 
 
 class Run(Generic[T]):
-    """A recorded turn. Made by `session.start`, found by `session.access_run`."""
+    """A recorded turn, started with `session.start` or found with `session.access_run`."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Run(Generic[T]):
         read_turn: Callable[[RunRecord], Awaitable[Turn[T]]],
         conversation: object = None,
     ) -> None:
-        """A run; `conversation` is kept for as long as this is."""
+        """Create a run; it keeps a reference to `conversation`."""
         self._record = record
         self._store = store
         self._worker = worker
@@ -55,29 +55,29 @@ class Run(Generic[T]):
 
     @property
     def identity(self) -> str:
-        """Its identity; any process finds the run by it."""
+        """Identity by which any process finds the run."""
         return self._record.identity
 
     @property
     def record(self) -> RunRecord:
-        """What was known of it when it was last looked at."""
+        """The record as last read."""
         return self._record
 
     async def access(self) -> RunRecord:
-        """What is known of it now."""
+        """Read the current record."""
         self._record = await self._store.refresh(self._record)
         return self._record
 
     async def events(self, *, after: int = 0) -> AsyncGenerator[tuple[int, RunEvent], None]:
-        """The events after a cursor, each with its own cursor, until the run ends.
+        """Yield the events after a cursor, each with its cursor, until the run ends.
 
-        It can be called at any time, also after the end. A follower that continues with the cursor
-        of the last event that arrived gets every later one once. If they were deleted, some days
-        after the end, it gets `RunExpired` in their place.
+        May be called at any time, even after the end. A follower that resumes with the cursor of
+        its last event gets each later event exactly once. If the events were deleted, some days
+        after the end, it gets `RunExpired` instead.
         """
         with self._worker.expecting(self.identity) as news:
             while True:
-                # Before the store is read: what happens then is either found or heard.
+                # Before the store is read, so that changes in between are not missed.
                 news.clear()
                 recorder = self._worker.access_recorder(self.identity)
                 recorded = 0 if recorder is None else recorder.recorded
@@ -92,7 +92,7 @@ class Run(Generic[T]):
                         return
                 if recorder is not None:
                     if not events:
-                        # There is nothing in between.
+                        # No events in between.
                         after = max(after, recorded)
                         await recorder.wait(after)
                     continue
@@ -101,7 +101,9 @@ class Run(Generic[T]):
                         yield cursor, event
                     return
                 if len(events) < _BATCH:
-                    await wait_for(news, _HEARD_SECONDS if self._store.hears else _LOOK_SECONDS)
+                    await wait_for(
+                        news, _LISTENING_POLL_SECONDS if self._store.hears else _POLL_SECONDS
+                    )
 
     async def _read(self, after: int) -> Sequence[tuple[int, RunEvent]]:
         user = self._record.user
@@ -109,11 +111,11 @@ class Run(Generic[T]):
         return [*cut([(cursor, decode_event(data)) for cursor, data in found], after)]
 
     async def _has_ended(self, after: int) -> bool:
-        """Whether it has ended, and nothing was recorded after a cursor."""
+        """Return True if the run has ended and no events were recorded after the cursor."""
         return (await self.access()).status.ended and not await self._read(after)
 
     async def _find_end(self, after: int) -> Sequence[tuple[int, RunEvent]]:
-        """The event in place of those that were deleted, unless a follower has seen the end."""
+        """Return an event that replaces deleted ones, unless the follower has seen the end."""
         record, end = self._record, first_cursor(self._record.epoch + 1)
         seen = [event for cursor, event in await self._read(after - 1) if cursor == after]
         if after >= end or any(isinstance(event, RunEnded) for event in seen):
@@ -121,7 +123,7 @@ class Run(Generic[T]):
         return [(end, RunExpired(record.status, record.error))]
 
     async def survey_events(self) -> Sequence[RunEvent]:
-        """The events that are recorded by now."""
+        """Return the events recorded so far."""
         found: list[RunEvent] = []
         after = 0
         while events := await self._read(after):
@@ -130,16 +132,16 @@ class Run(Generic[T]):
         return found
 
     async def survey_approvals(self) -> Sequence[CallApproval]:
-        """The calls that it waits or waited for."""
+        """Return the calls that needed approval."""
         return await self._store.survey_approvals(self._record.user, self.identity)
 
     async def decide(
         self, invocation: str | InvocationCanister, decision: Decision
     ) -> CallApproval:
-        """Decide on a call that the run waits for; it continues in any process that works on runs.
+        """Decide on a call; any process that works on runs then continues the run.
 
-        `DecisionRefused` if it was decided otherwise before. What a decision remembers is not used:
-        it holds for this call.
+        Applies to this call only, even if the decision asks to be remembered. Raises
+        `DecisionRefused` if it was decided differently before.
         """
         call = invocation if isinstance(invocation, str) else invocation.identity
         made = await self._store.decide(
@@ -153,26 +155,26 @@ class Run(Generic[T]):
         return made
 
     async def survey_questions(self) -> Sequence[RunQuestion]:
-        """The questions that it asks or asked."""
+        """Return the questions that the run has asked."""
         return await self._store.survey_questions(self._record.user, self.identity)
 
     async def answer(self, question: str, answer: ElicitationAnswer) -> RunQuestion:
-        """Answer a question of the run; it continues in any process that works on runs.
+        """Answer a question; any process that works on runs then continues the run.
 
-        `AnswerInvalid` if the answer does not fit the form, `DecisionRefused` if the question was
-        answered otherwise before.
+        Raises `AnswerInvalid` if the answer does not fit the form, and `DecisionRefused` if the
+        question was answered differently before.
         """
         asked = {one.identity: one.request for one in await self.survey_questions()}
         if question in asked and answer.action == "accept" and not asked[question].url:
-            answer = ElicitationAnswer("accept", asked[question].settle(answer.values))
+            answer = ElicitationAnswer("accept", asked[question].check(answer.values))
         made = await self._store.answer(self._record.user, self.identity, question, answer)
         self._worker.expect(self.identity)
         return made
 
     async def cancel(self) -> RunStatus:
-        """Ask for its end; the worker that has it ends the request within a second.
+        """Request the end of the run, and return its status.
 
-        Returns its status. What arrived is kept.
+        Its worker stops within a second. Messages that arrived are kept.
         """
         ended = encode_event(RunEnded(RunStatus.CANCELLED))
         status = await self._store.cancel(self._record.user, self.identity, ended)
@@ -180,11 +182,14 @@ class Run(Generic[T]):
         return status
 
     async def result(self) -> Turn[T]:
-        """The finished turn; waits for its end. `RunFailed` says why there is none.
+        """Wait for the end, and return the finished turn.
 
-        Its `output` is of the type that the run was begun with here; in other processes, and for
-        runs that are found by their identity, it has plain values. `OutputInvalid` if the type
-        refuses what its schema allows.
+        `output` has the type given when the run was started here, and plain values in other
+        processes or for runs found by identity.
+
+        Raises:
+            RunFailed: The run failed.
+            OutputInvalid: The output fits the schema but not the type.
         """
         async for _ in self.events():
             pass
@@ -194,5 +199,5 @@ class Run(Generic[T]):
         return await self._read_turn(record)
 
     async def read(self) -> Turn[T]:
-        """What is durable of its turn by now; it has no output before it has completed."""
+        """Return the durable part of the turn; it has no output before the run has completed."""
         return await self._read_turn(await self.access())

@@ -1,8 +1,7 @@
-"""`SqliteRunStore`: the runs of all users in one SQLite file, for several processes on one machine.
+"""`SqliteRunStore`: the runs of all users in one SQLite file, for processes on one machine.
 
-Everything that a promise depends on is committed with `synchronous = full`. Events are committed
-with `normal`: a power failure may lose the last of them, and they are written again from the
-history when the run is taken over.
+Transactions that must be durable use `synchronous = full`. Events use `normal`: a power failure may
+lose the last events, which are rebuilt from the history when the run is taken over.
 """
 
 from __future__ import annotations
@@ -47,19 +46,19 @@ select {_STATUS}, coalesce(bodies.recipe, runs.recipe), coalesce(bodies.prompt, 
     coalesce(bodies.opening, runs.opening), details, coalesce(bodies.origin, runs.origin)
 from runs left join bodies on bodies.user = runs.user and bodies.run = identity
 """  # noqa: S608
-#: So many columns are in `_STATUS`.
-_CHANGING = 11
+#: Number of columns in `_STATUS`.
+_STATUS_COLUMNS = 11
 _RECIPE = msgspec.json.Decoder(Recipe)
 _STATE = msgspec.json.Decoder(TurnState)
 _DETAILS = msgspec.json.Decoder(Details)
 _APPROVAL = msgspec.json.Decoder(CallApproval)
 _QUESTION = msgspec.json.Decoder(RunQuestion)
 _ANSWER = msgspec.json.Decoder(ElicitationAnswer)
-#: How often runs that ended long ago are looked for, and how many are purged in one transaction.
+#: Seconds between searches for old runs, and maximum number of runs purged in a transaction.
 _PURGE_SECONDS = 3600.0
-_PURGED = 100
+_PURGE_BATCH = 100
 
-#: How long the key of a request is known.
+#: Seconds for which request keys are known.
 _REQUEST_SECONDS = 86400.0
 _ADDED = """
 create table if not exists requests (
@@ -78,16 +77,16 @@ class SqliteRunStore(RunFile):
         self._purge = Purge(self._purge_some, _PURGE_SECONDS)
         self.ended = Counter[RunStatus]()
 
-    #: SQLite does not say what other processes do.
+    #: SQLite does not notify of changes by other processes.
     hears = False
 
     def listen(self, news: News) -> None:
-        """Report nothing: what other processes do has to be looked for."""
+        """Do nothing: changes by other processes must be polled."""
 
     async def create(
         self, record: RunRecord, seconds: float = 0.0, *, most: int | None = None
     ) -> None:
-        """Keep a new run; see `RunStore.create`."""
+        """Store a new run; see `RunStore.create`."""
 
         def work(database: sqlite3.Connection) -> None:
             user, conversation = record.user, record.conversation
@@ -137,7 +136,7 @@ class SqliteRunStore(RunFile):
         await self.run(lambda database: _find_request(database, user, request))
 
     async def access(self, user: str, run: str) -> RunRecord:
-        """A run, by its identity or a prefix of it that only one has."""
+        """Return a run by its identity or a unique prefix."""
 
         def work(database: sqlite3.Connection) -> RunRecord:
             return _access(database, user, run)
@@ -145,7 +144,7 @@ class SqliteRunStore(RunFile):
         return await self.run(work)
 
     async def refresh(self, record: RunRecord) -> RunRecord:
-        """A run as it is now. What it was begun with, and its `state`, are those of the record."""
+        """Return the current status of a run; see `RunStore.refresh`."""
 
         def work(database: sqlite3.Connection) -> RunRecord:
             row = database.execute(
@@ -166,7 +165,7 @@ class SqliteRunStore(RunFile):
         after: str = "",
         limit: int | None = None,
     ) -> Sequence[RunRecord]:
-        """The runs of a user, the newest first; see `RunStore.survey`."""
+        """Return the runs of a user, newest first; see `RunStore.survey`."""
 
         def work(database: sqlite3.Connection) -> Sequence[RunRecord]:
             place = "select created, identity from runs where user = ? and identity = ?"
@@ -183,8 +182,8 @@ class SqliteRunStore(RunFile):
 
         return await self.run(work)
 
-    async def count_going(self) -> Mapping[RunStatus, int]:
-        """How many runs of all users have not ended, by their status."""
+    async def count_unfinished(self) -> Mapping[RunStatus, int]:
+        """Return the number of unfinished runs of all users, by status."""
 
         def work(database: sqlite3.Connection) -> Mapping[RunStatus, int]:
             query = "select status, count(*) from runs "
@@ -197,10 +196,7 @@ class SqliteRunStore(RunFile):
     async def claim(
         self, user: str | None, seconds: float, *, known: Collection[str]
     ) -> RunRecord | None:
-        """A run that no worker has, for so many seconds; its epoch is a new one.
-
-        It is of one user, or of any, and needs no registered tools besides those that are `known`.
-        """
+        """Claim a run without a worker; see `RunStore.claim`."""
 
         def work(database: sqlite3.Connection) -> Sequence[Any] | None:
             now = time.time()
@@ -214,23 +210,23 @@ class SqliteRunStore(RunFile):
             )
             return _find_row(database, *found)
 
-        # Most often there is none, and nothing need be locked.
+        # Usually there is none, and no lock is needed.
         if not (await self.read_orders(user, (), known=known)).claimable:
             return None
         row = await self.write(work)
-        # One that cannot be read is claimed too, or it would be in the way of all others.
+        # Decoded after the claim, so that an unreadable run does not block the others.
         return None if row is None else _read_record(row)
 
     async def renew(self, leases: Collection[Lease], seconds: float) -> Collection[Lease]:
-        """Hold runs for so many seconds more; returns the leases that were lost."""
+        """Extend leases by this many seconds; return the leases that were lost."""
 
         def work(database: sqlite3.Connection) -> Collection[Lease]:
             until = time.time() + seconds
-            statement = f"update runs set until = ? where {_HELD}"  # noqa: S608
+            statement = f"update runs set until = ? where {_LEASED}"  # noqa: S608
             return [
                 one
                 for one in leases
-                if not database.execute(statement, (until, *_hold(one))).rowcount
+                if not database.execute(statement, (until, *_key_of(one))).rowcount
             ]
 
         return await self.write(work, durable=False)
@@ -238,7 +234,7 @@ class SqliteRunStore(RunFile):
     async def read_orders(
         self, user: str | None, leases: Collection[Lease], *, known: Collection[str]
     ) -> Orders:
-        """What to do about the runs of one user, or of all; `leases` are what the worker has."""
+        """Return pending work for a worker; see `RunStore.read_orders`."""
 
         def work(database: sqlite3.Connection) -> Orders:
             cancel = [
@@ -259,20 +255,17 @@ class SqliteRunStore(RunFile):
         await self.run(lambda database: _check(database, lease))
 
     def fenced(self, lease: Lease) -> AbstractContextManager[None]:
-        """Conversations are in files, which know of no lease."""
+        """Do nothing: conversations are in files, which cannot be fenced."""
         del lease
         return nullcontext()
 
     async def record_state(self, lease: Lease, state: TurnState) -> None:
-        """Record, durably, the state of the turn."""
+        """Record the state of the turn durably."""
         data = msgspec.json.encode(state)
         await self.write(lambda database: _update(database, lease, state=data))
 
     async def begin_call(self, lease: Lease, invocation: str) -> int:
-        """Record, durably, that a call runs now; returns the epoch in which it began before, or 0.
-
-        A call that began in an earlier epoch is not recorded again.
-        """
+        """Record durably that a call starts; see `RunStore.begin_call`."""
 
         def work(database: sqlite3.Connection) -> int:
             _check(database, lease)
@@ -288,7 +281,7 @@ class SqliteRunStore(RunFile):
         return await self.write(work)
 
     async def begin_again(self, lease: Lease, invocation: str) -> None:
-        """Record, durably, that a call that began before runs again."""
+        """Record durably that a call starts again."""
 
         def work(database: sqlite3.Connection) -> None:
             _check(database, lease)
@@ -303,7 +296,7 @@ class SqliteRunStore(RunFile):
         *,
         conversation: str = "",
     ) -> None:
-        """Record events by their cursors, and the conversation if the run continues in another."""
+        """Record events at their cursors, and the conversation if the run moved to another."""
 
         def work(database: sqlite3.Connection) -> None:
             _check(database, lease)
@@ -316,7 +309,7 @@ class SqliteRunStore(RunFile):
     async def read_events(
         self, user: str, run: str, *, after: int = 0, limit: int = 1000
     ) -> Sequence[tuple[int, bytes]]:
-        """The events after a cursor, in order."""
+        """Return the events after a cursor, in order."""
 
         def work(database: sqlite3.Connection) -> Sequence[tuple[int, bytes]]:
             return database.execute(
@@ -335,16 +328,12 @@ class SqliteRunStore(RunFile):
         *,
         questions: Sequence[RunQuestion] = (),
     ) -> RunStatus:
-        """Give a run back until one of some calls is decided, or one of some questions answered.
-
-        It is queued if one is by now, and if it is to be cancelled. The last events are recorded at
-        the same time.
-        """
+        """Release a run until a call is decided or a question answered; see `RunStore.suspend`."""
 
         def work(database: sqlite3.Connection) -> RunStatus:
             _check(database, lease)
             _insert_events(database, lease, events)
-            # One that was cancelled in the meantime does not wait: the next worker ends it.
+            # A run cancelled in the meantime does not wait: the next worker ends it.
             _, _, _, cancelling = _find(database, lease.user, lease.run)
             status = RunStatus.QUEUED if cancelling else RunStatus.WAITING
             for one in approvals:
@@ -352,7 +341,7 @@ class SqliteRunStore(RunFile):
                 if known is not None and known.definition == one.definition:
                     status = RunStatus.QUEUED if known.allowed is not None else status
                     continue
-                # Of a tool that was changed since, a new decision is needed.
+                # The tool has changed, so a new decision is needed.
                 database.execute(
                     "insert or replace into approvals values (?, ?, ?, ?, null, '')",
                     (lease.user, lease.run, one.invocation, msgspec.json.encode(one)),
@@ -369,7 +358,7 @@ class SqliteRunStore(RunFile):
         return await self.write(work)
 
     async def release(self, lease: Lease, seconds: float = 0.0) -> None:
-        """Give a run back, so that any worker continues it, after so many seconds."""
+        """Release a run, so that any worker may continue it after this many seconds."""
 
         def work(database: sqlite3.Connection) -> None:
             _update(database, lease, status=RunStatus.QUEUED, until=_end_after(seconds))
@@ -386,7 +375,7 @@ class SqliteRunStore(RunFile):
         error: str = "",
         kind: str = "",
     ) -> None:
-        """End a run; its last events are recorded at the same time."""
+        """End a run and record its last events in the same transaction."""
 
         def work(database: sqlite3.Connection) -> None:
             ends = {"reason": reason, "error": error, "kind": kind}
@@ -397,10 +386,7 @@ class SqliteRunStore(RunFile):
         self.ended[status] += 1
 
     async def cancel(self, user: str, run: str, ended: bytes) -> RunStatus:
-        """Ask for the end of a run; returns its status.
-
-        A run that no worker has, or whose worker has gone, ends at once, with the event `ended`.
-        """
+        """Request the end of a run; see `RunStore.cancel`."""
 
         def work(database: sqlite3.Connection) -> tuple[RunStatus, bool]:
             identity, status, epoch, _ = _find(database, user, run)
@@ -431,10 +417,7 @@ class SqliteRunStore(RunFile):
     async def decide(
         self, user: str, run: str, invocation: str, *, allowed: bool, explanation: str = ""
     ) -> CallApproval:
-        """Decide on a call, and queue its run. The same decision again changes nothing.
-
-        `DecisionRefused` if another decision was made, or the run does not wait for this call.
-        """
+        """Decide on a call and queue its run; see `RunStore.decide`."""
 
         def work(database: sqlite3.Connection) -> CallApproval:
             identity, status, _, _ = _find(database, user, run)
@@ -454,7 +437,7 @@ class SqliteRunStore(RunFile):
         return await self.write(work)
 
     async def survey_approvals(self, user: str, run: str) -> Sequence[CallApproval]:
-        """The calls that a run waits or waited for."""
+        """Return the calls of a run that needed approval."""
 
         def work(database: sqlite3.Connection) -> Sequence[CallApproval]:
             rows = database.execute(
@@ -466,7 +449,7 @@ class SqliteRunStore(RunFile):
         return await self.run(work)
 
     async def ask(self, lease: Lease, question: RunQuestion) -> None:
-        """Record, durably, the question of a call that is running."""
+        """Record the question of a running call durably."""
 
         def work(database: sqlite3.Connection) -> None:
             _check(database, lease)
@@ -474,10 +457,10 @@ class SqliteRunStore(RunFile):
 
         await self.write(work)
 
-    async def settle(
+    async def close_question(
         self, lease: Lease, question: str, otherwise: ElicitationAnswer
     ) -> ElicitationAnswer:
-        """The answer to a question; if there is none, `otherwise` becomes the answer."""
+        """Return the answer to a question, after recording `otherwise` if there is none."""
 
         def work(database: sqlite3.Connection) -> ElicitationAnswer:
             _check(database, lease)
@@ -492,10 +475,7 @@ class SqliteRunStore(RunFile):
     async def answer(
         self, user: str, run: str, question: str, answer: ElicitationAnswer
     ) -> RunQuestion:
-        """Answer a question, and queue its run if it waits. The same answer again changes nothing.
-
-        `DecisionRefused` if it was answered otherwise, or the run does not ask this.
-        """
+        """Answer a question and queue its run if it waits; see `RunStore.answer`."""
 
         def work(database: sqlite3.Connection) -> RunQuestion:
             identity, status, _, _ = _find(database, user, run)
@@ -511,7 +491,7 @@ class SqliteRunStore(RunFile):
         return await self.write(work)
 
     async def survey_questions(self, user: str, run: str) -> Sequence[RunQuestion]:
-        """The questions that a run asks or asked, in order."""
+        """Return the questions of a run, in order."""
 
         def work(database: sqlite3.Connection) -> Sequence[RunQuestion]:
             rows = database.execute(
@@ -523,7 +503,7 @@ class SqliteRunStore(RunFile):
         return await self.run(work)
 
     async def remove(self, user: str, conversation: str) -> None:
-        """Delete the runs of a conversation, with their events."""
+        """Delete the runs of a conversation and their events."""
 
         def work(database: sqlite3.Connection) -> None:
             place = (user, conversation)
@@ -536,63 +516,63 @@ class SqliteRunStore(RunFile):
         await self.write(work)
 
     async def remove_run(self, user: str, run: str) -> None:
-        """Delete a run, with its events."""
+        """Delete a run and its events."""
         await self.write(lambda database: _remove(database, user, run))
 
     async def close(self) -> None:
-        """Close what is open; safe to call twice."""
+        """Close the store; may be called twice."""
         await self._purge.close()
         await super().close()
 
     async def _purge_some(self) -> bool:
-        """Purge the oldest runs that ended long ago; whether there may be more."""
+        """Purge some of the oldest ended runs; return True if there may be more."""
 
         def work(database: sqlite3.Connection) -> bool:
             now = time.time()
-            # Each run has an event until it is purged.
+            # Each run has events until it is purged.
             old = database.execute(
                 "select user, identity from runs "
                 "where status in ('completed', 'failed', 'cancelled') and updated < ? and exists ("
                 "select 1 from events where events.user = runs.user and run = identity) "
                 "order by updated limit ?",
-                (now - self._events_seconds, _PURGED),
+                (now - self._events_seconds, _PURGE_BATCH),
             ).fetchall()
             for query in (
                 "delete from events where user = ? and run = ?",
                 "delete from calls where user = ? and run = ?",
-                # A response that was stored is shown with what it was asked.
+                # A stored response is returned with its request, so `origin` stays.
                 "update bodies set prompt = null, opening = null where user = ? and run = ?",
             ):
                 database.executemany(query, old)
             database.execute("delete from requests where created < ?", (now - _REQUEST_SECONDS,))
-            return len(old) == _PURGED
+            return len(old) == _PURGE_BATCH
 
         return await self.write(work, durable=False)
 
 
-#: Whether a worker still has a run.
-_HELD = "user = ? and identity = ? and epoch = ? and status = 'running'"
+#: SQL condition that a worker still has a run.
+_LEASED = "user = ? and identity = ? and epoch = ? and status = 'running'"
 
 
-def _hold(lease: Lease) -> tuple[str, str, int]:
+def _key_of(lease: Lease) -> tuple[str, str, int]:
     return lease.user, lease.run, lease.epoch
 
 
 def _end_after(seconds: float) -> float:
-    """The time that many seconds from now; if there are none, one before any clock's."""
+    """Return the time this many seconds from now, or 0 if `seconds` is 0."""
     return time.time() + seconds if seconds else 0.0
 
 
 def _check(database: sqlite3.Connection, lease: Lease) -> None:
-    if not database.execute(f"select 1 from runs where {_HELD}", _hold(lease)).fetchone():  # noqa: S608
+    if not database.execute(f"select 1 from runs where {_LEASED}", _key_of(lease)).fetchone():  # noqa: S608
         raise rules.lost(lease)
 
 
 def _update(database: sqlite3.Connection, lease: Lease, **values: Any) -> None:
     names = ", ".join(f"{name} = ?" for name in values)
     changed = database.execute(
-        f"update runs set {names}, updated = ? where {_HELD}",  # noqa: S608
-        (*values.values(), time.time(), *_hold(lease)),
+        f"update runs set {names}, updated = ? where {_LEASED}",  # noqa: S608
+        (*values.values(), time.time(), *_key_of(lease)),
     )
     if not changed.rowcount:
         raise rules.lost(lease)
@@ -631,7 +611,6 @@ def _answer(
 
 
 def _queue(database: sqlite3.Connection, user: str, run: str) -> None:
-    """Queue a run that waits."""
     database.execute(
         "update runs set status = 'queued', updated = ? "
         "where user = ? and identity = ? and status = 'waiting'",
@@ -640,7 +619,7 @@ def _queue(database: sqlite3.Connection, user: str, run: str) -> None:
 
 
 def produce_store(backend: Backend) -> SqliteRunStore:
-    """The runs of all users of a home."""
+    """Open the store of the runs of all users."""
     return SqliteRunStore(
         find_file(backend.configuration),
         lock_seconds=backend.configuration.storage.lock_seconds,
@@ -658,7 +637,7 @@ def _find_request(database: sqlite3.Connection, user: str, request: RequestKey) 
 
 
 def _require_room(database: sqlite3.Connection, user: str, most: int) -> None:
-    # The sign keeps SQLite from reading all runs that the user ever had.
+    # The unary plus keeps SQLite from using the index of all runs of the user.
     (running,) = database.execute(
         "select count(*) from runs where status in ('queued', 'running') and +user = ?", (user,)
     ).fetchone()
@@ -680,7 +659,7 @@ def _remove(database: sqlite3.Connection, user: str, run: str) -> None:
 def _find_claimable(
     database: sqlite3.Connection, user: str | None, known: Collection[str], now: float
 ) -> tuple[str, str] | None:
-    """A run that is queued and not put off, or whose worker no longer renews its lease."""
+    """Return a run that is queued and due, or whose worker no longer renews its lease."""
     rows = database.execute(
         "select user, identity, recipe from runs where status in ('queued', 'running') "
         "and (? is null or user = ?) and (until < ? or (status = 'queued' and cancelling)) "
@@ -694,14 +673,14 @@ def _find_claimable(
 
 
 def _find_needs(recipe: bytes) -> set[str]:
-    """The tools that a worker has to know; none if that cannot be read, which `claim` then says."""
+    """Return the tools that a worker must have; none if unreadable, which `claim` reports."""
     with suppress(msgspec.DecodeError):
         return {*_RECIPE.decode(recipe).invokers}
     return set()
 
 
 def _find(database: sqlite3.Connection, user: str, run: str) -> tuple[str, RunStatus, int, bool]:
-    """The identity of a run, its status and epoch, and whether it is to be cancelled."""
+    """Return the identity, status, and epoch of a run, and True if it is being cancelled."""
     # "~" sorts after every character of an identity.
     rows = database.execute(
         "select identity, status, epoch, cancelling from runs "
@@ -762,11 +741,11 @@ def _read_approval(row: tuple[bytes, int | None, str]) -> CallApproval:
 
 
 def _read_record(row: Sequence[Any]) -> RunRecord:
-    recipe, prompt, state, *rest = row[_CHANGING:]
+    recipe, prompt, state, *rest = row[_STATUS_COLUMNS:]
     opening, details, origin = rest or (b"", None, b"")
     with rules.readable(row[1]):
         return RunRecord(
-            **_read_status(row[:_CHANGING]),
+            **_read_status(row[:_STATUS_COLUMNS]),
             recipe=_RECIPE.decode(recipe),
             prompt=prompt,
             opening=opening,
@@ -777,7 +756,6 @@ def _read_record(row: Sequence[Any]) -> RunRecord:
 
 
 def _read_status(row: Sequence[Any]) -> dict[str, Any]:
-    """What changes of a run."""
     user, identity, conversation, status, epoch, cancelling, created, updated, *ending = row
     reason, error, kind = ending
     return {

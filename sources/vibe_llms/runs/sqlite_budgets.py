@@ -1,6 +1,6 @@
-"""`SqliteBudgetStore`: what all users spend, in the SQLite file of runs.
+"""`SqliteBudgetStore`: the budgets of all users, in the SQLite file of runs.
 
-Each change is committed with `synchronous = full` before anything is sent.
+Each change is committed with `synchronous = full` before a request is sent.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from vibe_llms.runs.accounts import Account, Amount, Balance, Claim, Grant, deci
 from vibe_llms.runs.database import RunFile, find_file
 from vibe_llms.storage.backends import Backend
 
-#: A file of an earlier version has no such tables.
+#: Created on opening, because files of earlier versions lack these tables.
 _TABLES = (
     """
     create table if not exists budgets (
@@ -42,7 +42,7 @@ class SqliteBudgetStore(RunFile):
         super().__init__(path, lock_seconds=lock_seconds, added=_TABLES)
 
     async def reserve(self, claim: Claim, seconds: float) -> Grant:
-        """Reserve a claim for so many seconds, if it fits: see `decide`."""
+        """Reserve a claim for this many seconds if it fits; see `decide`."""
 
         def work(database: sqlite3.Connection) -> Grant:
             now = time.time()
@@ -72,7 +72,7 @@ class SqliteBudgetStore(RunFile):
         return await self.write(work)
 
     async def send(self, user: str, identity: str) -> bool:
-        """Record, durably, that a request is sent; false if its reservation is over."""
+        """Record durably that a request is sent; return False if its reservation has ended."""
 
         def work(database: sqlite3.Connection) -> bool:
             changed = database.execute(
@@ -83,12 +83,12 @@ class SqliteBudgetStore(RunFile):
 
         return await self.write(work)
 
-    async def settle(self, user: str, identity: str, used: Amount | None) -> None:
-        """End a reservation, and charge what was used."""
-        await self.write(lambda database: _settle(database, user, identity, used))
+    async def record_usage(self, user: str, identity: str, used: Amount | None) -> None:
+        """End a reservation and charge the amount used."""
+        await self.write(lambda database: _record_usage(database, user, identity, used))
 
     async def renew(self, user: str, identities: Collection[str], seconds: float) -> None:
-        """Keep reservations for so many seconds more."""
+        """Extend reservations by this many seconds."""
 
         def work(database: sqlite3.Connection) -> None:
             now = time.time()
@@ -100,7 +100,7 @@ class SqliteBudgetStore(RunFile):
         await self.write(work)
 
     async def read(self, accounts: Sequence[Account]) -> Sequence[Balance]:
-        """What was spent and is reserved now."""
+        """Return the current balances of accounts."""
 
         def work(database: sqlite3.Connection) -> Sequence[Balance]:
             now = time.time()
@@ -111,7 +111,7 @@ class SqliteBudgetStore(RunFile):
         return await self.write(work)
 
     async def survey_users(self) -> Sequence[str]:
-        """The users who have spent anything."""
+        """Return the users who have spent anything."""
 
         def work(database: sqlite3.Connection) -> Sequence[str]:
             rows = database.execute("select distinct user from budgets order by user")
@@ -121,7 +121,7 @@ class SqliteBudgetStore(RunFile):
 
 
 def produce_store(backend: Backend) -> SqliteBudgetStore:
-    """The budgets of all users of a home."""
+    """Open the store of the budgets of all users."""
     configuration = backend.configuration
     return SqliteBudgetStore(
         find_file(configuration), lock_seconds=configuration.storage.lock_seconds
@@ -129,15 +129,17 @@ def produce_store(backend: Backend) -> SqliteBudgetStore:
 
 
 def _expire(database: sqlite3.Connection, user: str, now: float) -> None:
-    """End the reservations of processes that no longer renew them."""
+    """End the expired reservations of a user."""
     over = database.execute(
         "select distinct identity from reservations where user = ? and until < ?", (user, now)
     ).fetchall()
     for (identity,) in over:
-        _settle(database, user, identity, None)
+        _record_usage(database, user, identity, None)
 
 
-def _settle(database: sqlite3.Connection, user: str, identity: str, used: Amount | None) -> None:
+def _record_usage(
+    database: sqlite3.Connection, user: str, identity: str, used: Amount | None
+) -> None:
     one = "from reservations where user = ? and identity = ?"
     rows = database.execute(
         f"select agent, period, start, tokens, money, sent {one}",

@@ -1,11 +1,11 @@
-"""What followers and the model are told where a worker continues a run: what starts again."""
+"""Recovery of a run by another worker: lost events, and notes to the model."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from vibe_llms.conversations.corrections import describe_correction, is_correction
-from vibe_llms.ensembles.interfaces import Ensemble, OutsideEnsemble
+from vibe_llms.invocation.ensembles import Ensemble, OutsideEnsemble
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
@@ -30,16 +30,16 @@ from vibe_llms.runs.events import (
     RunNotice,
 )
 
-#: What a run adds after its prompt.
-_OF_RUNS = (AssistantCanister, InvocationCanister, ResultCanister)
+#: Types of messages that a run adds after its prompt.
+_ADDED_TYPES = (AssistantCanister, InvocationCanister, ResultCanister)
 
 
 def find_own(
     history: Sequence[Canister], prompt: Sequence[Canister], elsewhere: Collection[str] = ()
 ) -> Sequence[Canister]:
-    """The messages of a run in a history: its prompt, and what it added, until something else did.
+    """Return the messages of a run in a history: its prompt and the messages that it added.
 
-    The results of tools that run `elsewhere` are of the next turn.
+    Results of tools that run `elsewhere` belong to the next turn.
     """
     asked = {one.identity for one in prompt}
     places = [place for place, one in enumerate(history) if one.identity in asked]
@@ -51,32 +51,32 @@ def find_own(
         if isinstance(canister, InvocationCanister) and canister.name in elsewhere:
             calls.add(canister.identity)
         answers = isinstance(canister, ResultCanister) and canister.invocation in calls
-        added = isinstance(canister, _OF_RUNS) or is_correction(history, place)
+        added = isinstance(canister, _ADDED_TYPES) or is_correction(history, place)
         if answers or not added:
             return history[places[0] : place]
     return history[places[0] :]
 
 
 def find_end(history: Sequence[Canister], prompt: Sequence[Canister]) -> str:
-    """The last message of a run that other messages follow; empty if it is the last of all."""
+    """Return the last message of a run if other messages follow it, else an empty string."""
     own = find_own(history, prompt)
     return own[-1].identity if own and own[-1] is not history[-1] else ""
 
 
 def describe_loss(history: Sequence[Canister], ensembles: Iterable[Ensemble]) -> Iterator[str]:
-    """What the model has to know of the programs that its calls have used: they may be new ones."""
+    """Yield a note to the model about tool programs that may have lost their state."""
     programs = {one.name for one in ensembles if isinstance(one, OutsideEnsemble)}
     calls = [one.name.partition("/")[0] for one in history if isinstance(one, InvocationCanister)]
     if used := sorted(programs.intersection(calls)):
         yield (
-            f"This turn was interrupted and continues now. What the tools of {', '.join(used)} had "
-            "in memory before, such as variables, open files and connections, may be lost. Check "
-            "it before you rely on it."
+            "This turn was interrupted and continues now. The state that the tools of "
+            f"{', '.join(used)} had in memory, such as variables, open files and "
+            "connections, may be lost. Check it before you rely on it."
         )
 
 
 def find_open(events: Sequence[RunEvent], stored: Collection[str]) -> str:
-    """The message that was begun last and is not in the history; empty if there is none."""
+    """Return the last started message that is not in the history, or an empty string."""
     opened = ""
     for event in events:
         match event:
@@ -87,20 +87,20 @@ def find_open(events: Sequence[RunEvent], stored: Collection[str]) -> str:
     return "" if opened in stored else opened
 
 
-def count_vain(events: Sequence[RunEvent]) -> int:
-    """How many workers in a row have continued the run, and then kept nothing."""
-    vain = 0
+def count_fruitless(events: Sequence[RunEvent]) -> int:
+    """Return how many workers in a row have continued the run without storing anything."""
+    fruitless = 0
     for event in events:
         match event:
             case RunContinued():
-                vain += 1
+                fruitless += 1
             case MessageCompleted() | CallEnded() | ApprovalRequested() | AnswerRequested():
-                vain = 0
-    return vain
+                fruitless = 0
+    return fruitless
 
 
 def find_missing(events: Sequence[RunEvent], added: Sequence[Canister]) -> Iterator[RunEvent]:
-    """The events that were lost with a worker, for what it had added to the history."""
+    """Yield the events that a worker lost, for the messages that it added to the history."""
     started = {one.message for one in events if isinstance(one, MessageStarted)}
     ended = {one.message for one in events if isinstance(one, MessageCompleted | MessageFailed)}
     running = {one.invocation for one in events if isinstance(one, CallStarted)}
@@ -128,7 +128,7 @@ def find_missing(events: Sequence[RunEvent], added: Sequence[Canister]) -> Itera
                     yield CallStarted(call, names.get(call, ""))
                 yield CallEnded(call, identity, canister.failed)
             case UserCanister() if identity not in noticed:
-                # A correction: a run adds no other message of this kind.
+                # A correction, the only message of this kind that a run adds.
                 yield RunNotice("output", describe_correction(canister), identity)
 
 

@@ -1,4 +1,4 @@
-"""Works on runs: claims them, holds their leases, continues what other workers left."""
+"""`RunWorker`: claims runs, renews their leases, and continues runs of other workers."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from contextvars import Context, copy_context
 
 from msgspec.structs import replace
 
-from vibe_llms.configuration import RunSettings
-from vibe_llms.credentials import get_logger
-from vibe_llms.exceptions import RunUnreadable, StorageError, VibeLlmsError
+from vibe_llms.base.configuration import RunSettings
+from vibe_llms.base.credentials import get_logger
+from vibe_llms.base.exceptions import RunUnreadable, StorageError, VibeLlmsError
 from vibe_llms.runs.interfaces import Lease, RunRecord, RunStatus, RunStore
 from vibe_llms.runs.job import ConversationOpener, RunJob
 from vibe_llms.runs.news import News, wait_for
@@ -20,14 +20,14 @@ from vibe_llms.runs.recorder import RunRecorder
 
 _LOGGER = get_logger("vibe_llms.runs")
 
-#: How often a worker looks for orders of other processes while it works, and while it does not.
+#: Seconds between polls for orders of other processes, while working and while idle.
 _BUSY_SECONDS = 0.2
 _IDLE_SECONDS = 0.5
-_EXPECTED = 1000
+_MOST_EXPECTED = 1000
 
 
 class RunWorker:
-    """Works on the runs of one user, or of all, several at the same time."""
+    """Worker on the runs of one user or of all users, several at a time."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class RunWorker:
         *,
         known: Collection[str] = (),
     ) -> None:
-        """A worker for runs that need no registered tools besides those that are `known`."""
+        """Create a worker for runs whose registered tools are all in `known`."""
         self._known = known
         self._store = store
         self._user = user
@@ -50,10 +50,10 @@ class RunWorker:
         self._contexts: dict[str, Context] = {}
         self._news = News()
         self._task: asyncio.Task[None] | None = None
-        self._beating: asyncio.Task[None] | None = None
+        self._renewing: asyncio.Task[None] | None = None
         self._problem = ""
         self._paused = self._closed = False
-        #: Raises an error while what is kept cannot be used; None while it can, as far as is known.
+        #: Raises an error while the storage is unusable; None while it is usable.
         self.guard: Callable[[], Awaitable[None]] | None = None
         self._creating = 0
         self._failing: set[asyncio.Task[None]] = set()
@@ -61,28 +61,28 @@ class RunWorker:
 
     @property
     def busy(self) -> bool:
-        """Whether it has a run."""
+        """True if this worker has a run."""
         return bool(self._jobs)
 
     @property
     def users(self) -> Collection[str]:
-        """Whose runs it has."""
+        """Users whose runs this worker has."""
         return {job.lease.user for job in self._jobs.values()}
 
     def access_recorder(self, run: str) -> RunRecorder | None:
-        """What followers in this process listen to, if this worker has the run."""
+        """Return the recorder for followers in this process, if this worker has the run."""
         job = self._jobs.get(run)
         return None if job is None else job.recorder
 
     def expecting(self, run: str) -> AbstractContextManager[asyncio.Event]:
-        """An event that is set when it claims a run, or hears of it, within the block."""
+        """Yield an event that is set when the run is claimed here or changes, within the block."""
         self._store.listen(self._news)
         return self._news.expecting(run)
 
     async def create(self, record: RunRecord, most: int | None = None) -> RunRecord:
-        """Keep a new run, and work on it at once if this worker may and has room.
+        """Store a new run, and work on it at once if this worker may and has capacity.
 
-        `TooManyRuns` if its user has `most` of them.
+        Raises `TooManyRuns` if the user has `most` runs queued or running.
         """
         if self.guard is not None:
             # A run that cannot be recorded would leave its client waiting.
@@ -101,11 +101,11 @@ class RunWorker:
             await self._store.release(Lease(mine.user, mine.identity, mine.epoch))
         else:
             self._start()
-            self._take(mine)
+            self._start_job(mine)
         return mine
 
     def pause(self) -> None:
-        """Claim no runs in this process until `resume`; they are left to others."""
+        """Stop claiming runs in this process until `resume`; other processes may."""
         self._paused = True
 
     def resume(self) -> None:
@@ -114,32 +114,32 @@ class RunWorker:
         self.poke()
 
     def poke(self) -> None:
-        """Start if it has not, and look for orders now."""
+        """Start the worker if necessary, and poll for orders now."""
         if not self._paused:
             self._start()
             self._news.orders.set()
 
     def expect(self, run: str) -> None:
-        """Look for a run that begins or goes on because of this task, within whose span it lies."""
+        """Poll for a run that this task started or continued; its spans join the task's trace."""
         self._contexts[run] = copy_context()
-        while len(self._contexts) > _EXPECTED:
-            # Another process has claimed the oldest.
+        while len(self._contexts) > _MOST_EXPECTED:
+            # The oldest was claimed by another process.
             del self._contexts[next(iter(self._contexts))]
         self.poke()
 
     def _start(self) -> None:
         if self._task is None:
             self._store.listen(self._news)
-            # In no context: a run of another process has nothing to do with who asked first.
+            # An empty context: runs of other processes are unrelated to the first caller.
             self._task = asyncio.create_task(self._work(), name="worker of runs", context=Context())
-            self._beating = asyncio.create_task(self._beat(), name="leases of runs")
-            for task in (self._task, self._beating):
+            self._renewing = asyncio.create_task(self._renew_leases(), name="leases of runs")
+            for task in (self._task, self._renewing):
                 task.add_done_callback(_report_fault)
 
     async def close(self) -> None:
-        """Give back the runs it has, so that another worker continues them; safe to call twice."""
+        """Release the runs, so that another worker continues them; may be called twice."""
         self._closed = True
-        tasks = [task for task in (self._task, self._beating) if task is not None]
+        tasks = [task for task in (self._task, self._renewing) if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -152,19 +152,19 @@ class RunWorker:
     async def _work(self) -> None:
         while True:
             try:
-                await self._look()
+                await self._poll()
                 if self._problem:
                     self._problem = ""
-                    _LOGGER.warning("runs are looked for again")
+                    _LOGGER.warning("polling for runs works again")
             except VibeLlmsError as error:
-                # The store may be back in a moment; the leases end if it is not.
+                # The store may recover soon; otherwise the leases expire.
                 if str(error) != self._problem:
                     self._problem = str(error)
-                    _LOGGER.warning("runs cannot be looked for: %s", error)
+                    _LOGGER.warning("cannot poll for runs: %s", error)
             await wait_for(self._news.orders, _BUSY_SECONDS if self._jobs else _IDLE_SECONDS)
             self._news.orders.clear()
 
-    async def _look(self) -> None:
+    async def _poll(self) -> None:
         leases = [job.lease for job in self._jobs.values()]
         orders = await self._store.read_orders(self._user, leases, known=self._known)
         for run in orders.cancel:
@@ -175,7 +175,7 @@ class RunWorker:
             try:
                 record = await self._store.claim(self._user, self._lease_seconds, known=self._known)
             except RunUnreadable as error:
-                # When the lease ends, a worker of a newer version may take it.
+                # When the lease ends, a worker of a newer version may claim it.
                 if error.run not in self._unreadable:
                     self._unreadable.add(error.run)
                     _LOGGER.warning("%s", error)
@@ -183,19 +183,17 @@ class RunWorker:
             if record is None:
                 break
             if (earlier := self._jobs.get(record.identity)) is not None:
-                # This process was stopped for longer than its lease.
+                # This process was suspended for longer than its lease.
                 earlier.lose()
-            self._take(record, self._contexts.pop(record.identity, None))
+            self._start_job(record, self._contexts.pop(record.identity, None))
 
-    def _take(self, record: RunRecord, context: Context | None = None) -> None:
-        job = RunJob(
-            *(self._store, record, self._open, context), answer_seconds=self._answer_seconds
-        )
+    def _start_job(self, record: RunRecord, context: Context | None = None) -> None:
+        job = RunJob(self._store, record, self._open, context, answer_seconds=self._answer_seconds)
         self._jobs[record.identity] = job
         self._news.report(record.identity)
-        job.task.add_done_callback(functools.partial(self._forget, job))
+        job.task.add_done_callback(functools.partial(self._end_job, job))
 
-    def _forget(self, job: RunJob, task: asyncio.Task[None]) -> None:
+    def _end_job(self, job: RunJob, task: asyncio.Task[None]) -> None:
         if len(self._jobs) >= self._parallel:
             self._news.orders.set()
         if self._jobs.get(job.lease.run) is job:
@@ -205,15 +203,15 @@ class RunWorker:
             return
         if isinstance(error, StorageError):
             _LOGGER.warning("the run %s could not be recorded: %s", job.lease.run, error)
-            ending = job.put_off(error)
+            ending = job.defer(error)
         else:
-            # A fault in this library or in a plugin: another worker would meet it too.
+            # A bug in this library or a plugin, which another worker would hit too.
             _LOGGER.error("the run %s failed", job.lease.run, exc_info=error)
             ending = job.fail(error)
         self._failing.add(failing := asyncio.create_task(ending))
         failing.add_done_callback(self._failing.discard)
 
-    async def _beat(self) -> None:
+    async def _renew_leases(self) -> None:
         while True:
             await asyncio.sleep(self._lease_seconds / 3)
             leases = [job.lease for job in self._jobs.values()]
@@ -225,6 +223,6 @@ class RunWorker:
 
 
 def _report_fault(task: asyncio.Task[None]) -> None:
-    """Log why a task that should not end has ended."""
+    """Log the error of a background task that should never end."""
     if not task.cancelled() and (error := task.exception()) is not None:
         _LOGGER.error("the task %r has failed", task.get_name(), exc_info=error)

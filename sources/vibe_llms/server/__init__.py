@@ -1,5 +1,5 @@
-"""The server: conversations over HTTP for many users, in the dialects that clients speak already.
+"""The server: conversations over HTTP for many users, in established API dialects.
 
-The handlers hold no state. `turns` serves one turn whatever the dialect; one module for each
-dialect translates requests and replies.
+The handlers are stateless. `turns` serves a turn in any dialect; a few modules per dialect
+translate requests and replies.
 """

@@ -1,4 +1,4 @@
-"""Which web addresses clients may send in place of images and files: nothing else is passed on."""
+"""Checks of the web addresses that clients send in place of images and files."""
 
 from __future__ import annotations
 
@@ -6,22 +6,23 @@ import re
 from collections.abc import Collection, Iterable
 from urllib.parse import urlsplit
 
+from vibe_llms.base.network.connections import AddressKind, AddressRefused, find_permitted
 from vibe_llms.messages.canisters import Canister
 from vibe_llms.messages.contents import Location
-from vibe_llms.network.connections import AddressKind, AddressRefused, find_permitted
 from vibe_llms.server.failures import Rejected
 
-#: Stands for every host.
+#: Matches every host.
 ANY = "*"
-_KINDS: tuple[AddressKind, ...] = ("public",)
-#: What programs read differently: the provider may find another host in the address than we do.
-_UNSURE = re.compile(r"[\\ ]|//[^/?#]*@")
+_ALLOWED_KINDS: tuple[AddressKind, ...] = ("public",)
+#: Characters that URL parsers treat differently: a provider might see another host.
+_AMBIGUOUS = re.compile(r"[\\ ]|//[^/?#]*@")
 
 
 async def check_addresses(said: Iterable[Canister], hosts: Collection[str]) -> None:
-    """`Rejected` for a web address whose host is not one of these, or is not a public one.
+    """Raise `Rejected` for a web address whose host is not allowed or not public.
 
-    The server fetches nothing itself; the provider does, and may be a server in a private network.
+    The server itself fetches nothing, but the provider does, and may be a server in a private
+    network.
     """
     for canister in said:
         for content in canister.contents:
@@ -30,7 +31,7 @@ async def check_addresses(said: Iterable[Canister], hosts: Collection[str]) -> N
 
 
 async def _check(url: str, hosts: Collection[str]) -> None:
-    if _UNSURE.search(url) or not url.isprintable():
+    if _AMBIGUOUS.search(url) or not url.isprintable():
         raise Rejected(f"{url!r} is not a valid address")
     try:
         parts = urlsplit(url)
@@ -43,7 +44,7 @@ async def _check(url: str, hosts: Collection[str]) -> None:
             code="address_not_allowed",
         )
     try:
-        await find_permitted(host, port, _KINDS)
+        await find_permitted(host, port, _ALLOWED_KINDS)
     except (AddressRefused, OSError) as error:
         raise Rejected(
             f"addresses of {host} are not accepted here: {error}", code="address_not_allowed"

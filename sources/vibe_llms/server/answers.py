@@ -1,13 +1,13 @@
-"""Answers a request with a turn, streamed or whole, whatever the dialect."""
+"""Answers to requests: one turn each, streamed or whole, in any dialect."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
-from vibe_llms.exceptions import VibeLlmsError
+from vibe_llms.base.exceptions import VibeLlmsError
 from vibe_llms.server.core import ServerCore
-from vibe_llms.server.exchanges import Exchange
+from vibe_llms.server.exchanges import HttpExchange
 from vibe_llms.server.failures import Rejected
 from vibe_llms.server.recorded import answer_once
 from vibe_llms.server.spaces import UserSpace
@@ -16,14 +16,14 @@ from vibe_llms.server.turns import RecordedTurn, ReplyWriter, ServedTurn, TurnOr
 
 async def answer(
     core: ServerCore,
-    exchange: Exchange,
+    exchange: HttpExchange,
     space: UserSpace,
     order: TurnOrder,
     produce_writer: Callable[[ServedTurn | RecordedTurn], ReplyWriter],
     *,
     stream: bool,
 ) -> None:
-    """Answer a request with a turn; a disconnect cancels the turn, unless it may be repeated."""
+    """Answer a request with a turn; a disconnect cancels the turn unless it is repeatable."""
     served: ServedTurn | None = None
     async with exchange.until_disconnect():
         try:

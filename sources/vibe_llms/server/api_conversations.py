@@ -1,4 +1,4 @@
-"""The endpoints below `/api/conversations`: the stored conversations of a user."""
+"""The endpoints under `/api/conversations`: the stored conversations of a user."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
+from vibe_llms.base.exceptions import ConversationAmbiguous, ConversationNotFound
 from vibe_llms.conversations.history import History, locate
-from vibe_llms.exceptions import ConversationAmbiguous, ConversationNotFound
 from vibe_llms.messages.contents import repair_text
 from vibe_llms.server.core import ServerCore
-from vibe_llms.server.exchanges import Exchange
+from vibe_llms.server.exchanges import HttpExchange
 from vibe_llms.server.pages import PageQuery, refuse_after
 from vibe_llms.server.reading import SMALL_BODY_BYTES, read_body, read_query
 from vibe_llms.server.spaces import UserSpace
@@ -29,21 +29,21 @@ _Tag = Annotated[str, Meta(min_length=1, max_length=100)]
 
 
 class ConversationsQuery(PageQuery):
-    """Which conversations are listed; `superseded` includes those that an undo replaced."""
+    """Filter and page of conversations; `superseded` includes those replaced by an undo."""
 
     tag: str = ""
     superseded: bool = False
 
 
 class ConversationList(Struct):
-    """Conversations, the most recent first."""
+    """Conversations, most recent first."""
 
     conversations: list[ConversationSummary]
     has_more: bool
 
 
 class MessagesQuery(Struct):
-    """What is searched for: messages that contain all words of a text."""
+    """Search for messages that contain all words of a text."""
 
     text: Annotated[str, Meta(min_length=1)]
     limit: Annotated[int, Meta(ge=1, le=1000)] = 20
@@ -51,20 +51,20 @@ class MessagesQuery(Struct):
 
 
 class MessageList(Struct):
-    """Messages that were found, the best first."""
+    """Messages found, best match first."""
 
     messages: list[FoundMessage]
 
 
 class ForkOrder(Struct, forbid_unknown_fields=True):
-    """Where to cut: after the message `at`, or nowhere. `name` is that of the fork."""
+    """Settings of a fork: its last message `at`, or null for all messages, and its `name`."""
 
     at: str | None = None
     name: _Name = ""
 
 
 class ConversationChange(Struct, forbid_unknown_fields=True):
-    """What is changed; an empty `name` removes the name."""
+    """Changes to a conversation; an empty `name` removes the name."""
 
     name: _Name | None = None
     add_tags: list[_Tag] = []
@@ -72,7 +72,7 @@ class ConversationChange(Struct, forbid_unknown_fields=True):
 
 
 class ConversationRemoved(Struct):
-    """A conversation that was deleted."""
+    """A deleted conversation."""
 
     id: str
     deleted: bool = True
@@ -82,11 +82,11 @@ _FORK = msgspec.json.Decoder(ForkOrder)
 _CHANGE = msgspec.json.Decoder(ConversationChange)
 
 
-async def list_conversations(_: ServerCore, exchange: Exchange, space: UserSpace) -> None:
-    """List conversations, the most recent first."""
+async def list_conversations(_: ServerCore, exchange: HttpExchange, space: UserSpace) -> None:
+    """List conversations, most recent first."""
     query = read_query(ConversationsQuery, exchange.query)
     try:
-        # One more says whether more follow.
+        # One more than the page, to know if there are more.
         found = await space.archive.survey(
             limit=query.limit + 1, tag=query.tag, superseded=query.superseded, after=query.after
         )
@@ -97,25 +97,25 @@ async def list_conversations(_: ServerCore, exchange: Exchange, space: UserSpace
     await exchange.reply(msgspec.json.encode(listed))
 
 
-async def search_messages(_: ServerCore, exchange: Exchange, space: UserSpace) -> None:
+async def search_messages(_: ServerCore, exchange: HttpExchange, space: UserSpace) -> None:
     """Find messages that contain all words of a text."""
     query = read_query(MessagesQuery, exchange.query)
     found = await space.session.search(query.text, limit=query.limit, superseded=query.superseded)
     await exchange.reply(msgspec.json.encode(MessageList([*map(FoundMessage.of, found)])))
 
 
-async def show_conversation(_: ServerCore, exchange: Exchange, space: UserSpace) -> None:
+async def show_conversation(_: ServerCore, exchange: HttpExchange, space: UserSpace) -> None:
     """Show a conversation with its messages, as they are stored.
 
-    Long texts and other data are references, whose bytes `/api/contents` has.
+    Long texts and other data are references; get their bytes from `/api/contents`.
     """
     restored = await space.archive.restore(exchange.argument)
     exchange.conversation = exchange.argument
     await exchange.reply(encode_conversation(restored))
 
 
-async def fork_conversation(core: ServerCore, exchange: Exchange, space: UserSpace) -> None:
-    """Make a new conversation of the first messages of another."""
+async def fork_conversation(core: ServerCore, exchange: HttpExchange, space: UserSpace) -> None:
+    """Create a conversation from the first messages of another."""
     order = read_body(_FORK, await exchange.read(core.settings), most_bytes=SMALL_BODY_BYTES)
     history, _ = await History.restore(space.archive, exchange.argument)
     identity = exchange.conversation = exchange.argument
@@ -124,7 +124,7 @@ async def fork_conversation(core: ServerCore, exchange: Exchange, space: UserSpa
     await exchange.reply(msgspec.json.encode(made), status=201)
 
 
-async def change_conversation(core: ServerCore, exchange: Exchange, space: UserSpace) -> None:
+async def change_conversation(core: ServerCore, exchange: HttpExchange, space: UserSpace) -> None:
     """Rename a conversation, add tags to it, or remove them."""
     change = read_body(_CHANGE, await exchange.read(core.settings), most_bytes=SMALL_BODY_BYTES)
     details = await space.archive.revise(
@@ -137,10 +137,10 @@ async def change_conversation(core: ServerCore, exchange: Exchange, space: UserS
     await exchange.reply(msgspec.json.encode(describe_head(identity, details)))
 
 
-async def remove_conversation(_: ServerCore, exchange: Exchange, space: UserSpace) -> None:
-    """Permanently delete a conversation with its runs; a turn that is running is cancelled."""
+async def remove_conversation(_: ServerCore, exchange: HttpExchange, space: UserSpace) -> None:
+    """Permanently delete a conversation and its runs; a running turn is cancelled."""
     identity = exchange.conversation = await access_conversation(space, exchange.argument)
-    # The turn that is cancelled may delete it: nothing is left where no model has said anything.
+    # The cancelled turn deletes the conversation if no model has replied yet.
     with suppress(ConversationNotFound):
         await space.session.remove(identity)
     await space.continuations.forget(identity)
@@ -149,11 +149,11 @@ async def remove_conversation(_: ServerCore, exchange: Exchange, space: UserSpac
 
 
 async def access_conversation(space: UserSpace, identity: str) -> str:
-    """The identity, if it is that of a conversation; names and prefixes are not taken here."""
+    """Return the identity if it is complete; names and prefixes are not accepted here."""
     try:
         found = await space.archive.resolve(identity)
     except (ConversationAmbiguous, ConversationNotFound):
         found = ""
     if found != identity:
-        raise ConversationNotFound(f"there is no conversation {identity!r}")
+        raise ConversationNotFound(f"conversation {identity!r} not found")
     return identity

@@ -1,4 +1,4 @@
-"""The endpoints below `/api/memory`: what is remembered for a user."""
+"""The endpoints under `/api/memory`: the memory of a user."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from vibe_llms.exceptions import MemoryNotFound
+from vibe_llms.base.exceptions import MemoryNotFound
 from vibe_llms.memory.descriptions import FoundEntry, MemoryEntry
 from vibe_llms.memory.entries import GLOBAL, Entry
 from vibe_llms.memory.gate import LONGEST_TURN
 from vibe_llms.server.core import ServerCore
-from vibe_llms.server.exchanges import Exchange
+from vibe_llms.server.exchanges import HttpExchange
 from vibe_llms.server.pages import PageQuery, take_page
 from vibe_llms.server.reading import SMALL_BODY_BYTES, read_body, read_query
 from vibe_llms.server.spaces import UserSpace
@@ -22,27 +22,27 @@ _Word: TypeAlias = Annotated[str, Meta(max_length=100)]
 
 
 class EntryList(Struct):
-    """Entries, the oldest first."""
+    """Entries, oldest first."""
 
     entries: list[MemoryEntry]
     has_more: bool
 
 
 class EntriesQuery(Struct):
-    """What is searched for."""
+    """Search text and limit."""
 
     text: Annotated[str, Meta(min_length=1)]
     limit: Annotated[int, Meta(ge=1, le=1000)] = 10
 
 
 class FoundEntryList(Struct):
-    """Entries that match, the best first."""
+    """Matching entries, best match first."""
 
     entries: list[FoundEntry]
 
 
 class NewFact(Struct, forbid_unknown_fields=True):
-    """A fact; `importance` goes from 0 to 1."""
+    """A fact, with an `importance` from 0 to 1."""
 
     content: Annotated[str, Meta(max_length=LONGEST_TURN)]
     importance: Annotated[float, Meta(ge=0, le=1)] = 0.5
@@ -53,8 +53,8 @@ class NewFact(Struct, forbid_unknown_fields=True):
 _FACT = msgspec.json.Decoder(NewFact)
 
 
-async def list_entries(_: ServerCore, exchange: Exchange, space: UserSpace) -> None:
-    """List what is remembered for the user, the oldest first."""
+async def list_entries(_: ServerCore, exchange: HttpExchange, space: UserSpace) -> None:
+    """List the remembered entries of the user, oldest first."""
     query = read_query(PageQuery, exchange.query)
     found = await space.memory.memory.survey(space.memory.user)
     page, more = take_page(found, query, lambda one: one.identity)
@@ -62,8 +62,8 @@ async def list_entries(_: ServerCore, exchange: Exchange, space: UserSpace) -> N
     await exchange.reply(msgspec.json.encode(listed))
 
 
-async def search_entries(_: ServerCore, exchange: Exchange, space: UserSpace) -> None:
-    """Find entries by words, and by meaning where there is an embedder; the best first."""
+async def search_entries(_: ServerCore, exchange: HttpExchange, space: UserSpace) -> None:
+    """Find entries by words, and by meaning if there is an embedder; best match first."""
     query = read_query(EntriesQuery, exchange.query)
     hook = space.memory
     async with space.asking():
@@ -76,8 +76,8 @@ async def search_entries(_: ServerCore, exchange: Exchange, space: UserSpace) ->
     await exchange.reply(msgspec.json.encode(listed))
 
 
-async def add_fact(core: ServerCore, exchange: Exchange, space: UserSpace) -> None:
-    """Remember a fact; the same one again changes nothing. What looks like a secret is refused."""
+async def add_fact(core: ServerCore, exchange: HttpExchange, space: UserSpace) -> None:
+    """Remember a fact. Repeating it changes nothing. Likely secrets are refused."""
     fact = read_body(_FACT, await exchange.read(core.settings), most_bytes=SMALL_BODY_BYTES)
     hook = space.memory
     async with space.asking():
@@ -91,23 +91,23 @@ async def add_fact(core: ServerCore, exchange: Exchange, space: UserSpace) -> No
     await exchange.reply(msgspec.json.encode(MemoryEntry.of(entry)), status=201)
 
 
-async def show_entry(_: ServerCore, exchange: Exchange, space: UserSpace) -> None:
+async def show_entry(_: ServerCore, exchange: HttpExchange, space: UserSpace) -> None:
     """Show an entry."""
     entry = await _access(space, exchange.argument)
     await exchange.reply(msgspec.json.encode(MemoryEntry.of(entry)))
 
 
-async def remove_entry(_: ServerCore, exchange: Exchange, space: UserSpace) -> None:
-    """Delete an entry: it is no longer found."""
+async def remove_entry(_: ServerCore, exchange: HttpExchange, space: UserSpace) -> None:
+    """Delete an entry from memory."""
     entry = await _access(space, exchange.argument)
     gone = await space.memory.memory.remove(entry.identity, scopes=[entry.scope])
     await exchange.reply(msgspec.json.encode(MemoryEntry.of(gone)))
 
 
 async def _access(space: UserSpace, identity: str) -> Entry:
-    """An entry that the user can see; a part of its identity is not enough here."""
+    """Return an entry visible to the user; its identity must be complete."""
     hook = space.memory
     entry = await hook.memory.access(identity, scopes=(hook.user, GLOBAL))
     if entry.identity != identity:
-        raise MemoryNotFound(f"nothing with the id {identity!r} is remembered")
+        raise MemoryNotFound(f"memory entry {identity!r} not found")
     return entry

@@ -1,4 +1,4 @@
-"""The endpoints below `/api/runs`: the runs of a user, their events, and decisions on calls."""
+"""The endpoints under `/api/runs`: runs of a user, their events, and decisions on calls."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from vibe_llms.attachments import produce_attachment
+from vibe_llms.base.exceptions import RunNotFound
+from vibe_llms.base.offloading import LOOP_BYTES, offload
+from vibe_llms.conversations.attachments import produce_attachment
 from vibe_llms.conversations.conversation import Conversation
-from vibe_llms.exceptions import RunNotFound
 from vibe_llms.invocation.approval import Decision
 from vibe_llms.invocation.questions import ElicitationAnswer
-from vibe_llms.offloading import LOOP_BYTES, offload
 from vibe_llms.runs.descriptions import AskedQuestion, RunDescription, view_run
 from vibe_llms.runs.events import MessageFailed, RunEnded, RunExpired, encode_event
 from vibe_llms.runs.interfaces import RunRecord, RunStatus
@@ -24,7 +24,7 @@ from vibe_llms.runs.run import Run
 from vibe_llms.server.api_conversations import access_conversation
 from vibe_llms.server.api_files import access_file
 from vibe_llms.server.core import ServerCore
-from vibe_llms.server.exchanges import Exchange
+from vibe_llms.server.exchanges import HttpExchange
 from vibe_llms.server.failures import describe_kind
 from vibe_llms.server.pages import PageQuery, refuse_after
 from vibe_llms.server.reading import SMALL_BODY_BYTES, read_body, read_query
@@ -34,23 +34,23 @@ from vibe_llms.server.spaces import UserSpace
 
 
 class RunListQuery(PageQuery):
-    """Which runs are listed."""
+    """Filter and page of runs."""
 
     status: RunStatus | None = None
 
 
 class RunQuery(Struct):
-    """Which events are sent."""
+    """Start of an event stream."""
 
-    after: Annotated[int, Meta(ge=0, le=2**63 - 1, description="The cursor that they follow.")] = 0
+    after: Annotated[int, Meta(ge=0, le=2**63 - 1, description="Events after this cursor.")] = 0
 
 
 class RunOrder(Struct, forbid_unknown_fields=True):
-    """A turn to begin: of a new conversation, or of a stored one.
+    """A turn to start, in a new conversation or a stored one.
 
-    `model` is the name of an agent, or the address of a model; without it a stored conversation
-    goes on as it was, and a new one has the default. `files` are ids of files to attach. `output`
-    is a JSON Schema that the reply must follow, without regular expressions and recursion.
+    `model` is the name of an agent or the address of a model. Without it, a stored conversation
+    keeps its model, and a new one uses the default. `files` are ids of files to attach. `output` is
+    a JSON Schema that the reply must follow, without regular expressions and recursion.
     """
 
     prompt: Annotated[str, Meta(min_length=1)]
@@ -61,7 +61,7 @@ class RunOrder(Struct, forbid_unknown_fields=True):
 
 
 class RunDecision(Struct, forbid_unknown_fields=True):
-    """Whether a call may run; the model reads the reason of a denial."""
+    """A decision to allow or deny a call; the model reads the reason of a denial."""
 
     invocation: str
     allowed: bool
@@ -69,7 +69,7 @@ class RunDecision(Struct, forbid_unknown_fields=True):
 
 
 class RunAnswer(Struct, forbid_unknown_fields=True):
-    """The answer to a question: the values of its form by their names, or that it is declined."""
+    """Answer to a question: the values of its form by name, or a refusal."""
 
     question: str
     action: Literal["accept", "decline"] = "accept"
@@ -77,7 +77,7 @@ class RunAnswer(Struct, forbid_unknown_fields=True):
 
 
 class RunList(Struct):
-    """Runs, the newest first."""
+    """Runs, newest first."""
 
     runs: list[RunDescription]
     has_more: bool
@@ -95,11 +95,11 @@ _DECISION = msgspec.json.Decoder(RunDecision)
 _ANSWER = msgspec.json.Decoder(RunAnswer)
 
 
-async def list_runs(_: ServerCore, exchange: Exchange, space: UserSpace) -> None:
-    """List runs, the newest first."""
+async def list_runs(_: ServerCore, exchange: HttpExchange, space: UserSpace) -> None:
+    """List runs, newest first."""
     query = read_query(RunListQuery, exchange.query)
     try:
-        # One more says whether more follow.
+        # One more than the page, to know if there are more.
         found = await space.session.survey_runs(
             status=query.status, after=query.after, limit=query.limit + 1
         )
@@ -109,8 +109,8 @@ async def list_runs(_: ServerCore, exchange: Exchange, space: UserSpace) -> None
     await exchange.reply(msgspec.json.encode(RunList(page, len(found) > len(page))))
 
 
-async def start_run(core: ServerCore, exchange: Exchange, space: UserSpace) -> None:
-    """Begin a turn, and answer at once; it does not end with the connection."""
+async def start_run(core: ServerCore, exchange: HttpExchange, space: UserSpace) -> None:
+    """Start a turn and respond at once; the turn continues if the client disconnects."""
     order = await exchange.decode(partial(read_body, _ORDER), core.settings)
     check_characters(len(order.prompt), core.settings)
     if exchange.request_key is not None:
@@ -133,18 +133,18 @@ async def start_run(core: ServerCore, exchange: Exchange, space: UserSpace) -> N
     await exchange.reply(msgspec.json.encode(_describe(run.record)), status=201)
 
 
-async def show_run(_: ServerCore, exchange: Exchange, space: UserSpace) -> None:
-    """Show a run, with the calls that it waits or waited for."""
+async def show_run(_: ServerCore, exchange: HttpExchange, space: UserSpace) -> None:
+    """Show a run, with the calls and questions that it waits or waited for."""
     run = await _access(exchange, space)
     view = await view_run(run)
     await exchange.reply(msgspec.json.encode(replace(view, error=_read_error(run.record))))
 
 
-async def follow_run(_: ServerCore, exchange: Exchange, space: UserSpace) -> None:
-    """Send the events of a run as they come, after a cursor; the last one is `ended`.
+async def follow_run(_: ServerCore, exchange: HttpExchange, space: UserSpace) -> None:
+    """Stream the events of a run after a cursor; the last one is `ended`.
 
-    The identity of each event is its cursor. `Last-Event-ID` counts rather than `after`. Some days
-    after the end, `expired` is the only event.
+    The identity of each event is its cursor. `Last-Event-ID` overrides `after`. Some days after the
+    end, `expired` is the only event.
     """
     run = await _access(exchange, space)
     last = exchange.headers.get(b"last-event-id", b"").decode("latin-1")
@@ -154,15 +154,15 @@ async def follow_run(_: ServerCore, exchange: Exchange, space: UserSpace) -> Non
             await exchange.stream(parts)
 
 
-async def cancel_run(_: ServerCore, exchange: Exchange, space: UserSpace) -> None:
-    """Ask for the end of a run; what arrived is kept."""
+async def cancel_run(_: ServerCore, exchange: HttpExchange, space: UserSpace) -> None:
+    """Request the end of a run; messages that arrived are kept."""
     run = await _access(exchange, space)
     await run.cancel()
     await exchange.reply(msgspec.json.encode(_describe(await run.access())))
 
 
-async def decide_call(core: ServerCore, exchange: Exchange, space: UserSpace) -> None:
-    """Decide on a call that a run waits for; the same decision again changes nothing."""
+async def decide_call(core: ServerCore, exchange: HttpExchange, space: UserSpace) -> None:
+    """Decide on a call that a run waits for; repeating the decision changes nothing."""
     run = await _access(exchange, space)
     wanted = read_body(_DECISION, await exchange.read(core.settings), most_bytes=SMALL_BODY_BYTES)
     made = await run.decide(wanted.invocation, Decision(wanted.allowed, reason=wanted.reason))
@@ -170,8 +170,8 @@ async def decide_call(core: ServerCore, exchange: Exchange, space: UserSpace) ->
     await exchange.reply(msgspec.json.encode(approval))
 
 
-async def answer_question(core: ServerCore, exchange: Exchange, space: UserSpace) -> None:
-    """Answer a question of a run; the same answer again changes nothing."""
+async def answer_question(core: ServerCore, exchange: HttpExchange, space: UserSpace) -> None:
+    """Answer a question of a run; repeating the answer changes nothing."""
     run = await _access(exchange, space)
     wanted = read_body(_ANSWER, await exchange.read(core.settings), most_bytes=SMALL_BODY_BYTES)
     answer = ElicitationAnswer(wanted.action, wanted.values)
@@ -197,24 +197,24 @@ async def _open_conversation(space: UserSpace, order: RunOrder) -> Conversation:
     return await session.resume(identity, agent=agent, model=model, memory=memory)
 
 
-async def _access(exchange: Exchange, space: UserSpace) -> Run:
+async def _access(exchange: HttpExchange, space: UserSpace) -> Run:
     identity = exchange.argument
     run = await space.session.access_run(identity)
     if run.identity != identity:
-        raise RunNotFound(f"there is no run {identity!r}")
+        raise RunNotFound(f"run {identity!r} not found")
     exchange.conversation = run.record.conversation
     return run
 
 
 async def _write_events(run: Run, after: int) -> AsyncGenerator[bytes, None]:
-    # The head is sent at once, also if the run has nothing to say for long.
+    # Sends the head at once, even if no event arrives for long.
     yield b": events\n\n"
     async with aclosing(run.events(after=after)) as events:
         async for cursor, event in events:
             shown = event
             match event:
                 case MessageFailed():
-                    # The last event says why.
+                    # The last event has the error.
                     shown = replace(event, error="")
                 case RunEnded(error=error) | RunExpired(error=error) if error:
                     shown = replace(event, error=_read_error(await run.access()))
@@ -222,10 +222,9 @@ async def _write_events(run: Run, after: int) -> AsyncGenerator[bytes, None]:
 
 
 def _describe(record: RunRecord) -> RunDescription:
-    """A run as clients see it."""
     return replace(RunDescription.of(record), error=_read_error(record))
 
 
 def _read_error(record: RunRecord) -> str:
-    """Why a run failed, in words for clients."""
+    """Return the error of a run in words for clients."""
     return record.error and describe_kind(record.kind, record.error).message

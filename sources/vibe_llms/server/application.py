@@ -1,4 +1,4 @@
-"""The application: who may ask what, errors, counts and the log."""
+"""`Application`: the ASGI app, with authentication, error responses, metrics, and log."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from urllib.parse import urlsplit
 
-from vibe_llms.configuration import LOCAL
-from vibe_llms.credentials import check_key, get_logger
-from vibe_llms.exceptions import ConfigurationError, VibeLlmsError
+from vibe_llms.base.configuration import LOCAL
+from vibe_llms.base.credentials import check_key, get_logger
+from vibe_llms.base.exceptions import ConfigurationError, VibeLlmsError
 from vibe_llms.providers.caller_keys import calling_with
 from vibe_llms.providers.passed_servers import HEADER, MOST_SERVERS, passing, read_servers
 from vibe_llms.server.bodies import BodyRoom
 from vibe_llms.server.core import ServerCore
 from vibe_llms.server.descriptors import ConnectionLimits
 from vibe_llms.server.endpoints import find_endpoint, match_path
-from vibe_llms.server.exchanges import Disconnected, Exchange, Receive, Scope, Send
+from vibe_llms.server.exchanges import Disconnected, HttpExchange, Receive, Scope, Send
 from vibe_llms.server.failures import Rejected, describe_failure
 from vibe_llms.server.operations import ServerEndpoint, UserEndpoint
 
 _LOGGER = get_logger("vibe_llms.server")
 _SERVERS = HEADER.encode()
-#: Logged for a request whose client closed the connection.
+#: Logged status of a request whose client closed the connection.
 _CLOSED = 499
 _BEARER = b"bearer "
-#: What pages of allowed origins may do and see, and for how many seconds browsers remember that.
+#: CORS permissions for pages of allowed origins, cached by browsers for 600 seconds.
 _PAGES = (
     (b"access-control-allow-methods", b"GET, POST, PATCH, DELETE"),
     (b"access-control-expose-headers", b"retry-after, x-left-out, x-request-id, request-id"),
@@ -38,10 +38,10 @@ _PAGES = (
 
 
 class Application:
-    """An ASGI application.
+    """The server as an ASGI application.
 
-    Without `keys`, every request is one of the user `local`.
-    `log` receives a line about each request, without content or keys.
+    Without `keys`, every request is from the user `local`. `log` receives a line about each
+    request, without content or keys.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Application:
         if scope["type"] != "http":
             await send({"type": "websocket.close"})
             return
-        exchange, begun = Exchange(scope, receive, send, self._room), time.perf_counter()
+        exchange, begun = HttpExchange(scope, receive, send, self._room), time.perf_counter()
         try:
             passed = read_servers(exchange.headers.get(_SERVERS, b"").decode("latin-1"))
             with passing((*passed, self._name)):
@@ -75,7 +75,7 @@ class Application:
         finally:
             exchange.close()
 
-    async def _serve(self, exchange: Exchange, begun: float, passed: Sequence[str]) -> None:
+    async def _serve(self, exchange: HttpExchange, begun: float, passed: Sequence[str]) -> None:
         path, _ = match_path(exchange.path)
         with self._core.tracer.serve(exchange.method, path, exchange.headers) as span:
             try:
@@ -84,7 +84,7 @@ class Application:
             except Disconnected:
                 exchange.status = _CLOSED
             except asyncio.CancelledError:
-                # The server ends, and this request has used up its time.
+                # The server is shutting down, and the grace period of this request is over.
                 if not exchange.status:
                     await self._report(exchange, _produce_ending())
                 raise
@@ -94,11 +94,11 @@ class Application:
                 span.answer(exchange.status, exchange.conversation)
                 self._record(exchange, path, time.perf_counter() - begun)
 
-    async def _answer(self, exchange: Exchange) -> None:
+    async def _answer(self, exchange: HttpExchange) -> None:
         exchange.check_headers(self._core.settings)
         self._check_sender(exchange)
         if exchange.method == "OPTIONS" and b"origin" in exchange.headers:
-            # A browser asks before a page may send a key.
+            # A CORS preflight request, which has no key.
             await exchange.reply(b"", status=204)
             return
         endpoint = find_endpoint(exchange)
@@ -114,24 +114,25 @@ class Application:
                 if exchange.provider_key:
                     _check_provider_key(exchange.provider_key)
                 user = exchange.user
-                with self._limits.hold(user), self._core.spaces.enter(user) as space:
+                with self._limits.counting(user), self._core.spaces.enter(user) as space:
                     await endpoint.handler(self._core, exchange, space)
 
     def _check_passed(self, passed: Sequence[str]) -> None:
-        """Refuse a request that this server has sent itself, before its key is read."""
+        """Reject a request that this server sent to itself, before its key is read."""
         if self._name not in passed and len(passed) < MOST_SERVERS:
             return
         error = Rejected(
-            "this request comes from the server itself: the address of the model's provider leads "
-            "back to it. Whoever runs the server should set base-url in the provider's row, or "
-            "start it without the variable that names this address, such as OPENAI_BASE_URL",
+            "this server sent the request to itself, because the model's provider has the "
+            "server's address. Its administrator must set base-url in the provider's row, "
+            "or start the server without the variable that contains this address, such as "
+            "OPENAI_BASE_URL",
             code="request_loop",
         )
         _LOGGER.warning("refused: %s", error)
         raise error
 
-    def _check_sender(self, exchange: Exchange) -> None:
-        """Refuse requests that another site's page, or a rebound name, sends in a browser."""
+    def _check_sender(self, exchange: HttpExchange) -> None:
+        """Reject requests that a browser sends for another site's page or a rebound DNS name."""
         host = exchange.headers.get(b"host", b"").decode("latin-1")
         name = _read_name(host)
         if name not in self._hosts and not _is_address(name):
@@ -144,12 +145,12 @@ class Application:
         same = origin.partition("://")[2] == host
         if origin and origin not in self._origins and not same:
             raise Rejected(
-                f"pages of {origin} may not call this server; see allowed-origins in [server]",
+                f"pages of {origin} are not allowed; add the origin to allowed-origins in [server]",
                 status=403,
                 code="origin_not_allowed",
             )
         if origin in self._origins:
-            # Official clients send many headers of their own; only the key matters here.
+            # Official clients send many headers; any are allowed, because only the key matters.
             wanted = exchange.headers.get(b"access-control-request-headers", b"")
             exchange.headers_sent = (
                 *exchange.headers_sent,
@@ -158,8 +159,8 @@ class Application:
                 *_PAGES,
             )
 
-    async def _identify(self, exchange: Exchange) -> str:
-        """The user whose key a request has."""
+    async def _identify(self, exchange: HttpExchange) -> str:
+        """Return the user whose key a request has."""
         if not self._keys:
             return LOCAL
         key, headers = b"", exchange.headers
@@ -169,25 +170,27 @@ class Application:
         user = await self._core.users.find(key.decode("latin-1")) if key else None
         if user is None:
             raise Rejected(
-                "the key is not valid" if key else "a key is needed: Authorization: Bearer KEY",
+                "the key is not valid"
+                if key
+                else "a key is required; send Authorization: Bearer KEY",
                 status=401,
                 code="invalid_api_key",
             )
         return user
 
-    async def _report(self, exchange: Exchange, error: Exception) -> None:
+    async def _report(self, exchange: HttpExchange, error: Exception) -> None:
         failure = describe_failure(error, exchange.controls)
         if not isinstance(error, VibeLlmsError | Rejected):
             _LOGGER.error("the request %s failed", exchange.request_id, exc_info=error)
         elif not exchange.logged:
-            # The watch of the storage has said why.
+            # The storage watch has logged the reason.
             pass
         elif isinstance(error, VibeLlmsError) and not str(error).startswith(failure.message):
-            # The client is not told, so the operator is.
+            # The operator is told, because the client is not.
             _LOGGER.warning("%s failed: %s", exchange.request_id, error)
         if exchange.status:
             if not await exchange.end_stream(failure):
-                # The response has begun; all that is left is to end the connection early.
+                # The response has begun, so the connection can only be closed early.
                 raise error
             return
         headers = []
@@ -198,7 +201,7 @@ class Application:
             headers.append((b"connection", b"close"))
         await exchange.fail(failure, headers)
 
-    def _record(self, exchange: Exchange, path: str, seconds: float) -> None:
+    def _record(self, exchange: HttpExchange, path: str, seconds: float) -> None:
         self._core.metrics.count_request(path, exchange.status, seconds)
         if not exchange.logged:
             return
@@ -227,7 +230,6 @@ def _check_provider_key(key: str) -> None:
 
 @lru_cache(64)
 def _read_name(host: str) -> str:
-    """The name in a `Host` header; empty if it is not one."""
     try:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:
@@ -236,7 +238,7 @@ def _read_name(host: str) -> str:
 
 @lru_cache(64)
 def _is_address(name: str) -> bool:
-    """Whether a host is an address rather than a name, which could be another's."""
+    """Return True if a host is an IP address, which cannot be rebound like a name."""
     try:
         ipaddress.ip_address(name)
     except ValueError:

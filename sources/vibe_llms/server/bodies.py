@@ -1,4 +1,4 @@
-"""`BodyRoom`: the memory that the bodies of all requests may take."""
+"""`BodyRoom`: the memory limit for the bodies of all requests."""
 
 from __future__ import annotations
 
@@ -8,45 +8,44 @@ from vibe_llms.server.failures import Rejected
 from vibe_llms.server.settings import ServerSettings
 
 _RETRY_SECONDS = 1.0
-#: So many bytes of bodies are held at once for a user, and for all; a single body always may be.
+#: Maximum bytes of bodies held at once, per user and in total; raised to the size of one body.
 _USER_BYTES = 128 * 1024 * 1024
 _ALL_BYTES = 512 * 1024 * 1024
 
 
 class BodyRoom:
-    """How many bytes the bodies of all requests have that have not ended."""
+    """Count of the bytes in the bodies of all active requests."""
 
     def __init__(self, settings: ServerSettings) -> None:
         self._user_bytes = max(_USER_BYTES, settings.body_bytes)
         self._all_bytes = max(_ALL_BYTES, settings.body_bytes)
-        self._held: Counter[str] = Counter()
-        self._all = 0
+        self._used: Counter[str] = Counter()
+        self._used_by_all = 0
 
-    def take(self, user: str, size: int) -> None:
-        """Hold so many more bytes; `Rejected` where there is no room for them."""
-        if self._held[user] + size > self._user_bytes:
+    def reserve(self, user: str, size: int) -> None:
+        """Reserve bytes; `Rejected` if there is no room for them."""
+        if self._used[user] + size > self._user_bytes:
             raise Rejected(
-                "the requests of this user that are in progress are too large together; wait until "
-                "one ends",
+                "this user's requests in progress are too large in total; wait until one ends",
                 status=429,
                 type="rate_limit_error",
                 code="too_many_bytes",
                 retry_after=_RETRY_SECONDS,
             )
-        if self._all + size > self._all_bytes:
+        if self._used_by_all + size > self._all_bytes:
             raise Rejected(
-                "the requests in progress are too large together; try again in a moment",
+                "the requests in progress are too large in total; try again in a moment",
                 status=503,
                 type="server_error",
                 code="overloaded",
                 retry_after=_RETRY_SECONDS,
             )
-        self._held[user] += size
-        self._all += size
+        self._used[user] += size
+        self._used_by_all += size
 
-    def give_back(self, user: str, size: int) -> None:
-        """Hold so many bytes less."""
-        self._held[user] -= size
-        self._all -= size
-        if not self._held[user]:
-            del self._held[user]
+    def release(self, user: str, size: int) -> None:
+        """Release reserved bytes."""
+        self._used[user] -= size
+        self._used_by_all -= size
+        if not self._used[user]:
+            del self._used[user]

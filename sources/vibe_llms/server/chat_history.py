@@ -1,8 +1,8 @@
-"""Rewrites requests of Chat Completions that hold what the types of `chat_requests` do not.
+"""Rewriting of Chat Completions requests with forms that `chat_requests` does not know.
 
-Programs made for other servers send parts, calls and tools in the forms of those. What can be taken
-for a known form becomes that, the rest of a history becomes text. In new input, an unknown part is
-left as it is, so that it is refused.
+Clients made for other servers send parts, calls, and tools in those servers' forms. They are
+converted to known forms if possible, and to text in the history otherwise. Unknown parts of new
+input are left unchanged, to be rejected later.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from vibe_llms.server.reading import find_last_reply, get_member
 
 _KNOWN = frozenset({"file", "image_url", "input_audio", "refusal", "text"})
 _TEXTS = frozenset({"input_text", "output_text", "summary_text"})
-#: Reasoning, which only the model that wrote it can read.
+#: Types of reasoning parts, which only the model that wrote them can read.
 _THOUGHTS = frozenset({"reasoning", "reasoning_content", "redacted_thinking", "thinking"})
 _TOOL_ROLES = ("function", "tool")
 
 
 def rewrite_request(given: Any) -> Any:
-    """Return the JSON of a request with known forms only, where possible."""
+    """Return the JSON of a request with known forms only, if possible."""
     if not isinstance(given, dict) or not isinstance(messages := given.get("messages"), list):
         return given
     last = find_last_reply(get_member(one, "role") for one in messages)
     rewritten = [
         _rewrite_message(one, place, new=place > last) for place, one in enumerate(messages)
     ]
-    # LM Studio's word for no limit.
+    # LM Studio uses -1 for no limit.
     limits = {"max_tokens", "max_completion_tokens"}
     kept = {key: value for key, value in given.items() if key not in limits or value != -1}
     return {**kept, "messages": rewritten}
@@ -62,7 +62,7 @@ def _rewrite_message(message: Any, place: int, *, new: bool) -> Any:
 
 
 def _rewrite_part(part: Any, *, new: bool) -> Any:
-    """Return a part in a known form, or nothing if it says nothing."""
+    """Return a part in a known form, or None if it is empty."""
     if isinstance(part, str):
         return _text(part)
     kind = get_member(part, "type")

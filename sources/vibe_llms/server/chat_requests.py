@@ -1,8 +1,8 @@
-"""Requests of Chat Completions, as a server reads them.
+"""Requests of Chat Completions, as the server reads them.
 
-Source: the parameter types of openai 3.57.0, `types/chat/completion_create_params.py`. Members that
-have no meaning here are ignored, as are those of other servers; those that ask for what is not done
-here are named. What is not of these types is rewritten first, see `chat_history`.
+Source: the parameter types of openai 3.57.0, `types/chat/completion_create_params.py`. Unknown
+members are ignored; unsupported ones are named in X-Left-Out. Other forms are first rewritten to
+these types, see `chat_history`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from vibe_llms.controls import Controls
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import (
     AssistantCanister,
@@ -35,7 +34,8 @@ from vibe_llms.messages.contents import (
     TextualContent,
     repair_text,
 )
-from vibe_llms.providers.openai.chat_completions.chunks import CallPiece, Function
+from vibe_llms.messages.controls import Controls
+from vibe_llms.providers.openai.chat_completions.chunks import CallPiece, FunctionDelta
 from vibe_llms.server.chat_history import rewrite_request
 from vibe_llms.server.custom_tools import INPUT, SCHEMA, describe_format
 from vibe_llms.server.failures import Rejected
@@ -53,11 +53,11 @@ from vibe_llms.server.turns import TurnOrder
 
 _DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+)?(?:;[^,;]*)*;base64,", re.ASCII)
 JSON_ONLY = "Answer with a single JSON object and nothing else: no other text, no Markdown."
-#: Our choices of a tool by the words of OpenAI and of others.
+#: Our tool choices by those of OpenAI and of other servers.
 _CHOICES = {"auto": "auto", "none": "none", "required": "any", "any": "any"}
-#: Stands for the identity of a call, which the deprecated `function_call` form does not have.
+#: Placeholder for the call identity that the deprecated `function_call` form lacks.
 _LEGACY = "function_call"
-#: The members of a request that are controls of another name.
+#: Request members whose controls have a different name.
 CONTROLS = {
     "top-p": "top_p",
     "top-k": "top_k",
@@ -77,13 +77,13 @@ class TextPart(Struct, tag_field="type", tag="text"):
 
 
 class RefusalPart(Struct, tag_field="type", tag="refusal"):
-    """What the assistant said instead of an answer."""
+    """The assistant's refusal to answer."""
 
     refusal: str
 
 
 class ImageUrl(Struct):
-    """Where an image is, or the image itself."""
+    """Address of an image, or a data URL."""
 
     url: str
 
@@ -95,20 +95,20 @@ class ImagePart(Struct, tag_field="type", tag="image_url"):
 
 
 class InputAudio(Struct):
-    """A sound."""
+    """Audio data in base64."""
 
     data: str
     format: str
 
 
 class AudioPart(Struct, tag_field="type", tag="input_audio"):
-    """A sound."""
+    """Audio input."""
 
     input_audio: InputAudio
 
 
 class FileData(Struct):
-    """A file; one that was uploaded is unknown here."""
+    """Data of a file; ids of uploaded files are not supported."""
 
     file_data: str | None = None
     filename: str | None = None
@@ -130,21 +130,21 @@ class CustomInput(Struct):
     input: str = ""
 
 
-class Call(CallPiece):
+class ClientCall(CallPiece):
     """A call of one of the client's tools."""
 
     custom: CustomInput | None = None
 
 
-class Message(Struct):
+class ChatMessage(Struct):
     """A message of any role; `function` and `function_call` are the deprecated form of tools."""
 
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
     content: str | list[Part] | None = None
     refusal: str | None = None
-    tool_calls: list[Call] | None = None
+    tool_calls: list[ClientCall] | None = None
     tool_call_id: str | None = None
-    function_call: Function | None = None
+    function_call: FunctionDelta | None = None
     name: str | None = None
 
 
@@ -157,17 +157,17 @@ class Declaration(Struct):
 
 
 class CustomDeclaration(Struct):
-    """A tool whose input is text that the client offers."""
+    """A tool with text input that the client offers."""
 
     name: str
     description: str | None = None
     format: dict[str, Any] | None = None
 
 
-class DeclaredTool(Struct):
-    """A tool that the client offers, or asks OpenAI for.
+class ChatTool(Struct):
+    """A tool that the client offers or that OpenAI would run.
 
-    Other clients write the members of a function without `function` around them.
+    Some clients write the members of a function without the `function` wrapper.
     """
 
     type: str = ""
@@ -186,14 +186,14 @@ class NamedTool(Struct):
 
 
 class AllowedTools(Struct):
-    """Which of the tools may be called now, and whether one has to be."""
+    """The tools that may be called now, and the mode that may require a call."""
 
     tools: list[dict[str, Any]]
     mode: Literal["auto", "required"] = "auto"
 
 
-class ToolChoice(Struct):
-    """Which tools the model may call, in the form of any interface."""
+class ChatToolChoice(Struct):
+    """A restriction of the tools that the model may call, in any interface's form."""
 
     type: str = "function"
     function: NamedTool | None = None
@@ -205,14 +205,14 @@ class ToolChoice(Struct):
 
 
 class JsonSchema(Struct):
-    """The form of a reply."""
+    """JSON Schema of a reply."""
 
     name: str
     schema: dict[str, Any] | None = None
 
 
 class ResponseFormat(Struct):
-    """The form of a reply; other servers take the `schema` of a `json_object`."""
+    """Format of a reply; other servers accept a `schema` with `json_object`."""
 
     type: str
     json_schema: JsonSchema | None = None
@@ -220,9 +220,10 @@ class ResponseFormat(Struct):
 
 
 class ToolForms(Struct, frozen=True):
-    """Form of the calls of a client's tools.
+    """Format of the calls of a client's tools.
 
-    `custom` are the names of tools whose input is text; with `legacy` there is one `function_call`.
+    `custom` are the names of tools with text input; with `legacy` there is a single
+    `function_call`.
     """
 
     custom: Collection[str] = ()
@@ -230,21 +231,21 @@ class ToolForms(Struct, frozen=True):
 
 
 class StreamOptions(Struct):
-    """What a stream contains besides."""
+    """Optional contents of a stream."""
 
     include_usage: bool | None = None
 
 
 class ChatRequest(Struct):
-    """The body of a request; with `stages`, which is ours, the reply shows what tools do."""
+    """The body of a request; `stages` is an extension that shows the calls of tools."""
 
     model: str
-    messages: Annotated[list[Message], Meta(min_length=1)]
+    messages: Annotated[list[ChatMessage], Meta(min_length=1)]
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     store: bool | None = None
-    tools: list[DeclaredTool] | None = None
-    tool_choice: str | ToolChoice | None = None
+    tools: list[ChatTool] | None = None
+    tool_choice: str | ChatToolChoice | None = None
     functions: list[Declaration] | None = None
     function_call: str | NamedTool | None = None
     parallel_tool_calls: bool | None = None
@@ -272,11 +273,11 @@ class ChatRequest(Struct):
 
     @property
     def includes_usage(self) -> bool:
-        """Whether the last chunk holds the usage."""
+        """True if the last chunk has the usage."""
         return self.stream_options is not None and bool(self.stream_options.include_usage)
 
     def __post_init__(self) -> None:
-        # Programs send `functions` too, for servers that are older than tools.
+        # Some clients also send `functions`, for servers that predate `tools`.
         if self.tools:
             self.functions = self.function_call = None
 
@@ -290,17 +291,17 @@ _DECODER = msgspec.json.Decoder(ChatRequest)
 
 
 def read_request(body: bytes) -> ChatRequest:
-    """The request in a body; `Rejected` names the member that is wrong."""
+    """Read the request in a body; `Rejected` names the invalid member."""
     request = read_body(_DECODER, body, rewrite_request)
     check_request(request)
     return request
 
 
 def check_request(request: ChatRequest) -> None:
-    """Raise `Rejected` if n is not 1."""
+    """Raise `Rejected` if `n` is not 1."""
     if request.n is not None and request.n != 1:
         raise Rejected(
-            "n can only be 1: a turn has one reply; send the request again for another",
+            "n must be 1, because a turn has one reply; repeat the request for another",
             param="n",
             code="unsupported_value",
         )
@@ -312,12 +313,12 @@ def read_order(
     said: Sequence[Canister] | None = None,
     states: Mapping[str, Sequence[Canister]] = {},
 ) -> TurnOrder:
-    """What a request asks for; `said` are its messages, if they were read otherwise.
+    """Return the turn that a request asks for; `said` replaces its messages if given.
 
-    `omissions` names what of it is not done here.
+    Unsupported features are added to `omissions`.
     """
     for name in _LEFT_OUT:
-        # An empty object asks for a search too.
+        # An empty object also requests a search.
         if getattr(request, name) not in (None, False, 0):
             omissions.add("member", name)
     if "audio" in (request.modalities or ()):
@@ -359,46 +360,46 @@ def _instruct(form: ResponseFormat | None) -> str:
 
 
 def read_forms(request: ChatRequest) -> ToolForms:
-    """Return how the calls of a client's tools are written."""
+    """Return the format of the calls of a client's tools."""
     custom = {one.custom.name for one in request.tools or () if one.custom is not None}
     return ToolForms(custom, legacy=bool(request.functions))
 
 
-def name_tool(tool: DeclaredTool) -> str | None:
-    """Return the name of a client's own tool, and nothing for one that OpenAI would run."""
+def name_tool(tool: ChatTool) -> str | None:
+    """Return the name of a client's own tool, or None for one that OpenAI would run."""
     match tool:
-        case DeclaredTool(function=Declaration(name=name)):
+        case ChatTool(function=Declaration(name=name)):
             return name
-        case DeclaredTool(custom=CustomDeclaration(name=name)):
+        case ChatTool(custom=CustomDeclaration(name=name)):
             return name
-        case DeclaredTool(type="function" | "custom") | DeclaredTool(input_schema=dict()):
+        case ChatTool(type="function" | "custom") | ChatTool(input_schema=dict()):
             return tool.name or ""
-        case DeclaredTool(type=""):
+        case ChatTool(type=""):
             return tool.name
     return None
 
 
 def _read_tools(request: ChatRequest, omissions: Omissions) -> tuple[Sequence[Invoker], str | None]:
-    """The client's own tools that may be called, and the choice of one as a control has it."""
+    """Return the client's own tools that may be called, and the tool choice control."""
     declared: list[tuple[str, str | None, Mapping[str, Any] | None]] = []
     for place, tool in enumerate(request.tools or ()):
         name = name_tool(tool)
         match tool:
             case _ if name is None:
                 omissions.add("tool", tool.type or "unknown")
-            case DeclaredTool(function=Declaration() as one):
+            case ChatTool(function=Declaration() as one):
                 declared.append((name, one.description, one.parameters))
-            case DeclaredTool(custom=CustomDeclaration() as one):
+            case ChatTool(custom=CustomDeclaration() as one):
                 grammar = describe_format(one.format, f"tools[{place}].custom")
                 declared.append((name, (one.description or "") + grammar, SCHEMA))
             case _:
                 declared.append((name, tool.description, tool.parameters or tool.input_schema))
     declared += [(one.name, one.description, one.parameters) for one in request.functions or ()]
-    choice: str | ToolChoice | None = request.tool_choice
+    choice: str | ChatToolChoice | None = request.tool_choice
     if choice is None and request.function_call is not None:
         named = request.function_call
-        choice = named if isinstance(named, str) else ToolChoice(function=named)
-    if isinstance(choice, ToolChoice):
+        choice = named if isinstance(named, str) else ChatToolChoice(function=named)
+    if isinstance(choice, ChatToolChoice):
         allowed = choice.allowed_tools
         if allowed is None and choice.type == "allowed_tools":
             allowed = AllowedTools(choice.tools or [], choice.mode)
@@ -411,12 +412,12 @@ def _read_tools(request: ChatRequest, omissions: Omissions) -> tuple[Sequence[In
 
 
 def _read_choice(
-    choice: str | ToolChoice | None,
+    choice: str | ChatToolChoice | None,
     names: Collection[str],
     request: ChatRequest,
     omissions: Omissions,
 ) -> str | None:
-    if isinstance(choice, ToolChoice):
+    if isinstance(choice, ChatToolChoice):
         one = choice.function or choice.custom
         word = one.name if one is not None else choice.name or choice.type
         if word in names or word not in _CHOICES:
@@ -428,46 +429,46 @@ def _read_choice(
         choice = word
     if choice is not None and choice not in _CHOICES:
         raise Rejected(
-            f"tool_choice cannot be {choice!r}; it is auto, none, required, or a tool",
+            f"tool_choice cannot be {choice!r}; use auto, none, required, or a tool",
             param="tool_choice",
         )
     control = None if choice is None else _CHOICES[choice]
     if control == "any" and not names and request.tools:
-        # What has to be called is not there.
+        # The required tool is not available.
         omissions.add("tool_choice", "required")
         return None
     return control
 
 
 def _name_allowed(tool: Mapping[str, Any]) -> str:
-    """Return the name of a tool that is allowed, in the form of either interface of OpenAI."""
+    """Return the name of an allowed tool, in the form of either OpenAI interface."""
     one = tool.get("function") or tool.get("custom") or tool
     return str(one.get("name")) if isinstance(one, Mapping) else ""
 
 
 def read_messages(
-    messages: Sequence[Message],
+    messages: Sequence[ChatMessage],
     open_calls: Mapping[str, str] = {},
     params: Sequence[str] | None = None,
 ) -> Sequence[Canister]:
-    """Messages as canisters; a result names its call by the identity that the call has here.
+    """Convert messages to canisters; results refer to calls by our identities.
 
-    `open_calls` are the identities of calls before these messages, by the client's names for them.
-    `params` are the names of the messages in errors.
+    `open_calls` maps the client's names of earlier calls to their identities here. `params` are the
+    names of the messages in errors.
     """
     read = read_each(messages, open_calls, params)
     return order_results(canister for canisters in read for canister in canisters)
 
 
 def read_each(
-    messages: Sequence[Message],
+    messages: Sequence[ChatMessage],
     open_calls: Mapping[str, str] = {},
     params: Sequence[str] | None = None,
 ) -> Sequence[Sequence[Canister]]:
-    """Return the canisters of each message, in the order of the messages; see `read_messages`.
+    """Return the canisters of each message, in order; see `read_messages`.
 
-    Results are paired with calls over all messages. Images and files that cannot be read are
-    refused after the last reply; before it, they become text.
+    Results are paired with calls across all messages. Unreadable images and files are refused after
+    the last reply, and become text before it.
     """
     calls = OpenCalls(open_calls)
     params = params or [f"messages[{index}]" for index in range(len(messages))]
@@ -486,11 +487,11 @@ def read_each(
 
 
 def read_message(
-    message: Message, calls: OpenCalls, param: str, *, new: bool
+    message: ChatMessage, calls: OpenCalls, param: str, *, new: bool
 ) -> Sequence[Canister]:
-    """A message as canisters; `calls` are those without a result so far, and grow by its own.
+    """Convert a message to canisters; `calls` are the open calls, to which its own are added.
 
-    In a message that is not `new`, what cannot be read becomes text.
+    In a message that is not `new`, unreadable parts become text.
     """
     contents = _read_contents(message, f"{param}.content", new=new)
     match message.role:
@@ -503,7 +504,7 @@ def read_message(
             for call in made:
                 calls.add(call)
             if (legacy := message.function_call) is not None and not made:
-                call = replace(_read_call(Call(id=_LEGACY, function=legacy), param), call="")
+                call = replace(_read_call(ClientCall(id=_LEGACY, function=legacy), param), call="")
                 calls.add(call, _LEGACY)
                 made = [call]
             return [*([AssistantCanister(contents)] if contents else []), *made]
@@ -512,12 +513,12 @@ def read_message(
             answered = calls.take(name and repair_text(name))
             if answered is None:
                 raise Rejected(
-                    f"there is no call {name!r} for this result", param=f"{param}.tool_call_id"
+                    f"call {name!r} not found for this result", param=f"{param}.tool_call_id"
                 )
             return (ResultCanister(contents, invocation=answered),)
 
 
-def _read_contents(message: Message, param: str, *, new: bool) -> tuple[Content, ...]:
+def _read_contents(message: ChatMessage, param: str, *, new: bool) -> tuple[Content, ...]:
     if message.content is None or isinstance(message.content, str):
         text = message.content or message.refusal or ""
         return (TextualContent(repair_text(text)),) if text else ()
@@ -539,7 +540,7 @@ def _read_part(part: Part, param: str) -> Content:
             return TextualContent(repair_text(text))
         case ImagePart(image_url=ImageUrl(url=url)):
             if is_web_address(url):
-                # The provider reads it; nothing is fetched here.
+                # The provider fetches it, not this server.
                 return ImageContent(Location(repair_text(url)))
             data, mimetype = read_data_url(url, param)
             return ImageContent(data, mimetype)
@@ -552,11 +553,11 @@ def _read_part(part: Part, param: str) -> Content:
             data, mimetype = read_data_url(encoded, param)
             return FileContent(data, mimetype, repair_text(name or ""))
         case FilePart():
-            raise Rejected("a file needs file_data; no files are uploaded here", param=param)
+            raise Rejected("a file needs file_data; uploaded files are not supported", param=param)
 
 
 def read_data_url(url: str, param: str) -> tuple[bytes, str]:
-    """The data in an address, and its type."""
+    """Decode the data and media type in a data URL."""
     found = _DATA_URL.match(url)
     if found is None:
         raise Rejected(
@@ -566,15 +567,15 @@ def read_data_url(url: str, param: str) -> tuple[bytes, str]:
 
 
 def write_data_url(data: bytes, mimetype: str) -> str:
-    """An address that holds data, as `read_data_url` reads it."""
+    """Encode data as a data URL."""
     return f"data:{mimetype};base64,{base64.b64encode(data).decode()}"
 
 
-def _read_call(piece: Call, param: str) -> InvocationCanister:
+def _read_call(piece: ClientCall, param: str) -> InvocationCanister:
     function = piece.function
     if piece.custom is not None:
         arguments = msgspec.json.encode({INPUT: piece.custom.input}).decode()
-        function = Function(piece.custom.name, arguments)
+        function = FunctionDelta(piece.custom.name, arguments)
     if function is None or not function.name or not piece.id:
         raise Rejected("a call needs an id and a function", param=f"{param}.tool_calls")
     return InvocationCanister(
@@ -596,7 +597,7 @@ def _read_controls(request: ChatRequest, choice: str | None) -> Controls:
         seed=request.seed,
         effort=request.reasoning_effort,
         tool_choice=choice,
-        # The deprecated `function_call` form has one call.
+        # The deprecated `function_call` form has a single call.
         parallel_invocations=(
             False if request.functions else request.parallel_tool_calls if offered else None
         ),

@@ -1,4 +1,4 @@
-"""Connections of clients: what a request may take before its headers are complete."""
+"""`Connection`: limits on client connections before request headers are complete."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from vibe_llms.server.descriptors import ConnectionLimits
 from vibe_llms.server.exchanges import ARRIVED, LOST
 
-#: The longest time from the first byte of a request to the end of its headers.
+#: Longest time from the first byte of a request to the end of its headers.
 _HEADER_SECONDS = 15.0
-#: This many connections above the limit may learn that they are refused, each in this time.
-_REFUSED = 32
+#: Connections above the limit that receive a refusal, and seconds for each.
+_MOST_REFUSALS = 32
 _REFUSE_SECONDS = 1.0
-#: What uvicorn writes before the head, if the client waits for it before it sends the body.
+#: Written by uvicorn before the head if the client waits for it before sending the body.
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-#: The longest part of a body that is copied to be written with the head.
+#: Largest part of a body that is copied to be written together with the head.
 _JOINED_BYTES = 64 * 1024
 _FULL_BODY = (
     b'{"error":{"message":"the server has too many connections; try again in a moment",'
@@ -33,17 +33,17 @@ _TOO_LONG = (
 )
 
 
-class Connection(HttpToolsProtocol):
-    """Uvicorn's protocol, with limits on what it reads before it knows whose request it is.
+class HttpConnection(HttpToolsProtocol):
+    """Uvicorn's protocol, with limits on data read before a request is complete.
 
-    A connection may be idle for the time that the configuration allows; a request that has begun
-    has less. The size is that of the configuration for incomplete events.
+    A connection may be idle for the configured time, but headers must arrive faster. Their size is
+    limited by the configured size of incomplete events.
     """
 
     _lost: asyncio.Future[None]
     _admitted = True
     _timer: asyncio.TimerHandle | None = None
-    #: Whether the headers of a request are arriving, and how many bytes of them have.
+    #: True if request headers are arriving, and the number of their bytes so far.
     _begun = False
     _received = 0
 
@@ -52,21 +52,21 @@ class Connection(HttpToolsProtocol):
         self._limits = limits
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Wait for the first request."""
+        """Wait for the first request, or refuse the connection."""
         super().connection_made(transport)
         self._lost = self.loop.create_future()
         self._admitted = self._limits.admit(len(self.connections))
         if self._admitted:
             self._await_headers(self.timeout_keep_alive)
-        elif len(self.connections) > self._limits.all + _REFUSED:
+        elif len(self.connections) > self._limits.all + _MOST_REFUSALS:
             transport.abort()
         else:
-            # A client reads the refusal only once it has sent something.
+            # A client reads the refusal only after it has sent something.
             self._timer = self.loop.call_later(_REFUSE_SECONDS, transport.close)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait no more."""
-        self._cease()
+        """Stop waiting and tell the application."""
+        self._stop_waiting()
         self._lost.set_result(None)
         super().connection_lost(exc)
 
@@ -74,16 +74,16 @@ class Connection(HttpToolsProtocol):
         """Expect the headers of a request."""
         super().on_message_begin()
         self.scope.setdefault("state", {})[LOST] = self._lost
-        self._cease()
+        self._stop_waiting()
         self._begun = True
 
     def on_headers_complete(self) -> None:
-        """Leave the rest to the application."""
-        self._cease()
+        """Let the application handle the request."""
+        self._stop_waiting()
         self._begun = False
         super().on_headers_complete()
         if self.scope["method"] != "HEAD":
-            # Nothing but the head answers that.
+            # A HEAD response has no body to join with the head.
             self.cycle.transport = _JoinedTransport(self.transport)
 
     def on_message_complete(self) -> None:
@@ -98,12 +98,12 @@ class Connection(HttpToolsProtocol):
             self._limits.waiting[self] = None
 
     def dismiss(self) -> None:
-        """Close a connection that has no whole request."""
-        self._cease()
+        """Close a connection without a complete request."""
+        self._stop_waiting()
         self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        """Take a part of a request; close the connection if its headers do not end."""
+        """Handle a part of a request; close the connection if its headers are too long."""
         if not self._admitted:
             self.transport.write(_FULL)
             self.transport.close()
@@ -111,7 +111,7 @@ class Connection(HttpToolsProtocol):
         super().data_received(data)
         if (self._begun or self._timer is not None) and not self.transport.is_closing():
             if self._begun and self._timer is None:
-                # Most headers are in one piece, and no timer is needed.
+                # Headers mostly arrive in one piece, and then need no timer.
                 self._await_headers(min(_HEADER_SECONDS, self.timeout_keep_alive))
             self._received += len(data)
             if self._received > (self.config.h11_max_incomplete_event_size or 0):
@@ -119,12 +119,12 @@ class Connection(HttpToolsProtocol):
                 self.transport.close()
 
     def _await_headers(self, seconds: float) -> None:
-        self._cease()
+        self._stop_waiting()
         self._received = 0
         self._limits.waiting[self] = None
         self._timer = self.loop.call_later(seconds, self.transport.close)
 
-    def _cease(self) -> None:
+    def _stop_waiting(self) -> None:
         self._limits.waiting.pop(self, None)
         if self._timer is not None:
             self._timer.cancel()
@@ -132,7 +132,7 @@ class Connection(HttpToolsProtocol):
 
 
 class _JoinedTransport(asyncio.Transport):
-    """The transport of one response: it writes the head with the first part of the body."""
+    """Transport of one response, which writes the head together with the first body part."""
 
     def __init__(self, transport: asyncio.Transport) -> None:
         super().__init__()
@@ -140,7 +140,7 @@ class _JoinedTransport(asyncio.Transport):
         self._head: bytes | None = None
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Write a part of the response; the head waits for the next one."""
+        """Write a part of the response; the head is held back until the next part."""
         if self._head is None and data != _CONTINUE:
             self._head = bytes(data)
             return
@@ -153,7 +153,7 @@ class _JoinedTransport(asyncio.Transport):
         self._transport.write(data)
 
     def close(self) -> None:
-        """Close the connection once all is written."""
+        """Write the held head, and close the connection."""
         if self._head:
             self._transport.write(self._head)
         self._transport.close()

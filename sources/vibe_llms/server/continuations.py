@@ -1,7 +1,7 @@
-"""Which stored conversation a client's history continues.
+"""Continuations: finding the stored conversation that a client's history continues.
 
-A stateless client sends its whole history each time. A chain of hashes over what it can see leads
-to the conversation that the history is the beginning of; see adr/0059.
+A stateless client sends its whole history each time. A chain of hashes over the visible part leads
+to the stored conversation; see adr/0059.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from vibe_llms.configuration import Places
+from vibe_llms.base.configuration import Places
+from vibe_llms.base.databases import open_database
+from vibe_llms.base.folders import make_folder
 from vibe_llms.invocation.approval import canonical_arguments
 from vibe_llms.messages.canisters import (
     AssistantCanister,
@@ -24,11 +26,9 @@ from vibe_llms.messages.canisters import (
     UserCanister,
 )
 from vibe_llms.messages.contents import Content, Reference, TextualContent, hash_bytes, text_of
-from vibe_llms.storage.backends import Backend, produce_part
-from vibe_llms.storage.databases import open_database
-from vibe_llms.storage.files import make_folder
+from vibe_llms.storage.backends import Backend
 
-_BYTES = 16
+_DIGEST_BYTES = 16
 _VERSION = 1
 _LOCK_SECONDS = 5.0
 _TABLES = """
@@ -39,38 +39,38 @@ create table replies (
 
 
 class Chain:
-    """Hash of the part of a history that a client sees; empty unless `wanted`."""
+    """Hash of the client-visible part of a history; empty unless `wanted`."""
 
     def __init__(self, agent: str, *, wanted: bool = True) -> None:
-        """An empty history with an agent."""
+        """Create the chain of an empty history with an agent."""
         self.value = _digest(b"agent", agent.encode()) if wanted else b""
         self._wanted = wanted
         self._calls: dict[str, int] = {}
 
     def extend(self, canisters: Iterable[Canister]) -> None:
-        """Add messages of the client's."""
+        """Add messages of the client."""
         for canister in canisters if self._wanted else ():
             match canister:
                 case UserCanister(contents=contents):
                     self._calls.clear()
-                    self._add(b"user", *_see(contents))
+                    self._add(b"user", *_encode_contents(contents))
                 case AssistantCanister():
                     self._calls.clear()
                     self.add_text(text_of(canister.contents))
                 case InvocationCanister():
                     self.add_call(canister)
                 case ResultCanister(contents=contents, invocation=invocation):
-                    # Clients may give calls other identities, but they keep their order.
+                    # Clients may rename calls, but keep their order.
                     place = self._calls.get(invocation, 0)
-                    self._add(b"result", str(place).encode(), *_see(contents))
+                    self._add(b"result", str(place).encode(), *_encode_contents(contents))
 
     def add_text(self, text: str) -> None:
-        """Add what the assistant said; white space around it does not count."""
+        """Add text of the assistant, ignoring surrounding whitespace."""
         if self._wanted and (stripped := text.strip()):
             self._add(b"assistant", stripped.encode("utf-8", "surrogatepass"))
 
     def add_call(self, call: InvocationCanister) -> None:
-        """Add a call of a tool of the client's."""
+        """Add a call of a client's tool."""
         if not self._wanted:
             return
         self._calls[call.identity] = len(self._calls)
@@ -80,8 +80,8 @@ class Chain:
         self.value = _digest(self.value, *parts)
 
 
-class Place(Struct, frozen=True):
-    """Where a history ends in the archive; `system` is the hash of the client's system text."""
+class ContinuationPlace(Struct, frozen=True):
+    """End of a history in the archive; `system` is the hash of the client's system text."""
 
     conversation: str
     canister: str
@@ -89,33 +89,33 @@ class Place(Struct, frozen=True):
 
 
 class Continuations(Protocol):
-    """The replies that a user was given, by the chains that end with them.
+    """The stored places of a user's replies, by the chains that end with them.
 
-    It is derived: without it, a history is stored as a new conversation.
+    Derived data: without an entry, a history is stored as a new conversation.
     """
 
-    async def find(self, chain: bytes) -> Place | None:
-        """Where a history is stored, if its last reply is one of ours."""
+    async def find(self, chain: bytes) -> ContinuationPlace | None:
+        """Return the stored place of a history, if its last reply came from this server."""
         ...
 
-    async def put(self, chain: bytes, place: Place) -> None:
-        """Remember where a history ends; the newest place of equal histories counts."""
+    async def put(self, chain: bytes, place: ContinuationPlace) -> None:
+        """Record the stored place of a history, replacing that of an equal history."""
         ...
 
     async def forget(self, conversation: str) -> None:
-        """Forget the histories that end in a conversation that was removed."""
+        """Forget the histories that end in a removed conversation."""
         ...
 
     async def close(self) -> None:
-        """Close what is open."""
+        """Close open resources."""
         ...
 
 
 class ContinuationStore(Protocol):
-    """Keeps the continuations of all users."""
+    """Storage of the continuations of all users."""
 
     def open(self, user: str, places: Places) -> Continuations:
-        """Those of one user, whose own files are at `places`."""
+        """Open the continuations of one user, whose own files are at `places`."""
         ...
 
 
@@ -132,19 +132,19 @@ class HomeContinuations:
             pragmas=("journal_mode = wal",),
         )
 
-    async def find(self, chain: bytes) -> Place | None:
-        """Where a history is stored, if its last reply is one of ours."""
+    async def find(self, chain: bytes) -> ContinuationPlace | None:
+        """Return the stored place of a history, if its last reply came from this server."""
         query = "select conversation, canister, system from replies where chain = ?"
         row = self._database.execute(query, (chain,)).fetchone()
-        return None if row is None else Place(*row)
+        return None if row is None else ContinuationPlace(*row)
 
-    async def put(self, chain: bytes, place: Place) -> None:
-        """Remember where a history ends; the newest place of equal histories counts."""
+    async def put(self, chain: bytes, place: ContinuationPlace) -> None:
+        """Record the stored place of a history, replacing that of an equal history."""
         row = (chain, place.conversation, place.canister, place.system)
         self._database.execute("insert or replace into replies values (?, ?, ?, ?)", row)
 
     async def forget(self, conversation: str) -> None:
-        """Forget the histories that end in a conversation that was removed."""
+        """Forget the histories that end in a removed conversation."""
         self._database.execute("delete from replies where conversation = ?", (conversation,))
 
     async def close(self) -> None:
@@ -153,33 +153,27 @@ class HomeContinuations:
 
 
 class HomeContinuationStore:
-    """The `ContinuationStore` of a home: each user has a file."""
+    """The `ContinuationStore` of a home, with a file per user."""
 
     def open(self, user: str, places: Places) -> HomeContinuations:
-        """Those of one user."""
+        """Open the continuations of one user."""
         del user
         return HomeContinuations(places.data / "server")
 
 
-def produce_continuations(backend: Backend) -> ContinuationStore:
-    """The continuations of a backend."""
-    store: ContinuationStore = produce_part(backend, "continuations")
-    return store
-
-
-def produce_store(backend: Backend) -> HomeContinuationStore:
-    """The continuations of all users of a home."""
+def produce_home_continuations(backend: Backend) -> HomeContinuationStore:
+    """Create the store of the continuations of all users."""
     del backend
     return HomeContinuationStore()
 
 
 def hash_system(canisters: Iterable[Canister]) -> bytes:
-    """The hash of a client's system texts."""
+    """Hash the system texts of a client."""
     texts = [one.text for one in canisters if isinstance(one, SupervisorCanister)]
     return _digest(*(text.encode("utf-8", "surrogatepass") for text in texts))
 
 
-def _see(contents: Iterable[Content]) -> Iterable[bytes]:
+def _encode_contents(contents: Iterable[Content]) -> Iterable[bytes]:
     texts: list[str] = []
     for content in contents:
         match content:
@@ -201,7 +195,7 @@ def _name_data(data: object) -> str:
 
 
 def _digest(*parts: bytes) -> bytes:
-    digest = hashlib.blake2b(digest_size=_BYTES)
+    digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
     for part in parts:
         digest.update(len(part).to_bytes(8, "big"))
         digest.update(part)

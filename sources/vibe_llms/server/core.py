@@ -1,4 +1,4 @@
-"""What the handlers of all dialects share."""
+"""`ServerCore`: objects shared by the handlers of all dialects."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import asyncio
 from contextlib import AsyncExitStack
 from types import TracebackType
 
-from vibe_llms.configuration import Configuration
+from vibe_llms.base.configuration import Configuration
+from vibe_llms.messages.tracing import Tracer, guard
 from vibe_llms.server.embedders import Embedders
 from vibe_llms.server.failures import Rejected
 from vibe_llms.server.metrics import CountingTracer, Metrics
-from vibe_llms.server.secrets import produce_secrets
 from vibe_llms.server.settings import ServerSettings
 from vibe_llms.server.spaces import UserSpaces
-from vibe_llms.server.users import produce_users
+from vibe_llms.server.stores import produce_secrets
+from vibe_llms.storage.user_stores import produce_users
 from vibe_llms.telemetry import produce_tracer
-from vibe_llms.tracing import Tracer, guard
 
 
 class ServerCore:
-    """Settings, spaces and counts."""
+    """Settings, metrics, stores, and user spaces of the server."""
 
     def __init__(self, configuration: Configuration, settings: ServerSettings) -> None:
         self.settings = settings
@@ -28,27 +28,27 @@ class ServerCore:
         tracer = produce_tracer(configuration) if traced else Tracer()
         self.tracer = guard(CountingTracer(self.metrics, guard(tracer)))
         self.spaces = UserSpaces(configuration, settings, self.tracer)
-        # The limits of a provider hold for all users together.
+        # The limits of a provider apply to all users together.
         self.embedders = Embedders(configuration, self.spaces.limiters)
         self.users = produce_users(self.spaces.backend)
         self.secrets = produce_secrets(self.spaces.backend)
-        #: Set while the server ends: it is not ready for new requests then.
+        #: True while the server shuts down and is not ready for new requests.
         self.ending = False
 
     async def close(self) -> None:
-        """Close all spaces, and send what is recorded; safe to call twice."""
+        """Close all spaces and send pending traces; may be called twice."""
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self.tracer.close)
             stack.push_async_callback(self.embedders.close)
             stack.push_async_callback(self.spaces.close)
 
     def turn_limit(self) -> TurnLimit:
-        """Cancel a turn that takes too long."""
+        """Return a context manager that cancels a turn that takes too long."""
         return TurnLimit(self.settings.turn_seconds)
 
 
 class TurnLimit:
-    """Cancels a turn that takes too long; then raises `Rejected`."""
+    """Context manager that cancels a turn that takes too long, and raises `Rejected`."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds

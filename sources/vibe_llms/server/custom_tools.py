@@ -1,4 +1,4 @@
-"""Custom tools, whose input is text: models are offered them as functions with one argument."""
+"""Custom tools with text input, which are offered to models as functions with one argument."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import msgspec
 
 from vibe_llms.server.failures import Rejected
 
-#: The argument that is the text.
+#: Name of the argument with the text.
 INPUT = "input"
-#: The schema of the arguments.
+#: Schema of the arguments.
 SCHEMA: Mapping[str, Any] = {
     "type": "object",
     "properties": {INPUT: {"type": "string"}},
@@ -21,10 +21,10 @@ SCHEMA: Mapping[str, Any] = {
 
 
 def describe_format(form: Mapping[str, Any] | None, param: str) -> str:
-    """Return what the model is told of the grammar of a custom tool."""
+    """Return the note that tells the model the grammar of a custom tool."""
     if not form or form.get("type") != "grammar":
         return ""
-    # Chat Completions has the grammar in a member of its own, Responses has not.
+    # Chat Completions nests the grammar in a member; Responses does not.
     grammar = form.get("grammar", form)
     definition = grammar.get("definition") if isinstance(grammar, Mapping) else None
     if not isinstance(definition, str):
@@ -36,7 +36,7 @@ def describe_format(form: Mapping[str, Any] | None, param: str) -> str:
 def read_text(arguments: str) -> str:
     """Return the text in the arguments of a call.
 
-    Some models write the text itself, or give it a name that they know, such as `patch`.
+    Some models write the bare text, or choose another name for it, such as `patch`.
 
     >>> read_text('{"input": "+1"}'), read_text('{"patch": "+1"}'), read_text("+1")
     ('+1', '+1', '+1')

@@ -1,9 +1,9 @@
-"""The endpoint `POST /openai/deployments/{agent}/chat/completions`, as DIAL and Azure have it.
+"""The endpoint `POST /openai/deployments/{agent}/chat/completions` of DIAL and Azure.
 
-It is Chat Completions with the agent in the path, and with `custom_content`: attachments, stages,
-and a signed state, so that the client keeps what the agent's tools did, and the server need not.
+This is Chat Completions with the agent in the path and with `custom_content`: attachments, stages,
+and a signed state, which lets the client keep the tool calls of the agent instead of the server.
 
-Source: `aidial_sdk/chat_completion/request.py` and `chunks.py` of aidial-sdk, and seed 003.
+Source: `aidial_sdk/chat_completion/request.py` and `chunks.py` of aidial-sdk.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from vibe_llms.server.answers import answer
 from vibe_llms.server.chat_history import rewrite_request
 from vibe_llms.server.chat_replies import ChunkWriter
 from vibe_llms.server.chat_requests import (
+    ChatMessage,
     ChatRequest,
-    Message,
     check_request,
     read_data_url,
     read_each,
@@ -39,7 +39,7 @@ from vibe_llms.server.chat_requests import (
 )
 from vibe_llms.server.continuations import Chain
 from vibe_llms.server.core import ServerCore
-from vibe_llms.server.exchanges import Exchange
+from vibe_llms.server.exchanges import HttpExchange
 from vibe_llms.server.failures import Rejected
 from vibe_llms.server.pairing import order_results
 from vibe_llms.server.reading import find_last_reply, is_web_address, read_base64, read_body
@@ -49,7 +49,7 @@ from vibe_llms.server.turns import TurnOrder
 
 
 class Attachment(Struct):
-    """An image or a file: its data in base64, or as text for a type of text, or where it is."""
+    """An image or a file: its data (base64, or text for a text type) or its address."""
 
     type: str = "text/markdown"
     title: str | None = None
@@ -58,20 +58,20 @@ class Attachment(Struct):
 
 
 class CustomContent(Struct):
-    """What DIAL adds to a message."""
+    """DIAL's extension of a message."""
 
     attachments: list[Attachment] | None = None
     state: ReplyState | None = None
 
 
-class DialMessage(Message):
+class DialMessage(ChatMessage):
     """A message of any role."""
 
     custom_content: CustomContent | None = None
 
 
 class DeploymentRequest(ChatRequest, kw_only=True):
-    """The body of a request; attachments of the request are those of its last message."""
+    """The body of a request; its own attachments belong to its last message."""
 
     model: str = ""
     messages: Annotated[list[DialMessage], Meta(min_length=1)]  # type: ignore[assignment]
@@ -79,7 +79,7 @@ class DeploymentRequest(ChatRequest, kw_only=True):
 
 
 class DeploymentQuery(Struct):
-    """The version that the client speaks; it makes no difference."""
+    """API version of the client, which is ignored."""
 
     version: str = msgspec.field(name="api-version", default="")
 
@@ -87,7 +87,7 @@ class DeploymentQuery(Struct):
 _DECODER = msgspec.json.Decoder(DeploymentRequest)
 
 
-async def complete_deployment(core: ServerCore, exchange: Exchange, space: UserSpace) -> None:
+async def complete_deployment(core: ServerCore, exchange: HttpExchange, space: UserSpace) -> None:
     """Answer a request with a turn, with stages and a state; a disconnect cancels the turn."""
     request = await exchange.decode(_read_request, core.settings)
     name = exchange.argument
@@ -100,7 +100,10 @@ async def complete_deployment(core: ServerCore, exchange: Exchange, space: UserS
 
     order = await exchange.offload(read)
     await answer(
-        *(core, exchange, space, replace(order, media=True)),
+        core,
+        exchange,
+        space,
+        replace(order, media=True),
         lambda served: ChunkWriter(
             name,
             {tool.name for tool in order.tools},
@@ -123,9 +126,9 @@ def _read_request(body: bytes) -> DeploymentRequest:
 def _read_messages(
     request: DeploymentRequest, agent: str, signer: StateSigner
 ) -> tuple[Sequence[Canister], Mapping[str, Sequence[Canister]]]:
-    """What was said, and what the agent is known to have done before its messages."""
+    """Return the messages, and the verified messages of the agent that precede its replies."""
     said: list[Canister] = []
-    #: First messages and states of replies, with their places, by the last messages.
+    #: Id of the first message, state, and its place in the request, by id of the last message.
     given: dict[str, tuple[str, ReplyState, str]] = {}
     last = find_last_reply(one.role for one in request.messages)
     read = read_each(request.messages)
@@ -147,7 +150,7 @@ def _read_messages(
     ordered, states = order_results(said), dict[str, Sequence[Canister]]()
     visible = Chain(agent)
     for canister in ordered:
-        # A state is signed with the history in this order.
+        # States are signed over the history in this order.
         visible.extend([canister])
         if (found := given.get(canister.identity)) is not None:
             first, state, place = found
@@ -158,7 +161,7 @@ def _read_messages(
 def _attach(
     canisters: Sequence[Canister], attachments: Sequence[Attachment], param: str, *, new: bool
 ) -> Sequence[Canister]:
-    """A message of the user with attachments; those of other messages are for people only."""
+    """Attach files to a user's message; attachments of other messages are for people only."""
     return [
         replace(one, contents=(*one.contents, *(_read(each, param, new) for each in attachments)))
         if isinstance(one, UserCanister)

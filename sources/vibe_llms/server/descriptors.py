@@ -1,7 +1,7 @@
-"""Descriptors of files and sockets: how many the process may have, and who has connections.
+"""Limits on connections, derived from the process's limit of file descriptors.
 
-Each connection has a descriptor. Without any left, no file opens and the event loop tries in vain
-to accept. So connections are capped below the limit of the process.
+Each connection uses a descriptor. Without free descriptors, no file opens, and the event loop keeps
+failing to accept. So connections are capped below the limit of the process.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from vibe_llms.credentials import get_logger
+from vibe_llms.base.credentials import get_logger
 from vibe_llms.server.failures import Rejected
 from vibe_llms.server.settings import ServerSettings
 
-#: The descriptors that are left for files, databases, and connections to providers: at least this
-#: many, and this part of all.
+#: Descriptors reserved for files, databases, and connections to providers: the greater of this
+#: number and this fraction of all.
 _RESERVE = 64
 _RESERVED_PART = 0.25
-#: The limit to ask for where the system sets none.
+#: The limit to request if the system sets none.
 _MOST_DESCRIPTORS = 65_536
 _RETRY_SECONDS = 1.0
 _WARN_SECONDS = 60.0
@@ -31,19 +31,19 @@ _LOGGER = get_logger("vibe_llms.server")
 
 
 class WaitingConnection(Protocol):
-    """A connection that can be closed because it has no whole request."""
+    """A connection that can be closed because it has no complete request."""
 
     def dismiss(self) -> None:
-        """Close it."""
+        """Close the connection."""
         ...
 
 
 def raise_descriptor_limit() -> int:
-    """Raise the soft limit of descriptors to the hard one; returns the limit."""
+    """Raise the soft limit of descriptors to the hard one; return the new limit."""
     try:
         import resource
     except ImportError:
-        # Windows has no such limit for sockets.
+        # Windows does not limit sockets this way.
         return _MOST_DESCRIPTORS
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else hard
@@ -51,30 +51,30 @@ def raise_descriptor_limit() -> int:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
         except (ValueError, OSError):
-            # macOS has a lower limit that it does not tell.
+            # macOS has a lower limit that it does not report.
             wanted = soft
     return max(soft, wanted) if soft != resource.RLIM_INFINITY else wanted
 
 
 class ConnectionLimits:
-    """The most connections in all, and the most requests of a user at once.
+    """Maximum connections in total, and maximum concurrent requests per user.
 
-    `waiting` are the connections without a whole request, the one that has waited longest first.
+    `waiting` has the connections without a complete request, longest wait first.
     """
 
     def __init__(self, settings: ServerSettings, descriptors: int) -> None:
         reserve = max(_RESERVE, int(descriptors * _RESERVED_PART))
         self.all = max(min(settings.connections, descriptors - reserve), 1)
-        # Half of them is left for other users.
+        # Half of them are left for other users.
         self.user = max(min(settings.user_connections, self.all // 2), 1)
         self.waiting: dict[WaitingConnection, None] = {}
-        self._held: Counter[str] = Counter()
+        self._requests: Counter[str] = Counter()
         self._warn_after = 0.0
 
     @contextmanager
-    def hold(self, user: str) -> Iterator[None]:
+    def counting(self, user: str) -> Iterator[None]:
         """Count a request of a user while it runs; `Rejected` if the user has too many."""
-        if self._held[user] >= self.user:
+        if self._requests[user] >= self.user:
             raise Rejected(
                 f"too many requests at once ({self.user:,}, user-connections); wait until one ends",
                 status=429,
@@ -82,18 +82,18 @@ class ConnectionLimits:
                 code="too_many_connections",
                 retry_after=_RETRY_SECONDS,
             )
-        self._held[user] += 1
+        self._requests[user] += 1
         try:
             yield
         finally:
-            self._held[user] -= 1
-            if not self._held[user]:
-                del self._held[user]
+            self._requests[user] -= 1
+            if not self._requests[user]:
+                del self._requests[user]
 
     def admit(self, connections: int) -> bool:
-        """Return True if a new connection may stay, where there are so many with it.
+        """Return True if a new connection may stay, given the number including it.
 
-        If there are too many, the one that has waited longest for a request is closed for it.
+        Above the limit, the connection that has waited longest for a request is closed instead.
         """
         if connections <= self.all:
             return True
@@ -112,7 +112,7 @@ class ConnectionLimits:
 
     @contextmanager
     def watch_loop(self) -> Iterator[None]:
-        """Log that no descriptor is left once a minute, and not for every attempt to accept."""
+        """Log missing descriptors at most once a minute, instead of for every failed accept."""
         loop = asyncio.get_running_loop()
         former = loop.get_exception_handler()
 

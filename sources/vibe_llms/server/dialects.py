@@ -1,4 +1,4 @@
-"""How the server writes errors: in the form of the interface that the client speaks."""
+"""`Dialect`: the error format of the API that a client uses."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from collections.abc import Callable, Mapping
 import msgspec
 from msgspec import Struct
 
-from vibe_llms.server.failures import Failure
+from vibe_llms.server.failures import ClientFailure
 
 
 class Dialect(Struct, frozen=True):
-    """What differs between the interfaces that the server speaks, whatever the endpoint.
+    """Behavior that varies by API dialect.
 
-    `encode_failure` writes an error as the body of a response, from the failure and the identity of
-    the request; `request_id` is the header that has this identity. `event` begins the event that
-    has an error after a stream has begun.
+    `encode_failure` encodes a failure and the identity of the request as a response body, and
+    `request_id` is the header with this identity. `event` begins the event with an error that
+    occurs during a stream.
     """
 
-    encode_failure: Callable[[Failure, str], bytes]
+    encode_failure: Callable[[ClientFailure, str], bytes]
     request_id: bytes
     event: bytes
 
-    def write_failure(self, failure: Failure, request_id: str) -> bytes:
-        """An error after the stream has begun."""
+    def write_failure(self, failure: ClientFailure, request_id: str) -> bytes:
+        """Encode an error that occurs during a stream."""
         return self.event + self.encode_failure(failure, request_id) + b"\n\n"
 
 
 class OpenAIError(Struct):
-    """What is wrong; `param` names the member of the request."""
+    """Details of an error; `param` names the member of the request."""
 
     message: str
     type: str
@@ -37,13 +37,13 @@ class OpenAIError(Struct):
 
 
 class OpenAIFailure(Struct):
-    """An error in the form of OpenAI."""
+    """An error in OpenAI's format."""
 
     error: OpenAIError
 
 
 class AnthropicError(Struct, omit_defaults=True):
-    """What is wrong."""
+    """Details of an error."""
 
     type: str
     message: str
@@ -51,19 +51,19 @@ class AnthropicError(Struct, omit_defaults=True):
 
 
 class AnthropicFailure(Struct, tag_field="type", tag="error"):
-    """An error in the form of Anthropic, for requests below `/v1/messages` and with its header."""
+    """An error in Anthropic's format, for `/v1/messages` and for requests with its header."""
 
     error: AnthropicError
     request_id: str
 
 
-def _encode_openai(failure: Failure, _: str) -> bytes:
+def _encode_openai(failure: ClientFailure, _: str) -> bytes:
     error = OpenAIError(failure.message, failure.type, failure.param, failure.code)
     return msgspec.json.encode(OpenAIFailure(error))
 
 
-#: Anthropic's words for each status. Source: `types/shared/error_type.py` of anthropic 2.12.0, and
-#: for those that it leaves out https://platform.claude.com/docs/en/api/errors (2026-11).
+#: Anthropic's error types by status. Source: `types/shared/error_type.py` of anthropic 2.12.0, and
+#: for statuses missing there https://platform.claude.com/docs/en/api/errors (2026-11).
 _ANTHROPIC_TYPES = {
     401: "authentication_error",
     403: "permission_error",
@@ -77,7 +77,7 @@ _ANTHROPIC_TYPES = {
 }
 
 
-def _encode_anthropic(failure: Failure, request_id: str) -> bytes:
+def _encode_anthropic(failure: ClientFailure, request_id: str) -> bytes:
     other = "invalid_request_error" if failure.status < 500 else "api_error"
     where = f"{failure.param}: " if failure.param else ""
     error = AnthropicError(
@@ -94,7 +94,7 @@ _ANTHROPIC_PATH = "/v1/messages"
 
 
 def find_dialect(path: str, headers: Mapping[bytes, bytes]) -> Dialect:
-    """The dialect of a request: Anthropic's clients name their version on every path."""
+    """Return the dialect of a request; Anthropic's clients send a header on every path."""
     if path == _ANTHROPIC_PATH or path.startswith(f"{_ANTHROPIC_PATH}/"):
         return ANTHROPIC
     return ANTHROPIC if b"anthropic-version" in headers else OPENAI

@@ -1,4 +1,4 @@
-"""The embedders of the server: texts to vectors, for all users."""
+"""`Embedders`: conversion of texts to vectors, for all users."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from array import array
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 
-from vibe_llms.configuration import Configuration
-from vibe_llms.credentials import read_keys
-from vibe_llms.events import ignore_events
-from vibe_llms.exceptions import ModelNotFound, ReplyMalformed
-from vibe_llms.memory.embedders.core import EMBEDDERS, EmbedderConfiguration
-from vibe_llms.memory.embedders.endpoints import EndpointEmbedder
-from vibe_llms.memory.embedders.rows import produce_embedder
-from vibe_llms.memory.embedders.strict import StrictEmbedder
+from vibe_llms.base.configuration import Configuration
+from vibe_llms.base.credentials import read_keys
+from vibe_llms.base.exceptions import ModelNotFound, ReplyMalformed
+from vibe_llms.embedding.core import EMBEDDERS, EmbedderConfiguration
+from vibe_llms.embedding.endpoints import EndpointEmbedder
+from vibe_llms.embedding.rows import produce_embedder
+from vibe_llms.embedding.strict import StrictEmbedder
+from vibe_llms.messages.events import ignore_events
 from vibe_llms.providers.interfaces import EmbeddingClient
 from vibe_llms.providers.limits import Limiters
 from vibe_llms.providers.provider_pool import PROVIDERS, Providers
@@ -21,7 +21,7 @@ from vibe_llms.server.failures import Rejected
 
 
 class Embedders:
-    """The embedders that requests can name; those in this process are opened once for all users."""
+    """The embedders that requests can name; rows of `[embedders]` are opened once for all users."""
 
     def __init__(self, configuration: Configuration, limiters: Limiters) -> None:
         self._configuration = configuration
@@ -30,22 +30,23 @@ class Embedders:
         self._opened: dict[str, StrictEmbedder] = {}
 
     def names(self, name: str) -> bool:
-        """Whether the configuration has this name: an alias, or a row of `[embedders]`."""
+        """Return True if the configuration has this name, as an alias or a row of `[embedders]`."""
         rows = {row.name for row in self._configuration.rows(EMBEDDERS)}
         return name in rows or name in self._configuration.aliases
 
     async def embed(
         self, name: str, texts: Sequence[str], dimensions: int | None
     ) -> Sequence[array[float]]:
-        """Vectors by the embedder of a name: an alias, a row of `[embedders]`, or `PROVIDER/MODEL`.
+        """Embed texts with an alias, a row of `[embedders]`, or `PROVIDER/MODEL`.
 
-        Other models of a row may be paths of files of the server; the configuration can name them.
+        Other models of a row are accepted only through an alias, because they may be paths of
+        files.
         """
         address = self._configuration.aliases.get(name, name)
         rows = {row.name for row in self._configuration.rows(EMBEDDERS)}
         if address in rows or (address != name and address.partition("/")[0] in rows):
             if dimensions is not None:
-                raise _refuse_dimensions(f"the vectors of {name!r} have one size")
+                raise _refuse_dimensions(f"the vectors of {name!r} have a fixed size")
             return await self._access(address).embed(texts)
         notices: list[str] = []
         embedder = self._produce(name, address, dimensions, notices.append)
@@ -57,7 +58,7 @@ class Embedders:
             raise _refuse_dimensions(str(error)) from error
         if notices:
             raise Rejected(
-                "a text is longer than the model takes",
+                "a text is longer than the model allows",
                 param="input",
                 code="context_length_exceeded",
             )
@@ -81,7 +82,6 @@ class Embedders:
     def _produce(
         self, name: str, address: str, dimensions: int | None, notify: Callable[[str], None]
     ) -> StrictEmbedder:
-        """The embedder of a provider's model."""
         provider, _, model = address.partition("/")
         rows = {row.name: row for row in self._configuration.rows(PROVIDERS)}
         present = {one.name for one in self._providers.survey() if one.present and not one.problem}
@@ -99,7 +99,7 @@ class Embedders:
 
 def _no_model(name: str) -> ModelNotFound:
     return ModelNotFound(
-        f"no model {name!r} makes vectors; name a row of [embedders], PROVIDER/MODEL or an alias"
+        f"embedding model {name!r} not found; use a row of [embedders], PROVIDER/MODEL or an alias"
     )
 
 

@@ -1,4 +1,4 @@
-"""The endpoint `POST /v1/embeddings`: vectors of texts, from the embedders of the configuration.
+"""The endpoint `POST /v1/embeddings`: vectors of texts, from the configured embedders.
 
 Source: `types/embedding_create_params.py` and `create_embedding_response.py` of openai 3.54.0.
 """
@@ -17,12 +17,12 @@ from msgspec import Meta, Struct
 
 from vibe_llms.providers.token_estimates import measure_text
 from vibe_llms.server.core import ServerCore
-from vibe_llms.server.exchanges import Exchange
+from vibe_llms.server.exchanges import HttpExchange
 from vibe_llms.server.failures import Rejected
 from vibe_llms.server.reading import read_body
 from vibe_llms.server.spaces import UserSpace
 
-#: As many as OpenAI takes.
+#: OpenAI's maximum.
 _MOST_TEXTS = 2048
 
 
@@ -36,7 +36,7 @@ class EmbeddingRequest(Struct):
 
     @property
     def texts(self) -> Sequence[str]:
-        """The texts; `Rejected` for tokens, which are those of one model only."""
+        """The texts; raises `Rejected` for tokens, which only one model understands."""
         texts = [self.input] if isinstance(self.input, str) else self.input
         for place, text in enumerate(texts):
             if not isinstance(text, str):
@@ -46,7 +46,7 @@ class EmbeddingRequest(Struct):
         return texts
 
 
-class Embedding(Struct):
+class EmbeddingItem(Struct):
     """The vector of a text: numbers, or their bytes in base64."""
 
     index: int
@@ -55,7 +55,7 @@ class Embedding(Struct):
 
 
 class EmbeddingUsage(Struct):
-    """How many tokens the texts have, as an estimate."""
+    """Estimated number of tokens in the texts."""
 
     prompt_tokens: int
     total_tokens: int
@@ -64,7 +64,7 @@ class EmbeddingUsage(Struct):
 class EmbeddingReply(Struct):
     """The body of a reply."""
 
-    data: Sequence[Embedding]
+    data: Sequence[EmbeddingItem]
     model: str
     usage: EmbeddingUsage
     object: str = "list"
@@ -73,23 +73,23 @@ class EmbeddingReply(Struct):
 _DECODER = msgspec.json.Decoder(EmbeddingRequest)
 
 
-async def create_embeddings(core: ServerCore, exchange: Exchange, space: UserSpace) -> None:
-    """A vector for each text."""
+async def create_embeddings(core: ServerCore, exchange: HttpExchange, space: UserSpace) -> None:
+    """Create a vector for each text."""
     request = await exchange.decode(partial(read_body, _DECODER), core.settings)
     texts = request.texts
     model = request.model
     if not core.embedders.names(model):
-        # As in chats: only what is listed can be named.
+        # As in chats, only listed models can be named.
         model = (await space.resolve_model(model))[1] or model
     async with exchange.until_disconnect(), core.turn_limit(), space.asking():
         vectors = await core.embedders.embed(model, texts, request.dimensions)
-    # What the embedders of all rows have in common counts no tokens.
+    # Estimated, because not all embedders report tokens.
     tokens = sum(measure_text(text).likely for text in texts)
     core.metrics.find_tokens(model, "input").inc(tokens)
     packed = request.encoding_format == "base64"
     reply = EmbeddingReply(
         [
-            Embedding(index, _encode_base64(vector) if packed else tuple(vector))
+            EmbeddingItem(index, _encode_base64(vector) if packed else tuple(vector))
             for index, vector in enumerate(vectors)
         ],
         request.model,
@@ -99,7 +99,7 @@ async def create_embeddings(core: ServerCore, exchange: Exchange, space: UserSpa
 
 
 def _encode_base64(vector: array[float]) -> str:
-    """The numbers as single floats, the lowest byte first."""
+    """Encode the numbers as little-endian 32-bit floats in base64."""
     if sys.byteorder == "big":
         vector = array("f", vector)
         vector.byteswap()

@@ -1,4 +1,4 @@
-"""The table of endpoints: what answers each path and method, and what it takes and gives."""
+"""The table of endpoints: handler, parameters, and reply of each path and method."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from vibe_llms.attachments import UNKNOWN_TYPE
+from vibe_llms.conversations.attachments import UNKNOWN_TYPE
 from vibe_llms.memory.descriptions import MemoryEntry
 from vibe_llms.runs.descriptions import AskedQuestion, RunDescription, RunView
 from vibe_llms.runs.events import RunEvent
@@ -74,7 +74,7 @@ from vibe_llms.server.deployments import (
     complete_deployment,
 )
 from vibe_llms.server.embeddings import EmbeddingReply, EmbeddingRequest, create_embeddings
-from vibe_llms.server.exchanges import Exchange
+from vibe_llms.server.exchanges import HttpExchange
 from vibe_llms.server.failures import Rejected
 from vibe_llms.server.health import ServerState, show_health, show_metrics, show_readiness
 from vibe_llms.server.messages import TokensCounted, count_message_tokens, create_message
@@ -82,7 +82,7 @@ from vibe_llms.server.messages_requests import CountRequest, MessageRequest
 from vibe_llms.server.metrics import MEDIA_TYPE
 from vibe_llms.server.model_lists import list_models, show_model
 from vibe_llms.server.openapi import encode_document
-from vibe_llms.server.operations import Endpoint, ServerEndpoint, UserEndpoint
+from vibe_llms.server.operations import ApiOperation, ServerEndpoint, UserEndpoint
 from vibe_llms.server.pages import PageQuery
 from vibe_llms.server.responses import (
     InputItemsQuery,
@@ -99,25 +99,24 @@ from vibe_llms.server.responses_requests import ResponseRequest
 from vibe_llms.storage.descriptions import ConversationHead, ConversationView, Fork
 from vibe_llms.storage.interfaces import UploadedFile
 
-#: A member of another interface's reply, whose documentation is there.
+#: A reply in another API's format, which is documented there.
 _Foreign = dict[str, Any]
-#: The data of the last event of OpenAI's streams.
+#: Data of the last event of OpenAI's streams.
 _DONE = "[DONE]"
-#: The header of requests that a client may repeat.
-_ONCE = {"Idempotency-Key": "A name for the request: repeated with it, it gets the same turn."}
-#: The header of requests to models of rows with `credential = "caller"`.
-_KEY = {"X-Provider-Key": "The key of the client's own provider, for rows that ask for it."}
+#: Header of requests that a client may repeat.
+_ONCE = {"Idempotency-Key": "Name of the request. A repeated request with it gets the same turn."}
+#: Header of requests to models of rows with `credential = "caller"`.
+_KEY = {"X-Provider-Key": "Key of the client's own provider account, for rows that require it."}
 _TURN = {**_ONCE, **_KEY}
 
 
-async def show_document(_: ServerCore, exchange: Exchange) -> None:
-    """Describe all endpoints in the form of OpenAPI."""
+async def show_document(_: ServerCore, exchange: HttpExchange) -> None:
+    """Describe all endpoints in an OpenAPI document."""
     await exchange.reply(_encode_document())
 
 
-#: The endpoints by path and method. `{name}` stands for any text without `/`, `{name...}` for any
-#: text.
-ENDPOINTS: Mapping[str, Mapping[str, Endpoint]] = {
+#: Endpoints by path and method. `{name}` matches any text without `/`, `{name...}` any text.
+ENDPOINTS: Mapping[str, Mapping[str, ApiOperation]] = {
     "/health": {"GET": ServerEndpoint(handler=show_health, reply=ServerState, logged=False)},
     "/ready": {"GET": ServerEndpoint(handler=show_readiness, reply=ServerState, logged=False)},
     "/metrics": {
@@ -183,7 +182,7 @@ ENDPOINTS: Mapping[str, Mapping[str, Endpoint]] = {
         "GET": UserEndpoint(
             handler=follow_run,
             query=RunQuery,
-            headers={"Last-Event-ID": "The cursor of the last event that arrived."},
+            headers={"Last-Event-ID": "Cursor of the last event that was received."},
             events=RunEvent,
         )
     },
@@ -267,7 +266,7 @@ ENDPOINTS: Mapping[str, Mapping[str, Endpoint]] = {
         "GET": UserEndpoint(handler=list_input_items, query=InputItemsQuery, reply=_Foreign)
     },
 }
-#: Stands in counts and in the log for paths that clients have chosen.
+#: Placeholder for unknown paths in metrics and the log.
 OTHER = "other"
 _PATTERNS = {
     path: re.compile(re.sub(r"{\w+}", "([^/]+)", re.sub(r"{\w+\.\.\.}", "(.+)", path)), re.DOTALL)
@@ -277,7 +276,7 @@ _PATTERNS = {
 
 
 def match_path(path: str) -> tuple[str, str]:
-    """The path of `ENDPOINTS` that a path is one of, and what it leaves open."""
+    """Return the path in `ENDPOINTS` that matches, and the text that fills its placeholder."""
     if path in ENDPOINTS:
         return path, ""
     for known, pattern in _PATTERNS.items():
@@ -286,20 +285,20 @@ def match_path(path: str) -> tuple[str, str]:
     return OTHER, ""
 
 
-def find_endpoint(exchange: Exchange) -> Endpoint:
-    """What answers a request; `Rejected` if nothing does."""
+def find_endpoint(exchange: HttpExchange) -> ApiOperation:
+    """Return the endpoint for a request; `Rejected` if none matches."""
     path, exchange.argument = match_path(exchange.path)
-    # PostgreSQL stores no NUL, and no name has one.
+    # PostgreSQL cannot store NUL, and no name contains it.
     if path == OTHER or "\0" in exchange.path:
-        raise Rejected(f"there is no {exchange.path}", status=404, code="unknown_url")
+        raise Rejected(f"{exchange.path} not found", status=404, code="unknown_url")
     methods = ENDPOINTS[path]
     if exchange.method == "HEAD" and isinstance(methods.get("GET"), ServerEndpoint):
-        # Programs that only look whether the server is there ask so; the body is not sent.
+        # Uptime monitors send HEAD; the body is then not sent.
         return methods["GET"]
     if (endpoint := methods.get(exchange.method)) is None:
         exchange.headers_sent = (*exchange.headers_sent, (b"allow", ", ".join(methods).encode()))
         raise Rejected(
-            f"{exchange.path} does not take {exchange.method}",
+            f"{exchange.path} does not support {exchange.method}",
             status=405,
             code="method_not_allowed",
         )

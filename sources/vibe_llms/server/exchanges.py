@@ -1,4 +1,4 @@
-"""One HTTP request and its response: bodies within limits, and the end of the connection."""
+"""`Exchange`: one HTTP request and its response, with limits and disconnect handling."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from types import TracebackType
 from typing import Any, Self, TypeAlias, TypeVar
 from urllib.parse import parse_qsl
 
+from vibe_llms.base.offloading import LOOP_BYTES, offload
 from vibe_llms.messages.identities import produce_identity
-from vibe_llms.offloading import LOOP_BYTES, offload
 from vibe_llms.runs.interfaces import RequestKey
 from vibe_llms.server.bodies import BodyRoom
 from vibe_llms.server.dialects import find_dialect
-from vibe_llms.server.failures import Failure, Rejected
+from vibe_llms.server.failures import ClientFailure, Rejected
 from vibe_llms.server.omissions import Omissions
 from vibe_llms.server.request_limits import check_counts
 from vibe_llms.server.settings import ServerSettings
@@ -33,12 +33,12 @@ T = TypeVar("T")
 
 JSON = b"application/json"
 _KEY = re.compile(rb"[\x21-\x7e]{1,255}")
-#: How long a stream of events says nothing, and what it says then; clients skip it.
+#: Seconds of silence after which a stream sends this comment, which clients skip.
 _SILENT_SECONDS = 15.0
 _COMMENT = b": waiting\n\n"
-#: How long a client may take to read the last event of a stream that has failed.
+#: Seconds for a client to read the last event of a failed stream.
 _END_SECONDS = 1.0
-#: Longer bodies are put together and hashed in a thread.
+#: Longer bodies are joined and hashed in a thread.
 _LONG_BYTES = 1024 * 1024
 EVENTS = b"text/event-stream; charset=utf-8"
 Headers: TypeAlias = Iterable[tuple[bytes, bytes]]
@@ -48,21 +48,21 @@ Receive: TypeAlias = Callable[[], Awaitable[Mapping[str, Any]]]
 Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
-#: Names in the state of a request: a future that is done once the connection is lost, and whether
-#: the whole body is there.
+#: Keys in the state of a request: a future that is done when the connection is lost, and a flag
+#: that is present if the whole body has arrived.
 LOST, ARRIVED = "lost", "arrived"
-#: What may be there once only: programs before the server may read the other one.
+#: Headers that must not repeat, because a proxy might read the other value.
 _SINGLE = frozenset(
     (b"host", b"origin", b"authorization", b"x-api-key", b"api-key", b"content-type")
 )
 
 
 class Disconnected(Exception):
-    """The client closed the connection; there is nothing to answer."""
+    """The client closed the connection, so there is nobody to answer."""
 
 
-class Exchange:
-    """A request of a user, and the way back."""
+class HttpExchange:
+    """A request and its response."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, room: BodyRoom) -> None:
         self.scope = scope
@@ -71,68 +71,68 @@ class Exchange:
         self.headers: Mapping[bytes, bytes] = dict(scope["headers"])
         self.dialect = find_dialect(self.path, self.headers)
         self.request_id = f"req_{produce_identity()}"
-        #: What the endpoint's path leaves open, such as the name of a model.
+        #: Text that fills the placeholder of the endpoint's path, such as the name of a model.
         self.argument = ""
         self.user = ""
-        #: The members of the request for controls that have other names there.
+        #: Request members for controls that have different names there.
         self.controls: Mapping[str, str] = {}
-        #: The conversation that the request is about, where that is known.
+        #: Conversation of the request, if known.
         self.conversation = ""
         self.logged = True
-        #: The key of the client's own provider; it is kept nowhere.
+        #: Key of the client's own provider; never stored.
         self.provider_key = self.headers.get(b"x-provider-key", b"").decode("latin-1").strip()
-        #: What the client calls the request, to be able to repeat it; known once it was read.
+        #: The client's idempotency key, known after the body was read.
         self.request_key: RequestKey | None = None
-        #: Sent with the response, whatever it is.
+        #: Headers sent with every response.
         self.headers_sent: Headers = ((self.dialect.request_id, self.request_id.encode()),)
-        #: What the request asks for and does not get; named in a header and in the log.
+        #: Unsupported features of the request, named in a header and in the log.
         self.omissions = Omissions()
-        #: The status that was sent; 0 before.
+        #: Status that was sent, or 0.
         self.status = 0
-        #: Whether a part of the body was not received.
+        #: True if part of the body was not received.
         self.unread = False
         self._room = room
         self._size = 0
-        #: Writes the failure of a stream that has begun.
-        self._fail: Callable[[Failure], bytes] | None = None
+        #: Encodes a failure that occurs during a stream.
+        self._fail: Callable[[ClientFailure], bytes] | None = None
         self._receive = receive
         self._send = send
 
     @property
     def query(self) -> Mapping[str, str]:
-        """The members of the query; of equal names, the last counts."""
+        """Query parameters; the last one of a name counts."""
         return dict(parse_qsl(self.scope["query_string"].decode("latin-1")))
 
     def check_headers(self, settings: ServerSettings) -> None:
-        """`Rejected` if the headers are too long, or contradict each other."""
+        """Raise `Rejected` if the headers are too long or contradict each other."""
         size = sum(len(name) + len(value) for name, value in self.scope["headers"])
         if size > settings.header_bytes:
             raise Rejected(
-                f"the headers have {size} bytes, and {settings.header_bytes} are allowed",
+                f"the headers have {size} bytes, and the limit is {settings.header_bytes}",
                 status=431,
                 code="headers_too_large",
             )
         names = [name for name, _ in self.scope["headers"] if name in _SINGLE]
         if len(names) > len({*names}):
-            raise Rejected("a header is there twice", code="duplicate_header")
+            raise Rejected("a header is repeated", code="duplicate_header")
 
     @property
     def media_type(self) -> str:
-        """The type of the body, in small letters and without parameters; empty if none is said."""
+        """Lowercase media type of the body without parameters, or an empty string."""
         header = self.headers.get(b"content-type", b"").decode("latin-1")
         return header.partition(";")[0].strip().lower()
 
     async def read(self, settings: ServerSettings) -> bytes:
-        """The body of a request that is JSON; `Rejected` if it says that it is something else."""
+        """Receive a JSON body; `Rejected` if its declared type is another."""
         kind = self.media_type
         if kind and kind != "application/json" and not kind.endswith("+json"):
             raise Rejected(
-                f"the body is JSON, and not {kind}", status=415, code="unsupported_media_type"
+                f"the body must be JSON, not {kind}", status=415, code="unsupported_media_type"
             )
         return await self.receive(settings)
 
     async def decode(self, read: Callable[[bytes], T], settings: ServerSettings) -> T:
-        """The request in the body, as `read` makes it, with no more than the settings allow."""
+        """Decode the body with `read`, and enforce the limits of the settings."""
         body = await self.read(settings)
 
         def work() -> T:
@@ -147,9 +147,9 @@ class Exchange:
         return await offload(self._size > LOOP_BYTES, work)
 
     async def receive(self, settings: ServerSettings) -> bytes:
-        """The body of the request; `Rejected` if it is too long or too slow.
+        """Receive the body; `Rejected` if it is too long or too slow.
 
-        It counts until `close`.
+        It counts against the room for bodies until `close`.
         """
         self.unread = True
         declared = self.headers.get(b"content-length", b"0")
@@ -157,7 +157,7 @@ class Exchange:
             raise _too_large(settings)
         parts: list[bytes] = []
         try:
-            # Most bodies come with their headers, and need no timer.
+            # Most bodies arrive with their headers, and need no timer.
             arrived = ARRIVED in self.scope["state"]
             async with nullcontext() if arrived else asyncio.timeout(settings.receive_seconds):
                 while True:
@@ -167,7 +167,7 @@ class Exchange:
                     part: bytes = message.get("body", b"")
                     if self._size + len(part) > settings.body_bytes:
                         raise _too_large(settings)
-                    self._room.take(self.user, len(part))
+                    self._room.reserve(self.user, len(part))
                     self._size += len(part)
                     parts.append(part)
                     if not message.get("more_body", False):
@@ -182,15 +182,15 @@ class Exchange:
             ) from error
 
     def close(self) -> None:
-        """The request has ended."""
-        self._room.give_back(self.user, self._size)
+        """Release the room of the body after the request."""
+        self._room.release(self.user, self._size)
 
     def _read_key(self, body: bytes) -> RequestKey | None:
         key = self.headers.get(b"idempotency-key")
         if key is None:
             return None
         if not _KEY.fullmatch(key):
-            raise Rejected("Idempotency-Key has from 1 to 255 visible characters")
+            raise Rejected("Idempotency-Key must have 1 to 255 visible characters")
         digest = hashlib.sha256(b"\0".join([self.method.encode(), self.path.encode(), body]))
         return RequestKey(key.decode("ascii"), digest.digest())
 
@@ -202,8 +202,8 @@ class Exchange:
         await self.start(status, media_type, (length, *headers))
         await self._send({"type": "http.response.body", "body": body})
 
-    async def fail(self, failure: Failure, headers: Headers = ()) -> None:
-        """Send an error in the form of the client's dialect."""
+    async def fail(self, failure: ClientFailure, headers: Headers = ()) -> None:
+        """Send an error in the format of the client's dialect."""
         body = self.dialect.encode_failure(failure, self.request_id)
         await self.reply(body, status=failure.status, headers=headers)
 
@@ -215,13 +215,13 @@ class Exchange:
         await self._send({"type": "http.response.start", "status": status, "headers": head})
 
     async def stream(
-        self, parts: AsyncIterator[bytes], fail: Callable[[Failure], bytes] | None = None
+        self, parts: AsyncIterator[bytes], fail: Callable[[ClientFailure], bytes] | None = None
     ) -> None:
-        """Send events as they come, and comments between them; waits while the client is slow.
+        """Send events as they arrive, and comments during silence; wait while the client is slow.
 
-        The head comes with the first of them. With `fail`, a failure after it becomes the last
-        event: what `fail` returns, or where that is nothing, an error in the form of the client's
-        dialect. Without, the connection breaks off, and the client continues by its cursor.
+        The head is sent with the first event. With `fail`, a failure during the stream becomes the
+        last event: the result of `fail`, or if that is empty, an error in the client's dialect.
+        Without `fail`, the connection is closed, and the client resumes with its cursor.
         """
         self._fail = fail
         with _Comments(self._send_comment) as comments:
@@ -241,13 +241,13 @@ class Exchange:
             await self._start_events()
         await self._send({"type": "http.response.body", "body": _COMMENT, "more_body": True})
 
-    async def end_stream(self, failure: Failure) -> bool:
-        """End a stream that has begun with a failure; returns whether that was possible."""
+    async def end_stream(self, failure: ClientFailure) -> bool:
+        """End a stream with a failure; return False if that was not possible."""
         if self._fail is None:
             return False
         last = self._fail(failure) or self.dialect.write_failure(failure, self.request_id)
         try:
-            # A client that does not read is not waited for.
+            # Don't wait for a client that does not read.
             async with asyncio.timeout(_END_SECONDS):
                 await self._send({"type": "http.response.body", "body": last})
         except TimeoutError:
@@ -255,15 +255,14 @@ class Exchange:
         return True
 
     def until_disconnect(self) -> _UntilDisconnect:
-        """Cancel the block when the client closes the connection; then raises `Disconnected`."""
+        """Cancel the block when the client disconnects, and raise `Disconnected`."""
         return _UntilDisconnect(self.scope["state"][LOST])
 
 
 class _Comments:
-    """Sends comments while a stream says nothing else.
+    """Sender of comments during the silence of a stream.
 
-    Programs between here and the client close connections that are silent, and a client that
-    vanished is noticed only when something is sent.
+    Proxies close silent connections, and a vanished client is only noticed when data is sent.
     """
 
     def __init__(self, send: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -281,9 +280,9 @@ class _Comments:
             self._comment.cancel()
 
     def _wait(self, seconds: float) -> None:
-        self._timer = asyncio.get_running_loop().call_later(seconds, self._speak)
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._send_if_silent)
 
-    def _speak(self) -> None:
+    def _send_if_silent(self) -> None:
         if self.silent and (self._comment is None or self._comment.done()):
             self._comment = asyncio.create_task(self._send())
         self.silent = True
@@ -309,7 +308,7 @@ class _UntilDisconnect(AbstractAsyncContextManager[None]):
         trace: TracebackType | None,
     ) -> None:
         self._lost.remove_done_callback(self._cancel)
-        # The callback may have been scheduled already.
+        # The callback may already have been scheduled.
         task, self._task = self._task, None
         cancelled = self._gone and isinstance(error, asyncio.CancelledError)
         if cancelled and task is not None and not task.uncancel():

@@ -1,4 +1,4 @@
-"""What a failed request is answered with, whatever the dialect: a status, and words for it."""
+"""`Failure`: status and message for a failed request, in any dialect."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from collections.abc import Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from vibe_llms import exceptions
-from vibe_llms.exceptions import ControlInvalid, VibeLlmsError, find_wait
+from vibe_llms.base import exceptions
+from vibe_llms.base.exceptions import ControlInvalid, VibeLlmsError, find_wait
 
 INVALID = "invalid_request_error"
 _UPSTREAM = "upstream_error"
 _SERVER = "server_error"
 
 
-class Failure(Struct, frozen=True, kw_only=True):
-    """A failure as a client is told of it; the dialects differ in how they write it.
+class ClientFailure(Struct, frozen=True, kw_only=True):
+    """A failure in the form reported to clients; dialects differ in how they encode it.
 
-    `type` and `code` are OpenAI's words. `param` names the member of the request that is wrong.
+    `type` and `code` are OpenAI's terms. `param` names the invalid member of the request.
     """
 
     status: int
@@ -31,7 +31,7 @@ class Failure(Struct, frozen=True, kw_only=True):
 
 
 class Rejected(Exception):
-    """The server refuses a request; the gate answers it with the failure."""
+    """The server refuses a request; the application responds with the failure."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Rejected(Exception):
         retry_after: float | None = None,
     ) -> None:
         super().__init__(message)
-        self.failure = Failure(
+        self.failure = ClientFailure(
             status=status,
             message=message,
             type=type,
@@ -54,14 +54,14 @@ class Rejected(Exception):
         )
 
     @classmethod
-    def from_failure(cls, failure: Failure) -> Rejected:
-        """The refusal of a request that came to a failure elsewhere."""
+    def from_failure(cls, failure: ClientFailure) -> Rejected:
+        """Create a refusal from an existing failure."""
         rejected = cls(failure.message)
         rejected.failure = failure
         return rejected
 
 
-#: Status, type and code of each error; the first class that fits decides.
+#: Status, type, and code of each error; the first matching class applies.
 _FAILURES: tuple[tuple[type[VibeLlmsError], int, str, str | None], ...] = (
     (exceptions.ModelNotFound, 404, INVALID, "model_not_found"),
     (exceptions.ModelUnavailable, 404, INVALID, "model_not_found"),
@@ -86,31 +86,31 @@ _FAILURES: tuple[tuple[type[VibeLlmsError], int, str, str | None], ...] = (
     (exceptions.CredentialRefused, 502, _UPSTREAM, "upstream_credential"),
     (exceptions.ProviderError, 502, _UPSTREAM, "upstream_failed"),
     (exceptions.CredentialMissing, 502, _UPSTREAM, "upstream_credential"),
-    # What is wrong here is known once it is needed, and may be right again later.
+    # These problems are only found when needed, and may be temporary.
     (exceptions.EnsembleFailed, 503, _SERVER, "ensemble_failed"),
     (exceptions.ConfigurationError, 503, _SERVER, "configuration_error"),
     (exceptions.StorageError, 500, _SERVER, "storage_error"),
 )
-#: What is said instead of the words of an error that has paths or addresses of the server, or
-#: advice for who runs it, by its code.
-_INSTEAD = {
+#: Messages by code that replace those with the server's paths or addresses, or with advice for its
+#: operator.
+_PUBLIC_MESSAGES = {
     "upstream_unreachable": "the provider of the model cannot be reached now; try again later",
     "upstream_timeout": "the provider of the model did not answer in time; try again later",
     "upstream_credential": "the key for the provider of the model is missing or not valid",
-    "ensemble_failed": "a tool server does not work; the log of the server says why",
+    "ensemble_failed": "a tool server failed; the log of the server says why",
     "configuration_error": "the configuration of the server is wrong; its log says where",
     "storage_unavailable": "the server cannot reach its storage now; try again later",
     "storage_error": "the server cannot read or write its files; its log says why",
 }
 
-#: Advice to run the command, which a client does not have.
+#: Advice to run the command, which clients do not have.
 _COMMAND = re.compile(r" \([^()]*vibe-llms [^()]*\)|(?:[;,]|(?<=\?)) [\w' -]+: vibe-llms [\w -]+$")
 
 
-def describe_failure(error: Exception, controls: Mapping[str, str] = {}) -> Failure:
-    """The failure that an error is answered with; one that is not ours shows nothing of itself.
+def describe_failure(error: Exception, controls: Mapping[str, str] = {}) -> ClientFailure:
+    """Return the failure for an error; foreign errors reveal no details.
 
-    `controls` are the members of the request for controls that have other names there.
+    `controls` maps controls to request members with different names.
     """
     if isinstance(error, Rejected):
         return error.failure
@@ -122,19 +122,21 @@ def describe_failure(error: Exception, controls: Mapping[str, str] = {}) -> Fail
     return failure
 
 
-def describe_kind(kind: str, message: str, retry_after: float | None = None) -> Failure:
-    """The failure of a run, whose error is known by the name of its class and by its words."""
+def describe_kind(kind: str, message: str, retry_after: float | None = None) -> ClientFailure:
+    """Return the failure of a run from the class name and message of its error."""
     return _describe(getattr(exceptions, kind, None), message, retry_after)
 
 
-def _describe(kind: object, message: str, retry_after: float | None = None) -> Failure:
+def _describe(kind: object, message: str, retry_after: float | None = None) -> ClientFailure:
     for known, status, type_, code in _FAILURES:
         if isinstance(kind, type) and issubclass(kind, known):
-            return Failure(
+            return ClientFailure(
                 status=status,
-                message=_INSTEAD.get(code or "", _COMMAND.sub("", message)),
+                message=_PUBLIC_MESSAGES.get(code or "", _COMMAND.sub("", message)),
                 type=type_,
                 code=code,
                 retry_after=retry_after,
             )
-    return Failure(status=500, message="The server failed.", type=_SERVER, code="internal_error")
+    return ClientFailure(
+        status=500, message="The server failed.", type=_SERVER, code="internal_error"
+    )

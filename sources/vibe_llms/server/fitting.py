@@ -1,8 +1,8 @@
-"""Fits the controls of a client to the model that answers.
+"""Adjustment of a client's controls to the model that answers.
 
-A thinking budget becomes an effort for a model that has no budgets, and an effort a budget for one
-that has no efforts. A control that the model has no equal for is left out and named. A value that
-no model takes is still refused. See adr/0092.
+For a model without thinking budgets, a budget becomes an effort; for one without efforts, an effort
+becomes a budget. Controls without an equivalent are left out and named. Values that no model
+accepts are still refused. See adr/0092.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import TypeAlias
 
 from msgspec.structs import replace
 
-from vibe_llms.controls import ControlRange, Controls
-from vibe_llms.exceptions import ControlInvalid
+from vibe_llms.base.exceptions import ControlInvalid
+from vibe_llms.messages.controls import ControlRange, Controls
 from vibe_llms.providers.attributes import ModelAttributes
 from vibe_llms.providers.interfaces import Model, as_inquiring
 from vibe_llms.server.omissions import Omissions
 
-#: Thinking budgets in tokens by efforts, in ascending order.
+#: Thinking budgets in tokens by effort, in ascending order.
 _BUDGETS = {
     "none": 0,
     "minimal": 1_024,
@@ -29,9 +29,9 @@ _BUDGETS = {
     "max": 65_536,
 }
 _EFFORTS = (*_BUDGETS,)
-#: Efforts of models of which nothing is known.
-_COMMON = ("low", "medium", "high")
-#: The smallest budget with which a model thinks at all.
+#: Efforts assumed for models without known choices.
+_COMMON_EFFORTS = ("low", "medium", "high")
+#: Smallest budget, in tokens, with which models think.
 _LEAST_BUDGET = 1_024
 _THINKING = ("effort", "reasoning-tokens")
 #: An effort and a thinking budget.
@@ -39,7 +39,7 @@ _Thinking: TypeAlias = tuple[str | None, int | None]
 
 
 async def fit_controls(model: Model, controls: Controls, omissions: Omissions) -> Controls:
-    """Return the controls that a model takes; `omissions` names those that it does not take.
+    """Return the controls that a model accepts, and add the others to `omissions`.
 
     Raises:
         ControlInvalid: A value is wrong, such as a temperature out of range.
@@ -56,7 +56,7 @@ async def fit_controls(model: Model, controls: Controls, omissions: Omissions) -
             if name not in controls.given() or not left_out:
                 raise
             if name != "response-schema":
-                # A schema is asked for in words instead.
+                # The schema is requested in words instead.
                 omissions.add("control", name)
             controls = replace(controls, **{name.replace("-", "_"): None})
         else:
@@ -84,7 +84,7 @@ def _fit_thinking(model: Model, controls: Controls, omissions: Omissions) -> Con
 
 
 def _survey_thinking(controls: Controls, attributes: ModelAttributes) -> Iterator[_Thinking]:
-    """Yield what may be sent of an effort and a budget, the nearest to what was asked first."""
+    """Yield possible efforts and budgets, closest to the request first."""
     effort, budget = controls.effort, controls.reasoning_tokens
     yield effort, budget
     if effort is None:
@@ -95,12 +95,12 @@ def _survey_thinking(controls: Controls, attributes: ModelAttributes) -> Iterato
     if budget is not None:
         yield effort, None
     if effort not in _BUDGETS and attributes.takes("effort"):
-        # The word is wrong.
+        # An unknown effort.
         return
     if effort == "none" and attributes.controls is not None:
         yield None, 0
     if attributes.takes("effort"):
-        yield _find_nearest(effort, _range(attributes, "effort").choices or _COMMON), None
+        yield _find_nearest(effort, _range(attributes, "effort").choices or _COMMON_EFFORTS), None
     if budget is not None:
         yield None, budget
     yield None, _find_budget(effort, controls, attributes)
@@ -108,7 +108,7 @@ def _survey_thinking(controls: Controls, attributes: ModelAttributes) -> Iterato
 
 
 def _describe(asked: _Thinking, sent: _Thinking) -> str:
-    """Return the control that was changed, and what it became: `reasoning-tokens/effort:low`."""
+    """Return the changed control and its replacement, such as `reasoning-tokens/effort:low`."""
     changed = [
         name for name, one, other in zip(_THINKING, asked, sent, strict=True) if one != other
     ]
@@ -126,10 +126,10 @@ def _range(attributes: ModelAttributes, name: str) -> ControlRange:
 
 
 def _find_effort(budget: int, attributes: ModelAttributes) -> str | None:
-    """Return the effort for a thinking budget, if the model takes efforts."""
+    """Return the effort for a thinking budget, or None if the model has no efforts."""
     if not attributes.takes("effort"):
         return None
-    choices = _range(attributes, "effort").choices or _COMMON
+    choices = _range(attributes, "effort").choices or _COMMON_EFFORTS
     if budget <= 0:
         return "none" if "none" in choices else None
     wanted = next((one for one in _EFFORTS if _BUDGETS[one] >= budget), "max")
@@ -137,20 +137,20 @@ def _find_effort(budget: int, attributes: ModelAttributes) -> str | None:
 
 
 def _find_nearest(effort: str, choices: tuple[str, ...]) -> str | None:
-    """Return the choice that is nearest to an effort, the smaller one of two."""
+    """Return the choice closest to an effort, preferring the smaller one."""
     known = [one for one in _EFFORTS if one in choices and (one != "none" or effort == "none")]
     place = _EFFORTS.index(effort)
     return min(known, key=lambda one: abs(_EFFORTS.index(one) - place), default=None)
 
 
 def _find_budget(effort: str, controls: Controls, attributes: ModelAttributes) -> int | None:
-    """Return the thinking budget for an effort, if the model takes budgets of that size."""
+    """Return the thinking budget for an effort, or None if the model has no such budgets."""
     budget = _BUDGETS.get(effort, 0)
     if attributes.controls is None or not attributes.takes("reasoning-tokens") or not budget:
         return None
     bounds = _range(attributes, "reasoning-tokens")
     if controls.output_tokens is not None:
-        # The rest is for the answer.
+        # The rest is reserved for the answer.
         budget = min(budget, controls.output_tokens * 4 // 5)
     if bounds.maximum is not None:
         budget = min(budget, int(bounds.maximum))

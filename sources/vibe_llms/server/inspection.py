@@ -1,4 +1,4 @@
-"""Checks what a server needs: its address, users, budgets, packages, and its file of runs."""
+"""Checks of the server's prerequisites: address, users, budgets, packages, and run file."""
 
 from __future__ import annotations
 
@@ -8,23 +8,24 @@ import sqlite3
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 
-from vibe_llms.configuration import LOCAL, Configuration
-from vibe_llms.exceptions import ConfigurationError, RequestError, StorageError
+from vibe_llms.base.configuration import LOCAL, Configuration
+from vibe_llms.base.exceptions import ConfigurationError, RequestError, StorageError
 from vibe_llms.runs.database import inspect_runs
 from vibe_llms.server.settings import ServerSettings, read_server_settings
 from vibe_llms.server.sockets import bind, is_loopback
-from vibe_llms.server.users import User, find_users, produce_users
 from vibe_llms.storage.backends import opened_backend
 from vibe_llms.storage.inspection import inspect_mode
 from vibe_llms.storage.interfaces import Diagnosis
 from vibe_llms.storage.mounts import find_network_mount
+from vibe_llms.storage.user_stores import produce_users
+from vibe_llms.storage.users import User, find_users
 
 _PACKAGES = ("uvicorn", "prometheus_client")
-_LOST = "stop the server and move the file away; runs are then lost, conversations are not"
+_REMEDY = "stop the server and move the file away; runs are then lost, conversations are not"
 
 
 def inspect_server(configuration: Configuration, *, repair: bool = False) -> Iterator[Diagnosis]:
-    """The problems that a server would have with this configuration and this home.
+    """Yield the problems of a server with this configuration and home.
 
     Nothing is checked if no server was ever configured or started here.
     """
@@ -39,7 +40,7 @@ def inspect_server(configuration: Configuration, *, repair: bool = False) -> Ite
         users = asyncio.run(_survey_users(configuration))
     except ConfigurationError as error:
         text = str(error).removeprefix(f"{error.file}: ")
-        yield Diagnosis("users", error.file, text, "restore it from a backup, or write it anew")
+        yield Diagnosis("users", error.file, text, "restore it from a backup, or create it again")
         return
     except StorageError as error:
         yield Diagnosis("users", "server", str(error), "see dsn in [archive]")
@@ -56,9 +57,9 @@ def inspect_server(configuration: Configuration, *, repair: bool = False) -> Ite
         yield from inspect_mode(folder / name, 0o077, repair)
     try:
         for problem in inspect_runs(runs, configuration.storage.lock_seconds):
-            yield Diagnosis("runs", str(runs), problem, _LOST)
+            yield Diagnosis("runs", str(runs), problem, _REMEDY)
     except sqlite3.Error as error:
-        yield Diagnosis("runs", str(runs), f"it cannot be read: {error}", _LOST)
+        yield Diagnosis("runs", str(runs), f"it cannot be read: {error}", _REMEDY)
 
 
 async def _survey_users(configuration: Configuration) -> Mapping[str, User]:
@@ -77,11 +78,11 @@ def _inspect_address(settings: ServerSettings, users: Mapping[str, User]) -> Ite
     try:
         bind(settings.host, settings.port).close()
     except RequestError as error:
-        # A port that is in use is that of a server that runs.
+        # A port in use belongs to a running server.
         if getattr(error.__cause__, "errno", None) != errno.EADDRINUSE:
             yield Diagnosis("server", "server", str(error), "set host and port in [server]")
     if not users and not is_loopback(settings.host):
-        text = f"it listens on {settings.host}, and its first start would print a key into its log"
+        text = f"it listens on {settings.host}, so its first start would print a key to its log"
         yield Diagnosis("users", "server", text, f"vibe-llms users add {LOCAL}")
 
 
@@ -93,6 +94,6 @@ def _inspect_budgets(
             yield Diagnosis(
                 "budget",
                 f"budgets.users.{name}",
-                f"there is no user {name!r}",
+                f"user {name!r} not found",
                 f"vibe-llms users add {name}, or correct the name",
             )

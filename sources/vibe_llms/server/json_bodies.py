@@ -1,8 +1,8 @@
-"""Decodes large JSON bodies in steps, between which other threads run.
+"""Decoding of large JSON bodies in steps, between which other threads run.
 
-The decoder of msgspec holds Python's lock for the whole body. So the strings of a large body are
-found first, window by window. This limits the number of values, and long strings are decoded
-separately in pieces.
+The decoder of msgspec holds the GIL for the whole body. So the strings of a large body are first
+located, window by window. This limits the number of values, and long strings are decoded separately
+in pieces.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ T = TypeVar("T")
 
 #: Smaller bodies are decoded at once, in about 1 ms.
 WHOLE_BYTES = 128 * 1024
-#: Longer strings are decoded apart, in pieces of this size.
+#: Longer strings are decoded separately, in pieces of this size.
 PIECE_BYTES = 256 * 1024
-#: The most values of a body: numbers, strings, names of members, objects and lists.
+#: Maximum number of values in a body: numbers, strings, member names, objects, and lists.
 MOST_VALUES = 300_000
-#: A part of a string in which no escape is cut, nor a pair of them.
+#: Part of a string that does not split an escape or a surrogate pair.
 _STRING = re.compile(
     rb'(?:[^\\"]++|\\[^u]|\\u(?![dD][89abAB])[0-9a-fA-F]{4}'
     rb"|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})*+",
 )
 _QUOTE = ord('"')
-#: A string that no client can guess stands in for each long one.
+#: Unguessable placeholder of long strings.
 _MARK = f"long string {token_hex(16)} "
 _MARK_BYTES = _MARK.encode()
-#: Gaps shorter than this are not counted.
+#: Shorter gaps between strings are not counted.
 _SHORT_GAP = 8
 
 
 def decode_large(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
     """Decode a body of any size.
 
-    Raises what the decoder raises, and `Rejected` if it has too many values. The decoder sees a
-    mark in place of each long string, so it cannot check how long that is.
+    Raises the errors of the decoder, and `Rejected` if the body has too many values. The decoder
+    sees a placeholder for each long string, so it cannot check its length.
     """
     if len(body) <= WHOLE_BYTES:
         return decoder.decode(body)
@@ -62,9 +62,9 @@ def decode_large(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
 
 
 def _survey_long_strings(body: bytes) -> Iterator[tuple[int, int, list[int]]]:
-    """Yield where long strings begin and end, and where they can be cut.
+    """Yield the start and end of each long string, and the positions where it can be split.
 
-    What is not valid JSON ends it; the decoder says why.
+    Stops at invalid JSON, which the decoder then reports.
     """
     values, position, size = 0, 0, len(body)
     while (quote := _find(body, position)) >= 0:
@@ -93,7 +93,7 @@ def _survey_long_strings(body: bytes) -> Iterator[tuple[int, int, list[int]]]:
 
 
 def _find(body: bytes, position: int) -> int:
-    """Return where the next string begins, looking at one window at a time."""
+    """Return the position of the next quote, searching one window at a time, or -1."""
     size = len(body)
     while position < size:
         found = body.find(b'"', position, position + PIECE_BYTES)
@@ -104,7 +104,7 @@ def _find(body: bytes, position: int) -> int:
 
 
 def _count_values(body: bytes, start: int, stop: int) -> int:
-    """Return about how many values are between two strings."""
+    """Return the approximate number of values between two strings."""
     if stop - start < _SHORT_GAP:
         return 0
     count = 0
@@ -117,7 +117,7 @@ def _count_values(body: bytes, start: int, stop: int) -> int:
 
 
 def _find_cut(body: bytes, place: int) -> int:
-    """Return the place before a character of UTF-8 that would be cut."""
+    """Return the start of the UTF-8 character at a position."""
     for _ in range(3):
         if place < len(body) and body[place] & 0xC0 == 0x80:
             place -= 1
@@ -125,7 +125,7 @@ def _find_cut(body: bytes, place: int) -> int:
 
 
 class _LongString:
-    """A string of a body that is decoded apart."""
+    """A string of a body that is decoded separately."""
 
     def __init__(self, body: bytes, start: int, stop: int, cuts: list[int]) -> None:
         self.source = memoryview(body)[start:stop]
@@ -137,7 +137,7 @@ class _LongString:
 
 
 def _fill(decoded: T, strings: Mapping[str, _LongString]) -> T:
-    """Return a decoded value with its long strings; its lists, objects and mappings are changed."""
+    """Replace the placeholders in a decoded value with the long strings, in place."""
     whole: list[Any] = [decoded]
     waiting: list[Any] = [whole]
     while waiting:

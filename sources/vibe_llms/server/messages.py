@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from vibe_llms.server.answers import answer
 from vibe_llms.server.core import ServerCore
-from vibe_llms.server.exchanges import Exchange
+from vibe_llms.server.exchanges import HttpExchange
 from vibe_llms.server.messages_replies import EventWriter
 from vibe_llms.server.messages_requests import read_count, read_order, read_request
 from vibe_llms.server.spaces import UserSpace
@@ -15,18 +15,21 @@ from vibe_llms.server.turns import count_tokens, estimate_tokens
 
 
 class TokensCounted(Struct):
-    """How many tokens the model would read."""
+    """Number of tokens that the model would read."""
 
     input_tokens: int
 
 
-async def create_message(core: ServerCore, exchange: Exchange, space: UserSpace) -> None:
+async def create_message(core: ServerCore, exchange: HttpExchange, space: UserSpace) -> None:
     """Answer a request with a turn, streamed or whole; a disconnect cancels the turn."""
     request = await exchange.decode(read_request, core.settings)
     order = await exchange.offload(lambda: read_order(request, exchange.omissions))
     estimate = await exchange.offload(lambda: estimate_tokens(order.said, order.tools))
     await answer(
-        *(core, exchange, space, order),
+        core,
+        exchange,
+        space,
+        order,
         lambda _: EventWriter(
             request.model,
             {tool.name for tool in order.tools},
@@ -37,8 +40,8 @@ async def create_message(core: ServerCore, exchange: Exchange, space: UserSpace)
     )
 
 
-async def count_message_tokens(core: ServerCore, exchange: Exchange, space: UserSpace) -> None:
-    """How many tokens the model would read; nothing is stored or asked of it."""
+async def count_message_tokens(core: ServerCore, exchange: HttpExchange, space: UserSpace) -> None:
+    """Count the tokens that the model would read, without calling it or storing anything."""
     request = await exchange.decode(read_count, core.settings)
     order = await exchange.offload(lambda: read_order(request, exchange.omissions))
     async with exchange.until_disconnect(), core.turn_limit():

@@ -1,7 +1,7 @@
-"""Rewrites requests of Messages that hold what the types of `messages_requests` do not.
+"""Rewriting of Messages requests with blocks that `messages_requests` does not know.
 
 Anthropic runs tools of its own and adds kinds of blocks with each version. In a history they become
-text for any other model. In new input, an unknown block is left as it is, so that it is refused.
+text for any other model. Unknown blocks of new input are left unchanged, to be rejected later.
 
 Source: the parameter types of anthropic 2.14.0, `types/beta/beta_content_block_param.py`.
 """
@@ -22,9 +22,9 @@ _KNOWN = frozenset(
         *("tool_result", "tool_use"),
     }
 )
-#: Blocks that say nothing to the model: marks of the vendor, and changes of the tools, all of
-#: which are offered.
-_SILENT = frozenset(
+#: Blocks without content for the model: marks of the vendor, and changes of the tools, which are
+#: applied to the tool list.
+_DROPPED = frozenset(
     {"connector_text", "fallback", "mcp_tool_listing", "tool_addition", "tool_removal"}
 )
 _MEDIA = frozenset({"document", "image"})
@@ -32,7 +32,7 @@ _ROLES = {"developer": "system"}
 
 
 def rewrite_request(given: Any) -> Any:
-    """Return the JSON of a request with known kinds of blocks only, where possible."""
+    """Return the JSON of a request with known kinds of blocks only, if possible."""
     if not isinstance(given, dict) or not isinstance(messages := given.get("messages"), list):
         return given
     last = find_last_reply(get_member(one, "role") for one in messages)
@@ -58,7 +58,7 @@ def _rewrite_message(message: Any, *, new: bool) -> Any:
 
 
 def _rewrite_block(block: Any, *, new: bool) -> Iterator[Any]:
-    """Yield what a block becomes: itself, text, or nothing."""
+    """Yield the replacement of a block: itself, text, or nothing."""
     if isinstance(block, str):
         yield _text(block)
         return
@@ -80,7 +80,7 @@ def _rewrite_block(block: Any, *, new: bool) -> Iterator[Any]:
                 yield _text(f"[a file that was uploaded elsewhere: {_name_file(block)}]")
         case _ if kind in _KNOWN:
             yield block
-        case _ if kind in _SILENT:
+        case _ if kind in _DROPPED:
             pass
         case _:
             described = _describe(kind, block)
@@ -93,7 +93,7 @@ def _rewrite_block(block: Any, *, new: bool) -> Iterator[Any]:
 
 
 def _describe(kind: str, block: Mapping[str, Any]) -> str | None:
-    """Return a block of a known kind as text, or `None` for an unknown one."""
+    """Return a block of a known kind as text, or None for an unknown one."""
     match kind:
         case "server_tool_use" | "mcp_tool_use":
             arguments = msgspec.json.encode(block.get("input") or {}).decode()
@@ -102,7 +102,7 @@ def _describe(kind: str, block: Mapping[str, Any]) -> str | None:
             return f"[a file that was uploaded elsewhere: {block.get('file_id')}]"
         case "compaction":
             summary = block.get("content")
-            return f"[What was said before, in short]\n{summary}" if summary else ""
+            return f"[Summary of what was said before]\n{summary}" if summary else ""
         case "tool_reference":
             return f"The tool {block.get('tool_name')} is available."
         case "browser_state":
@@ -114,7 +114,7 @@ def _describe(kind: str, block: Mapping[str, Any]) -> str | None:
 
 
 def _rewrite_result(content: Any) -> Any:
-    """Return the content of a tool's result, whose blocks are those of its tool: all are taken."""
+    """Return the content of a tool result with known blocks only."""
     if content is None or isinstance(content, str):
         return content
     blocks = content if isinstance(content, list) else [content]
@@ -131,7 +131,7 @@ def _rewrite_result(content: Any) -> Any:
 
 
 def _read_input(given: Any) -> Any:
-    """Return the arguments of a call as an object; some clients send them as the text of one."""
+    """Return the arguments of a call as an object; some clients send them as JSON text."""
     if isinstance(given, str):
         try:
             given = msgspec.json.decode(given or "{}")
@@ -141,7 +141,7 @@ def _read_input(given: Any) -> Any:
 
 
 def _is_away(block: Mapping[str, Any]) -> bool:
-    """Return True if a file is at Anthropic, who alone can read it."""
+    """Return True if a file is stored at Anthropic, which alone can read it."""
     return bool(get_member(block.get("source"), "type") == "file")
 
 
@@ -154,7 +154,7 @@ def _text(text: str) -> Mapping[str, str]:
 
 
 def _survey_changes(messages: Iterable[Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the blocks that add tools or remove them."""
+    """Yield the blocks that add or remove tools."""
     for message in messages:
         content = get_member(message, "content")
         for block in content if isinstance(content, list) else ():
@@ -163,7 +163,7 @@ def _survey_changes(messages: Iterable[Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _change_tools(tools: Any, changes: Iterable[Mapping[str, Any]]) -> Any:
-    """Return the tools of a request after all changes that its messages make to them."""
+    """Return the tools of a request after the changes in its messages."""
     if not isinstance(tools, list):
         return tools
     offered: dict[object, Any] = {_name_tool(one) or place: one for place, one in enumerate(tools)}
@@ -180,5 +180,5 @@ def _change_tools(tools: Any, changes: Iterable[Mapping[str, Any]]) -> Any:
 
 
 def _name_tool(tool: Any) -> str:
-    """Return the name of a tool, also in the form of OpenAI; some tools have none."""
+    """Return the name of a tool, also in OpenAI's form, or an empty string."""
     return str(get_member(tool, "name") or get_member(get_member(tool, "function"), "name") or "")

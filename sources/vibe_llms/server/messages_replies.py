@@ -1,4 +1,4 @@
-"""Replies of Anthropic's Messages, as a server writes them, whole and as events.
+"""Replies of Anthropic's Messages, as the server writes them, whole and as events.
 
 Source: `types/message.py` and `types/raw_message_stream_event.py` of anthropic 2.12.0.
 """
@@ -10,7 +10,8 @@ from collections.abc import Collection, Mapping
 import msgspec
 from msgspec import Raw
 
-from vibe_llms.events import (
+from vibe_llms.messages.canisters import StopReason, Turn, Usage
+from vibe_llms.messages.events import (
     Event,
     InvocationChunk,
     MessageProgressEvent,
@@ -18,35 +19,34 @@ from vibe_llms.events import (
     ReasoningChunk,
     TextChunk,
 )
-from vibe_llms.messages.canisters import StopReason, Turn, Usage
 from vibe_llms.messages.identities import produce_identity
 from vibe_llms.providers.anthropic.events import (
+    AnthropicDelta,
     BlockDelta,
     BlockStart,
     BlockStep,
     BlockStop,
-    Ending,
     JsonStep,
     Message,
-    MessageDelta,
+    MessageEnding,
     MessageStart,
     MessageStop,
     MessageUsage,
-    OutputDetails,
+    OutputTokens,
     StreamEvent,
     TextStep,
     ThinkingStep,
 )
-from vibe_llms.server.failures import Failure
-from vibe_llms.server.turns import BETWEEN, Outcome, read_thoughts
+from vibe_llms.server.failures import ClientFailure
+from vibe_llms.server.turns import BETWEEN, TurnOutcome, read_thoughts
 
 
 class SentMessage(Message, kw_only=True, omit_defaults=True):
-    """A message, or its beginning, with what only its sender needs."""
+    """A message, or its beginning, with members that only responses have."""
 
     role: str
     model: str
-    # Clients expect these members whatever their values are.
+    # Clients expect these members even if they are null or empty.
     content: list[Raw]  # pyright: ignore[reportGeneralTypeIssues, reportIncompatibleVariableOverride]
     stop_reason: str | None  # pyright: ignore[reportGeneralTypeIssues]
     stop_sequence: str | None  # pyright: ignore[reportGeneralTypeIssues]
@@ -63,32 +63,32 @@ _TEXT_END = b"}}\n\n"
 
 
 class EventWriter:
-    """Writes one reply: `write` and `finish` its events, or `encode` all of it at once."""
+    """Writer of one reply: its events with `write` and `finish`, or all of it with `encode`."""
 
     def __init__(
         self, model: str, tools: Collection[str], *, input_tokens: int = 0, thinking: bool = True
     ) -> None:
-        """A writer for a client whose own tools have these names.
+        """Create a writer for a client that has tools with these names.
 
-        `input_tokens` are an estimate: a stream begins with it, since the provider tells them at
-        the end, if at all. `thinking` says whether it is shown.
+        `input_tokens` is an estimate for the start of a stream, because providers report the number
+        at the end, if at all. `thinking` enables thinking blocks.
         """
         self._model = model
         self._tools = tools
         self._input_tokens = input_tokens
         self._thinking = thinking
         self._begun = False
-        self._said = False
-        #: What stands before the next text: the space between two messages.
+        self._has_text = False
+        #: Space between two messages, written before the next text.
         self._space = ""
         self._blocks = 0
-        #: The kind of the block that is open, and the call that it is.
+        #: Kind of the open block, and identity of its call.
         self._open = ""
         self._call = ""
         self._text = b""
 
-    def encode(self, outcome: Outcome) -> bytes:
-        """The whole message."""
+    def encode(self, outcome: TurnOutcome) -> bytes:
+        """Encode the whole message."""
         turn = outcome.turn
         blocks: list[Raw] = []
         if self._thinking and (thoughts := read_thoughts(turn)):
@@ -96,48 +96,49 @@ class EventWriter:
         if outcome.text:
             blocks.append(_block(type="text", text=outcome.text))
         for call in outcome.calls:
-            # Clients expect an object, whatever the model has written.
+            # Clients expect an object, even if the model has written something else.
             arguments = "{}" if call.parsed is None else call.arguments or "{}"
             blocks.append(_use(call.identity, call.name, Raw(arguments.encode())))
         message = self._produce_message(blocks, self._count(turn.usage), _name_end(turn))
         return _ENCODER.encode(message)
 
     def write(self, event: Event) -> bytes:
-        """What an event becomes; empty for most events that are not text."""
+        """Return the events for an event of the turn; empty for most that are not text."""
         match event:
             case MessageProgressEvent(chunk=TextChunk(text)):
                 head = b""
                 if self._open != "text":
                     head = self._start("text", _block(type="text", text=""))
-                    self._text = self._head_text()
+                    self._text = self._encode_text_head()
                 if self._space:
                     text, self._space = self._space + text, ""
-                self._said = True
+                self._has_text = True
                 return head + self._text + _ENCODER.encode(text) + _TEXT_END
             case MessageProgressEvent(chunk=ReasoningChunk(text)) if self._thinking:
                 head = b""
                 if self._open != "thinking":
                     head = self._start("thinking", _thinking(""))
-                return head + self._grow(ThinkingStep(text))
+                return head + self._extend_block(ThinkingStep(text))
             case MessageProgressEvent(chunk=InvocationChunk(text), message=message):
-                return self._grow(JsonStep(text)) if message == self._call else b""
+                return self._extend_block(JsonStep(text)) if message == self._call else b""
             case MessageStartedEvent(role="assistant"):
-                # Nothing is sent before its first text: until then a failure has its own status.
-                self._space = BETWEEN if self._said else ""
+                # Nothing is sent before the first text, so that earlier failures get an HTTP error
+                # status.
+                self._space = BETWEEN if self._has_text else ""
             case MessageStartedEvent(name=name, message=message) if name in self._tools:
                 started = self._start("tool_use", _use(message, name, Raw(b"{}")))
                 self._call = message
                 return started
         return b""
 
-    def fail(self, _: Failure) -> bytes:
-        """Nothing: an error follows."""
+    def fail(self, _: ClientFailure) -> bytes:
+        """Return nothing, because the error event follows."""
         return b""
 
-    def finish(self, outcome: Outcome) -> bytes:
-        """The events after the last block."""
+    def finish(self, outcome: TurnOutcome) -> bytes:
+        """Return the events after the last block."""
         turn = outcome.turn
-        ending = MessageDelta(Ending(stop_reason=_name_end(turn)), self._count(turn.usage))
+        ending = AnthropicDelta(MessageEnding(stop_reason=_name_end(turn)), self._count(turn.usage))
         return self._begin() + self._stop() + _frame(ending) + _frame(MessageStop())
 
     def _begin(self) -> bytes:
@@ -159,12 +160,12 @@ class EventWriter:
         self._open = self._call = ""
         return stopped
 
-    def _grow(self, step: BlockStep) -> bytes:
+    def _extend_block(self, step: BlockStep) -> bytes:
         return _frame(BlockDelta(index=self._blocks, delta=step))
 
-    def _head_text(self) -> bytes:
-        """A delta of the open text up to its text; only that differs from one to the next."""
-        return self._grow(TextStep("")).removesuffix(b'""' + _TEXT_END)
+    def _encode_text_head(self) -> bytes:
+        """Encode the part of a text delta before its text, which all deltas of a block share."""
+        return self._extend_block(TextStep("")).removesuffix(b'""' + _TEXT_END)
 
     def _count(self, usage: Usage) -> MessageUsage:
         known = usage.input_tokens > 0
@@ -173,7 +174,7 @@ class EventWriter:
             output_tokens=usage.output_tokens + usage.reasoning_tokens,
             cache_creation_input_tokens=usage.cache_write_tokens,
             cache_read_input_tokens=usage.cache_read_tokens,
-            output_tokens_details=OutputDetails(usage.reasoning_tokens),
+            output_tokens_details=OutputTokens(usage.reasoning_tokens),
         )
 
     def _produce_message(
@@ -201,7 +202,7 @@ def _block(**members: object) -> Raw:
 
 
 def _thinking(text: str) -> Raw:
-    # No signature is valid for all models; what clients send back of it is passed over.
+    # No signature is valid for all models; blocks that clients send back are ignored.
     return _block(type="thinking", thinking=text, signature="")
 
 

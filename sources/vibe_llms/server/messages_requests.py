@@ -1,8 +1,8 @@
-"""Requests of Anthropic's Messages, as a server reads them.
+"""Requests of Anthropic's Messages, as the server reads them.
 
-Source: the parameter types of anthropic 2.14.0, `types/beta/message_create_params.py`. Members that
-have no meaning here are ignored; those that ask for what is not done here are named. What newer
-clients send is rewritten first, see `messages_history`.
+Source: the parameter types of anthropic 2.14.0, `types/beta/message_create_params.py`. Unknown
+members are ignored; unsupported ones are named in X-Left-Out. Other forms are first rewritten to
+these types, see `messages_history`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import Annotated, Any, Literal, TypeAlias
 import msgspec
 from msgspec import Meta, Struct
 
-from vibe_llms.controls import Controls
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import (
     AssistantCanister,
@@ -31,6 +30,7 @@ from vibe_llms.messages.contents import (
     TextualContent,
     repair_text,
 )
+from vibe_llms.messages.controls import Controls
 from vibe_llms.server.failures import Rejected
 from vibe_llms.server.messages_history import rewrite_request
 from vibe_llms.server.omissions import Omissions
@@ -45,7 +45,7 @@ from vibe_llms.server.reading import (
 from vibe_llms.server.schemas import check_size
 from vibe_llms.server.turns import TurnOrder
 
-#: The members of a request that are controls of another name.
+#: Request members whose controls have a different name.
 CONTROLS = {
     "top-p": "top_p",
     "top-k": "top_k",
@@ -66,20 +66,20 @@ class TextBlock(Struct, tag_field="type", tag="text"):
 
 
 class DataSource(Struct, tag_field="type", tag="base64"):
-    """Data in the request."""
+    """Data in the request, in base64."""
 
     media_type: str
     data: str
 
 
 class UrlSource(Struct, tag_field="type", tag="url"):
-    """An address that the provider reads."""
+    """An address that the provider fetches."""
 
     url: str
 
 
 class TextSource(Struct, tag_field="type", tag="text"):
-    """A text."""
+    """Plain text."""
 
     data: str
 
@@ -91,7 +91,7 @@ class ImageBlock(Struct, tag_field="type", tag="image"):
 
 
 class BlocksSource(Struct, tag_field="type", tag="content"):
-    """Text and images."""
+    """Text and images of a document."""
 
     content: str | list[TextBlock | ImageBlock]
 
@@ -105,7 +105,7 @@ class DocumentBlock(Struct, tag_field="type", tag="document"):
 
 
 class SearchResultBlock(Struct, tag_field="type", tag="search_result"):
-    """What a search found."""
+    """One search result."""
 
     source: str
     title: str
@@ -113,11 +113,11 @@ class SearchResultBlock(Struct, tag_field="type", tag="search_result"):
 
 
 class ThinkingBlock(Struct, tag_field="type", tag="thinking"):
-    """What a model thought: passed over, because only the model that signed it understands it."""
+    """Thoughts, which are ignored, because only the model that signed them can read them."""
 
 
 class RedactedThinkingBlock(Struct, tag_field="type", tag="redacted_thinking"):
-    """What a model thought, encrypted."""
+    """Encrypted thoughts of a model, which are ignored."""
 
 
 class ToolUseBlock(Struct, tag_field="type", tag="tool_use"):
@@ -151,7 +151,7 @@ Block: TypeAlias = (
 )
 
 
-class Function(Struct):
+class FunctionTool(Struct):
     """A function in OpenAI's form."""
 
     name: str
@@ -160,17 +160,17 @@ class Function(Struct):
 
 
 class Tool(Struct):
-    """A tool that the client offers, or asks Anthropic for; OpenAI's form has a `function`."""
+    """A tool that the client offers or that Anthropic would run; `function` is OpenAI's form."""
 
     name: str | None = None
     description: str | None = None
     input_schema: dict[str, Any] | None = None
     type: str | None = None
-    function: Function | None = None
+    function: FunctionTool | None = None
 
 
 class ToolChoice(Struct):
-    """Whether the model has to call a tool, and which."""
+    """The tool choice: a mode, or a tool that the model must call."""
 
     type: Literal["auto", "any", "tool", "none"]
     name: str | None = None
@@ -178,7 +178,7 @@ class ToolChoice(Struct):
 
 
 class Thinking(Struct):
-    """How much the model thinks, and whether the reply shows it (`display`)."""
+    """Thinking settings; `display` controls how the reply shows the thoughts."""
 
     type: str
     budget_tokens: Annotated[int, Meta(ge=0)] | None = None
@@ -186,21 +186,21 @@ class Thinking(Struct):
 
 
 class OutputFormat(Struct):
-    """The form of a reply."""
+    """JSON Schema of a reply."""
 
     type: Literal["json_schema"]
     schema: dict[str, Any]
 
 
 class OutputConfig(Struct):
-    """How the model answers."""
+    """Effort and format of the reply."""
 
     effort: str | None = None
     format: OutputFormat | None = None
     task_budget: Any = None
 
 
-class Message(Struct):
+class AnthropicMessage(Struct):
     """A message of any role."""
 
     role: Literal["user", "assistant", "system"]
@@ -209,7 +209,7 @@ class Message(Struct):
 
 
 class Thread(Struct):
-    """A conversation that Anthropic keeps, so that requests have only what is new."""
+    """A conversation kept by Anthropic, to which requests only add messages."""
 
     type: str
     previous_message_id: str | None = None
@@ -219,7 +219,7 @@ class CountRequest(Struct, kw_only=True):
     """The body of a request to count tokens."""
 
     model: str
-    messages: Annotated[list[Message], Meta(min_length=1)]
+    messages: Annotated[list[AnthropicMessage], Meta(min_length=1)]
     system: str | list[TextBlock] | None = None
     tools: list[Tool] | None = None
     tool_choice: ToolChoice | None = None
@@ -231,7 +231,7 @@ class CountRequest(Struct, kw_only=True):
 
 
 class MessageRequest(CountRequest, kw_only=True):
-    """The body of a request; `store` is ours: without it, nothing is stored."""
+    """The body of a request; `store` is an extension: nothing is stored if it is false."""
 
     max_tokens: Annotated[int, Meta(ge=1)]
     stream: bool | None = None
@@ -249,25 +249,25 @@ class MessageRequest(CountRequest, kw_only=True):
     inference_geo: str | None = None
 
 
-#: Members that ask for what is not done here.
+#: Unsupported members; named in X-Left-Out if they have a value.
 _LEFT_OUT = (
     *("compaction", "container", "context_management", "fallbacks", "inference_geo", "mcp_servers"),
     "speed",
 )
-#: Values that ask for what is done anyway.
-_USUAL = {"speed": "standard"}
-#: The start of a block of system text that is meant for Anthropic's accounts.
+#: Values of these members that match the default behavior.
+_DEFAULTS = {"speed": "standard"}
+#: Start of a system block with billing data for Anthropic.
 _BILLING = "x-anthropic-billing-header"
 _REQUEST = msgspec.json.Decoder(MessageRequest)
 _COUNT = msgspec.json.Decoder(CountRequest)
 
 
 def read_request(body: bytes) -> MessageRequest:
-    """The request in a body; `Rejected` names the member that is wrong."""
+    """Read the request in a body; `Rejected` names the invalid member."""
     request = read_body(_REQUEST, body, rewrite_request)
     if request.thread is not None:
         raise Rejected(
-            "threads are not kept here: send the whole history without thread",
+            "threads are not supported; send the whole history without thread",
             param="thread",
             code="thread_unsupported_request",
         )
@@ -275,17 +275,17 @@ def read_request(body: bytes) -> MessageRequest:
 
 
 def read_count(body: bytes) -> CountRequest:
-    """The request to count tokens in a body."""
+    """Read the request to count tokens in a body."""
     return read_body(_COUNT, body, rewrite_request)
 
 
 def read_order(request: CountRequest, omissions: Omissions) -> TurnOrder:
-    """What a request asks for; `omissions` names what of it is not done here."""
+    """Return the turn that a request asks for; add unsupported features to `omissions`."""
     form = request.output_format or (request.output_config and request.output_config.format)
     if form:
         check_size(form.schema, "output_config.format.schema")
     for name in _LEFT_OUT:
-        if (given := getattr(request, name, None)) and given != _USUAL.get(name):
+        if (given := getattr(request, name, None)) and given != _DEFAULTS.get(name):
             omissions.add("member", name)
     if request.output_config is not None and request.output_config.task_budget:
         omissions.add("member", "output_config.task_budget")
@@ -302,7 +302,7 @@ def read_order(request: CountRequest, omissions: Omissions) -> TurnOrder:
 
 
 def _read_tools(tools: Sequence[Tool], omissions: Omissions) -> Sequence[Invoker]:
-    """The client's own tools: those with a schema. What Anthropic runs or defines is left out."""
+    """Return the client's own tools; those that Anthropic runs or defines are left out."""
     declared: list[tuple[str, str | None, dict[str, Any] | None]] = []
     for tool in tools:
         if tool.function is not None:
@@ -315,11 +315,11 @@ def _read_tools(tools: Sequence[Tool], omissions: Omissions) -> Sequence[Invoker
     return declare_tools(declared)
 
 
-def read_messages(messages: Sequence[Message]) -> Sequence[Canister]:
-    """Messages as canisters; a result names its call by the identity that the call gets here.
+def read_messages(messages: Sequence[AnthropicMessage]) -> Sequence[Canister]:
+    """Convert messages to canisters; results refer to calls by our identities.
 
-    Results are paired with calls by their names over all messages. Images and files that cannot be
-    read are refused after the last reply; before it, they become text.
+    Results are paired with calls by name across all messages. Unreadable images and files are
+    refused after the last reply, and become text before it.
     """
     said: list[Canister] = []
     calls = OpenCalls()
@@ -350,20 +350,20 @@ def read_messages(messages: Sequence[Message]) -> Sequence[Canister]:
                     answered = calls.take(repair_text(block.tool_use_id))
                     if message.role != "user" or answered is None:
                         raise Rejected(
-                            f"there is no call {block.tool_use_id!r} for this result", param=param
+                            f"call {block.tool_use_id!r} not found for this result", param=param
                         )
-                    said += _say(message.role, contents)
+                    said += _produce_message(message.role, contents)
                     contents = []
                     said.append(_read_result(block, answered, param, new=index > last))
                 case _:
                     contents += _read_contents(block, param, new=index > last)
         if own and message.role != "assistant":
-            raise Rejected("only the assistant makes calls", param=param)
-        said += [*_say(message.role, contents), *own]
+            raise Rejected("only the assistant can make calls", param=param)
+        said += [*_produce_message(message.role, contents), *own]
     return order_results(said)
 
 
-def _say(role: str, contents: Sequence[Content]) -> Sequence[Canister]:
+def _produce_message(role: str, contents: Sequence[Content]) -> Sequence[Canister]:
     if not contents:
         return ()
     match role:
@@ -377,7 +377,7 @@ def _say(role: str, contents: Sequence[Content]) -> Sequence[Canister]:
 
 def _read_system(system: str | list[TextBlock] | None) -> Sequence[Canister]:
     texts = [system] if isinstance(system, str) else [block.text for block in system or ()]
-    # What Anthropic's coding agent says of itself there differs from one request to the next.
+    # Anthropic's coding agent puts billing data there, which differs between requests.
     kept = [text for text in texts if text and not text.startswith(_BILLING)]
     text = repair_text("\n\n".join(kept))
     return (SupervisorCanister.from_text(text),) if text else ()
@@ -400,7 +400,7 @@ def _read_result(block: ToolResultBlock, call: str, param: str, *, new: bool) ->
 
 
 def _read_contents(block: SaidBlock, param: str, *, new: bool) -> Sequence[Content]:
-    """The contents of a block; what of a history cannot be read is described."""
+    """Return the contents of a block; unreadable ones in a history become text."""
     try:
         return _read_block(block, param)
     except Rejected as refused:
@@ -462,17 +462,17 @@ def _read_controls(request: CountRequest, tools: Collection[str], omissions: Omi
     if choice is not None:
         named = choice.name if choice.type == "tool" else choice.type
         if choice.type == "tool" and not choice.name:
-            raise Rejected("the choice of a tool needs its name", param="tool_choice")
+            raise Rejected("a tool_choice of a tool needs its name", param="tool_choice")
         left_out = {tool.name for tool in request.tools or ()}.difference(tools)
         if named in left_out or (choice.type == "any" and left_out and not tools):
-            # What has to be called is not there.
+            # The required tool is not available.
             omissions.add("tool_choice", named or "")
             named = None
     budget = None
     if thinking is not None:
         # Anthropic's coding agent sends a budget of 0 with adaptive thinking.
         budget = {"enabled": thinking.budget_tokens, "disabled": 0}.get(thinking.type)
-    # A message may change the effort from there on.
+    # A message may change the effort of those that follow.
     configs = [request.output_config, *(one.output_config for one in request.messages)]
     efforts = [one.effort for one in configs if one is not None and one.effort is not None]
     controls = Controls(
@@ -489,7 +489,7 @@ def _read_controls(request: CountRequest, tools: Collection[str], omissions: Omi
         top_k=request.top_k,
         output_tokens=request.max_tokens,
         stop=tuple(request.stop_sequences) if request.stop_sequences else None,
-        # Otherwise each provider has a default of its own.
+        # With "auto", each provider uses its own default.
         service_tier=None if request.service_tier == "auto" else request.service_tier,
     )
     return asked.over(controls)

@@ -1,4 +1,4 @@
-"""What the server counts, for Prometheus."""
+"""`Metrics`: counters of the server in the Prometheus format."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from prometheus_client import (
     generate_latest,
 )
 
-from vibe_llms.events import (
+from vibe_llms.base.exceptions import BudgetExceeded
+from vibe_llms.messages.canisters import InvocationCanister, ReplyCanister, usage_of
+from vibe_llms.messages.events import (
     Event,
     EventHandler,
     MessageCompletedEvent,
     MessageFailedEvent,
     MessageProgressEvent,
 )
-from vibe_llms.exceptions import BudgetExceeded
-from vibe_llms.messages.canisters import InvocationCanister, ReplyCanister, usage_of
+from vibe_llms.messages.tracing import Requested, Span, Tracer, Work
 from vibe_llms.runs.interfaces import RunStatus
-from vibe_llms.tracing import Requested, Span, Tracer, Work
 
 MEDIA_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
-_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+_BUCKET_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 
 
 class Metrics:
-    """Counts requests, turns, runs, tokens and errors; it names no user and no content."""
+    """Counters of requests, turns, runs, tokens, and errors, without users or content."""
 
     def __init__(self, count_turns: Callable[[], int]) -> None:
-        """`count_turns` returns how many turns are running."""
+        """Create the counters; `count_turns` returns the number of running turns."""
         self._registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
 
@@ -47,10 +47,10 @@ class Metrics:
 
         def histogram(name: str, words: str, label: str) -> Histogram:
             return Histogram(
-                f"vibe_llms_{name}", words, (label,), buckets=_SECONDS, registry=registry
+                f"vibe_llms_{name}", words, (label,), buckets=_BUCKET_SECONDS, registry=registry
             )
 
-        # Finding the counter of some labels takes longer than counting.
+        # Cached, because looking up a labeled counter takes longer than counting.
         requests = counter("requests", "Requests, by path and status.", "path", "status")
         self._find_requests = cache(requests.labels)
         seconds = histogram(
@@ -64,26 +64,26 @@ class Metrics:
         self.model_errors = counter(
             "model_errors", "Requests to models that failed, by error.", "model", "error"
         )
-        tokens = counter("tokens", "Tokens that models read and wrote.", "model", "kind")
+        tokens = counter("tokens", "Tokens read and written by models.", "model", "kind")
         self.find_tokens = cache(tokens.labels)
-        self.refusals = counter("budget_refusals", "Requests that a budget did not allow.")
-        running = Gauge("vibe_llms_running_turns", "Turns that run.", registry=registry)
+        self.refusals = counter("budget_refusals", "Requests refused by a budget.")
+        running = Gauge("vibe_llms_running_turns", "Turns in progress.", registry=registry)
         running.set_function(count_turns)
         self._runs = Gauge(
-            "vibe_llms_runs", "Runs that have not ended, by status.", ("status",), registry=registry
+            "vibe_llms_runs", "Unfinished runs, by status.", ("status",), registry=registry
         )
         self._ended_runs = counter("ended_runs", "Runs that ended here, by status.", "status")
         self._ended: Mapping[RunStatus, int] = {}
 
     def count_request(self, path: str, status: int, seconds: float) -> None:
-        """Count a request that has been answered."""
+        """Count an answered request."""
         self._find_requests(path, status).inc()
         self._find_seconds(path).observe(seconds)
 
     def render(self, runs: Mapping[RunStatus, int], ended: Mapping[RunStatus, int]) -> bytes:
-        """All counts, in the text format of Prometheus.
+        """Return all metrics in the text format of Prometheus.
 
-        `runs` are those that have not ended, and `ended` those that this process has ended.
+        `runs` counts unfinished runs, and `ended` those that this process has ended.
         """
         for status, number in runs.items():
             self._runs.labels(status).set(number)
@@ -95,52 +95,52 @@ class Metrics:
 
 
 class CountingTracer(Tracer):
-    """Counts requests to models, and passes everything on to another tracer."""
+    """A tracer that counts requests to models and delegates to another tracer."""
 
     def __init__(self, metrics: Metrics, tracer: Tracer) -> None:
         self._metrics = metrics
         self._tracer = tracer
 
     def serve(self, method: str, path: str, headers: Mapping[bytes, bytes]) -> Span:
-        """See `Tracer.serve`."""
+        """Delegate to the other tracer; see `Tracer.serve`."""
         return self._tracer.serve(method, path, headers)
 
     def turn(self, requested: Requested) -> Span:
-        """See `Tracer.turn`."""
+        """Delegate to the other tracer; see `Tracer.turn`."""
         return self._tracer.turn(requested)
 
     def request(self, requested: Requested) -> Span:
-        """See `Tracer.request`."""
+        """Start a counted span; see `Tracer.request`."""
         model = f"{requested.provider}/{requested.model}"
         return _CountedRequest(self._metrics, model, self._tracer.request(requested))
 
     def attempt(self, number: int) -> Span:
-        """See `Tracer.attempt`."""
+        """Delegate to the other tracer; see `Tracer.attempt`."""
         return self._tracer.attempt(number)
 
     def call(self, invocation: InvocationCanister) -> Span:
-        """See `Tracer.call`."""
+        """Delegate to the other tracer; see `Tracer.call`."""
         return self._tracer.call(invocation)
 
     def work(self, work: Work, *, conversation: str = "", text: str = "") -> Span:
-        """See `Tracer.work`."""
+        """Delegate to the other tracer; see `Tracer.work`."""
         return self._tracer.work(work, conversation=conversation, text=text)
 
     def write_parent(self) -> Mapping[str, str]:
-        """See `Tracer.write_parent`."""
+        """Delegate to the other tracer; see `Tracer.write_parent`."""
         return self._tracer.write_parent()
 
     def continuing(self, parent: Mapping[str, str]) -> AbstractContextManager[None]:
-        """See `Tracer.continuing`."""
+        """Delegate to the other tracer; see `Tracer.continuing`."""
         return self._tracer.continuing(parent)
 
     async def close(self) -> None:
-        """See `Tracer.close`."""
+        """Close the other tracer; see `Tracer.close`."""
         await self._tracer.close()
 
 
 class _CountedRequest(Span):
-    """A request to a model, and the span of another tracer for it."""
+    """A request to a model, with the other tracer's span."""
 
     def __init__(self, metrics: Metrics, model: str, span: Span) -> None:
         self._metrics = metrics
@@ -172,7 +172,7 @@ class _CountedRequest(Span):
         metrics.find_tokens(model, "output").inc(usage.output_tokens + usage.reasoning_tokens)
 
     def watch(self, handler: EventHandler) -> EventHandler:
-        """See `Span.watch`."""
+        """Collect the replies of the request; see `Span.watch`."""
         handler = self._span.watch(handler)
 
         def read(event: Event) -> None:

@@ -6,16 +6,16 @@ import msgspec
 
 from vibe_llms.server.core import ServerCore
 from vibe_llms.server.dialects import ANTHROPIC, Dialect
-from vibe_llms.server.exchanges import Exchange
+from vibe_llms.server.exchanges import HttpExchange
 from vibe_llms.server.failures import Rejected
 from vibe_llms.server.spaces import UserSpace
 
-#: When a model was made is not known.
+#: Placeholder for the creation time of a model, which is unknown.
 _CREATED = "1970-01-01T00:00:00Z"
 
 
-async def list_models(_: ServerCore, exchange: Exchange, space: UserSpace) -> None:
-    """The models that the user may name."""
+async def list_models(_: ServerCore, exchange: HttpExchange, space: UserSpace) -> None:
+    """List the models that the user may name."""
     rows = [_describe(name, exchange.dialect) for name in await space.survey_models()]
     listed = {"object": "list", "data": rows, "has_more": False}
     if rows and exchange.dialect is ANTHROPIC:
@@ -23,11 +23,11 @@ async def list_models(_: ServerCore, exchange: Exchange, space: UserSpace) -> No
     await exchange.reply(msgspec.json.encode(listed))
 
 
-async def show_model(_: ServerCore, exchange: Exchange, space: UserSpace) -> None:
-    """One model."""
+async def show_model(_: ServerCore, exchange: HttpExchange, space: UserSpace) -> None:
+    """Show one model."""
     name = exchange.argument
     if name not in await space.survey_models():
-        raise Rejected(f"there is no model {name!r}", status=404, code="model_not_found")
+        raise Rejected(f"model {name!r} not found", status=404, code="model_not_found")
     await exchange.reply(msgspec.json.encode(_describe(name, exchange.dialect)))
 
 

@@ -9,11 +9,11 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from vibe_llms.meta import __version__
+from vibe_llms.base.meta import __version__
 from vibe_llms.server.dialects import AnthropicFailure, OpenAIFailure
-from vibe_llms.server.operations import JSON, Endpoint, ServerEndpoint, UserEndpoint
+from vibe_llms.server.operations import JSON, ApiOperation, ServerEndpoint, UserEndpoint
 
-Endpoints: TypeAlias = Mapping[str, Mapping[str, Endpoint]]
+Endpoints: TypeAlias = Mapping[str, Mapping[str, ApiOperation]]
 Json: TypeAlias = dict[str, Any]
 
 _EVENTS = "text/event-stream"
@@ -31,19 +31,19 @@ _ABOUT = (
 
 
 def encode_document(endpoints: Endpoints) -> bytes:
-    """The document, as JSON."""
+    """Encode the OpenAPI document as JSON."""
     return msgspec.json.encode(describe_endpoints(endpoints))
 
 
 def describe_endpoints(endpoints: Endpoints) -> Json:
-    """The document."""
+    """Return the OpenAPI document."""
     every = [one for methods in endpoints.values() for one in methods.values()]
     types = [*dict.fromkeys(kind for one in every for kind in _survey_types(one)), *_FAILURES]
     found, components = msgspec.json.schema_components(
         types, ref_template="#/components/schemas/{name}"
     )
     schemas = dict(zip(types, found, strict=True))
-    # The members of a query are parameters of their own.
+    # Members of a query become parameters instead of schemas.
     queries = {
         kind: components.pop(schemas[kind]["$ref"].rpartition("/")[2])
         for kind in types
@@ -74,13 +74,13 @@ def describe_endpoints(endpoints: Endpoints) -> Json:
     }
 
 
-def _survey_types(endpoint: Endpoint) -> Iterator[Any]:
+def _survey_types(endpoint: ApiOperation) -> Iterator[Any]:
     for kind in (endpoint.query, endpoint.body, endpoint.reply, endpoint.events):
         if kind is not None and kind is not bytes:
             yield kind
 
 
-def _describe(endpoint: Endpoint, schemas: Mapping[Any, Json], failure: Json) -> Json:
+def _describe(endpoint: ApiOperation, schemas: Mapping[Any, Json], failure: Json) -> Json:
     assert isinstance(endpoint, UserEndpoint | ServerEndpoint)
     summary, _, rest = (inspect.getdoc(endpoint.handler) or "").partition("\n")
     described: Json = {
@@ -88,10 +88,10 @@ def _describe(endpoint: Endpoint, schemas: Mapping[Any, Json], failure: Json) ->
         "summary": summary.strip(),
         "responses": {
             str(endpoint.status): {
-                "description": "What was asked for.",
+                "description": "The request succeeded.",
                 "content": _describe_reply(endpoint, schemas),
             },
-            "4XX": {"description": "The request is refused.", "content": failure},
+            "4XX": {"description": "The request was refused.", "content": failure},
             "5XX": {"description": "The server or a provider failed.", "content": failure},
         },
     }
@@ -107,14 +107,14 @@ def _describe(endpoint: Endpoint, schemas: Mapping[Any, Json], failure: Json) ->
     return described
 
 
-def _describe_reply(endpoint: Endpoint, schemas: Mapping[Any, Json]) -> Json:
+def _describe_reply(endpoint: ApiOperation, schemas: Mapping[Any, Json]) -> Json:
     content: Json = {}
     if endpoint.reply is not None:
         content |= _write_content(JSON, schemas[endpoint.reply])
     elif endpoint.events is None:
         content |= _write_content(endpoint.media, {})
     if endpoint.events is not None:
-        # Before OpenAPI 3.2, programs take the schema of a stream for that of each event.
+        # Before OpenAPI 3.2, tools take the schema of a stream as that of each event.
         data: Json = {
             "type": "string",
             "contentMediaType": JSON,

@@ -1,4 +1,4 @@
-"""What each endpoint takes and gives: the handler, and the types that the document is made of."""
+"""`Endpoint`: handler of a path and method, and the types for the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -8,22 +8,21 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 
 from vibe_llms.server.core import ServerCore
-from vibe_llms.server.exchanges import Exchange
+from vibe_llms.server.exchanges import HttpExchange
 from vibe_llms.server.spaces import UserSpace
 
-UserHandler: TypeAlias = Callable[[ServerCore, Exchange, UserSpace], Awaitable[None]]
-ServerHandler: TypeAlias = Callable[[ServerCore, Exchange], Awaitable[None]]
+UserHandler: TypeAlias = Callable[[ServerCore, HttpExchange, UserSpace], Awaitable[None]]
+ServerHandler: TypeAlias = Callable[[ServerCore, HttpExchange], Awaitable[None]]
 JSON = "application/json"
 
 
-class Endpoint(Struct, frozen=True, kw_only=True):
+class ApiOperation(Struct, frozen=True, kw_only=True):
     """A method of a path, as the OpenAPI document describes it.
 
-    `query` is a type with the members of the query, `headers` describes headers that it reads, and
-    `body` is the type of the JSON in the request, or `bytes`. With `status` it answers JSON of the
-    type `reply`, or without one something else of a `media` type. Where `events` is the type of
-    their data, it answers with a stream of events instead, or may do so; `last` is the data of the
-    last event where that is not JSON.
+    `query` is a type whose members are the query parameters, `headers` describes request headers,
+    and `body` is the type of the JSON body, or `bytes`. The response has the `status` and JSON of
+    type `reply`, or else data of the `media` type. If `events` is set, the response may be a stream
+    of events with data of this type; `last` is the data of the last event if that is not JSON.
     """
 
     query: type[Struct] | None = None
@@ -36,20 +35,20 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     last: str = ""
 
 
-class UserEndpoint(Endpoint, frozen=True, kw_only=True):
-    """Works with what belongs to the user whose key the request has.
+class UserEndpoint(ApiOperation, frozen=True, kw_only=True):
+    """An endpoint for the data of the user whose key the request has.
 
-    `controls` are the members of the request for controls that have other names there.
+    `controls` maps controls to request members with different names.
     """
 
     handler: UserHandler
     controls: Mapping[str, str] = {}
 
 
-class ServerEndpoint(Endpoint, frozen=True, kw_only=True):
-    """Says something of the server itself; most of it without a key.
+class ServerEndpoint(ApiOperation, frozen=True, kw_only=True):
+    """An endpoint about the server itself, usually without a key.
 
-    Balancers ask some of it so often that it is not logged.
+    Frequent requests, such as those of load balancers, are not logged.
     """
 
     handler: ServerHandler

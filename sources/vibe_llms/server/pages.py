@@ -1,4 +1,4 @@
-"""Lists that are longer than a response: pages of them."""
+"""Pagination of lists."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class PageQuery(Struct):
-    """A part of a list: so many after the one that has the id `after`."""
+    """A page of a list: at most `limit` items after the one with the id `after`."""
 
     limit: Annotated[int, Meta(ge=1, le=1000)] = 50
     after: str = ""
@@ -22,7 +22,7 @@ class PageQuery(Struct):
 def take_page(
     items: Sequence[T], query: PageQuery, identify: Callable[[T], str]
 ) -> tuple[Sequence[T], bool]:
-    """A page of a list, and whether more follow."""
+    """Return a page of a list, and True if more items follow."""
     start = 0
     if query.after:
         places = [place for place, one in enumerate(items, 1) if identify(one) == query.after]
@@ -34,5 +34,7 @@ def take_page(
 
 
 def refuse_after(query: PageQuery) -> Rejected:
-    """The refusal of a page after something that the list does not have."""
-    return Rejected(f"the list has no {query.after!r}", status=404, code="not_found", param="after")
+    """Return the error for a page that follows an unknown item."""
+    return Rejected(
+        f"{query.after!r} not found in the list", status=404, code="not_found", param="after"
+    )

@@ -1,4 +1,4 @@
-"""Pairs the results of a client's tools with their calls: by identity, wherever they are."""
+"""Pairing of the results of a client's tools with their calls, by identity."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from vibe_llms.messages.canisters import (
 
 
 class OpenCalls:
-    """Calls without a result yet, by the client's names for them, which may repeat."""
+    """Calls without a result, by the client's names for them, which may repeat."""
 
     def __init__(self, known: Mapping[str, str] = {}) -> None:
-        """The calls before the messages of a request: identities by names."""
+        """Start with the identities of earlier calls, by name."""
         self._open = OrderedDict((name, deque([one])) for name, one in known.items())
 
     def add(self, call: InvocationCanister, name: str | None = None) -> None:
-        """Add a call of the history, by the client's name for it or by another one."""
+        """Add a call, under the client's name for it or another name."""
         self._open.setdefault(call.call if name is None else name, deque()).append(call.identity)
 
     def take(self, name: str | None) -> str | None:
-        """Return the first open call of a name, or of any, which is open no longer."""
+        """Remove and return the first open call of a name, or of any name if None."""
         if name is None:
             name = next(iter(self._open), "")
         waiting = self._open.get(name)
@@ -38,16 +38,17 @@ class OpenCalls:
 
 
 def order_results(said: Iterable[Canister]) -> Sequence[Canister]:
-    """Return messages with each result after its call, before what else was said in between.
+    """Return messages with each result directly after its call.
 
-    Clients put messages between a call and its result, such as a reminder to the model; models and
-    providers expect results first. Text of the assistant after its calls is part of the same reply.
+    Clients put messages between a call and its result, such as a reminder to the model, but models
+    and providers expect results first. Text of the assistant after its calls is part of the same
+    reply.
     """
     said = [*said]
     calls = {one.identity for one in said if isinstance(one, InvocationCanister)}
     results = {one.invocation: one for one in said if isinstance(one, ResultCanister)}
     ordered: list[Canister] = []
-    #: The calls and results of the last reply, which are not in `ordered` yet.
+    #: Calls and results of the last reply, not yet in `ordered`.
     reply: list[Canister] = []
     waiting: dict[str, None] = {}
 
@@ -65,7 +66,7 @@ def order_results(said: Iterable[Canister]) -> Sequence[Canister]:
                 if identity in results:
                     waiting[identity] = None
             case ResultCanister(invocation=call) if call in calls:
-                # Otherwise it is before its call, or was moved behind it already.
+                # Otherwise the result precedes its call, or has already been moved.
                 if call in waiting:
                     del waiting[call]
                     reply.append(canister)

@@ -1,9 +1,9 @@
-"""`PostgresContinuations`: which stored conversation a history continues, at any server."""
+"""`PostgresContinuations`: continuations in PostgreSQL, shared by all servers."""
 
 from __future__ import annotations
 
-from vibe_llms.configuration import Places
-from vibe_llms.server.continuations import Place
+from vibe_llms.base.configuration import Places
+from vibe_llms.server.continuations import ContinuationPlace
 from vibe_llms.storage.backends import Backend
 from vibe_llms.storage.postgres.backend import access_database
 from vibe_llms.storage.postgres.database import Database
@@ -16,18 +16,18 @@ class PostgresContinuations:
         self._database = database
         self._user = user
 
-    async def find(self, chain: bytes) -> Place | None:
-        """Where a history is stored, if its last reply is one of ours."""
+    async def find(self, chain: bytes) -> ContinuationPlace | None:
+        """Return the stored place of a history, if its last reply came from this server."""
         rows = await self._database.fetch(
             self._user,
             "select conversation, canister, system from vibe.continuations "
             "where owner = %s and chain = %s",
             (self._user, chain),
         )
-        return Place(*rows[0]) if rows else None
+        return ContinuationPlace(*rows[0]) if rows else None
 
-    async def put(self, chain: bytes, place: Place) -> None:
-        """Remember where a history ends; the newest place of equal histories counts."""
+    async def put(self, chain: bytes, place: ContinuationPlace) -> None:
+        """Record the stored place of a history, replacing that of an equal history."""
         await self._database.execute(
             self._user,
             "insert into vibe.continuations (owner, chain, conversation, canister, system) "
@@ -38,10 +38,10 @@ class PostgresContinuations:
         )
 
     async def forget(self, conversation: str) -> None:
-        """Nothing: the archive deletes them with the conversation."""
+        """Do nothing; the archive deletes the entries with the conversation."""
 
     async def close(self) -> None:
-        """Nothing is open; the backend closes the database."""
+        """Do nothing; the backend closes the database."""
 
 
 class PostgresContinuationStore:
@@ -51,11 +51,11 @@ class PostgresContinuationStore:
         self._database = database
 
     def open(self, user: str, places: Places) -> PostgresContinuations:
-        """Those of one user."""
+        """Open the continuations of one user."""
         del places
         return PostgresContinuations(self._database, user)
 
 
 def produce_store(backend: Backend) -> PostgresContinuationStore:
-    """The continuations of all users in the database of a backend."""
+    """Open the store of the continuations of all users in a backend's database."""
     return PostgresContinuationStore(access_database(backend))

@@ -1,4 +1,4 @@
-"""`PostgresSecretStore`: the secret that all servers of a database sign states with."""
+"""`PostgresSecretStore`: the secret with which all servers of a database sign states."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from vibe_llms.storage.postgres.database import Database
 
 
 class PostgresSecretStore:
-    """A `SecretStore` in PostgreSQL, read once by each server."""
+    """A `SecretStore` in PostgreSQL, read once per server."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._secret = b""
 
     async def access(self) -> bytes:
-        """The secret."""
+        """Return the secret, creating it if necessary."""
         if not self._secret:
             ((self._secret,),) = await self._database.fetch(
                 "", "select vibe.access_secret('state', %s)", (produce_secret(),)
@@ -25,5 +25,5 @@ class PostgresSecretStore:
 
 
 def produce_store(backend: Backend) -> PostgresSecretStore:
-    """The secret in the database of a backend."""
+    """Open the store of the secret in a backend's database."""
     return PostgresSecretStore(access_database(backend))

@@ -1,4 +1,4 @@
-"""What the requests of all dialects have in common: JSON bodies, data in them, tools."""
+"""Reading of requests in all dialects: JSON bodies, base64 data, and tools."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from vibe_llms.server.json_bodies import decode_large
 
 T = TypeVar("T")
 
-#: The largest body of requests that send no media or histories.
+#: Maximum size of requests without media or histories.
 SMALL_BODY_BYTES = 1024 * 1024
-#: Characters of base64 that are decoded at once: 3 bytes for each 4.
+#: Number of base64 characters decoded at once.
 _SLICE = 4 * 64 * 1024
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,128}")
 _PLACE = re.compile(r" - at `\$\.?([\w.\[\]]*)`")
@@ -34,14 +34,14 @@ def read_body(
     *,
     most_bytes: int | None = None,
 ) -> T:
-    """The request in a body; `Rejected` names the member that is wrong.
+    """Decode the request in a body; `Rejected` names the invalid member.
 
-    A body that is not of the type is tried again as `rewrite` returns its JSON. Where members have
-    a largest size, `most_bytes` bounds the whole body.
+    If the body does not match the type, the result of `rewrite` on its JSON is tried. `most_bytes`
+    limits the body for types whose members have maximum sizes.
     """
     if most_bytes is not None and len(body) > most_bytes:
         raise Rejected(
-            f"the body has {len(body):,} bytes, and {most_bytes:,} are allowed here",
+            f"the body has {len(body):,} bytes, and the limit is {most_bytes:,}",
             status=413,
             code="request_too_large",
         )
@@ -59,7 +59,7 @@ def read_body(
 
 
 def read_query(kind: type[T], query: Mapping[str, str]) -> T:
-    """The members of a query as values; `Rejected` names the one that is wrong."""
+    """Convert query parameters; `Rejected` names the invalid one."""
     try:
         return msgspec.convert(query, kind, strict=False)
     except ValidationError as error:
@@ -67,7 +67,7 @@ def read_query(kind: type[T], query: Mapping[str, str]) -> T:
 
 
 def read_base64(encoded: str, param: str) -> bytes:
-    """Data that is sent as text."""
+    """Decode base64 data."""
     try:
         # In slices, between which other threads run.
         return b"".join(
@@ -79,17 +79,17 @@ def read_base64(encoded: str, param: str) -> bytes:
 
 
 def is_web_address(url: str) -> bool:
-    """Whether the provider can read what is at an address; nothing is fetched here."""
+    """Return True for an HTTP address, which the provider may fetch."""
     return url[:8].lower().startswith(("http://", "https://"))
 
 
 def get_member(value: Any, name: str) -> Any:
-    """Return a member of a JSON object, or None, also for a value that is not an object."""
+    """Return a member of a JSON object; None if missing or if the value is not an object."""
     return value.get(name) if isinstance(value, dict) else None
 
 
 def find_last_reply(roles: Iterable[object]) -> int:
-    """Return the index of the last message of the assistant, by the roles of all, or -1.
+    """Return the index of the assistant's last message, or -1.
 
     >>> find_last_reply(["user", "assistant", "user"]), find_last_reply(["user"])
     (1, -1)
@@ -100,9 +100,9 @@ def find_last_reply(roles: Iterable[object]) -> int:
 def declare_tools(
     tools: Iterable[tuple[str, str | None, Mapping[str, Any] | None]],
 ) -> tuple[Invoker, ...]:
-    """The client's own tools: names, descriptions and schemas of arguments.
+    """Return the client's own tools, from names, descriptions, and argument schemas.
 
-    A name may follow a namespace, as in `files/read`.
+    A name may have a namespace, as in `files/read`.
     """
     declared = []
     for name, description, schema in tools:
@@ -121,7 +121,7 @@ def _reject(error: ValidationError) -> Rejected:
 
 
 def _find_param(message: str) -> str | None:
-    """The member that a message of the decoder is about.
+    """Return the member that a decoder's error message refers to.
 
     >>> _find_param("Object missing required field `b` - at `$.a[0]`")
     'a[0].b'

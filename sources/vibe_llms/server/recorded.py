@@ -1,14 +1,14 @@
-"""Turns that a client may repeat: each is a run, which a request with the same key finds again."""
+"""Repeatable turns: each is a run, which a request with the same key finds again."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, suppress
 
-from vibe_llms.events import Event
-from vibe_llms.exceptions import DecisionRefused
+from vibe_llms.base.exceptions import DecisionRefused
 from vibe_llms.invocation.approval import Decision
 from vibe_llms.invocation.questions import ElicitationAnswer
+from vibe_llms.messages.events import Event
 from vibe_llms.runs.events import (
     AnswerRequested,
     ApprovalRequested,
@@ -20,8 +20,8 @@ from vibe_llms.runs.events import (
 from vibe_llms.runs.interfaces import RequestKey, RunStatus
 from vibe_llms.runs.replay import Replay
 from vibe_llms.runs.run import Run
-from vibe_llms.server.exchanges import Exchange
-from vibe_llms.server.failures import Failure, Rejected, describe_kind
+from vibe_llms.server.exchanges import HttpExchange
+from vibe_llms.server.failures import ClientFailure, Rejected, describe_kind
 from vibe_llms.server.spaces import UserSpace
 from vibe_llms.server.turns import RecordedTurn, ReplyWriter, ServedTurn, TurnOrder
 
@@ -29,7 +29,7 @@ _NO_USER = Decision(False, reason="no user can be asked now")
 
 
 async def answer_once(
-    exchange: Exchange,
+    exchange: HttpExchange,
     space: UserSpace,
     order: TurnOrder,
     produce_writer: Callable[[ServedTurn | RecordedTurn], ReplyWriter],
@@ -39,7 +39,7 @@ async def answer_once(
 ) -> None:
     """Answer a request with the turn that has its key; a disconnect does not end the turn."""
     if not order.store:
-        raise Rejected("a turn that is not stored cannot be repeated: leave Idempotency-Key out")
+        raise Rejected("a turn that is not stored cannot be repeated; omit Idempotency-Key")
     run = await space.session.access_runs().find(request)
     if run is None:
         run = await (await ServedTurn.begin(space, order, recorded=True)).start([], b"", request)
@@ -65,14 +65,14 @@ async def _write_events(turn: RecordedTurn, writer: ReplyWriter) -> AsyncGenerat
 
 
 async def _require_success(turn: RecordedTurn) -> None:
-    """Raise the failure of a turn; if the model has said nothing, the request may be repeated."""
+    """Raise the failure of a turn, after freeing its key if the model has not replied."""
     if failure := await find_run_failure(turn.run):
         await turn.withdraw()
         raise Rejected.from_failure(failure)
 
 
-async def find_run_failure(run: Run) -> Failure | None:
-    """What a run that has failed is answered with; nothing if it has not."""
+async def find_run_failure(run: Run) -> ClientFailure | None:
+    """Return the failure of a failed run, or None."""
     record = await run.access()
     if record.status is not RunStatus.FAILED:
         return None
@@ -81,10 +81,10 @@ async def find_run_failure(run: Run) -> Failure | None:
 
 
 async def follow(run: Run) -> AsyncIterator[Event]:
-    """The events of a turn from those of its run; approvals are denied, and questions declined.
+    """Yield the events of a turn from its run, while denying approvals and declining questions.
 
-    A message that was begun and begins again, because a worker died, is left out if that is known;
-    otherwise `Rejected` says to repeat the request.
+    A message that starts again because a worker died is skipped if its replacement is already
+    known; otherwise `Rejected` asks to repeat the request.
     """
     known = await run.survey_events() if run.record.epoch > 1 else ()
     replaced = {one.message for one in known if isinstance(one, RunContinued)}
@@ -97,12 +97,12 @@ async def follow(run: Run) -> AsyncIterator[Event]:
                 continue
             case RunContinued(message=message) if message in replay.shown:
                 raise Rejected(
-                    "the reply begins again: repeat the request with the same key",
+                    "the reply starts again; repeat the request with the same key",
                     status=503,
                     code="reply_restarted",
                 )
             case ApprovalRequested(invocation=invocation):
-                # Another client may have decided on it.
+                # Another client may have decided already.
                 with suppress(DecisionRefused):
                     await run.decide(invocation, _NO_USER)
             case AnswerRequested(question=question):

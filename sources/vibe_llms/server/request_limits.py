@@ -1,4 +1,4 @@
-"""Limits on the messages, parts, tools and values of a request."""
+"""Limits on the messages, parts, tools, and characters of a request."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from msgspec import Struct
 from vibe_llms.server.failures import Rejected
 from vibe_llms.server.settings import ServerSettings
 
-#: Members of messages and parts that hold parts; arguments and schemas may have any lists.
-_HOLDERS = frozenset(
+#: Members of messages and parts that contain parts; arguments and schemas are not counted.
+_CONTAINERS = frozenset(
     {
         *("attachments", "content", "custom_content", "output", "source", "summary"),
         *("tool_calls", "tools"),
@@ -19,9 +19,9 @@ _HOLDERS = frozenset(
 
 
 def check_counts(request: object, settings: ServerSettings) -> None:
-    """Raise `Rejected` for a request with too many messages, parts of messages, or tools.
+    """Raise `Rejected` for too many messages, parts of messages, or tools, in any dialect.
 
-    It names the member and the limit. The members are those of all dialects.
+    The error names the member and the limit.
     """
     for member in ("messages", "input"):
         messages = getattr(request, member, None)
@@ -36,14 +36,14 @@ def check_counts(request: object, settings: ServerSettings) -> None:
 
 
 def check_characters(count: int, settings: ServerSettings) -> None:
-    """Raise `Rejected` for messages with too many characters together."""
+    """Raise `Rejected` for messages with too many characters in total."""
     if count > settings.request_characters:
         most, key = settings.request_characters, "request-characters"
         raise refuse_many(None, "characters of text", most, key, f"{count:,}")
 
 
 def count_items(value: object, most: int) -> int:
-    """Return how many messages and parts a value has; it stops counting at `most`.
+    """Return the number of messages and parts in a value; counting stops at `most`.
 
     >>> count_items([{"content": ["a", "b"], "input": [1, 2, 3]}], 100)
     3
@@ -55,9 +55,9 @@ def count_items(value: object, most: int) -> int:
                 count += len(items)
                 waiting.extend(items)
             case dict() as table:
-                waiting.extend(table[name] for name in _HOLDERS.intersection(table))
+                waiting.extend(table[name] for name in _CONTAINERS.intersection(table))
             case Struct() as struct:
-                names = _HOLDERS.intersection(struct.__struct_fields__)
+                names = _CONTAINERS.intersection(struct.__struct_fields__)
                 waiting.extend(getattr(struct, name) for name in names)
     return count
 
@@ -70,9 +70,9 @@ def _check(member: str, what: str, found: Sized, most: int, key: str) -> None:
 def refuse_many(
     member: str | None, what: str, most: int, key: str, found: str = "more"
 ) -> Rejected:
-    """Return the refusal of a request with too many of something; `key` is the setting."""
+    """Return the error for a request with too many of something; `key` is the setting."""
     return Rejected(
-        f"{found} {what}, and {most:,} are allowed ({key})",
+        f"{found} {what}, and the limit is {most:,} ({key})",
         status=413,
         code="request_too_large",
         param=member,

@@ -1,4 +1,4 @@
-"""The endpoints of Responses: a stored response is a run, and does not end with the connection."""
+"""The endpoints of Responses: a stored response is a run, and outlives the connection."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from vibe_llms.events import Event
-from vibe_llms.exceptions import (
+from vibe_llms.base.exceptions import (
     ConversationBusy,
     ConversationMoved,
     ConversationNotFound,
     RunNotFound,
 )
+from vibe_llms.base.offloading import LOOP_BYTES, offload
 from vibe_llms.invocation.execution import INTERRUPTED
 from vibe_llms.messages.canisters import (
     Canister,
@@ -30,8 +30,8 @@ from vibe_llms.messages.canisters import (
     Turn,
 )
 from vibe_llms.messages.contents import TextualContent
+from vibe_llms.messages.events import Event
 from vibe_llms.messages.identities import produce_identity
-from vibe_llms.offloading import LOOP_BYTES, offload
 from vibe_llms.runs.events import (
     AnswerRequested,
     ApprovalRequested,
@@ -46,8 +46,8 @@ from vibe_llms.runs.run import Run
 from vibe_llms.server.answers import answer
 from vibe_llms.server.chat_replies import DONE, name_call
 from vibe_llms.server.core import ServerCore
-from vibe_llms.server.exchanges import Exchange
-from vibe_llms.server.failures import Failure, Rejected, describe_failure
+from vibe_llms.server.exchanges import HttpExchange
+from vibe_llms.server.failures import ClientFailure, Rejected, describe_failure
 from vibe_llms.server.reading import read_query
 from vibe_llms.server.recorded import find_run_failure
 from vibe_llms.server.responses_identities import find_run
@@ -68,22 +68,22 @@ from vibe_llms.server.responses_requests import (
 )
 from vibe_llms.server.responses_tools import ClientTools
 from vibe_llms.server.spaces import UserSpace
-from vibe_llms.server.turns import Outcome, ServedTurn, TurnOrder, check_calls, count_tokens
+from vibe_llms.server.turns import ServedTurn, TurnOrder, TurnOutcome, check_calls, count_tokens
 
-#: How long the answer to a cancellation waits for the end of the turn.
+#: Seconds for which a cancellation waits for the end of the turn.
 _CANCEL_SECONDS = 5.0
 _NOT_RUN = "The call was not run: the user cancelled it while it waited."
 
 
 class ResponseQuery(Struct):
-    """Whether its events are sent, and after which number."""
+    """Event stream options; `starting_after` is the number of the last event that was received."""
 
     stream: bool = False
     starting_after: int = -1
 
 
 class InputItemsQuery(Struct):
-    """Which items are listed; `after` is the identity of the one before them."""
+    """A page of input items, after the item with the id `after`."""
 
     limit: Annotated[int, Meta(ge=1, le=100)] = 20
     order: Literal["asc", "desc"] = "desc"
@@ -91,20 +91,20 @@ class InputItemsQuery(Struct):
 
 
 class InputTokensCounted(Struct, tag_field="object", tag="response.input_tokens"):
-    """How many tokens the model would read."""
+    """Number of tokens that the model would read."""
 
     input_tokens: int
 
 
 class _Origin(Struct, frozen=True):
-    """What is kept with the run of a response: the request, and the model that it asked."""
+    """Data stored with the run of a response: the request and the requested model."""
 
     model: str
     request: ResponseRequest
 
 
-async def create_response(core: ServerCore, exchange: Exchange, space: UserSpace) -> None:
-    """Begin a response; only one that is not stored ends with the connection."""
+async def create_response(core: ServerCore, exchange: HttpExchange, space: UserSpace) -> None:
+    """Create a response; only a response that is not stored is cancelled by a disconnect."""
     request = await exchange.decode(read_request, core.settings)
     request = await _resolve_references(space, request)
     model = request.model or space.session.choose_model()[0]
@@ -113,7 +113,10 @@ async def create_response(core: ServerCore, exchange: Exchange, space: UserSpace
         model = order.model
         order = replace(order, said=[*before, *order.said])
         await answer(
-            *(core, exchange, space, order),
+            core,
+            exchange,
+            space,
+            order,
             lambda served: _UnstoredWriter(request, model, served.hidden),
             stream=bool(request.stream),
         )
@@ -139,8 +142,8 @@ async def create_response(core: ServerCore, exchange: Exchange, space: UserSpace
     await _reply(exchange, await _describe(run))
 
 
-async def count_input_tokens(core: ServerCore, exchange: Exchange, space: UserSpace) -> None:
-    """How many tokens the model would read; nothing is stored or asked of it."""
+async def count_input_tokens(core: ServerCore, exchange: HttpExchange, space: UserSpace) -> None:
+    """Count the tokens that the model would read, without calling it or storing anything."""
     request = await exchange.decode(read_count, core.settings)
     async with exchange.until_disconnect(), core.turn_limit():
         request = await _resolve_references(space, request)
@@ -150,9 +153,9 @@ async def count_input_tokens(core: ServerCore, exchange: Exchange, space: UserSp
 
 
 async def _read_unstored(
-    exchange: Exchange, space: UserSpace, request: ResponseRequest
+    exchange: HttpExchange, space: UserSpace, request: ResponseRequest
 ) -> tuple[TurnOrder, Sequence[Canister]]:
-    """Read a request that stores nothing: what it asks for, and what was said before."""
+    """Read a request that stores nothing; return its turn and the earlier messages."""
     before: Sequence[Canister] = ()
     if request.previous_response_id is None:
         model = request.model or space.session.choose_model()[0]
@@ -171,7 +174,7 @@ async def _read_unstored(
 
 
 async def _read_order(
-    exchange: Exchange,
+    exchange: HttpExchange,
     space: UserSpace,
     request: ResponseRequest,
     model: str,
@@ -184,10 +187,10 @@ async def _read_order(
 
 
 async def _resolve_references(space: UserSpace, request: ResponseRequest) -> ResponseRequest:
-    """Return a request with the items themselves in place of references to them.
+    """Return a request with references to items replaced by the items.
 
-    A client that counts on the server's storage refers to the items of earlier responses. Together
-    they may have as many bytes as a body.
+    Clients that rely on the server's storage refer to the items of earlier responses. In total,
+    such items may have as many bytes as a body.
     """
     if isinstance(request.input, str) or not any(map(find_reference, request.items)):
         return request
@@ -214,7 +217,7 @@ async def _resolve_references(space: UserSpace, request: ResponseRequest) -> Res
         size += len(msgspec.json.encode(found))
         if size > most:
             raise Rejected(
-                f"the items that are referred to have more than {most:,} bytes (body-bytes)",
+                f"the referenced items have more than {most:,} bytes (body-bytes)",
                 status=413,
                 param=f"input[{place}].id",
                 code="request_too_large",
@@ -224,7 +227,7 @@ async def _resolve_references(space: UserSpace, request: ResponseRequest) -> Res
 
 
 async def _survey_items(space: UserSpace, identity: str) -> Mapping[str, Item]:
-    """Return the items of a stored response by their identities; none if there is no such one."""
+    """Return the items of a stored response by identity, or nothing if it does not exist."""
     try:
         run = await _access(space, PREFIX + identity)
     except Rejected:
@@ -234,8 +237,8 @@ async def _survey_items(space: UserSpace, identity: str) -> Mapping[str, Item]:
     return {item["id"]: item for item in (*inputs, *described["output"])}
 
 
-async def show_response(_: ServerCore, exchange: Exchange, space: UserSpace) -> None:
-    """A response, or its events after a number: `stream=true&starting_after=N`."""
+async def show_response(_: ServerCore, exchange: HttpExchange, space: UserSpace) -> None:
+    """Show a response, or its events after a number: `stream=true&starting_after=N`."""
     run = await _access(space, exchange.argument)
     exchange.conversation = run.record.conversation
     query = read_query(ResponseQuery, exchange.query)
@@ -245,8 +248,8 @@ async def show_response(_: ServerCore, exchange: Exchange, space: UserSpace) -> 
     await _reply(exchange, await _describe(run))
 
 
-async def cancel_response(_: ServerCore, exchange: Exchange, space: UserSpace) -> None:
-    """End a response; what arrived is kept."""
+async def cancel_response(_: ServerCore, exchange: HttpExchange, space: UserSpace) -> None:
+    """Cancel a response; messages that arrived are kept."""
     run = await _access(space, exchange.argument)
     exchange.conversation = run.record.conversation
     await run.cancel()
@@ -257,7 +260,7 @@ async def cancel_response(_: ServerCore, exchange: Exchange, space: UserSpace) -
     await _reply(exchange, await _describe(run))
 
 
-async def delete_response(_: ServerCore, exchange: Exchange, space: UserSpace) -> None:
+async def delete_response(_: ServerCore, exchange: HttpExchange, space: UserSpace) -> None:
     """Delete a response, and its messages unless others follow them."""
     run = await _access(space, exchange.argument)
     exchange.conversation = run.record.conversation
@@ -277,7 +280,7 @@ async def _remove_messages(space: UserSpace, run: Run) -> None:
         if any(one.conversation == record.conversation for one in going):
             return
     own = {one.identity for one in (*read_lines(record.opening), *turn.canisters)}
-    # What another process adds in the meantime stays.
+    # Messages that another process adds meanwhile are kept.
     with suppress(ConversationNotFound, ConversationMoved):
         restored = await archive.restore(record.conversation)
         stored = restored.canisters
@@ -297,8 +300,8 @@ async def _remove_messages(space: UserSpace, run: Run) -> None:
             await archive.retract(record.conversation, after=before, last=stored[-1].identity)
 
 
-async def list_input_items(_: ServerCore, exchange: Exchange, space: UserSpace) -> None:
-    """The input of a response, the newest first unless `order=asc`."""
+async def list_input_items(_: ServerCore, exchange: HttpExchange, space: UserSpace) -> None:
+    """List the input items of a response, newest first unless `order=asc`."""
     run = await _access(space, exchange.argument)
     exchange.conversation = run.record.conversation
     query = read_query(InputItemsQuery, exchange.query)
@@ -308,7 +311,7 @@ async def list_input_items(_: ServerCore, exchange: Exchange, space: UserSpace) 
     if after := query.after:
         places = [number for number, item in enumerate(items, 1) if item["id"] == after]
         if not places:
-            raise Rejected(f"there is no item {after!r}", param="after")
+            raise Rejected(f"item {after!r} not found", param="after")
         items = items[places[0] :]
     page = items[: query.limit]
     await _reply(
@@ -324,9 +327,9 @@ async def list_input_items(_: ServerCore, exchange: Exchange, space: UserSpace) 
 
 
 async def _start(
-    exchange: Exchange, space: UserSpace, request: ResponseRequest, model: str
+    exchange: HttpExchange, space: UserSpace, request: ResponseRequest, model: str
 ) -> tuple[ServedTurn, Run]:
-    """The run of a new response, which continues an earlier one, or is the first of its kind."""
+    """Start the run of a new response, in a new conversation or after an earlier response."""
     instructions = [request.instructions] if request.instructions else []
     key = exchange.request_key
 
@@ -345,15 +348,15 @@ async def _start(
     try:
         return served, await served.start(instructions, origin, key)
     except ConversationBusy:
-        # Another response has continued it first.
+        # Another response has continued the conversation first.
         served = await served.fork(last)
         return served, await served.start(instructions, origin, key)
 
 
 async def _read_continuation(
-    exchange: Exchange, space: UserSpace, request: ResponseRequest
+    exchange: HttpExchange, space: UserSpace, request: ResponseRequest
 ) -> tuple[str, str, TurnOrder]:
-    """What a request continues, the conversation and its message, and what it asks for."""
+    """Return the conversation and message that a request continues, and its turn."""
     assert request.previous_response_id is not None
     earlier = await _access(space, request.previous_response_id, "previous_response_id")
     record = await earlier.access()
@@ -367,7 +370,7 @@ async def _read_continuation(
     turn = await earlier.read()
     if not any(isinstance(one, ReplyCanister) for one in turn.canisters):
         if record.status is RunStatus.COMPLETED:
-            # It had one, which was removed from the conversation.
+            # It had a reply, which was removed from the conversation.
             raise _refuse_missing(request.previous_response_id, "previous_response_id")
         raise Rejected(
             f"the response {request.previous_response_id} has no reply to continue",
@@ -379,7 +382,7 @@ async def _read_continuation(
         for one in turn.canisters
         if isinstance(one, InvocationCanister) and one.identity not in answered
     ]
-    # The agent's own calls are none of the client's to answer.
+    # Clients cannot answer the agent's own calls.
     declared = {one.name for one in record.recipe.declared}
     open_calls = {
         name_call(one.identity): one.identity for one in unanswered if one.name in declared
@@ -397,18 +400,19 @@ async def _read_continuation(
             said.append(one)
     if sorted(one.invocation for one in answers) != sorted(identities):
         raise Rejected(
-            "each open call must be answered once; open are: " + (", ".join(open_calls) or "none"),
+            "each open call must be answered once; open calls: "
+            + (", ".join(open_calls) or "none"),
             param="input",
         )
     check_calls(said)
     cut_off = [one for one in unanswered if one.name not in declared]
-    # Results come before what else the client says.
+    # Results must precede the client's other messages.
     order = replace(order, said=[*await _close_calls(earlier, cut_off), *answers, *said])
     return record.conversation, turn.canisters[-1].identity, order
 
 
 async def _close_calls(run: Run, calls: Sequence[InvocationCanister]) -> Sequence[ResultCanister]:
-    """The results of calls of the agent that the end of its run cut off."""
+    """Return results for the agent's calls that were cut off by the end of the run."""
     if not calls:
         return ()
     waited = {one.invocation for one in await run.survey_approvals() if one.allowed is None}
@@ -436,7 +440,7 @@ async def _access(space: UserSpace, identity: str, param: str | None = None) -> 
         run = await space.session.access_run(identity.removeprefix(PREFIX))
     except RunNotFound:
         raise missing from None
-    # Neither a part of an identity, nor a run that is no response.
+    # Excludes prefixes of identities, and runs that are not responses.
     if run.identity != identity.removeprefix(PREFIX) or not run.record.origin:
         raise missing
     return run
@@ -444,7 +448,7 @@ async def _access(space: UserSpace, identity: str, param: str | None = None) -> 
 
 def _refuse_missing(identity: str, param: str | None) -> Rejected:
     return Rejected(
-        f"the response {identity!r} was not found",
+        f"response {identity!r} not found",
         status=404,
         code="response_not_found",
         param=param,
@@ -456,7 +460,7 @@ def _read_origin(run: Run) -> _Origin:
 
 
 async def _wait(run: Run) -> None:
-    """Wait until a run has ended, or waits for a decision."""
+    """Wait until a run has ended or waits for a decision."""
     async for _, event in run.events():
         if isinstance(event, ApprovalRequested | AnswerRequested):
             return
@@ -484,12 +488,12 @@ async def _describe(run: Run, tools: ClientTools | None = None) -> Item:
     return describe_response(origin.request, tools, state)
 
 
-async def _reply(exchange: Exchange, body: Item) -> None:
+async def _reply(exchange: HttpExchange, body: Item) -> None:
     await exchange.reply(msgspec.json.encode(body))
 
 
-async def _stream(exchange: Exchange, space: UserSpace, run: Run, *, after: int = -1) -> None:
-    """The events of a response; the connection may end, and the response goes on."""
+async def _stream(exchange: HttpExchange, space: UserSpace, run: Run, *, after: int = -1) -> None:
+    """Stream the events of a response, which continues if the client disconnects."""
     with space.following():
         async with (
             exchange.until_disconnect(),
@@ -498,7 +502,9 @@ async def _stream(exchange: Exchange, space: UserSpace, run: Run, *, after: int 
             await exchange.stream(parts)
 
 
-async def _write_events(exchange: Exchange, run: Run, after: int) -> AsyncGenerator[bytes, None]:
+async def _write_events(
+    exchange: HttpExchange, run: Run, after: int
+) -> AsyncGenerator[bytes, None]:
     origin = _read_origin(run)
     tools = origin.request.read_tools()
     writer = StreamWriter(tools, after, run=run.identity, hidden=run.record.recipe.unshown)
@@ -511,13 +517,13 @@ async def _write_events(exchange: Exchange, run: Run, after: int) -> AsyncGenera
             elif written := writer.write(cursor, event):
                 yield written
     except RunNotFound as error:
-        # It was deleted with its conversation.
+        # The run was deleted with its conversation.
         failure = describe_failure(error)
         yield exchange.dialect.write_failure(failure, exchange.request_id) + DONE
 
 
 class _UnstoredWriter:
-    """Writes a response that is not stored, from the events of its turn."""
+    """Writer of an unstored response, from the events of its turn."""
 
     def __init__(self, request: ResponseRequest, model: str, hidden: Collection[str]) -> None:
         self._request = request
@@ -529,25 +535,25 @@ class _UnstoredWriter:
         self._cursor = first_cursor(1)
         self._begun = False
 
-    def encode(self, outcome: Outcome) -> bytes:
-        """The whole response."""
+    def encode(self, outcome: TurnOutcome) -> bytes:
+        """Encode the whole response."""
         return msgspec.json.encode(self._conclude(outcome.turn))
 
     def write(self, event: Event) -> bytes:
-        """What an event becomes."""
+        """Return the events of the response for an event of the turn."""
         translated = translate(event)
         if translated is None:
             return b""
         self._cursor += measure(translated)
         return self._begin(self._writer.write(self._cursor, translated))
 
-    def finish(self, outcome: Outcome) -> bytes:
-        """What follows the last event."""
+    def finish(self, outcome: TurnOutcome) -> bytes:
+        """Return the events that end the response."""
         end = self._writer.end(self._cursor + 1, self._conclude(outcome.turn))
         return self._begin(end) + DONE
 
-    def fail(self, failure: Failure) -> bytes:
-        """What follows the last event of a turn that has failed."""
+    def fail(self, failure: ClientFailure) -> bytes:
+        """Return the events that end a failed response."""
         state = replace(
             self._state,
             status=RunStatus.FAILED,
@@ -561,7 +567,7 @@ class _UnstoredWriter:
         if not written or self._begun:
             return written
         self._begun = True
-        # Numbered before all others, although it is written only once something follows.
+        # Has the first number, although it is written only when another event follows.
         return StreamWriter(ClientTools()).begin(self._describe(self._state)) + written
 
     def _conclude(self, turn: Turn[None]) -> Item:

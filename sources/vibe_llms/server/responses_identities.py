@@ -1,10 +1,10 @@
-"""Identities of items of Responses: each names its run, by which a reference to it is found."""
+"""Identities of Responses items, which contain the run so that references can be resolved."""
 
 from __future__ import annotations
 
 
 def produce_item_identity(prefix: str, run: str, message: str, place: int = 0) -> str:
-    """Return the identity of an item that is a message of a run, or a part of one.
+    """Return the identity of an item: a message of a run, or a part of one.
 
     A response that is not stored has no run. OpenAI accepts at most 64 characters.
 
@@ -15,7 +15,7 @@ def produce_item_identity(prefix: str, run: str, message: str, place: int = 0) -
 
 
 def find_run(item: str) -> str | None:
-    """Return the run that the identity of an item names, if it may name one.
+    """Return the run in the identity of an item, or None.
 
     >>> find_run("msg_wk2bq_019ac1d0-7d5c-7cc3-98c4-dc0c0c07398f_1")
     'wk2bq'

@@ -1,7 +1,7 @@
-"""Reads items of any type in an input of Responses as messages.
+"""Conversion of the items in a Responses input to messages.
 
-Calls and outputs of a client's tools become calls and results, also those of types that nothing is
-known of; what else a model or a server did becomes text. Nothing is refused for its type.
+Calls and outputs of a client's tools become calls and results, even if their types are unknown;
+other actions of a model or server become text. No item is refused for its type.
 
 Source: `types/responses/response_input_item_param.py` of openai 3.57.0.
 """
@@ -14,17 +14,17 @@ from typing import Any, TypeAlias
 import msgspec
 from msgspec import Struct, ValidationError
 
-from vibe_llms.providers.openai.chat_completions.chunks import Function
+from vibe_llms.providers.openai.chat_completions.chunks import FunctionDelta
 from vibe_llms.providers.tool_names import nativize_name
 from vibe_llms.server.chat_requests import (
     AudioPart,
-    Call,
+    ChatMessage,
+    ClientCall,
     FileData,
     FilePart,
     ImagePart,
     ImageUrl,
     InputAudio,
-    Message,
     Part,
     RefusalPart,
     TextPart,
@@ -38,31 +38,31 @@ from vibe_llms.server.responses_tools import offer_name, read_call
 Json: TypeAlias = Mapping[str, Any]
 
 OUTPUT = "_output"
-_OWN = "x:"
+_OWN_PREFIX = "x:"
 _MESSAGE = "message"
-#: Only the model that thought it can read it.
+#: Type of reasoning items, which only the model that wrote them can read.
 _THOUGHTS = "reasoning"
-#: They say which tools there are, which the request says too.
-_LISTS = frozenset({"additional_tools", "configuration_update", "mcp_list_tools"})
+#: Types of items that list tools, which are offered already.
+_TOOL_LISTS = frozenset({"additional_tools", "configuration_update", "mcp_list_tools"})
 #: Known types that become text without an entry in X-Left-Out.
-_TOLD = frozenset(
+_DESCRIBED = frozenset(
     {
         *("code_interpreter_call", "computer_call", "file_search_call", "image_generation_call"),
         *("mcp_approval_request", "mcp_approval_response", "mcp_call", "program"),
         *("program_output", "tool_search_call", "tool_search_output", "web_search_call"),
     }
 )
-#: Outputs that have to have a call, as at OpenAI.
-_STRICT = frozenset({"custom_tool_call_output", "function_call_output"})
-#: Parts of text, of all kinds.
+#: Types of outputs that must have a call, as at OpenAI.
+_NEED_CALLS = frozenset({"custom_tool_call_output", "function_call_output"})
+#: Types of text parts.
 _TEXTS = frozenset({"input_text", "output_text", "reasoning_text", "summary_text", "text"})
-#: Most characters of a text that has no white space: longer ones are data.
+#: Maximum length of a text without whitespace; longer ones are treated as data.
 _MOST_DATA = 1_000
 _COMPACTED = "[Earlier messages were summarized; only the server that did so can read the summary.]"
 
 
 class _Part(Struct):
-    """A part of a content, of any type."""
+    """A part of a message's content, of any type."""
 
     type: str = "input_text"
     text: str | None = None
@@ -75,20 +75,20 @@ class _Part(Struct):
 
 
 class Continued(Struct, frozen=True):
-    """The response that a request continues: its run, and identities of its open calls by name."""
+    """The response that a request continues: its run, and its open calls by name."""
 
     run: str = ""
     open_calls: Mapping[str, str] = {}
 
 
 class ItemReader:
-    """Reads the items of one request."""
+    """Reader of the items of one request."""
 
     def __init__(self, items: Sequence[Json], continued: Continued, omissions: Omissions) -> None:
-        """A reader of items that follow an earlier response."""
+        """Create a reader of items that follow an earlier response."""
         self._items = items
         self._omissions = omissions
-        #: The calls that outputs may name, by each name that they have.
+        #: Calls that outputs may refer to, by each of their names.
         self._calls = {name: name for name in continued.open_calls}
         answered = {
             (_type_of(item).removesuffix(OUTPUT), _name_of(item))
@@ -97,13 +97,13 @@ class ItemReader:
         }
         #: Indexes of items that are read as calls.
         self._paired: set[int] = set()
-        #: Indexes of items that the response has, and that the client sends again.
+        #: Indexes of items of the earlier response that the client sends again.
         self._repeated: set[int] = set()
         for place, item in enumerate(items):
             kind, call = _type_of(item), _text_of(item, "call_id")
             identity, output = _text_of(item, "id"), kind.endswith(OUTPUT)
             repeated = continued.run != "" and find_run(identity) == continued.run
-            # An output without a call_id has the identity of the call that it answers.
+            # An output without a call_id has the id of its call.
             if (repeated and (call or not output)) or (call in continued.open_calls and not output):
                 self._repeated.add(place)
             if output or not call:
@@ -114,15 +114,15 @@ class ItemReader:
                 self._calls[call] = call
             if call in self._calls and identity:
                 self._calls.setdefault(identity, call)
-        #: What follows the last item of the assistant is new.
+        #: Index of the first item after the last one of the assistant: from here on, input is new.
         self._past = max(
             (place + 1 for place, one in enumerate(items) if _is_of_assistant(one)), default=0
         )
 
-    def read(self) -> Iterator[tuple[str, Message]]:
+    def read(self) -> Iterator[tuple[str, ChatMessage]]:
         """Yield the messages, each after the name of its item, such as `input[0]`.
 
-        `Rejected` names the item that is wrong.
+        Raises `Rejected`, which names the invalid item.
         """
         for place, item in enumerate(self._items):
             param = f"input[{place}]"
@@ -131,7 +131,7 @@ class ItemReader:
             if (message := self._read_item(place, item, param)) is not None:
                 yield param, message
 
-    def _read_item(self, place: int, item: Json, param: str) -> Message | None:
+    def _read_item(self, place: int, item: Json, param: str) -> ChatMessage | None:
         kind = _type_of(item)
         if kind == _MESSAGE:
             return self._read_message(item, param, new=place >= self._past)
@@ -139,13 +139,15 @@ class ItemReader:
             name, arguments = _read_any_call(item)
             if not name:
                 raise Rejected("a call needs a name", param=f"{param}.name")
-            piece = Call(id=_text_of(item, "call_id"), function=Function(name, arguments))
-            return Message(role="assistant", tool_calls=[piece])
+            piece = ClientCall(
+                id=_text_of(item, "call_id"), function=FunctionDelta(name, arguments)
+            )
+            return ChatMessage(role="assistant", tool_calls=[piece])
         if kind.endswith(OUTPUT):
             if (call := self._calls.get(_name_of(item))) is not None:
                 content = self._read_output(item, param)
-                return Message(role="tool", content=content, tool_call_id=call)
-            if kind in _STRICT and _name_of(item):
+                return ChatMessage(role="tool", content=content, tool_call_id=call)
+            if kind in _NEED_CALLS and _name_of(item):
                 raise Rejected(
                     f"no call found for the output with call_id {_name_of(item)!r}", param=param
                 )
@@ -153,36 +155,39 @@ class ItemReader:
             raise Rejected("a call needs a call_id", param=f"{param}.call_id")
         if kind == "compaction_trigger":
             raise Rejected(
-                "nothing is compacted on request; long conversations are summarized on their own",
+                "compaction on request is not supported; long conversations are summarized "
+                "automatically",
                 param=param,
                 code="unsupported_value",
             )
-        return self._tell(kind, item)
+        return self._describe_item(kind, item)
 
-    def _tell(self, kind: str, item: Json) -> Message | None:
+    def _describe_item(self, kind: str, item: Json) -> ChatMessage | None:
         """Return the item as text, or None to leave it out."""
-        if kind == _THOUGHTS or kind.startswith(_OWN):
+        if kind == _THOUGHTS or kind.startswith(_OWN_PREFIX):
             return None
-        if kind in _LISTS:
+        if kind in _TOOL_LISTS:
             return None
         if "compaction" in kind:
             self._omissions.add("item", kind)
             summary = describe_json(_shorten({**item, "summary": item.get("summary")}))
-            return Message(role="user", content=summary or _COMPACTED)
-        if kind not in _TOLD:
+            return ChatMessage(role="user", content=summary or _COMPACTED)
+        if kind not in _DESCRIBED:
             self._omissions.add("item", kind)
         told = describe_json(_shorten(item))
         content = f"[{kind}]\n{told}" if told else f"[{kind}]"
-        return Message(role="assistant" if _is_of_assistant(item) else "user", content=content)
+        return ChatMessage(role="assistant" if _is_of_assistant(item) else "user", content=content)
 
-    def _read_message(self, item: Json, param: str, *, new: bool) -> Message:
+    def _read_message(self, item: Json, param: str, *, new: bool) -> ChatMessage:
         role, content = item.get("role", "user"), item.get("content")
         if role not in ("system", "developer", "user", "assistant"):
             raise Rejected(
-                f"a role is system, developer, user or assistant, not {role!r}",
+                f"a role must be system, developer, user or assistant, not {role!r}",
                 param=f"{param}.role",
             )
-        return Message(role=role, content=self._read_content(content, f"{param}.content", new=new))
+        return ChatMessage(
+            role=role, content=self._read_content(content, f"{param}.content", new=new)
+        )
 
     def _read_content(self, content: Any, param: str, *, new: bool) -> str | list[Part] | None:
         if content is None or isinstance(content, str):
@@ -190,7 +195,7 @@ class ItemReader:
         if isinstance(content, Mapping):
             content = [content]
         if not isinstance(content, list):
-            raise Rejected("a content is a text or a list of parts", param=param)
+            raise Rejected("content must be a text or a list of parts", param=param)
         return [
             self._read_part(part, f"{param}[{place}]", new=new)
             for place, part in enumerate(content)
@@ -212,9 +217,9 @@ class ItemReader:
         made = _make_media(part)
         if made is None and new:
             reason = (
-                "no files are uploaded here; send the data"
+                "uploaded files are not supported; send the data"
                 if part.type in ("input_image", "input_file", "computer_screenshot")
-                else f"parts of the type {part.type!r} are not known here"
+                else f"parts of the type {part.type!r} are not supported"
             )
             raise Rejected(reason, param=param, code="unsupported_value")
         if made is not None:
@@ -247,7 +252,7 @@ def survey_tools(items: Sequence[Json]) -> Iterator[Sequence[Json]]:
 
 
 def find_reference(item: Json) -> str | None:
-    """Return the identity of the item that another one only refers to."""
+    """Return the identity of the referenced item, or None if it is not a reference."""
     kind = item.get("type")
     only = kind is None and "role" not in item and "content" not in item and "id" in item
     return _text_of(item, "id") if kind == "item_reference" or only else None
@@ -296,7 +301,7 @@ def _describe_found(tools: Any) -> str:
 
 
 def _shorten(value: Any) -> Any:
-    """Return JSON without long data in it, such as a picture."""
+    """Return JSON with long data, such as images, replaced by its length."""
     if isinstance(value, Mapping):
         return {name: _shorten(one) for name, one in value.items()}
     if isinstance(value, list):
@@ -326,7 +331,7 @@ def _type_of(item: Json) -> str:
 
 
 def _name_of(item: Json) -> str:
-    """Return the call that an output belongs to; some types name it by their own identity."""
+    """Return the call that an output belongs to; for some types it is their own id."""
     return _text_of(item, "call_id") or _text_of(item, "id")
 
 

@@ -1,7 +1,7 @@
-"""Responses, as a server writes them: the object, its items, and the events of a stream.
+"""Responses, as the server writes them: the object, its items, and the events of a stream.
 
 Source: `types/responses/response.py` and `response_stream_event.py` of openai 3.57.0, and the
-specification of Open Responses. Items and events whose type begins with `x:` are ours.
+specification of Open Responses. Items and events whose type starts with `x:` are extensions.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from vibe_llms.runs.events import (
 )
 from vibe_llms.runs.interfaces import CallApproval, RunQuestion, RunStatus
 from vibe_llms.server.custom_tools import INPUT
-from vibe_llms.server.failures import Failure
+from vibe_llms.server.failures import ClientFailure
 from vibe_llms.server.responses_identities import produce_item_identity
 from vibe_llms.server.responses_requests import ResponseRequest
 from vibe_llms.server.responses_tools import ClientTool, ClientTools
@@ -44,8 +44,8 @@ from vibe_llms.server.responses_tools import ClientTool, ClientTools
 Item: TypeAlias = Mapping[str, Any]
 
 PREFIX = "resp_"
-#: So many numbers of events belong to a cursor: first its own, later those that begin an item. The
-#: end of reasoning (5) and the beginning of what follows it (2) must fit after `_BEGINNING`.
+#: Event numbers per cursor: first its own, then from `_BEGINNING` those that start an item. The end
+#: of reasoning (5) and the start of the next item (2) must fit after `_BEGINNING`.
 _NUMBERS = 16
 _BEGINNING = 8
 _STATUSES = {
@@ -61,13 +61,13 @@ _INCOMPLETE: Mapping[str, str] = {
     StopReason.REFUSED: "content_filter",
     StopReason.LIMIT: "max_tool_calls",
 }
-#: How the identities of items of a message begin, by what the items are.
+#: Prefixes of item identities, by kind of the item.
 _PREFIXES = {"text": "msg", "reasoning": "rs"}
-_LAST = {"completed": "response.completed", "failed": "response.failed"}
+_LAST_EVENTS = {"completed": "response.completed", "failed": "response.failed"}
 
 
 class ResponseState(Struct, frozen=True, kw_only=True):
-    """What is known of a response besides its request."""
+    """State of a response, besides its request."""
 
     identity: str
     model: str
@@ -79,13 +79,13 @@ class ResponseState(Struct, frozen=True, kw_only=True):
     hidden: Collection[str] = ()
     questions: Sequence[RunQuestion] = ()
     kind: str = ""
-    failure: Failure | None = None
+    failure: ClientFailure | None = None
 
 
 def describe_response(
     request: ResponseRequest, tools: ClientTools, state: ResponseState
 ) -> dict[str, Any]:
-    """The response object."""
+    """Return the response object."""
     turn, status = state.turn, _STATUSES[state.status]
     reason = None
     if turn is not None and state.status is RunStatus.COMPLETED:
@@ -94,7 +94,7 @@ def describe_response(
     done = turn is not None and state.status.ended
     failure = state.failure
     error = failure and {
-        # Clients know few codes; ours is the type.
+        # Clients know few codes, so our code is the type.
         "code": "rate_limit_exceeded" if failure.status == 429 else "server_error",
         "message": failure.message,
         "type": state.kind or failure.code or failure.type,
@@ -136,7 +136,7 @@ def describe_response(
 
 
 def describe_input(request: ResponseRequest, identity: str) -> Sequence[Item]:
-    """The items of the input, each with an identity of its own."""
+    """Return the items of the input, each with an identity of its own."""
     items: list[Item] = []
     for number, one in enumerate(request.items):
         kind = one.get("type") or "message"
@@ -153,7 +153,7 @@ def describe_input(request: ResponseRequest, identity: str) -> Sequence[Item]:
 
 
 def _describe_tool(tool: Mapping[str, Any]) -> Item:
-    """A tool as the client declared it, with the members that clients expect of functions."""
+    """Return a tool as declared, with the members that clients expect of functions."""
     if tool.get("type", "function") != "function" or "function" in tool:
         return tool
     return {"type": "function", "description": None, "parameters": None, **tool, "strict": False}
@@ -167,7 +167,7 @@ def _describe_format(request: ResponseRequest) -> Item:
         "type": "json_schema",
         "name": form.name,
         "description": None,
-        # The specification's types have it so.
+        # As in the types of the specification.
         "schema": None,
         "strict": False,
     }
@@ -188,7 +188,7 @@ def _describe_usage(usage: Usage) -> Item:
 
 
 def describe_output(tools: ClientTools, state: ResponseState, *, stored: bool) -> Iterator[Item]:
-    """The items of a response; those of a stored one can be referred to."""
+    """Yield the items of a response; those of a stored response can be referenced."""
     canisters = () if state.turn is None else state.turn.canisters
     run = state.identity if stored else ""
     unanswered = "incomplete" if state.status.ended else "in_progress"
@@ -196,7 +196,7 @@ def describe_output(tools: ClientTools, state: ResponseState, *, stored: bool) -
     for canister in canisters:
         match canister:
             case AssistantCanister():
-                yield from _describe_said(canister, run)
+                yield from _describe_parts(canister, run)
             case InvocationCanister(name=name) if name in tools:
                 yield describe_call(
                     tools[name], run, canister.identity, canister.arguments or "{}", "completed"
@@ -213,8 +213,8 @@ def describe_output(tools: ClientTools, state: ResponseState, *, stored: bool) -
             yield describe_question(question.identity, question.invocation, question.name)
 
 
-def _describe_said(canister: AssistantCanister, run: str) -> Iterator[Item]:
-    """The items of a message: its text and its reasoning, in the order in which they came."""
+def _describe_parts(canister: AssistantCanister, run: str) -> Iterator[Item]:
+    """Yield the text and reasoning items of a message, in order."""
     texts: list[tuple[str, str]] = []
     for content in canister.contents:
         match content:
@@ -227,13 +227,13 @@ def _describe_said(canister: AssistantCanister, run: str) -> Iterator[Item]:
     status = "incomplete" if ending is not None and ending.interrupted else "completed"
     for place, (kind, text) in enumerate(texts):
         identity = produce_item_identity(_PREFIXES[kind], run, canister.identity, place)
-        yield describe_said(identity, kind, text, status)
+        yield describe_part(identity, kind, text, status)
 
 
-def describe_said(identity: str, kind: str, text: str, status: str) -> Item:
-    """An item of a message of the assistant: its text, or its reasoning.
+def describe_part(identity: str, kind: str, text: str, status: str) -> Item:
+    """Return an item for text or reasoning of the assistant.
 
-    Reasoning is its own summary, which is what most clients show.
+    Reasoning is also its own summary, because most clients show the summary.
     """
     if kind == "reasoning":
         return {
@@ -258,7 +258,7 @@ def _describe_text(text: str) -> Item:
 
 
 def describe_call(tool: ClientTool, run: str, identity: str, arguments: str, status: str) -> Item:
-    """A call that the client has to answer."""
+    """Return the item of a call that the client must answer."""
     item = produce_item_identity(tool.prefix, run, identity)
     return tool.describe_call(item, identity, arguments, status)
 
@@ -270,9 +270,9 @@ def describe_stage(
     shown: bool = True,
     unanswered: str = "in_progress",
 ) -> Item:
-    """A call of a tool that runs here; unless it is `shown`, without arguments and result.
+    """Return the item of a server-side call, without arguments and result unless `shown`.
 
-    `unanswered` is the status of one without a result.
+    `unanswered` is the status of a call without a result.
     """
     failed = result is not None and result.failed
     status = unanswered if result is None else "failed" if failed else "completed"
@@ -287,7 +287,7 @@ def describe_stage(
 
 
 def describe_question(question: str, call: str, name: str) -> Item:
-    """The item of a question to the user, which is answered at `/api/runs/ID/answer`."""
+    """Return the item of a question to the user, which is answered at `/api/runs/ID/answer`."""
     return {
         "type": "x:question",
         "id": f"xq_{question}",
@@ -298,7 +298,7 @@ def describe_question(question: str, call: str, name: str) -> Item:
 
 
 def describe_approval(invocation: str, name: str, reason: str) -> Item:
-    """A call that waits for the user's decision."""
+    """Return the item of a call that waits for the user's decision."""
     return {
         "type": "x:approval_request",
         "id": f"xa_{invocation}",
@@ -316,12 +316,12 @@ class _OpenItem:
         self.text: list[str] = []
 
     def describe(self, status: str) -> Item:
-        """Return the known part of the item."""
-        return describe_said(self.identity, self.kind, "".join(self.text), status)
+        """Return the item with the text so far."""
+        return describe_part(self.identity, self.kind, "".join(self.text), status)
 
 
 class _OpenCall(_OpenItem):
-    """A call of a tool of the client that is being written."""
+    """A call of a client's tool that is being written."""
 
     def __init__(self, index: int, message: str, run: str, tool: ClientTool) -> None:
         super().__init__(index, message, tool.kind, "")
@@ -329,19 +329,19 @@ class _OpenCall(_OpenItem):
         self.identity = self.describe("in_progress")["id"]
 
     def describe(self, status: str) -> Item:
-        """Return the known part of the item."""
+        """Return the item with the arguments so far."""
         return describe_call(self.tool, self._run, self.message, "".join(self.text), status)
 
 
 class _OpenStage(_OpenItem):
-    """A call of a tool that runs here and is being written."""
+    """A call of a server-side tool that is being written."""
 
     def __init__(self, index: int, message: str, name: str, *, shown: bool) -> None:
         super().__init__(index, message, "stage", "")
         self._name, self._shown = name, shown
 
     def describe(self, status: str) -> Item:
-        """Return the known part of the item."""
+        """Return the item with the arguments so far."""
         stage = InvocationCanister(
             name=self._name, arguments="".join(self.text), identity=self.message
         )
@@ -349,11 +349,11 @@ class _OpenStage(_OpenItem):
 
 
 class StreamWriter:
-    """Writes the events of a run as those of a response.
+    """Writer of the events of a run as those of a response.
 
-    What it writes depends on the events alone, so it is the same live and later. The number of an
-    event is the cursor of a run times 16, plus its place there; what a client has seen, up to and
-    including the number `after`, is left out, also within a delta.
+    The output depends only on the events, so it is the same live and later. The number of an event
+    is the run's cursor times 16, plus its place there. Events up to and including the number
+    `after` are left out, even within a delta.
     """
 
     def __init__(
@@ -364,7 +364,7 @@ class StreamWriter:
         run: str = "",
         hidden: Collection[str] = (),
     ) -> None:
-        """A writer for a client with these tools; `hidden` are some of ours.
+        """Create a writer for a client with these tools; `hidden` are names of server-side tools.
 
         `run` is the run of a stored response.
         """
@@ -379,22 +379,22 @@ class StreamWriter:
         self._number = 0
 
     def begin(self, response: Item) -> bytes:
-        """The first events."""
+        """Return the first events."""
         return self._write("response.created", response=response) + self._write(
             "response.in_progress", response=response
         )
 
     def end(self, cursor: int, response: Item) -> bytes:
-        """The last events."""
+        """Return the last events."""
         self._number = cursor * _NUMBERS
-        kind = _LAST.get(response["status"], "response.incomplete")
+        kind = _LAST_EVENTS.get(response["status"], "response.incomplete")
         written = self._close("incomplete")
         for call in [*self._stages]:
             written += self._end_stage(call, "incomplete")
         return written + self._write(kind, response=response)
 
     def write(self, cursor: int, event: RunEvent) -> bytes:
-        """What an event becomes; empty for those that a client of Responses does not see."""
+        """Return the events for a run event; empty if Responses has no equivalent."""
         self._number = cursor * _NUMBERS
         match event:
             case MessageStarted(message=message, role="invocation", name=name):
@@ -412,7 +412,7 @@ class StreamWriter:
             case MessageFailed():
                 return self._close("incomplete")
             case RunContinued(message=message):
-                # Otherwise the open message was complete, and the next events say so.
+                # Without `message`, the open message was complete, as the next events report.
                 closed = self._close("incomplete") if message else b""
                 return closed + self._write("x:response.continued", message=message or None)
             case CallProgress(invocation=call, text=text, done=done, total=total) if (
@@ -449,7 +449,7 @@ class StreamWriter:
         if kind != "arguments" and (
             item is None or (item.message, item.kind) != (event.message, kind)
         ):
-            # Numbered after the event before, since a delta may be divided anywhere.
+            # Numbered after the previous event, because a delta may be divided anywhere.
             self._number = start * _NUMBERS + _BEGINNING
             number = self._places.get(event.message, 0)
             self._places[event.message] = number + 1
@@ -481,7 +481,7 @@ class StreamWriter:
                 return written + self._write(
                     "response.function_call_arguments.delta", **place, delta=delta
                 )
-        # The others are JSON that is written as something else, once it is whole.
+        # The others are JSON, which is converted once complete.
         return written
 
     def _begin_item(self, item: _OpenItem) -> bytes:
@@ -510,7 +510,7 @@ class StreamWriter:
             return b""
         text, described = "".join(item.text), item.describe(status)
         if item.kind == "stage":
-            # It is done once it has a result.
+            # The item is done when it has a result.
             self._stages[item.message] = item.index, described
             return b""
         place = {"item_id": described["id"], "output_index": item.index}
@@ -546,8 +546,8 @@ class StreamWriter:
         return b""
 
     def _finish_reasoning(self, place: Item, text: str) -> bytes:
-        # Clients show either the summary or the text. Only one of them may be written in pieces:
-        # a client that continues says one number, and it has seen all events up to there.
+        # Clients show either the summary or the text. Only one of them may be streamed in pieces,
+        # because a client that resumes gives a single number, and has seen all events up to it.
         write, part = self._write, {"type": "summary_text", "text": text}
         return b"".join(
             (

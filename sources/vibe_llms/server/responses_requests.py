@@ -1,7 +1,7 @@
-"""Requests of Responses, as a server reads them.
+"""Requests of Responses, as the server reads them.
 
 Source: the parameter types of openai 3.57.0, `types/responses/response_create_params.py`, and the
-specification of Open Responses. Members that have no meaning here are ignored.
+specification of Open Responses. Unknown members are ignored.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from vibe_llms.controls import Controls
+from vibe_llms.messages.controls import Controls
 from vibe_llms.server.chat_requests import JSON_ONLY, read_messages
 from vibe_llms.server.failures import Rejected
 from vibe_llms.server.omissions import Omissions
@@ -22,7 +22,7 @@ from vibe_llms.server.responses_tools import ClientTools
 from vibe_llms.server.schemas import check_size
 from vibe_llms.server.turns import TurnOrder
 
-#: The members of a request that are controls of another name.
+#: Request members whose controls have a different name.
 CONTROLS = {
     "top-p": "top_p",
     "output-tokens": "max_output_tokens",
@@ -35,7 +35,7 @@ CONTROLS = {
 
 
 class TextFormat(Struct):
-    """The form of a reply."""
+    """Format of a reply."""
 
     type: Literal["text", "json_object", "json_schema"] = "text"
     name: str = ""
@@ -43,14 +43,14 @@ class TextFormat(Struct):
 
 
 class TextOptions(Struct):
-    """How a reply is written."""
+    """Format and verbosity of a reply."""
 
     format: TextFormat | None = None
     verbosity: str | None = None
 
 
 class ReasoningOptions(Struct):
-    """How much a model thinks."""
+    """Reasoning effort of a model."""
 
     effort: str | None = None
 
@@ -85,12 +85,12 @@ class ResponseRequest(Struct):
 
     @property
     def stored(self) -> bool:
-        """Whether it is kept, and goes on without the connection."""
+        """True if the response is stored and outlives the connection."""
         return self.store is not False
 
     @property
     def items(self) -> Sequence[Mapping[str, Any]]:
-        """The input as items."""
+        """Input items."""
         if isinstance(self.input, str):
             return [{"type": "message", "role": "user", "content": self.input}]
         return self.input or ()
@@ -106,22 +106,22 @@ _DECODER = msgspec.json.Decoder(ResponseRequest)
 
 
 def read_request(body: bytes) -> ResponseRequest:
-    """The request in a body; `Rejected` names the member that is wrong."""
+    """Read the request in a body; `Rejected` names the invalid member."""
     request = read_count(body)
     if not request.items:
-        raise Rejected("there is nothing to answer: give an input", param="input")
+        raise Rejected("input is required", param="input")
     if request.background and not request.stored:
-        raise Rejected("a response in the background is stored", param="store")
+        raise Rejected("a response in the background must be stored", param="store")
     return request
 
 
 def read_count(body: bytes) -> ResponseRequest:
-    """The request whose tokens are counted; it may be without an input."""
+    """Read a request to count tokens, which may have no input."""
     request = read_body(_DECODER, body)
     for name in ("conversation", "prompt"):
         if getattr(request, name) is not None:
             raise Rejected(
-                f"{name} is not known here; continue a response with previous_response_id",
+                f"{name} is not supported; continue a response with previous_response_id",
                 param=name,
                 code="unsupported_parameter",
             )
@@ -135,9 +135,9 @@ def read_order(
     continued: Continued = Continued(),
     most_tools: int | None = None,
 ) -> TurnOrder:
-    """Read what a request asks of a model; `omissions` names what it does not get.
+    """Return the turn that a request asks for; add unsupported features to `omissions`.
 
-    `Rejected` if it has more than `most_tools`.
+    Raises `Rejected` if the request has more than `most_tools`.
     """
     form = request.text.format if request.text is not None else None
     schema = None
@@ -157,7 +157,7 @@ def read_order(
     ]
     control = choice.control
     if request.tools and not offered and control is not None:
-        # What it is about was left out.
+        # The tool that must be called was left out.
         if control == "any":
             omissions.add("tool_choice", "required")
         control = None
@@ -180,7 +180,7 @@ def read_order(
 
 
 def _survey_unsupported(request: ResponseRequest) -> Iterator[str]:
-    """Yield the members of a request that have no effect here, but would at OpenAI."""
+    """Yield members of a request that OpenAI supports, but not this server."""
     if request.text is not None and request.text.verbosity not in (None, "medium"):
         yield "text.verbosity"
     if request.max_tool_calls is not None:

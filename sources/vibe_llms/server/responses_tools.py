@@ -1,11 +1,11 @@
-"""Tools that a client of Responses runs itself: what the model is offered, and how calls come back.
+"""Tools that a client of Responses runs itself: their offer to the model, and their calls.
 
 A client declares tools of several types. Those that it runs itself are offered to the model as
-functions, whose calls come back as items of the type that the client expects. Those that OpenAI
+functions, whose calls are returned as items of the type that the client expects. Those that OpenAI
 runs are left out. See adr/0090.
 
-Source: `types/responses/tool_param.py` and the types of calls of openai 3.57.0, and what Codex
-0.171.0 sends and reads.
+Source: `types/responses/tool_param.py` and the types of calls of openai 3.57.0, and requests of
+Codex 0.171.0.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ _SEARCH: Json = {
 
 
 class CallKind(Struct, frozen=True):
-    """Form of the calls of one type of tool.
+    """Format of the calls of one type of tool.
 
-    The arguments are in the member `member`, as an object with `defaults`, unless `text` says that
-    they are a string.
+    The arguments are in the member `member`, as an object with `defaults`, or as a string if
+    `text`.
     """
 
     item: str
@@ -70,7 +70,7 @@ class CallKind(Struct, frozen=True):
     text: bool = False
 
 
-#: The kinds of calls by the types of their tools.
+#: Kinds of calls, by the types of their tools.
 KINDS: Mapping[str, CallKind] = {
     "function": CallKind("function_call", "fc", "arguments", text=True),
     "custom": CallKind("custom_tool_call", "ctc", INPUT, text=True),
@@ -87,7 +87,7 @@ KINDS: Mapping[str, CallKind] = {
     "apply_patch": CallKind("apply_patch_call", "apc", "operation"),
 }
 _KINDS_OF_ITEMS = {one.item: (tool, one) for tool, one in KINDS.items()}
-#: What the model is told of tools that have a meaning of their own, and their parameters.
+#: Descriptions and parameters of built-in tools, by type.
 _BUILT_IN: Mapping[str, tuple[str, Json]] = {
     "tool_search": ("Find more tools for a task.", _SEARCH),
     "local_shell": ("Run a program on the user's computer.", _LOCAL_SHELL),
@@ -111,7 +111,7 @@ class _Declaration(Struct):
 
 
 class ClientTool(Struct, frozen=True, kw_only=True):
-    """A tool of the client: the name that the model is offered, and what the client calls it."""
+    """A tool of the client: the name offered to the model, and the client's own name."""
 
     offered: str
     kind: str
@@ -133,7 +133,7 @@ class ClientTool(Struct, frozen=True, kw_only=True):
     def describe_call(
         self, identity: str, call: str, arguments: str, status: str
     ) -> dict[str, Any]:
-        """Return the item of a call, with the identity of the item and of the call."""
+        """Return the item of a call, with the identities of the item and of the call."""
         kind = KINDS[self.kind]
         item: dict[str, Any] = {"type": kind.item, "id": identity, "call_id": name_call(call)}
         if self.kind in ("function", "custom"):
@@ -154,20 +154,20 @@ class ClientTool(Struct, frozen=True, kw_only=True):
         return {**kind.defaults, **(_parse_object(arguments) or {})}
 
 
-class ToolChoice(Struct, frozen=True):
-    """What the model may call: a control, and the tools that it is offered, or all of them."""
+class OfferedTools(Struct, frozen=True):
+    """Restriction of the tools that the model may call; `allowed` is None for all of them."""
 
     control: str | None = None
     allowed: frozenset[str] | None = None
 
 
 class ClientTools:
-    """The tools of a request that its client runs, by the names that the model is offered."""
+    """The tools of a request that its client runs, by the names offered to the model."""
 
     def __init__(self, tools: Iterable[ClientTool] = ()) -> None:
         self.declared: Sequence[ClientTool] = [*tools]
         self._by_name = {one.offered: one for one in self.declared}
-        #: Offered names by what a choice may say: kind, namespace if any, and name.
+        #: Offered names by kind, namespace (or None), and name in a tool choice.
         self._choices: dict[tuple[str, str | None, str], str] = {}
         for one in self.declared:
             for namespace in (None, one.namespace):
@@ -182,9 +182,10 @@ class ClientTools:
         omissions: Omissions | None = None,
         most: int | None = None,
     ) -> ClientTools:
-        """Read the tools that a request declares, and those that its items say were found.
+        """Read the tools that a request declares, and those in its items.
 
-        `omissions` names those that do not run here. `Rejected` if there are more than `most`.
+        Tools that are not supported are added to `omissions`. Raises `Rejected` if there are more
+        than `most`.
         """
         omissions = Omissions() if omissions is None else omissions
         tools: list[ClientTool] = []
@@ -204,24 +205,24 @@ class ClientTools:
     def __getitem__(self, name: str) -> ClientTool:
         return self._by_name[name]
 
-    def read_choice(self, choice: str | Json | None, omissions: Omissions) -> ToolChoice:
-        """Read what the model may call; `omissions` names a tool that OpenAI would run.
+    def read_choice(self, choice: str | Json | None, omissions: Omissions) -> OfferedTools:
+        """Read which tools the model may call; add a tool that OpenAI would run to `omissions`.
 
-        `Rejected` if it is a tool of the client that is not declared.
+        Raises `Rejected` for a tool of the client that is not declared.
         """
         if not isinstance(choice, Mapping):
             if choice not in (None, "none", "auto", "required"):
                 raise _reject_choice("use none, auto, required, or a tool")
-            return ToolChoice({"required": "any"}.get(choice or "", choice))
+            return OfferedTools({"required": "any"}.get(choice or "", choice))
         if choice.get("type") == "allowed_tools":
             return self._read_allowed(choice)
         kind = _read_kind(choice)
         if kind not in KINDS or (kind in _BUILT_IN and kind not in self):
             omissions.add("tool_choice", kind)
-            return ToolChoice()
-        return ToolChoice(self._find(choice))
+            return OfferedTools()
+        return OfferedTools(self._find(choice))
 
-    def _read_allowed(self, choice: Json) -> ToolChoice:
+    def _read_allowed(self, choice: Json) -> OfferedTools:
         if isinstance(inner := choice.get("allowed_tools"), Mapping):
             # As in Chat Completions.
             choice = inner
@@ -229,35 +230,35 @@ class ClientTools:
         if mode not in ("auto", "required") or not isinstance(listed, list):
             raise _reject_choice("allowed_tools needs a mode, auto or required, and tools")
         names = {name for one in listed if (name := self._find_allowed(one)) is not None}
-        return ToolChoice("any" if mode == "required" else "auto", frozenset(names))
+        return OfferedTools("any" if mode == "required" else "auto", frozenset(names))
 
     def _find_allowed(self, one: Any) -> str | None:
         if not isinstance(one, Mapping):
-            raise _reject_choice("a tool is an object with a type")
+            raise _reject_choice("a tool must be an object with a type")
         kind = _read_kind(one)
         if kind in KINDS and not (kind in _BUILT_IN and kind not in self):
             return self._find(one)
-        # It is left out already.
+        # Such a tool is already left out.
         return None
 
     def _find(self, choice: Json) -> str:
-        """Return the name that the model is offered for a tool that a choice names."""
+        """Return the offered name of the tool that a choice names."""
         kind, namespace = _read_kind(choice), choice.get("namespace")
         function = choice.get("function")
         name = choice.get("name") or (function.get("name") if isinstance(function, dict) else None)
         if not isinstance(name, str | None) or not isinstance(namespace, str | None):
-            raise _reject_choice("the name of a tool is a text")
+            raise _reject_choice("the name of a tool must be a text")
         known = (kind, namespace, kind if kind in _BUILT_IN else name or "")
         if (offered := self._choices.get(known)) is not None:
             return offered
         what = f"the tool {name!r}" if name else f"a tool of the type {kind!r}"
-        raise _reject_choice(f"{what} is not among those that run here")
+        raise _reject_choice(f"{what} is not available here")
 
 
 def read_call(item: Json) -> tuple[str, str] | None:
-    """Return the name and the arguments of a call in the history, as the model knows them.
+    """Return the offered name and the arguments of a call in the history.
 
-    `None` for an item that is no call of a client's tool.
+    Returns None if the item is not a call of a client's tool.
     """
     kind = item.get("type")
     if not isinstance(kind, str) or kind not in _KINDS_OF_ITEMS:
@@ -286,7 +287,7 @@ def read_call(item: Json) -> tuple[str, str] | None:
 
 
 def offer_name(name: str, namespace: str = "") -> str:
-    """Return the name of a tool as all models of this library know it.
+    """Return the name of a tool that the model is offered.
 
     >>> offer_name("close_agent", "multi_agent")
     'multi_agent/close_agent'
@@ -364,7 +365,7 @@ def _parse_object(text: str) -> dict[str, Any] | None:
 def _read_kind(choice: Json) -> str:
     kind = choice.get("type") or "function"
     if not isinstance(kind, str):
-        raise _reject_choice("the type of a tool is a text")
+        raise _reject_choice("the type of a tool must be a text")
     return kind
 
 

@@ -1,8 +1,8 @@
-"""JSON Schemas of clients: their size, and those that replies are checked against here.
+"""JSON Schemas of clients: limits on their size, and schemas for checking replies.
 
-One process serves all, and a check takes time in proportion to the schema and the reply. So where
-replies are checked, references are written out, which bounds what they stand for, and regular
-expressions are refused.
+A check takes time in proportion to the schema and the reply, and one process serves all users. So
+in schemas for checks, references are expanded, which bounds their size, and regular expressions are
+refused.
 """
 
 from __future__ import annotations
@@ -12,28 +12,28 @@ from typing import Any
 
 from vibe_llms.server.failures import Rejected
 
-#: So many schemas may be in one, and so many within each other.
-_MOST, _DEEPEST = 1000, 50
+#: Maximum number of schemas within a schema, and maximum nesting depth.
+_MOST_SCHEMAS, _MOST_NESTED = 1000, 50
 _DEFINITIONS = ("$defs", "definitions")
-#: Keywords whose values are a schema, schemas, and schemas by names.
-_ONE = (
+#: Keywords whose values are a schema, a list of schemas, and schemas by name.
+_SCHEMA_KEYWORDS = (
     *("additionalProperties", "contains", "else", "if", "items", "not", "propertyNames", "then"),
 )
-_SEVERAL = ("allOf", "anyOf", "oneOf", "prefixItems")
-_NAMED = ("dependentSchemas", "properties")
+_LIST_KEYWORDS = ("allOf", "anyOf", "oneOf", "prefixItems")
+_TABLE_KEYWORDS = ("dependentSchemas", "properties")
 #: Keywords that check nothing.
-_REMARKS = frozenset({"default", "deprecated", "description", "examples", "title"})
-_REFUSED = (
+_ANNOTATIONS = frozenset({"default", "deprecated", "description", "examples", "title"})
+_UNSUPPORTED = (
     *("$dynamicRef", "pattern", "patternProperties"),
     *("unevaluatedItems", "unevaluatedProperties"),
 )
 
 
 def check_size(schema: Mapping[str, Any], param: str) -> None:
-    """`Rejected` for a schema that takes long to look at, whatever is done with it then."""
-    left, layer = _MOST, [schema]
-    # A schema is in a mapping or a list of the one around it.
-    for _ in range(2 * _DEEPEST):
+    """Raise `Rejected` for a schema that is too large or too deep to be processed."""
+    left, layer = _MOST_SCHEMAS, [schema]
+    # Each schema is in a mapping or list of its parent, so a level of nesting takes two steps.
+    for _ in range(2 * _MOST_NESTED):
         layer = [part for one in layer for part in _survey_parts(one)]
         left -= len(layer)
         if not layer:
@@ -44,7 +44,7 @@ def check_size(schema: Mapping[str, Any], param: str) -> None:
 
 
 def _survey_parts(value: Any) -> Iterable[Any]:
-    """What may be a schema in one, and the items of lists, which are compared with each other."""
+    """Return parts that may be schemas, and the items of lists."""
     if isinstance(value, list):
         return value
     members = value.values() if isinstance(value, Mapping) else ()
@@ -52,29 +52,29 @@ def _survey_parts(value: Any) -> Iterable[Any]:
 
 
 def read_schema(given: Mapping[str, Any], param: str) -> Mapping[str, Any]:
-    """A schema of a client without references; `Rejected` says why it is not checked here."""
+    """Return a client's schema with references expanded; `Rejected` if it is not supported."""
     check_size(given, param)
     return _Unfolding(given, param).unfold(given)  # type: ignore[no-any-return]
 
 
 class _Unfolding:
-    """Writes the references of a schema out."""
+    """Expansion of the references of a schema."""
 
     def __init__(self, root: Mapping[str, Any], param: str) -> None:
         self._root = root
         self._param = param
-        self._left = _MOST
+        self._left = _MOST_SCHEMAS
 
     def unfold(self, schema: Any, depth: int = 0) -> Any:
-        """A schema, or what is none, without references."""
+        """Return a value with the references of its schemas expanded."""
         if not isinstance(schema, Mapping):
             return schema
         self._left -= 1
-        if self._left < 0 or depth > _DEEPEST:
+        if self._left < 0 or depth > _MOST_NESTED:
             raise self._reject("the schema is too large, or contains itself")
-        for name in _REFUSED:
+        for name in _UNSUPPORTED:
             if name in schema:
-                raise self._reject(f"{name!r} is not checked here; leave it out")
+                raise self._reject(f"{name!r} is not supported; leave it out")
         left_out = ("$ref", "$schema", *_DEFINITIONS)
         found = {
             name: self._unfold_member(name, value, depth + 1)
@@ -84,16 +84,16 @@ class _Unfolding:
         if "$ref" not in schema:
             return found
         target = self.unfold(self._find(schema["$ref"]), depth + 1)
-        if isinstance(target, Mapping) and found.keys() <= _REMARKS:
+        if isinstance(target, Mapping) and found.keys() <= _ANNOTATIONS:
             return {**target, **found}
         return {"allOf": [found, target]}
 
     def _unfold_member(self, name: str, value: Any, depth: int) -> Any:
-        if name in _ONE:
+        if name in _SCHEMA_KEYWORDS:
             return self.unfold(value, depth)
-        if name in _SEVERAL and isinstance(value, list):
+        if name in _LIST_KEYWORDS and isinstance(value, list):
             return [self.unfold(one, depth) for one in value]
-        if name in _NAMED and isinstance(value, Mapping):
+        if name in _TABLE_KEYWORDS and isinstance(value, Mapping):
             return {key: self.unfold(one, depth) for key, one in value.items()}
         return value
 
@@ -105,7 +105,7 @@ class _Unfolding:
                 name = reference.removeprefix(prefix)
                 if isinstance(known, Mapping) and name in known:
                     return known[name]
-        raise self._reject(f"there is no {reference!r} in the schema, among its '$defs'")
+        raise self._reject(f"{reference!r} not found in the '$defs' of the schema")
 
     def _reject(self, reason: str) -> Rejected:
         return Rejected(reason, param=self._param)

@@ -1,6 +1,6 @@
-"""The secret that signs states: one for all servers that may be sent them.
+"""The secret that signs reply states, shared by all servers of a backend.
 
-It is made when it is first needed. In a home, it is in a file.
+It is created on first use. In a home, it is in a file.
 """
 
 from __future__ import annotations
@@ -9,32 +9,32 @@ import os
 from pathlib import Path
 from typing import Protocol
 
-from vibe_llms.files import LARGEST_SETTINGS, read_trusted
-from vibe_llms.storage.backends import Backend, produce_part
-from vibe_llms.storage.files import make_folder, replace_file, storage_errors
-from vibe_llms.storage.locks import locked
+from vibe_llms.base.files import LARGEST_SETTINGS, read_trusted
+from vibe_llms.base.folders import make_folder, replace_file, storage_errors
+from vibe_llms.base.locks import locked
+from vibe_llms.storage.backends import Backend
 
 _FILE = "state.key"
-_BYTES = 32
+_KEY_BYTES = 32
 _LOCK_SECONDS = 10.0
 
 
 class SecretStore(Protocol):
-    """Keeps the secret of the servers."""
+    """Storage of the servers' secret."""
 
     async def access(self) -> bytes:
-        """The secret; of several servers that make it at the same time, one does."""
+        """Return the secret; of several servers that create it concurrently, one wins."""
         ...
 
 
 class HomeSecretStore:
-    """The secret in a file of a folder."""
+    """The `SecretStore` of a home, in a file."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     async def access(self) -> bytes:
-        """The secret."""
+        """Return the secret, creating it if necessary."""
         file = self._folder / _FILE
         with storage_errors(file):
             make_folder(self._folder)
@@ -48,16 +48,10 @@ class HomeSecretStore:
 
 
 def produce_secret() -> bytes:
-    """A new secret."""
-    return os.urandom(_BYTES)
+    """Generate a new secret."""
+    return os.urandom(_KEY_BYTES)
 
 
-def produce_secrets(backend: Backend) -> SecretStore:
-    """The secret of a backend."""
-    store: SecretStore = produce_part(backend, "secrets")
-    return store
-
-
-def produce_store(backend: Backend) -> HomeSecretStore:
-    """The secret of a home."""
+def produce_home_secrets(backend: Backend) -> HomeSecretStore:
+    """Create the secret store of a home."""
     return HomeSecretStore(backend.configuration.places.data / "server")

@@ -7,23 +7,23 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from vibe_llms.configuration import Configuration, Positive, Seconds
+from vibe_llms.base.configuration import Configuration, Positive, Seconds
 
 _NAME = r"[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?"
 _HOST = re.compile(_NAME)
-#: As browsers write it: in lower case, and without a path.
+#: An origin as browsers send it: in lowercase and without a path.
 _ORIGIN = re.compile(rf"https?://({_NAME}|\[[0-9a-f:]+\])(:\d+)?")
 
 
 class ServerSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
-    """`[server]`: where it listens, whom it answers, and limits on requests.
+    """`[server]`: address, allowed clients, and limits on requests.
 
-    It ends within `shutdown_seconds`. `allowed_hosts` are names besides `localhost` that clients
-    may call it by; addresses always work. `allowed_origins` are web sites whose pages may call it
-    from a browser. `media_hosts` are hosts whose web addresses clients may send in place of images
-    and files; `*` is any public one. `request_messages`, `request_parts`, `request_characters` and
-    `request_tools` bound the messages of a request, the parts and the characters of all its
-    messages together, and its tools.
+    Shutdown takes at most `shutdown_seconds`. `allowed_hosts` are host names besides `localhost` by
+    which clients may call the server; IP addresses always work. `allowed_origins` are web sites
+    whose pages may call it from a browser. `media_hosts` are hosts whose addresses clients may send
+    in place of images and files; `*` matches any public host. `request_messages`, `request_parts`,
+    `request_characters`, and `request_tools` limit the messages of a request, the parts and the
+    characters of all its messages, and its tools.
     """
 
     host: str = "127.0.0.1"
@@ -51,7 +51,7 @@ class ServerSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=
 
 
 def read_server_settings(configuration: Configuration) -> ServerSettings:
-    """The table `[server]` of a configuration."""
+    """Read the table `[server]` of a configuration."""
     settings = configuration.read(ServerSettings, configuration.server, "server")
     for key, values, form, example in (
         ("allowed-hosts", settings.allowed_hosts, _HOST, "chat.example.org"),
@@ -60,6 +60,6 @@ def read_server_settings(configuration: Configuration) -> ServerSettings:
         for value in values:
             if not form.fullmatch(value):
                 raise configuration.error(
-                    f"{value!r} is not written like {example!r}", "server", key
+                    f"{value!r} is not valid; write it like {example!r}", "server", key
                 )
     return settings

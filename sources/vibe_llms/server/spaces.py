@@ -1,4 +1,4 @@
-"""What each user has on the server: a session of their own, opened with the first request."""
+"""`UserSpaces`: a session for each user of the server, opened on the first request."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from vibe_llms.agents import access_agent, survey_names
-from vibe_llms.configuration import LOCAL, Configuration
+from vibe_llms.agents.definitions import access_agent, survey_names
+from vibe_llms.base.configuration import LOCAL, Configuration
+from vibe_llms.base.credentials import get_logger, read_keys
+from vibe_llms.base.exceptions import ModelNotFound, StorageError, VibeLlmsError
+from vibe_llms.base.keys import KeyVault
 from vibe_llms.conversations.conversation import Conversation
-from vibe_llms.credentials import get_logger, read_keys
-from vibe_llms.exceptions import ModelNotFound, StorageError, VibeLlmsError
 from vibe_llms.invocation.questions import decline
-from vibe_llms.keys import KeyVault
 from vibe_llms.memory.hook import MemoryHook
+from vibe_llms.messages.tracing import Tracer
 from vibe_llms.providers.caller_keys import CALLER
 from vibe_llms.providers.limits import Limiters
 from vibe_llms.providers.provider_pool import PROVIDERS
@@ -28,26 +29,27 @@ from vibe_llms.runs.budgets import produce_budget_store
 from vibe_llms.runs.core import RunHost, Runs, produce_store
 from vibe_llms.runs.interfaces import RunRecord, RunStatus
 from vibe_llms.runs.worker import RunWorker
-from vibe_llms.server.continuations import ContinuationStore, produce_continuations
+from vibe_llms.server.continuations import ContinuationStore
 from vibe_llms.server.failures import Rejected
 from vibe_llms.server.settings import ServerSettings
-from vibe_llms.server.users import find_user_places
+from vibe_llms.server.stores import produce_continuations
 from vibe_llms.server.watching import StorageWatch
-from vibe_llms.session import Session
-from vibe_llms.storage.backends import Backend, open_backend, produce_part
-from vibe_llms.tracing import Tracer
+from vibe_llms.session.core import Session
+from vibe_llms.session.parts import LIMIT_WINDOWS, SessionParts
+from vibe_llms.storage.backends import Backend, open_backend
+from vibe_llms.storage.users import find_user_places
 
 if TYPE_CHECKING:
     from vibe_llms.documents.store import DocumentStore
 
 _LOGGER = get_logger("vibe_llms.server")
 _RETRY_SECONDS = 1.0
-#: How long the models that providers listed are not asked for again.
+#: Seconds for which lists of models from providers are cached.
 _LISTED_SECONDS = 60.0
 
 
 class UserSpace:
-    """The session of one user, and what belongs to it."""
+    """The session of one user and its resources."""
 
     def __init__(
         self,
@@ -67,36 +69,37 @@ class UserSpace:
         self.archive = archive = backend.open_archive(user, places)
         self.user = user
         keys = read_keys(configuration.places.keys_file)
-        # What one user signs in to is not open to the others.
+        # The logins of a user are not shared with other users.
         vault = KeyVault(places.data / "secrets.toml", keyring=False) if user != LOCAL else None
-        self.session = Session(
-            own,
-            archive,
+        parts = SessionParts(
+            configuration=own,
+            archive=archive,
             keys=keys,
             vault=vault,
-            # Served turns have no one to ask; the users of runs answer.
+            # Served turns decline questions; runs let their users answer.
             elicitor=decline,
             user=user,
             budget_store=budgets,
             backend=backend,
             produce_runs=produce_runs,
             tracer=tracer,
-            # Clients send whole histories, in which they may say anything.
+            # Clients send whole histories, which may contain anything.
             claims=True,
-            # A conversation that its user deletes must not come back.
+            # A conversation deleted by its user must not reappear.
             revive=False,
-            # The rows of a server are not its users' own.
+            # The server's configuration does not belong to its users.
             own_rows=False,
             limiters=limiters,
-            # Agents name collections of the server.
+            # Agents refer to collections of the server.
             access_library=access_library,
         )
+        self.session = Session(parts)
         self.continuations = continuations.open(user, places)
         self.entered = self.running = 0
         rows = configuration.rows(PROVIDERS)
         self._for_callers = any(self.session.is_of_callers(row.name) for row in rows)
         self._following = 0
-        # A client has no way to give the variables of a prompt.
+        # Agents with prompt variables are excluded, because clients cannot set them.
         self._agents = [
             name
             for name in survey_names(configuration)
@@ -110,7 +113,7 @@ class UserSpace:
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """Count a turn while it runs; refused if the user has too many."""
+        """Count a turn while it runs; `Rejected` if the user has too many."""
         if self.running >= self.settings.user_turns:
             raise Rejected(
                 f"too many turns at once ({self.running}); wait until one ends",
@@ -127,7 +130,7 @@ class UserSpace:
 
     @asynccontextmanager
     async def asking(self) -> AsyncIterator[None]:
-        """Count requests to a provider without a conversation: as a turn, and against budgets."""
+        """Count provider requests without a conversation as a turn, and against budgets."""
         spending = self.session.access_spending({})
         with self.turn():
             async with nullcontext() if spending is None else spend(spending):
@@ -135,7 +138,7 @@ class UserSpace:
 
     @contextmanager
     def following(self) -> Iterator[None]:
-        """Count a client that follows events; refused if the user has too many."""
+        """Count a client that follows events; `Rejected` if the user has too many."""
         if self._following >= self.settings.user_streams:
             raise Rejected(
                 f"too many event streams at once ({self._following}); wait until one ends",
@@ -151,12 +154,12 @@ class UserSpace:
             self._following -= 1
 
     async def survey_models(self) -> Sequence[str]:
-        """The agents, and the addresses of the models that the user may name, aliases first."""
+        """Return the names of agents and models that the user may name."""
         if time.monotonic() >= self._listed_until:
             listed = [*self._agents, *self._survey_known()]
             for status in self.session.survey_providers():
                 if status.present and not status.problem:
-                    # A provider that does not answer is no reason to hide the others.
+                    # A provider that fails must not hide the others.
                     with suppress(VibeLlmsError):
                         models = await self.session.survey_models(status.name)
                         listed += [f"{model.provider}/{model.name}" for model in models]
@@ -165,10 +168,10 @@ class UserSpace:
         return self._listed
 
     async def resolve_model(self, name: str) -> tuple[str | None, str | None]:
-        """The agent that a client names as a model; otherwise the model's address.
+        """Return the agent that a client names as a model, or else the model's address.
 
-        A model is named with its provider or without. Only what is listed can be named: other
-        addresses may be paths of files of the server.
+        The provider's name is optional. Only listed models are accepted, because other addresses
+        may be paths of files on the server.
         """
         if name in self._agents:
             return name, None
@@ -181,20 +184,20 @@ class UserSpace:
             if len(found) == 1:
                 return None, found[0]
             await self.survey_models()
-        raise ModelNotFound(f"there is no model {name!r}; GET /v1/models lists them")
+        raise ModelNotFound(f"model {name!r} not found; GET /v1/models lists them")
 
     def find_agent(self, name: str) -> str | None:
-        """The agent of this name, if there is one now."""
+        """Return the name if an agent has it, or None."""
         return name if name in self._agents else None
 
     def find_model(self, agent: str | None) -> str | None:
-        """The model that an agent names, if it is one that does."""
+        """Return the model that an agent names, or None."""
         return self.session.access_agent(agent).model or None if agent else None
 
     def uses_memory(self, agent: str | None, model: str | None) -> bool | None:
-        """Whether a turn recalls and remembers: as the agent says, or as chats do.
+        """Return True if a turn uses memory, or None to follow the agent's setting.
 
-        Not with the key of a caller, which is gone when the turn is to be remembered.
+        Memory is off with a caller's key, which is no longer available when the turn is remembered.
         """
         if self.needs_caller_key(agent, model):
             return False
@@ -210,7 +213,7 @@ class UserSpace:
         return hook
 
     def collect_later(self) -> None:
-        """Delete contents that nothing needs any more, soon."""
+        """Delete unneeded contents soon, in the background."""
         self._removed = True
         if self._collecting is None or self._collecting.done():
             self._collecting = asyncio.create_task(self._collect())
@@ -218,12 +221,12 @@ class UserSpace:
     async def _collect(self) -> None:
         while self._removed:
             self._removed = False
-            # An unreadable conversation may need any of them.
+            # An unreadable conversation may still need contents.
             with suppress(StorageError):
                 await self.archive.collect()
 
     def needs_caller_key(self, agent: str | None, model: str | None) -> bool:
-        """Whether the model is used with the key that the request brings."""
+        """Return True if the model needs the key that the request brings."""
         if not self._for_callers:
             return False
         address = model or (self.session.access_agent(agent).model if agent else "")
@@ -254,7 +257,7 @@ class UserSpace:
 
 
 class UserSpaces:
-    """The spaces of all users who are there; one that is idle for long is closed."""
+    """The spaces of all active users; idle ones are closed."""
 
     def __init__(
         self,
@@ -262,13 +265,13 @@ class UserSpaces:
         settings: ServerSettings,
         tracer: Tracer = Tracer(),
     ) -> None:
-        """Spaces whose requests to a provider count together."""
+        """Create spaces that share the limits on provider requests."""
         self._settings = settings
         self._tracer = tracer
         self._spaces: dict[str, UserSpace] = {}
         # Opened with the first request under a budget.
         self.backend = backend = open_backend(configuration)
-        self.limiters = Limiters(produce_part(backend, "limits", required=False))
+        self.limiters = Limiters(LIMIT_WINDOWS.find(backend))
         self._budgets = produce_budget_store(backend)
         self._continuations = produce_continuations(backend)
         self._runs = produce_store(backend)
@@ -283,19 +286,26 @@ class UserSpaces:
 
     @property
     def running(self) -> int:
-        """How many turns are running."""
+        """Number of running turns."""
         return sum(space.running for space in self._spaces.values())
 
     @contextmanager
     def enter(self, user: str) -> Iterator[UserSpace]:
-        """The space of a user, which stays open within the block."""
+        """Yield the space of a user, which stays open within the block."""
         if (timer := self._timers.pop(user, None)) is not None:
             timer.cancel()
         if user not in self._spaces:
             produce = partial(self._produce_runs, user)
             self._spaces[user] = UserSpace(
-                *(self.backend, user, self._settings, self._budgets, self._continuations),
-                *(produce, self._tracer, self.limiters, self._access_library),
+                self.backend,
+                user,
+                self._settings,
+                self._budgets,
+                self._continuations,
+                produce,
+                self._tracer,
+                self.limiters,
+                self._access_library,
             )
         space = self._spaces[user]
         space.entered += 1
@@ -307,24 +317,24 @@ class UserSpaces:
                 self._close_later(user)
 
     async def count_runs(self) -> Mapping[RunStatus, int]:
-        """How many runs of all servers have not ended, by their status."""
-        return await self._runs.count_going() if self._runs.exists() else {}
+        """Return the number of unfinished runs of all servers, by status."""
+        return await self._runs.count_unfinished() if self._runs.exists() else {}
 
     @property
     def ended_runs(self) -> Mapping[RunStatus, int]:
-        """How many runs this process has ended, by their status."""
+        """Number of runs that this process has ended, by status."""
         return self._runs.ended
 
     def start(self, end: Callable[[], object] = lambda: None) -> None:
-        """Continue the runs that other servers of this home left, and leave.
+        """Continue the runs that other servers of this home leave, now and later.
 
-        `end` is called if this version cannot go on; see `StorageWatch`.
+        `end` is called if this version cannot continue; see `StorageWatch`.
         """
         self.watch.start(end)
         self.worker.resume()
 
     async def close(self) -> None:
-        """Close all spaces; turns that run are cancelled, and runs are given back."""
+        """Close all spaces; running turns are cancelled, and runs are released."""
         await self.watch.close()
         await self.worker.close()
         for timer in self._timers.values():
@@ -344,9 +354,9 @@ class UserSpaces:
             await self.backend.close()
 
     def _access_library(self) -> DocumentStore:
-        """Return the store with the collections of the server, which all users share."""
+        """Return the store with the server's collections, which all users share."""
         if self._library is None:
-            # A server whose agents read no documents imports none of it.
+            # Imported only for agents that read documents.
             from vibe_llms.documents.store import produce_store as produce_document_store
 
             self._library = produce_document_store(

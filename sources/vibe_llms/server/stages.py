@@ -1,7 +1,7 @@
-"""Stages: what a client may show of the calls of tools that run on the server.
+"""Stages: the parts of server-side tool calls that clients may show.
 
-A stage has the name of the tool, the arguments, progress and the result, and is closed also where
-the tool fails. A tool with `show_in_stage=False` shows neither arguments, progress nor result.
+A stage has the name of the tool, its arguments, progress, and result, and is closed even if the
+tool fails. For a tool with `show_in_stage=False`, only the name is shown.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from collections.abc import Collection, Iterator, Sequence
 import msgspec
 from msgspec import Struct
 
-from vibe_llms.events import (
+from vibe_llms.messages.canisters import Canister, InvocationCanister, ResultCanister
+from vibe_llms.messages.contents import text_of
+from vibe_llms.messages.events import (
     Event,
     InvocationCompletedEvent,
     InvocationFailedEvent,
     InvocationProgressEvent,
     InvocationStartedEvent,
 )
-from vibe_llms.messages.canisters import Canister, InvocationCanister, ResultCanister
-from vibe_llms.messages.contents import text_of
 
 
 class Stage(Struct, omit_defaults=True):
-    """A stage, or more of one: its content grows, and it is open until it has a status."""
+    """A stage, or a piece of one: its content grows, and it is open until it has a status."""
 
     index: int
     name: str | None = None
@@ -32,14 +32,14 @@ class Stage(Struct, omit_defaults=True):
 
 
 class StageWriter:
-    """Writes the stages of one reply; `hidden` are names of tools that show only their names."""
+    """Writer of the stages of one reply; tools named in `hidden` show only their names."""
 
     def __init__(self, hidden: Collection[str] = ()) -> None:
         self._hidden = hidden
         self._places: dict[str, int] = {}
 
     def write(self, event: Event) -> Sequence[Stage]:
-        """What an event adds to a stage."""
+        """Return the pieces that an event adds to stages."""
         match event:
             case InvocationStartedEvent(invocation=call):
                 self._places[call.identity] = place = len(self._places)
@@ -63,7 +63,7 @@ class StageWriter:
 
 
 def describe_stages(canisters: Sequence[Canister], hidden: Collection[str]) -> Iterator[Stage]:
-    """The stages of a turn that has ended: of its calls that have results."""
+    """Yield the stages of a finished turn, one for each call with a result."""
     calls = {one.identity: one for one in canisters if isinstance(one, InvocationCanister)}
     results = [one for one in canisters if isinstance(one, ResultCanister)]
     for place, result in enumerate(one for one in results if one.invocation in calls):
@@ -75,7 +75,7 @@ def describe_stages(canisters: Sequence[Canister], hidden: Collection[str]) -> I
 
 
 def write_arguments(call: InvocationCanister) -> str:
-    """The arguments of a call, as Markdown."""
+    """Return the arguments of a call as Markdown."""
     arguments = call.arguments or "{}"
     if call.parsed is not None:
         arguments = msgspec.json.format(arguments, indent=2)
@@ -83,7 +83,7 @@ def write_arguments(call: InvocationCanister) -> str:
 
 
 def write_result(result: ResultCanister) -> str:
-    """The result of a call, as Markdown."""
+    """Return the result of a call as Markdown."""
     return f"## Response:\n\n{result.display or text_of(result.contents)}\n"
 
 

@@ -1,8 +1,8 @@
-"""Signed states: what the agent did before a reply, kept by the client instead of the server.
+"""Signed states: earlier work of the agent, kept by the client instead of the server.
 
-A state holds the agent's messages of one turn in the form of Chat Completions, with the calls of
-its own tools and their results, images and files included. The signature binds it to the user, the
-agent and all that the client sees of the history, so that no other text passes as the agent's.
+A state contains the agent's messages of one turn in the form of Chat Completions, with the calls of
+its own tools and their results, including images and files. The signature binds it to the user, the
+agent, and the client-visible history, so that no other text is accepted as the agent's.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from vibe_llms.messages.contents import (
     VideoContent,
     text_of,
 )
-from vibe_llms.providers.openai.chat_completions.chunks import CallPiece, Function
+from vibe_llms.providers.openai.chat_completions.chunks import CallPiece, FunctionDelta
 from vibe_llms.server.chat_requests import (
     AudioPart,
+    ChatMessage,
     FileData,
     FilePart,
     ImagePart,
     ImageUrl,
     InputAudio,
-    Message,
     Part,
     TextPart,
     read_messages,
@@ -49,33 +49,33 @@ from vibe_llms.server.chat_requests import (
 )
 from vibe_llms.server.failures import Rejected
 
-#: A key of the results that hold no text from others.
+#: Member of results without text from untrusted sources.
 _TRUSTED = "trusted"
 
 
 class ReplyState(Struct, forbid_unknown_fields=True):
-    """What the agent said, called and received in one turn, and the signature."""
+    """Messages, calls, and results of the agent in one turn, with a signature."""
 
     tool_call_history: list[dict[str, Any]]
     signature: str
 
 
 class StateSigner:
-    """Writes and reads the states of one user's replies by one agent."""
+    """Writer and reader of the states of one agent's replies to one user."""
 
     def __init__(self, secret: bytes, user: str, agent: str) -> None:
-        """A signer with the secret of the servers."""
+        """Create a signer with the secret of the servers."""
         self._secret = secret
         self._place = (user.encode(), agent.encode())
         self._provenance = Provenance("vibe_llms.server", "", agent)
 
     def write(self, canisters: Sequence[Canister], visible: bytes) -> ReplyState:
-        """The state of a turn; `visible` is the hash of the history up to its end."""
+        """Return the state of a turn; `visible` is the hash of the history up to its end."""
         history = _describe(canisters)
         return ReplyState(history, self._sign(history, visible))
 
     def read(self, state: ReplyState, visible: bytes, param: str) -> Sequence[Canister]:
-        """The agent's messages in a state; `Rejected` unless it was written for this history."""
+        """Return the messages in a state; `Rejected` if it was not written for this history."""
         signature = self._sign(state.tool_call_history, visible).encode()
         if not hmac.compare_digest(signature, state.signature.encode()):
             raise Rejected(
@@ -83,7 +83,7 @@ class StateSigner:
                 param=param,
                 code="invalid_state",
             )
-        said = read_messages(msgspec.convert(state.tool_call_history, list[Message]))
+        said = read_messages(msgspec.convert(state.tool_call_history, list[ChatMessage]))
         results = (one for one in state.tool_call_history if one.get("role") == "tool")
         return [
             replace(one, provenance=self._provenance)
@@ -103,9 +103,9 @@ class StateSigner:
 
 
 def _describe(canisters: Sequence[Canister]) -> list[dict[str, Any]]:
-    """The agent's messages and the results of its calls, as Chat Completions writes them.
+    """Return the agent's messages and the results of its calls in the form of Chat Completions.
 
-    Calls without a result are the client's.
+    Calls without a result belong to the client and are left out.
     """
     results = {one.invocation for one in canisters if isinstance(one, ResultCanister)}
     messages: list[dict[str, Any]] = []
@@ -116,7 +116,7 @@ def _describe(canisters: Sequence[Canister]) -> list[dict[str, Any]]:
                 messages.append({"role": "assistant", "content": content})
             case InvocationCanister(identity=identity) if identity in results:
                 calls[identity] = f"call_{identity}"
-                function = Function(canister.name, canister.arguments or "{}")
+                function = FunctionDelta(canister.name, canister.arguments or "{}")
                 call = CallPiece(id=calls[identity], function=function)
                 messages.append({"role": "assistant", "tool_calls": [msgspec.to_builtins(call)]})
             case ResultCanister(invocation=call) if call in calls:
@@ -127,7 +127,7 @@ def _describe(canisters: Sequence[Canister]) -> list[dict[str, Any]]:
 
 
 def _describe_contents(contents: Sequence[Content]) -> str | list[dict[str, Any]]:
-    """A text; with images and files, a list of parts."""
+    """Return a text, or a list of parts if there are images or files."""
     text = text_of(contents)
     media = [part for one in contents if (part := _describe_media(one)) is not None]
     if not media:

@@ -1,4 +1,4 @@
-"""Serves one turn of a client that sends its whole history, whatever its dialect."""
+"""`ServedTurn`: a turn for a client that sends its whole history, in any dialect."""
 
 from __future__ import annotations
 
@@ -10,13 +10,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from vibe_llms.controls import Controls
-from vibe_llms.conversations.conversation import Conversation
-from vibe_llms.conversations.documents import without_documents
-from vibe_llms.conversations.outputs import produce_form
-from vibe_llms.conversations.streams import EventStream
-from vibe_llms.events import Event
-from vibe_llms.exceptions import (
+from vibe_llms.base.exceptions import (
     ArchiveDamaged,
     ContentUnsupported,
     ConversationMoved,
@@ -26,6 +20,11 @@ from vibe_llms.exceptions import (
     RequestError,
     StorageUnavailable,
 )
+from vibe_llms.base.offloading import offload
+from vibe_llms.conversations.conversation import Conversation
+from vibe_llms.conversations.documents import without_documents
+from vibe_llms.conversations.outputs import produce_form
+from vibe_llms.conversations.streams import EventStream
 from vibe_llms.invocation.invokers import Invoker, find_invoker
 from vibe_llms.messages.canisters import (
     AssistantCanister,
@@ -48,7 +47,8 @@ from vibe_llms.messages.contents import (
     TextualContent,
     text_of,
 )
-from vibe_llms.offloading import offload
+from vibe_llms.messages.controls import Controls
+from vibe_llms.messages.events import Event
 from vibe_llms.providers.caller_keys import find_caller_key
 from vibe_llms.providers.conversions import name_content
 from vibe_llms.providers.interfaces import TokenCount
@@ -56,27 +56,27 @@ from vibe_llms.providers.tokenizers import BYTES_A_TOKEN, MEDIA_TOKENS
 from vibe_llms.runs.interfaces import RequestKey, read_lines
 from vibe_llms.runs.run import Run
 from vibe_llms.server.addresses import check_addresses
-from vibe_llms.server.continuations import Chain, Place, hash_system
-from vibe_llms.server.failures import Failure, Rejected
+from vibe_llms.server.continuations import Chain, ContinuationPlace, hash_system
+from vibe_llms.server.failures import ClientFailure, Rejected
 from vibe_llms.server.fitting import fit_controls
 from vibe_llms.server.omissions import Omissions
 from vibe_llms.server.request_limits import check_characters
 from vibe_llms.server.spaces import UserSpace
 from vibe_llms.storage.interfaces import Archive
 
-#: What stands between the texts of several messages, which clients see as one.
+#: Separator between the texts of several messages, which clients see as one.
 BETWEEN = "\n\n"
-#: A stored conversation, or a place in it, is gone.
+#: Errors for a stored conversation, or a place in it, that no longer exists.
 _GONE = (ConversationNotFound, ArchiveDamaged, FormatNewer, ForkPointInvalid)
 
 
 class TurnOrder(Struct, frozen=True, kw_only=True):
-    """What a client asks for: all that was said, its own tools, and how to answer.
+    """A client's request: the whole history, its own tools, and how to answer.
 
-    Each result in `said` names the call, in `said` too, that it belongs to. `states` are what the
-    agent is known to have done before its messages in `said`, by their identities. With `media`,
-    the outcome has the images and files of the turn, and the hash of what the client sees.
-    `omissions` name what it asks for and does not get.
+    Each result in `said` names its call, which is in `said` too. `states` are verified messages of
+    the agent that precede its messages in `said`, by identity. With `media`, the outcome has the
+    images and files of the turn, and the hash of the client-visible history. `omissions` collects
+    unsupported features of the request.
     """
 
     model: str
@@ -91,10 +91,10 @@ class TurnOrder(Struct, frozen=True, kw_only=True):
     omissions: Omissions = msgspec.field(default_factory=Omissions)
 
 
-class Outcome(Struct, frozen=True, kw_only=True):
-    """A turn that has ended, as a client sees it: the text, and the calls that it has to answer.
+class TurnOutcome(Struct, frozen=True, kw_only=True):
+    """A finished turn as the client sees it: the text, and the calls that it must answer.
 
-    `visible` is the hash of all that the client sees of the history, if the order asks for it.
+    `visible` is the hash of the client-visible history, if the order requests it.
     """
 
     turn: Turn[None]
@@ -104,32 +104,32 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
     @property
     def media(self) -> Sequence[MediaContent]:
-        """The images and files that the model and the tools have made."""
+        """Images and files that the model and the tools produced."""
         return _survey_media(self.turn)
 
 
 class ReplyWriter(Protocol):
-    """Writes the reply to one request in a dialect: whole, or as events."""
+    """Writer of the reply to one request in a dialect, whole or as events."""
 
-    def encode(self, outcome: Outcome) -> bytes:
-        """The whole reply."""
+    def encode(self, outcome: TurnOutcome) -> bytes:
+        """Encode the whole reply."""
         ...
 
     def write(self, event: Event) -> bytes:
-        """What an event becomes; nothing before there is something to show."""
+        """Return the output for an event; empty until there is something to show."""
         ...
 
-    def finish(self, outcome: Outcome) -> bytes:
-        """What follows the last event."""
+    def finish(self, outcome: TurnOutcome) -> bytes:
+        """Return the output after the last event."""
         ...
 
-    def fail(self, failure: Failure, /) -> bytes:
-        """What follows the last event of a turn that has failed; nothing if that is an error."""
+    def fail(self, failure: ClientFailure, /) -> bytes:
+        """Return the output after a failure, or nothing if the dialect's error event suffices."""
         ...
 
 
 def count_characters(said: Iterable[Canister]) -> int:
-    """Return how many characters the texts and the calls of messages have."""
+    """Return the number of characters in the texts and calls of messages."""
     count = 0
     for canister in said:
         if isinstance(canister, InvocationCanister):
@@ -141,7 +141,7 @@ def count_characters(said: Iterable[Canister]) -> int:
 
 
 class ServedTurn:
-    """A turn of a conversation that continues what the client sent."""
+    """A turn of a conversation that continues the client's history."""
 
     def __init__(
         self,
@@ -159,32 +159,32 @@ class ServedTurn:
         self._prompt = prompt
         self._chain = chain
         self._begun = begun
-        #: The last message before the turn.
+        #: Identity of the last message before the turn.
         self._before = conversation.canisters[-1].identity if conversation.canisters else ""
 
     @classmethod
     async def begin(
         cls, space: UserSpace, order: TurnOrder, *, recorded: bool = False
     ) -> ServedTurn:
-        """The turn that an order asks for, as a run if `recorded`; raises for an invalid order."""
+        """Prepare the turn of an order, as a run if `recorded`; raise for an invalid order."""
         check_characters(count_characters(order.said), space.settings)
         large = is_large(order.said)
         await offload(large, check_calls, order.said)
         split = _count_past(order.said)
         if recorded and split == len(order.said):
-            # A run needs a prompt: without one, it is the last reply.
+            # A run needs a prompt; if there is none, it is the last reply.
             split -= 1
         past, prompt = order.said[:split], order.said[split:]
         await check_addresses(prompt, space.settings.media_hosts)
         agent, model = await _resolve(space, order.model)
-        # Models may change within a conversation; an agent has histories of its own.
+        # Models may change within a conversation, but each agent has separate histories.
         chain = Chain(agent or "", wanted=order.store or order.media)
         await offload(large, chain.extend, past)
         stored = order.store and bool(past)
         place = await space.continuations.find(chain.value) if stored else None
         await offload(large, chain.extend, prompt)
         if place is not None:
-            # What it is a continuation of may be gone.
+            # The stored conversation may have been deleted.
             with suppress(*_GONE):
                 found = await _resume(space, order, (agent, model), place.conversation)
                 said = _continue(past, prompt, found.canisters, place)
@@ -202,11 +202,11 @@ class ServedTurn:
         return cls(space, order, conversation, said, chain, begun=True)
 
     def stream(self) -> EventStream[None]:
-        """The turn as events."""
+        """Return the turn as a stream of events."""
         return self._conversation.stream(self._prompt or None, controls=self._order.controls)
 
     async def converse(self) -> Turn[None]:
-        """The whole turn, unstreamed on the wire too."""
+        """Run the whole turn, without streaming from the provider either."""
         return await self._conversation.converse(
             self._prompt or None, controls=self._order.controls, streaming=False
         )
@@ -215,7 +215,7 @@ class ServedTurn:
     async def follow(
         cls, space: UserSpace, order: TurnOrder, conversation: str, last: str
     ) -> ServedTurn:
-        """The turn that follows a message of a stored conversation; a fork if it is not the last.
+        """Prepare the turn after a message of a stored conversation, or of a fork if not the last.
 
         All of `said` is the prompt.
         """
@@ -234,22 +234,22 @@ class ServedTurn:
         chain: Chain,
         last: str,
     ) -> ServedTurn:
-        # Refused before anything is stored, such as a fork.
+        # Invalid orders are refused before anything is stored, such as a fork.
         order, prompt = await fit_order(space, order, found, said)
         served = cls(space, order, found, prompt, chain, begun=False)
         return served if found.canisters[-1].identity == last else await served.fork(last)
 
     async def fork(self, last: str) -> ServedTurn:
-        """The same turn in a fork that ends with a message."""
+        """Return the same turn in a fork that ends with a message."""
         fork = await self._conversation.fork(last, open_calls=True)
         return ServedTurn(self._space, self._order, fork, self._prompt, self._chain, begun=True)
 
     async def start(
         self, instructions: Sequence[str], origin: bytes, request: RequestKey | None = None
     ) -> Run:
-        """The turn as a run, which does not end with the connection.
+        """Start the turn as a run, which continues without the connection.
 
-        Where it does not begin, the fork that was made for it is deleted.
+        If it cannot start, a conversation or fork created for it is deleted.
         """
         conversation = self._conversation
         try:
@@ -265,7 +265,7 @@ class ServedTurn:
             await self._discard()
             raise
         if run.record.conversation != conversation.identity:
-            # It is the run of an earlier request with the same key.
+            # The run belongs to an earlier request with the same key.
             await self._discard()
         return run
 
@@ -276,19 +276,19 @@ class ServedTurn:
 
     @property
     def hidden(self) -> Collection[str]:
-        """The names of tools whose arguments and results are not shown."""
+        """Names of tools whose arguments and results are not shown."""
         return {one.name for one in self._conversation.invokers.values() if not one.show_in_stage}
 
-    async def conclude(self, turn: Turn[None]) -> Outcome:
-        """The outcome; what the client will send if it goes on from here is remembered."""
+    async def conclude(self, turn: Turn[None]) -> TurnOutcome:
+        """Return the outcome, and remember the history that the client will continue."""
         conversation = self._conversation
         if turn.stop_reason == StopReason.INTERRUPTED:
             raise ConversationNotFound(f"the conversation {conversation.identity} was deleted")
-        place = Place(conversation.identity, conversation.canisters[-1].identity, b"")
+        place = ContinuationPlace(conversation.identity, conversation.canisters[-1].identity, b"")
         return await _conclude(self._space, self._order, self._chain, turn, place)
 
     async def withdraw(self) -> None:
-        """Delete what the client said in a turn that failed before the model said anything."""
+        """Delete the client's messages of a turn that failed before the model replied."""
         if self._order.store:
             archive, identity = self._space.session.archive, self._conversation.identity
             await withdraw(archive, identity, "" if self._begun else self._before, self._before)
@@ -308,26 +308,26 @@ def _read(order: TurnOrder, turn: Turn[None]) -> tuple[str, Sequence[InvocationC
 
 
 async def _conclude(
-    space: UserSpace, order: TurnOrder, chain: Chain, turn: Turn[None], place: Place
-) -> Outcome:
-    """The outcome of a turn; the chain of the history before it grows by what it says."""
+    space: UserSpace, order: TurnOrder, chain: Chain, turn: Turn[None], place: ContinuationPlace
+) -> TurnOutcome:
+    """Return the outcome of a turn, and extend the chain of the history by its reply."""
     text, calls = _read(order, turn)
     chain.add_text(text)
     for call in calls:
         chain.add_call(call)
     if order.store:
-        # The reply is stored; without this, the next request begins another conversation.
+        # The reply is stored already; without this entry, a new conversation follows it.
         with suppress(StorageUnavailable):
             await space.continuations.put(
                 chain.value, replace(place, system=hash_system(order.said))
             )
     if order.media:
         turn = await _load_media(space, turn)
-    return Outcome(turn=turn, text=text, calls=calls, visible=chain.value)
+    return TurnOutcome(turn=turn, text=text, calls=calls, visible=chain.value)
 
 
 async def _load_media(space: UserSpace, turn: Turn[None]) -> Turn[None]:
-    """A turn with the images and files that the model and the tools have made in it."""
+    """Load the images and files that the model and the tools produced in a turn."""
     references = [one.data for one in _survey_media(turn) if isinstance(one.data, Reference)]
     if not references:
         return turn
@@ -362,11 +362,11 @@ class RecordedTurn:
 
     @property
     def hidden(self) -> Collection[str]:
-        """The names of tools whose arguments and results are not shown."""
+        """Names of tools whose arguments and results are not shown."""
         return self.run.record.recipe.unshown
 
-    async def conclude(self) -> Outcome:
-        """The outcome; see `ServedTurn.conclude`."""
+    async def conclude(self) -> TurnOutcome:
+        """Return the outcome; see `ServedTurn.conclude`."""
         space, order = self._space, self._order
         agent, _ = await space.resolve_model(order.model)
         chain = Chain(agent or "")
@@ -374,10 +374,12 @@ class RecordedTurn:
         turn = await self.run.read()
         conversation = self.run.record.conversation
         last = turn.canisters[-1].identity if turn.canisters else ""
-        return await _conclude(space, order, chain, turn, Place(conversation, last, b""))
+        return await _conclude(
+            space, order, chain, turn, ContinuationPlace(conversation, last, b"")
+        )
 
     async def withdraw(self) -> None:
-        """Delete the run, and what the client said in it, unless the model has said something."""
+        """Delete the run and the client's messages in it, unless the model has replied."""
         runs, record = self._space.session.access_runs(), self.run.record
         if any(isinstance(one, ReplyCanister) for one in (await self.run.read()).canisters):
             return
@@ -393,11 +395,11 @@ class RecordedTurn:
 
 
 async def withdraw(archive: Archive, conversation: str, kept: str, before: str) -> None:
-    """Delete what follows the message `before`, unless the model has said something there.
+    """Delete the messages after `before`, unless the model has replied there.
 
-    Without a message that is `kept`, the whole conversation is deleted, such as a fork.
+    Without a message `kept`, the whole conversation, such as a fork, is deleted.
     """
-    # Whatever another process has added since stays.
+    # Messages added by another process meanwhile are kept.
     with suppress(ConversationNotFound, ConversationMoved):
         stored = (await archive.restore(conversation)).canisters
         places = [place for place, one in enumerate(stored) if one.identity == before]
@@ -413,9 +415,9 @@ async def withdraw(archive: Archive, conversation: str, kept: str, before: str) 
 async def count_tokens(
     space: UserSpace, order: TurnOrder, before: Sequence[Canister] = ()
 ) -> TokenCount:
-    """How many tokens the model would read for a turn; nothing of it is stored.
+    """Count the tokens that the model would read for a turn, without storing anything.
 
-    What was said `before` may be in the archive.
+    The messages `before` may be in the archive.
     """
     check_characters(count_characters(order.said), space.settings)
     if not before:
@@ -435,7 +437,7 @@ async def count_tokens(
 
 
 def estimate_tokens(said: Iterable[Canister], tools: Iterable[Invoker]) -> int:
-    """About how many tokens messages and tools have: a quarter of their characters, or more."""
+    """Estimate the tokens of messages and tools from their number of characters."""
     size = media = 0
     for canister in said:
         if isinstance(canister, InvocationCanister):
@@ -455,7 +457,7 @@ def estimate_tokens(said: Iterable[Canister], tools: Iterable[Invoker]) -> int:
 
 
 def read_thoughts(turn: Turn[None]) -> str:
-    """What the model thought in a turn, as far as it is shown."""
+    """Return the visible reasoning of the model in a turn."""
     return "".join(
         content.text
         for canister in turn.canisters
@@ -466,7 +468,7 @@ def read_thoughts(turn: Turn[None]) -> str:
 
 
 def check_calls(said: Sequence[Canister]) -> None:
-    """Raise if a call has no result before the next message, as providers do."""
+    """Raise `Rejected` if a call has no result before the next message, as providers do."""
     unanswered: dict[str, InvocationCanister] = {}
     for canister in said:
         match canister:
@@ -489,7 +491,7 @@ def _require_answered(unanswered: Mapping[str, InvocationCanister]) -> None:
 def restore_states(
     said: Iterable[Canister], states: Mapping[str, Sequence[Canister]]
 ) -> Iterator[Canister]:
-    """What was said, with all that the agent is known to have done before its messages."""
+    """Yield the messages with the agent's verified messages, which replace its texts."""
     for canister in said:
         state = states.get(canister.identity, ())
         yield from state
@@ -498,7 +500,7 @@ def restore_states(
 
 
 def _count_past(said: Sequence[Canister]) -> int:
-    """How many messages are before the prompt, which is what follows the last reply."""
+    """Return the number of messages up to the last reply; the prompt follows them."""
     for index in range(len(said) - 1, -1, -1):
         if isinstance(said[index], AssistantCanister | InvocationCanister):
             return index + 1
@@ -506,11 +508,11 @@ def _count_past(said: Sequence[Canister]) -> int:
 
 
 async def _resolve(space: UserSpace, name: str) -> tuple[str | None, str | None]:
-    """The agent or the model of a name; `Rejected` if it needs a key that is not there."""
+    """Return the named agent or model; `Rejected` if it needs a key that is missing."""
     agent, model = await space.resolve_model(name)
     if space.needs_caller_key(agent, model) and find_caller_key() is None:
         raise Rejected(
-            f"{name} needs the key of your own provider, in the header X-Provider-Key",
+            f"{name} needs the key of your own provider account in the header X-Provider-Key",
             code="caller_key",
         )
     return agent, model
@@ -519,7 +521,7 @@ async def _resolve(space: UserSpace, name: str) -> tuple[str | None, str | None]
 async def _resume(
     space: UserSpace, order: TurnOrder, named: tuple[str | None, str | None], conversation: str
 ) -> Conversation:
-    """A stored conversation with the agent or the model that the client names."""
+    """Resume a stored conversation with the agent or model that the client names."""
     agent, model = named
     return await space.session.resume(
         conversation,
@@ -531,7 +533,7 @@ async def _resume(
 
 
 async def _permit(space: UserSpace, past: Sequence[Canister]) -> Sequence[Canister]:
-    """Return what was said before, with descriptions in place of addresses that are not allowed."""
+    """Return earlier messages, with descriptions in place of addresses that are not allowed."""
     permitted = [*past]
     for place, canister in enumerate(past):
         if any(isinstance(getattr(one, "data", None), Location) for one in canister.contents):
@@ -550,9 +552,12 @@ def _describe_located(content: Content) -> Content:
 
 
 def _continue(
-    past: Sequence[Canister], prompt: Sequence[Canister], stored: Sequence[Canister], place: Place
+    past: Sequence[Canister],
+    prompt: Sequence[Canister],
+    stored: Sequence[Canister],
+    place: ContinuationPlace,
 ) -> Sequence[Canister] | None:
-    """What is new of a history whose past is stored up to a place; `None` if it does not fit."""
+    """Return the new messages of a history stored up to a place; None if it does not fit."""
     ends = [number for number, one in enumerate(stored, 1) if one.identity == place.canister]
     paired = _pair(past, prompt, stored[: ends[0]]) if ends else None
     if paired is None or hash_system(past) == place.system:
@@ -563,10 +568,10 @@ def _continue(
 def _pair(
     past: Sequence[Canister], prompt: Sequence[Canister], stored: Sequence[Canister]
 ) -> Sequence[Canister] | None:
-    """The prompt, with results of the calls as they are stored rather than as they were sent.
+    """Return the prompt, with results paired with the stored calls instead of the sent ones.
 
-    Only calls that the client was shown are answered, never those of the agent. `None` if fewer
-    calls are open in what is stored, such as after another answer to them.
+    Only calls that the client was shown are answered, never the agent's own. Returns None if too
+    few stored calls are open, such as after another answer to them.
     """
     shown = {one.name for one in past if isinstance(one, InvocationCanister)}
     sent = [one.identity for one in past if isinstance(one, InvocationCanister)]
@@ -591,30 +596,30 @@ def _pair(
 async def fit_order(
     space: UserSpace, order: TurnOrder, conversation: Conversation, prompt: Sequence[Canister]
 ) -> tuple[TurnOrder, Sequence[Canister]]:
-    """Return an order and its prompt as the model takes them; a schema is a control, or words.
+    """Adapt an order and its prompt to the model; a schema becomes a control or an instruction.
 
-    `Rejected` if the client has a tool whose name is one of the agent's, or if a tool may ask while
-    the key is the caller's.
+    Raises `Rejected` if a tool of the client has the name of an agent's tool, or if a tool needs
+    approval while the key is the caller's.
     """
     if space.session.is_of_callers(conversation.model.provider):
         asks = [one.name for one in conversation.invokers.values() if one.approval == "ask"]
         if asks:
             raise Rejected(
-                f"the tool {asks[0]} asks before it runs, and no key of a caller waits for that",
+                f"the tool {asks[0]} needs approval, which is not possible with a caller's key",
                 code="caller_key",
             )
     if order.tools:
-        own = replace(conversation.settings.toolbox, own=()).every
+        own = replace(conversation.settings.toolbox, own=()).all_tools
         if clash := [tool.name for tool in order.tools if find_invoker(own, tool.name)]:
             raise Rejected(
-                f"the agent has a tool {clash[0]!r} already; give yours another name",
+                f"the agent already has a tool {clash[0]!r}; rename yours",
                 param="tools",
             )
     controls, instruction = order.controls, order.instruction
-    model = conversation.settings.settle(conversation.invokers)[0]
+    model = conversation.settings.choose_tools(conversation.invokers)[0]
     form = None
     if order.schema is not None:
-        # It is checked against the schema of schemas, which takes long.
+        # Validating the schema takes long.
         form = await offload(True, produce_form, order.schema)
     if form is not None and model.attributes.takes("response-schema"):
         controls = Controls(response_schema=order.schema).over(controls)
@@ -632,9 +637,9 @@ async def fit_order(
 def _describe_results(
     conversation: Conversation, prompt: Sequence[Canister], omissions: Omissions
 ) -> Sequence[Canister]:
-    """Return a prompt whose results have descriptions in place of media that the model cannot take.
+    """Return a prompt whose results describe media that the model cannot take.
 
-    The user can leave an image out; a client cannot send a result without what a tool made.
+    A user could leave out an image, but a client cannot remove it from a tool's result.
     """
     reads = conversation.settings.services.access_documents is not None
     said = [*prompt]
@@ -647,7 +652,7 @@ def _describe_results(
             )
         except ContentUnsupported:
             contents = tuple(
-                TextualContent(f"[{name_content(one)} is left out: the model cannot take it]")
+                TextualContent(f"[{name_content(one)} is left out: the model does not support it]")
                 if isinstance(one, MediaContent)
                 else one
                 for one in canister.contents

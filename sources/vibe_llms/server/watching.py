@@ -1,7 +1,7 @@
-"""`StorageWatch`: looks now and then whether what is kept can be used, so that no request has to.
+"""`StorageWatch`: regular checks of the storage, so that requests need not check it.
 
-While it cannot, the server is not ready, and runs are neither begun nor claimed. A database whose
-tables need a newer version ends the process in order.
+While the storage is unusable, the server is not ready, and runs are neither started nor claimed. If
+the tables need a newer version, the process shuts down.
 """
 
 from __future__ import annotations
@@ -10,22 +10,22 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
-from vibe_llms.credentials import get_logger
-from vibe_llms.exceptions import FormatNewer, StorageError, VibeLlmsError
+from vibe_llms.base.credentials import get_logger
+from vibe_llms.base.exceptions import FormatNewer, StorageError, VibeLlmsError
 from vibe_llms.runs.worker import RunWorker
 from vibe_llms.storage.backends import Backend
 
 _LOGGER = get_logger("vibe_llms.storage")
 
-#: How often it looks, and how often while there is a problem.
-_SECONDS = 15.0
+#: Seconds between checks, normally and while there is a problem.
+_CHECK_SECONDS = 15.0
 _PROBLEM_SECONDS = 1.0
-#: How often what was deferred is tried, such as moving contents to a bucket that was away.
-_TEND_SECONDS = 15.0
+#: Seconds between attempts at deferred work, such as moving contents to a bucket.
+_CATCH_UP_SECONDS = 15.0
 
 
 class StorageWatch:
-    """Watches the storage of one process, and holds its worker while the storage cannot be used."""
+    """Watcher of a process's storage, which stops its worker while the storage is unusable."""
 
     def __init__(self, backend: Backend, worker: RunWorker) -> None:
         self._backend = backend
@@ -33,11 +33,11 @@ class StorageWatch:
         self._problem = ""
         self._tasks: list[asyncio.Task[None]] = []
         self._end: Callable[[], object] = lambda: None
-        #: Why this version cannot go on.
+        #: Error that prevents this version from continuing.
         self.outdated: FormatNewer | None = None
 
     async def check(self) -> None:
-        """Raise a `StorageError` if what is kept cannot be used now."""
+        """Raise a `StorageError` if the storage is unusable."""
         try:
             await self._backend.prepare()
         except StorageError as error:
@@ -50,7 +50,7 @@ class StorageWatch:
     def start(self, end: Callable[[], object]) -> None:
         """Watch until `close`; `end` is called if this version is too old for the tables."""
         self._end = end
-        self._tasks = [asyncio.create_task(one) for one in (self._watch(), self._tend())]
+        self._tasks = [asyncio.create_task(one) for one in (self._watch(), self._catch_up())]
 
     async def close(self) -> None:
         """Stop watching."""
@@ -69,12 +69,12 @@ class StorageWatch:
 
     async def _watch(self) -> None:
         while True:
-            await asyncio.sleep(_PROBLEM_SECONDS if self._problem else _SECONDS)
+            await asyncio.sleep(_PROBLEM_SECONDS if self._problem else _CHECK_SECONDS)
             with suppress(StorageError):
                 await self.check()
 
-    async def _tend(self) -> None:
+    async def _catch_up(self) -> None:
         while True:
-            await asyncio.sleep(_TEND_SECONDS)
+            await asyncio.sleep(_CATCH_UP_SECONDS)
             with suppress(VibeLlmsError):
-                await self._backend.tend()
+                await self._backend.catch_up()

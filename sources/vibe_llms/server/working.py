@@ -1,19 +1,19 @@
-"""Works on runs of all users without answering requests; servers may do that elsewhere."""
+"""Worker processes: running the runs of all users without answering requests."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from vibe_llms.agents import check_agent, check_ensembles, read_agents
-from vibe_llms.configuration import Configuration
-from vibe_llms.events import ignore_events
+from vibe_llms.agents.definitions import check_agent, check_ensembles, read_agents
+from vibe_llms.base.configuration import Configuration
+from vibe_llms.messages.events import ignore_events
+from vibe_llms.messages.tracing import Tracer, guard
 from vibe_llms.providers.provider_pool import Providers
 from vibe_llms.server.settings import ServerSettings
 from vibe_llms.server.spaces import UserSpaces
 from vibe_llms.storage.backends import Backend
 from vibe_llms.telemetry import produce_tracer
-from vibe_llms.tracing import Tracer, guard
 
 
 async def work(
@@ -22,10 +22,10 @@ async def work(
     ended: asyncio.Event,
     begin: Callable[[Backend], Awaitable[object]],
 ) -> None:
-    """Work on runs until that event is set, and give back those that have not ended.
+    """Work on runs until `ended` is set, then release unfinished runs.
 
-    `begin` is awaited before. `ConfigurationError` names the row and the key if an agent cannot
-    work. `FormatNewer` if the database was changed for a newer version in the meantime.
+    `begin` is awaited first. Raises `ConfigurationError` with the row and the key if an agent
+    cannot work, and `FormatNewer` if the database was migrated for a newer version.
     """
     check_agents(configuration)
     tracer = produce_tracer(configuration) if configuration.telemetry.enabled else Tracer()
@@ -44,7 +44,7 @@ async def work(
 
 
 def check_agents(configuration: Configuration) -> None:
-    """`ConfigurationError` names the row and the key if an agent cannot work."""
+    """Raise `ConfigurationError` with the row and the key if an agent cannot work."""
     providers = Providers(configuration, ignore_events)
     for agent in read_agents(configuration).values():
         check_agent(configuration, agent, providers.locate)

@@ -1,1 +1,1 @@
-"""Stores conversations as lines, contents under their hash, and a derived index."""
+"""Storage: conversations as lines, contents by hash, and a derived index."""

@@ -1,6 +1,6 @@
-"""Appends to the end of a conversation's lines under the folder's lock, and repairs a torn end.
+"""Append to a conversation's lines under the folder's lock, and repair a torn end.
 
-Between two appends the folder and its file stay open, because opening them for every message costs
+The folder and its file stay open between two appends, because opening them for every message costs
 more than the message. `DirectoryArchive` limits how many stay open.
 """
 
@@ -14,14 +14,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeAlias
 
-from vibe_llms.configuration import StorageSettings
-from vibe_llms.events import Notice
-from vibe_llms.exceptions import ArchiveDamaged, ArchiveLocked, ConversationMoved, StorageError
-from vibe_llms.files import LARGEST_FILE, describe_size, open_regular
-from vibe_llms.messages.codecs import LineUnreadable, decode_canister
-from vibe_llms.storage.changes import Changes
-from vibe_llms.storage.details import refuse_newer
-from vibe_llms.storage.files import (
+from vibe_llms.base.configuration import StorageSettings
+from vibe_llms.base.exceptions import ArchiveDamaged, ArchiveLocked, ConversationMoved, StorageError
+from vibe_llms.base.files import LARGEST_FILE, describe_size, open_regular
+from vibe_llms.base.folders import (
     FOLDER,
     read_within,
     replace_file,
@@ -30,14 +26,18 @@ from vibe_llms.storage.files import (
     write_all,
     write_new,
 )
-from vibe_llms.storage.locks import acquire, give_back, try_lock
+from vibe_llms.base.locks import acquire, give_back, try_lock
+from vibe_llms.messages.codecs import LineUnreadable, decode_canister
+from vibe_llms.messages.events import Notice
+from vibe_llms.storage.changes import Changes
+from vibe_llms.storage.details import refuse_newer
 
 MESSAGES = "messages.jsonl"
 _APPEND = os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW
 _TAIL_BYTES = 64 * 1024
 
 
-#: What shows that a file has changed: its device, inode and size, and when it was written.
+#: State that shows changes to a file: device, inode, size in bytes, and modification time in ns.
 _State: TypeAlias = tuple[int, int, int, int]
 
 
@@ -45,8 +45,8 @@ def _state_of(status: os.stat_result) -> _State:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
-class _Held:
-    """The open folder and its open file; closed when no references are left."""
+class _OpenFolder:
+    """An open folder and its open file, closed with the last reference to this object."""
 
     def __init__(self, path: Path) -> None:
         self._open: list[int] = []
@@ -64,13 +64,13 @@ class _Held:
             os.close(descriptor)
 
     def is_there(self, status: os.stat_result) -> bool:
-        """Whether this is still the file at its path."""
+        """Return True if this is still the file at its path."""
         mine = self.status
         return (mine.st_dev, mine.st_ino) == (status.st_dev, status.st_ino)
 
 
 class LinesWriter:
-    """Appends to the lines of one conversation; thread-safe."""
+    """Thread-safe writer of the lines of one conversation."""
 
     def __init__(self, path: Path, settings: StorageSettings, changes: Changes) -> None:
         self._path = path
@@ -78,77 +78,77 @@ class LinesWriter:
         self._file = f"{path}/{MESSAGES}"
         self._settings = settings
         self._durable = settings.durability == "safe"
-        self._held: _Held | None = None
-        # The file as this process left it, and its last canister, which is not read again while
-        # the file is unchanged.
+        self._opened: _OpenFolder | None = None
+        # State in which this process left the file, and the identity of its last canister. The end
+        # is not read again while the state is unchanged.
         self._left: _State | None = None
         self._end = ""
         self._changes = changes
-        # The system's lock belongs to the open folder, which the threads of this process share.
+        # The file lock belongs to the open folder, which all threads of this process share.
         self._turn = threading.Lock()
-        #: The size of the torn end that has been reported to the reader.
+        #: Size in bytes of the torn end that was reported to the reader.
         self.reported = 0
 
     def append(self, lines: bytes, last: str, *, after: str | None) -> Sequence[Notice]:
-        """Add lines with one write and one sync; notices report repairs made before.
+        """Add lines with one write and one sync, and return notices about repairs made before.
 
         `last` is the identity of the last canister among the lines.
         """
         self._acquire()
         try:
-            held, status = self._lock()
+            opened, status = self._lock()
             try:
-                return self._extend(held, status, lines, last, after)
+                return self._extend(opened, status, lines, last, after)
             finally:
-                give_back(held.folder)
+                give_back(opened.folder)
         except OSError:
-            self._held = None
+            self._opened = None
             raise
         finally:
             self._turn.release()
 
     def append_at_once(self, lines: bytes, last: str, *, after: str | None) -> bool:
-        """Add lines if that takes no waiting, opening, reading or repair.
+        """Add lines if no waiting, opening, reading, or repair is needed.
 
         Otherwise change nothing and return False.
         """
         if not self._turn.acquire(blocking=False):
             return False
         try:
-            held = self._held
-            if held is None or held.process != os.getpid() or not try_lock(held.folder):
+            opened = self._opened
+            if opened is None or opened.process != os.getpid() or not try_lock(opened.folder):
                 return False
             try:
                 status = os.stat(self._file, follow_symlinks=False)
                 if status.st_nlink > 1 or _state_of(status) != self._left:
                     return False
-                self._extend(held, status, lines, last, after)
+                self._extend(opened, status, lines, last, after)
             finally:
-                give_back(held.folder)
+                give_back(opened.folder)
             return True
         except OSError:
-            self._held = None
+            self._opened = None
             raise
         finally:
             self._turn.release()
 
     def retract(self, find_size: Callable[[int], int], last: str) -> None:
-        """Cut the open file to a size; `ConversationMoved` if `last` is not its last canister."""
+        """Truncate the file, or raise `ConversationMoved` if `last` is not its last canister."""
         self._acquire()
         try:
-            held, status = self._lock()
+            opened, status = self._lock()
             try:
                 self._changes.mark(self._identity)
-                self.require_last(self._find_end(held.file, status)[1], last)
-                size = find_size(held.file)
+                self.require_last(self._find_end(opened.file, status)[1], last)
+                size = find_size(opened.file)
                 self._left = None
-                os.ftruncate(held.file, size)
+                os.ftruncate(opened.file, size)
                 if self._durable:
-                    synchronise(held.file)
+                    synchronise(opened.file)
             finally:
-                give_back(held.folder)
+                give_back(opened.folder)
         except OSError:
-            self._held = None
+            self._opened = None
             raise
         finally:
             self._turn.release()
@@ -157,11 +157,11 @@ class LinesWriter:
         seconds = self._settings.lock_seconds
         if not self._turn.acquire(timeout=seconds):
             raise ArchiveLocked(
-                f"another thread has held it for {seconds:g} s; try again", path=str(self._path)
+                f"locked by another thread for {seconds:g} s; try again", path=str(self._path)
             )
 
     def require_last(self, end: str, last: str) -> None:
-        """`ConversationMoved` if a conversation ends with another canister than `last`."""
+        """Raise `ConversationMoved` if a conversation does not end with the canister `last`."""
         if end != last:
             raise ConversationMoved(
                 "another process has continued this conversation; continue in a fork",
@@ -169,7 +169,12 @@ class LinesWriter:
             )
 
     def _extend(
-        self, held: _Held, status: os.stat_result, lines: bytes, last: str, after: str | None
+        self,
+        opened: _OpenFolder,
+        status: os.stat_result,
+        lines: bytes,
+        last: str,
+        after: str | None,
     ) -> Sequence[Notice]:
         """Add lines to the locked file, whose status was read under the lock."""
         self._changes.mark(self._identity)
@@ -179,40 +184,40 @@ class LinesWriter:
                 "continue in a new one",
                 path=self._file,
             )
-        size, end, notices = self._find_end(held.file, status)
+        size, end, notices = self._find_end(opened.file, status)
         if after is not None:
             self.require_last(end, after)
-        self._write(held.file, size, lines)
+        self._write(opened.file, size, lines)
         with suppress(OSError):
-            self._left, self._end = _state_of(os.fstat(held.file)), last or end
+            self._left, self._end = _state_of(os.fstat(opened.file)), last or end
         return notices
 
-    def _lock(self) -> tuple[_Held, os.stat_result]:
-        """The open folder and file, locked, and still at their path."""
+    def _lock(self) -> tuple[_OpenFolder, os.stat_result]:
+        """Return the open folder and file, locked and verified to be still at their path."""
         while True:
-            held = self._held
-            # After a process forks, its lock would also be the parent's.
-            if held is None or held.process != os.getpid():
-                held = self._held = _Held(self._path)
-            acquire(held.folder, self._path, self._settings.lock_seconds)
+            opened = self._opened
+            # After a fork, the parent process would share the lock.
+            if opened is None or opened.process != os.getpid():
+                opened = self._opened = _OpenFolder(self._path)
+            acquire(opened.folder, self._path, self._settings.lock_seconds)
             try:
                 status = os.stat(self._file, follow_symlinks=False)
             except OSError:
-                give_back(held.folder)
+                give_back(opened.folder)
                 raise
             try:
                 if status.st_nlink > 1:
                     self._separate()
-                elif held.is_there(status):
-                    return held, status
+                elif opened.is_there(status):
+                    return opened, status
             except OSError:
-                give_back(held.folder)
+                give_back(opened.folder)
                 raise
-            give_back(held.folder)
-            self._held = None
+            give_back(opened.folder)
+            self._opened = None
 
     def _separate(self) -> None:
-        """Replace the file by a copy, so that a hard link elsewhere keeps its bytes."""
+        """Replace the file with a copy to keep a hard link elsewhere unchanged."""
         data = read_within(self._path, MESSAGES)
         replace_file(Path(self._file), data, LARGEST_FILE, durable=self._durable)
 
@@ -223,7 +228,7 @@ class LinesWriter:
             if self._durable:
                 synchronise(descriptor)
         except OSError:
-            # If this fails too, the next writer repairs the end.
+            # If truncating fails too, the next writer repairs the end.
             with suppress(OSError):
                 os.ftruncate(descriptor, size)
             raise
@@ -231,7 +236,7 @@ class LinesWriter:
     def _find_end(
         self, descriptor: int, status: os.stat_result
     ) -> tuple[int, str, Sequence[Notice]]:
-        """Where the next line begins, and the line before it; repairs a torn end."""
+        """Repair a torn end, and return the end's offset and its canister's identity."""
         if self._left == _state_of(status):
             return status.st_size, self._end, ()
         refuse_newer(self._path)
@@ -252,7 +257,7 @@ class LinesWriter:
             ) from error
 
     def _heal(self, descriptor: int, size: int) -> tuple[int, bytes]:
-        """Set an incomplete end aside; returns the remaining size and the last line."""
+        """Set an incomplete end aside, and return the remaining size and the last line."""
         end, last, rest = read_tail(descriptor, size)
         if rest:
             torn = self._path / f"messages.torn-{produce_stamp()}"
@@ -264,7 +269,7 @@ class LinesWriter:
 
 
 def read_tail(descriptor: int, size: int) -> tuple[int, bytes, bytes]:
-    """Where the complete lines of an open file end, the last of them, and what follows them.
+    """Return the offset after the last complete line, that line, and the bytes after it.
 
     Only the end of the file is read.
     """
@@ -274,14 +279,14 @@ def read_tail(descriptor: int, size: int) -> tuple[int, bytes, bytes]:
         data = os.pread(descriptor, length, start)
         end = complete_size(data)
         line = data[:end].rpartition(b"\n")[0].rpartition(b"\n")
-        # Enough was read if there is a newline before the last complete line.
+        # Enough was read if a newline comes before the last complete line.
         if start == 0 or line[1]:
             return start + end, line[2], data[end:]
         length = min(size, length * 4)
 
 
 def complete_size(data: bytes) -> int:
-    """The number of bytes up to the end of the last complete line.
+    """Return the number of bytes up to the end of the last complete line.
 
     A last line with NUL bytes is incomplete: a power failure leaves them for unwritten data.
     """
@@ -291,7 +296,7 @@ def complete_size(data: bytes) -> int:
 
 
 def describe_torn(identity: str, size: int) -> Notice:
-    """The notice about a torn end."""
+    """Return the notice about a torn end."""
     return Notice(
         "repair",
         f"{identity}: the last {size} bytes were an incomplete message, as after a crash; they "
@@ -300,5 +305,5 @@ def describe_torn(identity: str, size: int) -> Notice:
 
 
 def produce_stamp() -> str:
-    """A unique part of a file name that contains the time."""
+    """Return a unique part of a file name, which contains the time."""
     return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{os.urandom(3).hex()}"

@@ -1,6 +1,6 @@
-"""The archive in a folder: conversations, contents, and the index derived from them.
+"""Archive in a folder: conversations, contents, and the index derived from them.
 
-Every method runs its synchronous work in a worker thread; no other module does so.
+Every method runs its blocking work in a worker thread. No other module does so.
 """
 
 from __future__ import annotations
@@ -17,16 +17,27 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from vibe_llms.configuration import StorageSettings
-from vibe_llms.exceptions import (
+from vibe_llms.base.configuration import StorageSettings
+from vibe_llms.base.exceptions import (
     ContentMissing,
     ConversationMoved,
     ConversationNotFound,
     StorageError,
     VibeLlmsError,
 )
-from vibe_llms.files import find_distrust, limit_descriptors
-from vibe_llms.futures import ShieldedFuture, ShieldedWork
+from vibe_llms.base.files import find_distrust, limit_descriptors
+from vibe_llms.base.folders import (
+    TEMPORARY,
+    make_folder,
+    new_folder,
+    read_parts,
+    refuse_link,
+    remove_folder,
+    storage_errors,
+    synchronise_folder,
+)
+from vibe_llms.base.futures import ShieldedFuture, ShieldedWork
+from vibe_llms.base.locks import locked
 from vibe_llms.messages.canisters import Canister
 from vibe_llms.messages.contents import Reference
 from vibe_llms.storage.appending import MESSAGES
@@ -39,16 +50,6 @@ from vibe_llms.storage.conversations import (
 )
 from vibe_llms.storage.deposits import GRACE_SECONDS, concerns_contents, references_of
 from vibe_llms.storage.details import describe_changes
-from vibe_llms.storage.files import (
-    TEMPORARY,
-    make_folder,
-    new_folder,
-    read_parts,
-    refuse_link,
-    remove_folder,
-    storage_errors,
-    synchronise_folder,
-)
 from vibe_llms.storage.interfaces import (
     Appended,
     Details,
@@ -59,7 +60,6 @@ from vibe_llms.storage.interfaces import (
     UploadedFile,
     ignore,
 )
-from vibe_llms.storage.locks import locked
 from vibe_llms.storage.mounts import find_network_mount
 from vibe_llms.storage.resolving import Named, find_conversation
 from vibe_llms.storage.search import DOOMED, Index
@@ -73,20 +73,19 @@ CONVERSATIONS = "conversations"
 CONTENT = "content"
 FILES = "files"
 INDEX = "index.sqlite3"
-#: Anything that looks like a hash counts as one, because a newer version may write it elsewhere.
+#: Anything that looks like a hash counts, because a newer version may write hashes elsewhere.
 _HASH = re.compile(rb"[0-9a-f]{64}")
 _HASH_OVERLAP = 63
-#: How many conversations stay open at first; each may have two descriptors. Closing one only means
-#: that it is opened, and its last line read, again. As soon as that happens, twice as many stay
-#: open, up to `most_open`.
+#: Initial number of conversations that stay open, with up to two descriptors each. The number
+#: doubles, up to `most_open`, when a closed conversation is used again.
 OPEN_FOLDERS = 16
 _MOST_OPEN = 1024
-#: So many appends wait for the disk at once, which syncs those that come together in one go. With
-#: more, threads wait for each other: of 1,000 conversations at once, 32 threads held half as many
-#: turns a second as 8.
+#: Maximum number of appends that wait for the disk at once. The disk syncs them together. With more
+#: threads they wait for each other: for 1,000 concurrent conversations, 32 threads completed half
+#: as many turns per second as 8.
 _THREADS = 8
-#: A write without a sync takes microseconds. After one that took longer than this, for instance
-#: because the disk was full of other work, the event loop is spared for a while.
+#: A write without a sync takes microseconds. After a write that took longer than this, for example
+#: because the disk was busy, appends avoid the event loop for a while.
 _SLOW_SECONDS = 0.01
 _SPARED_SECONDS = 10.0
 
@@ -125,7 +124,7 @@ class DirectoryArchive:
     async def create(
         self, identity: str, details: Details, canisters: Sequence[Canister]
     ) -> tuple[Canister, ...]:
-        """A new conversation with its first canisters; returns them as they are kept in memory."""
+        """Create a conversation with its first canisters, and return them as kept in memory."""
         return await self._in_thread(self.create_now, identity, details, canisters)
 
     def append(
@@ -139,9 +138,9 @@ class DirectoryArchive:
     ) -> ShieldedFuture[Appended]:
         try:
             if self._append_at_once(identity, canisters, after):
-                return _settled((tuple(canisters), ()))
+                return _completed((tuple(canisters), ()))
         except VibeLlmsError as error:
-            return _settled(error)
+            return _completed(error)
         return self._threads.run_shielded(self.append_now, identity, canisters, after)
 
     async def retract(self, identity: str, *, after: str, last: str) -> None:
@@ -150,13 +149,13 @@ class DirectoryArchive:
         await self._in_thread(partial(folder.retract, after=after, last=last))
 
     async def restore(self, identity: str, *, lenient: bool = False) -> Restored:
-        """A conversation; `lenient` tolerates damage and reports the gaps."""
+        """Return a conversation. With `lenient`, tolerate damage and report the gaps."""
         return await self._in_thread(self.restore_now, identity, lenient)
 
     async def fork(
         self, identity: str, target: str, details: Details, *, at: str | None = None
     ) -> None:
-        """A new conversation with the lines of another up to and including the canister `at`."""
+        """Create a conversation from the lines of another, up to the canister `at` inclusive."""
         await self._in_thread(self.fork_now, identity, target, details, at)
 
     async def revise(
@@ -180,11 +179,11 @@ class DirectoryArchive:
         return await self._in_thread(self.access_folder(identity).revise, changes)
 
     async def remove(self, *identities: str, last: str | None = None) -> None:
-        """Permanently delete conversations and their entries in the index; see `Archive.remove`."""
+        """Permanently delete conversations and their index entries; see `Archive.remove`."""
         await self._in_thread(partial(self.remove_now, *identities, last=last))
 
     async def resolve(self, text: str) -> str:
-        """The identity of the conversation that a text means; see `Archive.resolve`."""
+        """Return the identity of the conversation that a text refers to; see `Archive.resolve`."""
         return await self._in_thread(self.resolve_now, text)
 
     async def survey(
@@ -195,35 +194,35 @@ class DirectoryArchive:
         superseded: bool = False,
         after: str = "",
     ) -> Sequence[Summary]:
-        """The conversations, most recent first; see `vibe_llms.storage.interfaces.Archive`."""
+        """Return conversations, most recent first; see `vibe_llms.storage.interfaces.Archive`."""
         summaries = await self._in_thread(self.survey_now, limit, tag, superseded, after)
         self._verify_later()
         return summaries
 
     async def count(self, *, tag: str = "", superseded: bool = False) -> int:
-        """How many conversations `survey` lists without a limit."""
+        """Return the number of conversations that `survey` lists without a limit."""
         return await self._in_thread(self.count_now, tag, superseded)
 
     async def search(
         self, text: str, *, limit: int = 20, superseded: bool = False
     ) -> Sequence[Finding]:
-        """Messages that contain all words of a text, best first."""
+        """Return the messages that contain all words of a text, best match first."""
         findings = await self._in_thread(self.search_now, text, limit, superseded)
         self._verify_later()
         return findings
 
     async def load(self, reference: Reference) -> bytes:
-        """The bytes of a reference, checked against its hash."""
+        """Return the bytes of a reference, checked against its hash."""
         return await self._in_thread(self.contents.load, reference)
 
     async def load_all(self, references: Sequence[Reference]) -> Mapping[str, bytes]:
-        """The bytes of references, by their hashes."""
+        """Return the bytes of references, keyed by hash."""
         return await self._in_thread(
             lambda: {one.hash: self.contents.load(one) for one in references}
         )
 
     async def put(self, data: bytes, mimetype: str = "") -> Reference:
-        """Store bytes. If no message refers to them within an hour, they may be collected."""
+        """Store bytes. They may be collected if no message refers to them within an hour."""
         return await self._in_thread(self._put_now, data, mimetype)
 
     async def upload(self, data: bytes, name: str, mimetype: str = "") -> UploadedFile:
@@ -231,35 +230,35 @@ class DirectoryArchive:
         return await self._in_thread(self.upload_now, data, name, mimetype)
 
     async def survey_files(self) -> Sequence[UploadedFile]:
-        """The files that were uploaded, the newest first."""
+        """Return the uploaded files, newest first."""
         return await self._in_thread(self.uploads.survey)
 
     async def access_file(self, identity: str) -> UploadedFile:
-        """An uploaded file, by the hash of its bytes; `ContentMissing` if there is none."""
+        """Return an uploaded file by the hash of its bytes, or raise `ContentMissing`."""
         return await self._in_thread(self.uploads.access, identity)
 
     async def remove_file(self, identity: str) -> UploadedFile:
-        """Delete an uploaded file; its bytes stay while a message needs them."""
+        """Delete an uploaded file. Its bytes stay while a message needs them."""
         return await self._in_thread(self.remove_file_now, identity)
 
     async def collect(self) -> Sequence[str]:
-        """Delete the contents that no conversation or file refers to; returns their hashes."""
+        """Delete contents that no conversation or file refers to, and return their hashes."""
         return await self._in_thread(self.collect_now)
 
     async def survey_identities(self) -> Sequence[str]:
-        """The identities of all conversations, superseded and unreadable ones too."""
+        """Return the identities of all conversations, including superseded and unreadable ones."""
         return await self._in_thread(lambda: sorted(survey_folders(self.conversations)))
 
     async def export_conversation(self, identity: str) -> StoredConversation:
-        """A conversation as it is stored; see `TransferableArchive`."""
+        """Return a conversation as it is stored; see `TransferableArchive`."""
         return await self._in_thread(lambda: self.access_folder(identity).export())
 
     async def import_conversation(self, identity: str, stored: StoredConversation) -> None:
-        """Make a conversation the same as another archive's; see `TransferableArchive`."""
+        """Make a conversation identical to another archive's; see `TransferableArchive`."""
         await self._in_thread(self.import_now, identity, stored)
 
     async def find_contents(self, digests: Collection[str]) -> Mapping[str, Reference]:
-        """The contents that are stored, of those with these hashes."""
+        """Return the references of stored contents among these hashes, keyed by hash."""
         return await self._in_thread(self.contents.find, digests)
 
     async def import_file(self, file: UploadedFile) -> None:
@@ -267,9 +266,9 @@ class DirectoryArchive:
         await self._in_thread(self.uploads.keep, file)
 
     async def close(self) -> None:
-        """Close the files that stay open between appends; the archive remains usable.
+        """Close the files that stay open between appends. The archive remains usable.
 
-        Waits for a look at all files that a list has begun.
+        Waits for a background check of all files, if one has begun.
         """
         self._folders.clear()
         self._changes.close()
@@ -280,7 +279,7 @@ class DirectoryArchive:
     def _in_thread(self, function: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:
         return self._threads.run(function, *arguments)
 
-    # The synchronous work. Other parts of the archive use it too, off the event loop.
+    # The methods below block. Other parts of the archive also call them, off the event loop.
 
     def prepare(self) -> None:
         """Create the folders, and refuse an archive that other users can change."""
@@ -291,7 +290,7 @@ class DirectoryArchive:
         self._refuse_foreign()
 
     def access_folder(self, identity: str) -> ConversationFolder:
-        """The folder of a conversation; `ConversationNotFound` if the identity is invalid."""
+        """Return the folder of an identity, or raise `ConversationNotFound` if it is invalid."""
         folder = self._folders.get(identity)
         if folder is not None:
             with suppress(KeyError):
@@ -317,7 +316,7 @@ class DirectoryArchive:
 
     @contextmanager
     def sharing(self) -> Iterator[None]:
-        """Within the block, nothing is collected."""
+        """Prevent `collect` from deleting contents within the block."""
         with self._locked(shared=True):
             yield
 
@@ -357,7 +356,7 @@ class DirectoryArchive:
     def _append_at_once(
         self, identity: str, canisters: Sequence[Canister], after: str | None
     ) -> bool:
-        """Append on the event loop if nothing is synced; False if the disk may take time."""
+        """Append on the event loop unless it may take time. Return False if nothing was done."""
         if self._durable or identity not in self._folders or self._is_remote():
             return False
         begun = time.monotonic()
@@ -418,12 +417,12 @@ class DirectoryArchive:
                 with locked(folder.path, seconds=self.settings.lock_seconds):
                     if last is not None:
                         folder.require_last(last)
-                    # On a full disk it is removed, too; lists see that the folder is missing.
+                    # On a full disk it is deleted without a mark. Lists notice the missing folder.
                     with suppress(OSError):
                         self._changes.mark(identity)
                     self._discard(folder.path)
             except FileNotFoundError as error:
-                raise ConversationNotFound(f"there is no conversation {identity}") from error
+                raise ConversationNotFound(f"conversation {identity} not found") from error
         self._folders.pop(identity, None)
 
     def resolve_now(self, text: str) -> str:
@@ -460,17 +459,17 @@ class DirectoryArchive:
         return self._ask(lambda index: index.search(text, limit=limit, superseded=superseded))
 
     def verify_now(self) -> None:
-        """Look at all files for changes by other programs, and index them.
+        """Check all files for changes by other programs, and index them.
 
-        `survey` and `search` do so after their answer, unless it was done within seconds.
+        `survey` and `search` do so after their answer, unless it was done in the last 10 seconds.
         """
         self._ask(lambda index: index.verify())
 
     def collect_now(self, *, grace_seconds: float = GRACE_SECONDS) -> Sequence[str]:
-        """Delete the contents that no conversation or file refers to; returns their hashes.
+        """Delete contents that no conversation or file refers to, and return their hashes.
 
         Contents younger than the grace period are kept, unless a deleted conversation used them.
-        Only takes the archive's lock.
+        Only the archive's lock is taken.
         """
         with self._locked(shared=False), storage_errors(self.folder):
             self._finish_removals()
@@ -492,12 +491,12 @@ class DirectoryArchive:
         return unused
 
     def discard_index(self) -> None:
-        """Delete the index, so that the next list rebuilds it."""
+        """Delete the index. The next list rebuilds it."""
         with storage_errors(self.folder):
             self._index().discard()
 
     def survey_remains(self) -> Iterator[Path]:
-        """Leftovers of interrupted writes, which are not part of the archive."""
+        """Yield the leftovers of interrupted writes, which are not part of the archive."""
         for root in (self.conversations, self.contents.folder):
             for folder in (root, *_folders_in(root)):
                 for entry in _entries_of(folder):
@@ -568,7 +567,7 @@ class DirectoryArchive:
         return tuple(stored), tuple(kept)
 
     def _used_hashes(self) -> set[str]:
-        """Every hash in any file of any conversation, including files set aside, and of uploads."""
+        """Return all hashes in uploads and in files of conversations, even files set aside."""
         used = _hashes_in(self.uploads.folder)
         for folder in _folders_in(self.conversations):
             used |= _hashes_in(folder)
@@ -586,7 +585,7 @@ class DirectoryArchive:
 
     @contextmanager
     def _appearing(self, path: Path) -> Iterator[Path]:
-        """A new folder among the conversations, which is durable afterwards or does not exist."""
+        """Yield a temporary folder. After the block, move it durably to `path`, or remove it."""
         with storage_errors(path):
             try:
                 with new_folder(path, durable=self._durable) as temporary:
@@ -594,7 +593,7 @@ class DirectoryArchive:
                     if not os.path.lexists(path):
                         self._changes.mark(path.name)
             except FileExistsError as error:
-                raise ConversationMoved("it exists already", path=str(path)) from error
+                raise ConversationMoved("it already exists", path=str(path)) from error
             if self._durable:
                 try:
                     synchronise_folder(path.parent)
@@ -604,7 +603,7 @@ class DirectoryArchive:
                     raise
 
     def _discard(self, path: Path) -> None:
-        # Renamed first, so that a crash leaves no half of a conversation.
+        # The rename ensures that a crash does not leave half of a conversation.
         doomed = path.with_name(f"{DOOMED}{os.urandom(12).hex()}")
         os.rename(path, doomed)
         if self._durable:
@@ -612,7 +611,7 @@ class DirectoryArchive:
         self._finish_removal(doomed)
 
     def _finish_removals(self, names: Iterable[str] | None = None) -> None:
-        """Delete what a crash has left of deleted conversations, if possible."""
+        """Delete the remains of deleted conversations after a crash, where possible."""
         if names is None:
             with storage_errors(self.conversations):
                 names = os.listdir(self.conversations)
@@ -626,8 +625,7 @@ class DirectoryArchive:
         # If its files cannot be read, its contents are collected later.
         with suppress(OSError):
             for digest in _hashes_in(doomed):
-                # Contents stored after its last message may belong to a message that is not written
-                # yet.
+                # Newer contents may belong to a message that is not written yet.
                 path = self.contents.folder / digest
                 if _changed(path) <= last:
                     with suppress(FileNotFoundError):
@@ -644,7 +642,7 @@ class DirectoryArchive:
 
     @contextmanager
     def _indexed(self) -> Iterator[Index]:
-        """The index; one stays open between two answers."""
+        """Yield the index. One index stays open between answers."""
         try:
             index = self._indices.pop()
         except IndexError:
@@ -658,13 +656,13 @@ class DirectoryArchive:
                 self._indices.append(index)
 
     def _verify_later(self) -> None:
-        """Look at all files in the background, if it is time to."""
+        """Check all files in the background when that is due."""
         if self._is_due and not self._is_verifying:
             self._is_due, self._is_verifying = False, True
             self._in_thread(self._verify)
 
     def _verify(self) -> None:
-        # The next answer tries again, and reports what is wrong.
+        # On failure, the next answer tries again and reports the problem.
         try:
             with suppress(StorageError):
                 self.verify_now()
@@ -675,8 +673,8 @@ class DirectoryArchive:
         return Index(self.folder / INDEX, self.conversations, self.contents, self._report)
 
 
-def _settled(outcome: Appended | VibeLlmsError) -> ShieldedFuture[Appended]:
-    """The future of an append that is over."""
+def _completed(outcome: Appended | VibeLlmsError) -> ShieldedFuture[Appended]:
+    """Return a completed future with the outcome of an append."""
     future: ShieldedFuture[Appended] = ShieldedFuture()
     if isinstance(outcome, VibeLlmsError):
         future.set_exception(outcome)
@@ -686,12 +684,12 @@ def _settled(outcome: Appended | VibeLlmsError) -> ShieldedFuture[Appended]:
 
 
 def most_open() -> int:
-    """How many conversations may stay open: a quarter of the descriptors of this process."""
+    """Return the limit of open conversations, which use up to a quarter of the descriptors."""
     return max(OPEN_FOLDERS, min(_MOST_OPEN, limit_descriptors() // 8))
 
 
 def _hashes_in(folder: Path) -> set[str]:
-    """Every hash in any file of a folder; `OSError` if its lines cannot be read."""
+    """Return every hash in any file of a folder, or raise an `OSError` if lines are unreadable."""
     found: set[str] = set()
     for entry in _entries_of(folder):
         if entry.name == MESSAGES or entry.is_file(follow_symlinks=False):

@@ -1,76 +1,76 @@
-"""The backend: where the conversations, runs, budgets, memory and users of a home are kept.
+"""Backend protocol: storage for the conversations, runs, budgets, memory, and users of a home.
 
-`[archive]` names it. Without a change there, everything is in files of the home folder.
+`[archive]` names the backend. By default, everything is in files of the home folder.
 """
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
-from vibe_llms.configuration import ARCHIVE, Configuration, Places
-from vibe_llms.registries import Registry
+from vibe_llms.base.configuration import ARCHIVE, Configuration, Places
+from vibe_llms.base.exceptions import ConfigurationError
+from vibe_llms.base.registries import Registry
 from vibe_llms.storage.interfaces import Archive, Diagnosis, Report, ignore
 
-#: Tells a person what a step leads to, and gives whether it may be done.
+S = TypeVar("S")
+B = TypeVar("B", bound="Backend")
+#: Describes the effect of a step to a person, and returns True if it may proceed.
 Confirm: TypeAlias = Callable[[str], bool]
 
 
 class Backend(Protocol):
-    """Opens what is kept; nothing is read or connected to before it is used.
+    """Storage that opens a home's data. Nothing is read or connected to before its first use.
 
-    `parts` are the modules that keep the rest there: `runs`, `budgets`, `memory`, and for servers
-    `users`, `continuations` and `secrets`. With `limits`, processes count requests to providers
-    together. The function `produce_store` of each makes a store for a backend.
+    `kind` is the name under which a `StoreKind` finds the other stores of this backend.
     """
 
     configuration: Configuration
-    parts: Mapping[str, str]
+    kind: str
 
     @property
     def address(self) -> str:
-        """Where it is, for people; the same for what is the same."""
+        """Location for people to read. Backends with the same data have the same address."""
         ...
 
     async def survey_users(self) -> Sequence[str]:
-        """The users who have something in it, whether or not they are users of the server."""
+        """Return the users who have data here, whether or not they are users of the server."""
         ...
 
     def open_archive(self, user: str, places: Places, *, report: Report = ignore) -> Archive:
-        """The conversations and contents of a user, whose own files are at `places`."""
+        """Return a user's archive. `places` locates the user's own files."""
         ...
 
     def inspect(self, homes: Iterable[Places], *, repair: bool = False) -> AsyncIterator[Diagnosis]:
-        """The problems of what is kept, one after the other; repaired if `repair` is true.
+        """Yield the problems of the stored data one by one, and repair them if `repair` is true.
 
-        `homes` are the files of all users.
+        `homes` locates the files of all users.
         """
         ...
 
     async def check(self) -> Sequence[Diagnosis]:
-        """The problems of what is kept as a whole, and not of what users have in it."""
+        """Return the problems of the storage as a whole, not of the users' data."""
         ...
 
     async def prepare(self) -> None:
-        """Raise a `StorageError` if it does not work now."""
+        """Raise a `StorageError` if the backend does not work now."""
         ...
 
-    async def tend(self) -> None:
-        """Do what was deferred while something was away; a `StorageError` if it still is."""
+    async def catch_up(self) -> None:
+        """Do work that an outage deferred, or raise a `StorageError` if the outage continues."""
         ...
 
     async def migrate(self, confirm: Confirm) -> Sequence[str]:
-        """Bring what is kept to this version; returns what was done.
+        """Migrate the stored data to this version, and return the steps that were done.
 
-        `confirm` gets a warning where programs of older versions cannot go on after that. If it
-        gives False, nothing is done.
+        `confirm` gets a warning before programs of older versions are locked out. If it returns
+        False, nothing is done.
         """
         ...
 
     async def close(self) -> None:
-        """Close what is open; safe to call twice."""
+        """Close all resources; safe to call twice."""
         ...
 
 
@@ -84,13 +84,13 @@ def register(name: str, factory: BackendFactory) -> None:
 
 
 def open_backend(configuration: Configuration) -> Backend:
-    """The backend that `[archive]` names; `RegistrationError` if its module cannot be used."""
+    """Return the backend that `[archive]` names, or raise a `RegistrationError`."""
     return _REGISTRY.access(configuration.row("", ARCHIVE))(configuration)
 
 
 @asynccontextmanager
 async def opened_backend(configuration: Configuration) -> AsyncIterator[Backend]:
-    """The backend that `[archive]` names, closed after the block."""
+    """Yield the backend that `[archive]` names, and close it after the block."""
     backend = open_backend(configuration)
     try:
         yield backend
@@ -98,11 +98,33 @@ async def opened_backend(configuration: Configuration) -> AsyncIterator[Backend]
         await backend.close()
 
 
-def produce_part(backend: Backend, part: str, *, required: bool = True) -> Any:
-    """A store of the backend for one kind of things, such as runs.
+class StoreKind(Generic[S]):
+    """A kind of store, such as the run store, with one factory for each kind of backend.
 
-    `None` if it is not `required` and the backend has no such part.
+    The feature that needs the store defines it and registers the included backends. A backend of
+    another package registers its own function under its `kind`.
     """
-    if not required and part not in backend.parts:
-        return None
-    return importlib.import_module(backend.parts[part]).produce_store(backend)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._factories: dict[str, Callable[[Any], S]] = {}
+
+    def register(self, kind: str) -> Callable[[Callable[[B], S]], Callable[[B], S]]:
+        """Return a decorator that registers a function as the factory for a kind of backend."""
+
+        def decorate(factory: Callable[[B], S]) -> Callable[[B], S]:
+            self._factories[kind] = factory
+            return factory
+
+        return decorate
+
+    def find(self, backend: Backend) -> S | None:
+        """Return the store of a backend, or `None` if the backend does not have one."""
+        factory = self._factories.get(backend.kind)
+        return None if factory is None else factory(backend)
+
+    def produce(self, backend: Backend) -> S:
+        """Return the store of a backend, or raise a `ConfigurationError` if it does not exist."""
+        if (store := self.find(backend)) is None:
+            raise ConfigurationError(f"this backend has no store for {self.name}", table=ARCHIVE)
+        return store

@@ -1,12 +1,12 @@
-"""Marks the conversations that change, so that a list need not look at every file.
+"""Marks of changed conversations, so that a list does not have to check every file.
 
 `index.changes` is a table of numbers. Every change of a conversation first replaces the number in
-the conversation's slot. A reader compares the table with the one that it saw last and looks only at
-the conversations whose slots differ. A mark is never removed, so a crash after it only costs a
-look.
+the conversation's slot. A reader compares the table with the one that it saw last and checks only
+the conversations whose slots differ. A mark is never removed, so a crash after it only costs an
+extra check.
 
-Marks are not synchronised. After a crash of the machine they may be missing, so a reader that last
-looked before the start of the machine looks at every file.
+Marks are not synced. They may be lost if the machine crashes, so a reader checks every file if the
+machine was restarted since its last check.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-from vibe_llms.files import open_regular, read_file
-from vibe_llms.storage.files import open_folder, open_or_make
+from vibe_llms.base.files import open_regular, read_file
+from vibe_llms.base.folders import open_folder, open_or_make
 
 CHANGES = "index.changes"
 _SLOTS = 4096
 _SLOT_BYTES = 8
-#: The table begins with a number of its own, so that another table is recognised.
+#: The first number identifies the table itself.
 TABLE_BYTES = _SLOT_BYTES * (1 + _SLOTS)
-#: States are compared in parts, and some parts at once.
+#: Bytes per part when two states are compared, and parts per comparison.
 _PART_BYTES = 32 * _SLOT_BYTES
 _PARTS = 16
 _WRITE = os.O_RDWR | os.O_NOFOLLOW
@@ -37,7 +37,7 @@ _NEVER_MARKED = bytes(_SLOT_BYTES)
 
 
 class _Table:
-    """An open table; closed when no reference is left."""
+    """An open table, closed with the last reference to this object."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
@@ -47,14 +47,14 @@ class _Table:
 
 
 class Changes:
-    """The table of one archive, which stays open between marks; thread-safe."""
+    """Thread-safe table of one archive, which stays open between marks."""
 
     def __init__(self, archive: Path) -> None:
         self._path = f"{archive}/{CHANGES}"
         self._table: _Table | None = None
 
     def mark(self, identity: str) -> None:
-        """Say that a conversation is about to change; its lock is held."""
+        """Mark a conversation that is about to change. The caller holds its lock."""
         table = self._table
         if table is None or not os.fstat(table.descriptor).st_nlink:
             table = self._table = _Table(self._open())
@@ -67,11 +67,11 @@ class Changes:
         self._table = None
 
     def read(self) -> bytes:
-        """The table; empty if there is none, or only part of one."""
+        """Return the table, or empty bytes if it is missing or incomplete."""
         try:
             descriptor = self._open()
         except OSError:
-            # On a read-only disk every file is looked at.
+            # On a read-only disk every file is checked.
             return b""
         try:
             data = os.pread(descriptor, TABLE_BYTES + 1, 0)
@@ -86,7 +86,7 @@ class Changes:
             pass
         descriptor = open_or_make(self._path)
         try:
-            # Never shorter, because another process may have made it just now.
+            # Do not truncate: another process may have just created it.
             if os.fstat(descriptor).st_size < TABLE_BYTES:
                 _allocate(descriptor)
                 os.pwrite(descriptor, os.urandom(_SLOT_BYTES), 0)
@@ -97,7 +97,7 @@ class Changes:
 
 
 def _allocate(descriptor: int) -> None:
-    """Give the table its size, so that a mark succeeds on a full disk; its numbers stay."""
+    """Allocate the table's full size so that marks succeed on a full disk. Keep its numbers."""
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(descriptor, 0, TABLE_BYTES)
     else:
@@ -105,25 +105,25 @@ def _allocate(descriptor: int) -> None:
 
 
 def slot_of(identity: str) -> int:
-    """The number of a conversation's slot, from 1."""
+    """Return the number of a conversation's slot, from 1."""
     return 1 + crc32(identity.encode()) % _SLOTS
 
 
 def are_of_one_table(one: bytes, other: bytes) -> bool:
-    """Whether two states are of the same table, and none is empty."""
+    """Return True if both states belong to the same table and neither is empty."""
     return bool(one) and one[:_SLOT_BYTES] == other[:_SLOT_BYTES]
 
 
 def compare(before: bytes, now: bytes) -> set[int]:
-    """The slots that differ between two states of a table.
+    """Return the slots that differ between two states of a table.
 
-    None if there is no table now; before the first one, nothing was marked.
+    An empty `before` means that nothing was marked. The result is empty if `now` is empty.
     """
     if not now or before == now:
         return set()
     before = before or bytes(TABLE_BYTES)
     slots: set[int] = set()
-    # Nearly all parts are the same, and comparing bytes is much faster than numbers.
+    # Nearly all parts are equal, and comparing bytes is much faster than comparing numbers.
     for start in _find_different(before, now):
         one, other = (memoryview(table[start : start + _PART_BYTES]) for table in (before, now))
         pairs = enumerate(zip(one.cast("Q"), other.cast("Q"), strict=True), start // _SLOT_BYTES)
@@ -142,7 +142,7 @@ def _find_different(before: bytes, now: bytes) -> Iterator[int]:
 
 
 def clear_slots(table: bytes, slots: set[int]) -> bytes:
-    """A state with some slots as if never marked, so that they differ from what is marked."""
+    """Return a state in which some slots count as never marked."""
     data = bytearray(table)
     for slot in slots:
         data[slot * _SLOT_BYTES : (slot + 1) * _SLOT_BYTES] = _NEVER_MARKED
@@ -150,15 +150,15 @@ def clear_slots(table: bytes, slots: set[int]) -> bytes:
 
 
 def is_being_changed(folder: str) -> bool:
-    """Whether a process that has marked a conversation may not have changed it yet.
+    """Return True if a process that marked a conversation may not have changed it yet.
 
-    It holds the lock from before the mark until after the change.
+    That process holds the lock from before the mark until after the change.
     """
     try:
         with open_folder(folder) as descriptor:
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except (FileNotFoundError, NotADirectoryError):
-        # There is no folder, and so no lock.
+        # Without a folder there cannot be a lock.
         return False
     except OSError:
         return True
@@ -167,7 +167,7 @@ def is_being_changed(folder: str) -> bool:
 
 @cache
 def identify_boot() -> str:
-    """What is different after each start of the machine; empty if the system does not say."""
+    """Return an identifier of this boot of the machine, or an empty string if unknown."""
     with suppress(OSError):
         return read_file(_BOOT, 64).decode("ascii", "replace").strip()
     return ""

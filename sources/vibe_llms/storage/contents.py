@@ -1,7 +1,7 @@
-"""Stores bytes under their hash, each once, in a folder.
+"""Content store: bytes in a folder, each stored once under its hash.
 
-`content/{hash}/data` holds the bytes, `content/{hash}/metadata.toml` their size and, as a hint, the
-first MIME type seen. Such a folder appears completely or not at all.
+`content/{hash}/data` holds the bytes. `content/{hash}/metadata.toml` holds their size and, as a
+hint, the first MIME type seen. Such a folder appears completely or not at all.
 """
 
 from __future__ import annotations
@@ -15,13 +15,10 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from vibe_llms.configuration import StorageSettings
-from vibe_llms.exceptions import ContentDamaged, ContentMissing, StorageError
-from vibe_llms.files import LARGEST_FILE
-from vibe_llms.messages.canisters import Canister
-from vibe_llms.messages.contents import Reference
-from vibe_llms.storage.deposits import Deposit, separate
-from vibe_llms.storage.files import (
+from vibe_llms.base.configuration import StorageSettings
+from vibe_llms.base.exceptions import ContentDamaged, ContentMissing, StorageError
+from vibe_llms.base.files import LARGEST_FILE
+from vibe_llms.base.folders import (
     make_folder,
     new_folder,
     open_folder,
@@ -34,16 +31,19 @@ from vibe_llms.storage.files import (
     synchronise_folder,
     write_new,
 )
+from vibe_llms.messages.canisters import Canister
+from vibe_llms.messages.contents import Reference
+from vibe_llms.storage.deposits import Deposit, separate
 
 _HASH = re.compile(r"[0-9a-f]{64}")
-#: The existing data has another size or is not a file.
+#: Errors for existing data that has another size or is not a file.
 _NO_SUCH_DATA = (errno.EFBIG, errno.EINVAL)
 _MIMETYPE = re.compile(r"[\w.+/-]+")
 C = TypeVar("C", bound=Canister)
 
 
 class ContentStore:
-    """The folder of contents."""
+    """Folder of contents."""
 
     def __init__(self, folder: Path, settings: StorageSettings) -> None:
         self.folder = folder
@@ -51,7 +51,7 @@ class ContentStore:
         self._durable = settings.durability == "safe"
 
     def put(self, data: bytes, mimetype: str = "") -> Reference:
-        """Store bytes; returns when they are durable. Existing ones are not written again."""
+        """Store bytes durably. Existing bytes are not written again."""
         deposit = Deposit.from_bytes(data, mimetype)
         self.keep(deposit)
         return deposit.reference
@@ -60,7 +60,7 @@ class ContentStore:
         """Store a deposit, as `put` does."""
         data = deposit.data
         if len(data) > LARGEST_FILE:
-            raise StorageError(f"a content of {len(data)} bytes is too large to be read again")
+            raise StorageError(f"a content of {len(data)} bytes is too large")
         path = self._path(deposit.reference.hash)
         with storage_errors(path):
             if not self._refresh(path, data):
@@ -72,13 +72,13 @@ class ContentStore:
                     if not self._refresh(path, data):
                         raise
             if self._durable:
-                # Also if another process stored it, which may not have come this far.
+                # Also sync what another process stored, because it may not have synced yet.
                 synchronise_folder(self.folder)
 
     def load(self, reference: Reference) -> bytes:
-        """The bytes of a reference, checked against its hash.
+        """Return the bytes of a reference, checked against its hash.
 
-        `ContentMissing` or `ContentDamaged` if they are missing or different.
+        Raises `ContentMissing` or `ContentDamaged`.
         """
         path = self._path(reference.hash)
         with storage_errors(path):
@@ -91,7 +91,7 @@ class ContentStore:
         return data
 
     def check(self, digest: str) -> None:
-        """Read and check a content; raises the errors of `load`."""
+        """Read a content and check its hash. Raises the errors of `load`."""
         path = self._path(digest)
         found = hashlib.sha256()
         with storage_errors(path):
@@ -104,7 +104,7 @@ class ContentStore:
             raise _damaged(path)
 
     def find(self, digests: Collection[str]) -> Mapping[str, Reference]:
-        """The contents that are stored, of those with these hashes; the bytes are not read."""
+        """Return the references of stored contents among these hashes without reading the bytes."""
         found: dict[str, Reference] = {}
         for digest in digests:
             with storage_errors(self.folder):
@@ -116,7 +116,7 @@ class ContentStore:
         return found
 
     def holds(self, reference: Reference) -> bool:
-        """Whether the store has bytes with this hash and size; they are not read."""
+        """Return True if a file with this hash and size is stored. Its bytes are not read."""
         path = self._path(reference.hash)
         with storage_errors(path):
             try:
@@ -127,11 +127,11 @@ class ContentStore:
         return stat.S_ISREG(status.st_mode) and status.st_size == reference.size
 
     def locate(self, reference: Reference) -> Path | None:
-        """The file with the bytes of a reference; `None` if there is none."""
+        """Return the file with the bytes of a reference, or `None`."""
         return self._path(reference.hash) / "data" if self.holds(reference) else None
 
     def survey(self) -> Iterator[str]:
-        """The hashes of all contents."""
+        """Yield the hashes of all contents."""
         with storage_errors(self.folder):
             try:
                 names = os.listdir(self.folder)
@@ -146,14 +146,14 @@ class ContentStore:
             remove_folder(path)
 
     def deposit(self, canister: C) -> tuple[C, C]:
-        """Store the contents of a canister; returns it as it is stored, and as it is kept."""
+        """Store a canister's contents, and return its stored form and its in-memory form."""
         separated = separate(canister, self.settings.inline_bytes)
         for one in separated.deposits:
             self.keep(one)
         return separated.stored, separated.kept
 
     def _refresh(self, path: Path, data: bytes) -> bool:
-        """Whether these bytes are already stored; then their age is reset and they are checked."""
+        """Return True if the content is stored. Reset its age, and repair its bytes if needed."""
         held: bytes | None = None
         try:
             held = read_within(path, "data", len(data))
@@ -186,12 +186,13 @@ class ContentStore:
 
 def _missing(path: Path) -> ContentMissing:
     return ContentMissing(
-        "a message refers to this content, but it is not in the store; restore it from a backup",
+        "this content, to which a message refers, is missing from the store; restore it "
+        "from a backup",
         path=str(path),
     )
 
 
 def _damaged(path: Path) -> ContentDamaged:
     return ContentDamaged(
-        "the bytes do not have this hash any more; restore them from a backup", path=str(path)
+        "the bytes no longer match this hash; restore them from a backup", path=str(path)
     )

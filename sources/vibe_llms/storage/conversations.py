@@ -1,4 +1,4 @@
-"""One conversation's folder: reads, appends, copies and repairs its lines and its details.
+"""Folder of one conversation: read, append, copy, and repair its lines and its details.
 
 `messages.jsonl` grows by one write and one sync at a time, under the folder's lock. Only a prompt
 at its end that no model answered is ever deleted. The process that holds the lock repairs a torn
@@ -17,19 +17,34 @@ from typing import Any
 
 import msgspec
 
-from vibe_llms.configuration import StorageSettings
-from vibe_llms.events import Notice
-from vibe_llms.exceptions import (
+from vibe_llms.base.configuration import StorageSettings
+from vibe_llms.base.exceptions import (
     ArchiveDamaged,
     ConversationMoved,
     ConversationNotFound,
     VibeLlmsError,
 )
-from vibe_llms.files import LARGEST_FILE, LARGEST_SETTINGS, describe_size, opened
+from vibe_llms.base.files import LARGEST_FILE, LARGEST_SETTINGS, describe_size, opened
+from vibe_llms.base.folders import (
+    READ,
+    copy_new,
+    date_file,
+    explain,
+    open_folder,
+    read_parts,
+    read_relative,
+    read_within,
+    replace_file,
+    storage_errors,
+    time_of,
+    write_new,
+)
+from vibe_llms.base.locks import locked
+from vibe_llms.base.offloading import LOOP_BYTES
 from vibe_llms.messages.canisters import Canister
 from vibe_llms.messages.codecs import LineUnreadable, decode_canister
 from vibe_llms.messages.contents import repair_text
-from vibe_llms.offloading import LOOP_BYTES
+from vibe_llms.messages.events import Notice
 from vibe_llms.storage.appending import (
     MESSAGES,
     LinesWriter,
@@ -46,20 +61,6 @@ from vibe_llms.storage.details import (
     read_details,
     refuse_newer,
 )
-from vibe_llms.storage.files import (
-    READ,
-    copy_new,
-    date_file,
-    explain,
-    open_folder,
-    read_parts,
-    read_relative,
-    read_within,
-    replace_file,
-    storage_errors,
-    time_of,
-    write_new,
-)
 from vibe_llms.storage.interfaces import Details, Gap
 from vibe_llms.storage.lines import (
     LineReader,
@@ -68,23 +69,22 @@ from vibe_llms.storage.lines import (
     describe_damage,
     encode_line,
 )
-from vibe_llms.storage.locks import locked
 from vibe_llms.storage.transfer import StoredConversation
 
 _IDENTITY = re.compile(r"[0-9a-z][0-9a-z_-]{0,63}")
-#: A character of base32 for each byte.
+#: One base32 character for each possible byte.
 _ALPHABET = b"abcdefghijklmnopqrstuvwxyz234567" * 8
 _IDENTITY_LENGTH = 12
 _BACK_BYTES = 1024 * 1024
 
 
 def produce_conversation_identity() -> str:
-    """A new identity: 12 random characters of base32, 60 bits."""
+    """Return a new identity: 12 random characters of base32, 60 bits."""
     return os.urandom(_IDENTITY_LENGTH).translate(_ALPHABET).decode()
 
 
 def is_conversation_identity(text: str) -> bool:
-    """Whether a text is a valid name of a conversation's folder; only these become paths.
+    """Return True if a text is a valid folder name for a conversation. Only these become paths.
 
     >>> is_conversation_identity("abcd2345wxyz"), is_conversation_identity("../etc")
     (True, False)
@@ -93,7 +93,7 @@ def is_conversation_identity(text: str) -> bool:
 
 
 class ConversationFolder:
-    """The folder of one conversation; remembers where its own last append ended."""
+    """Folder of one conversation, which remembers where its own last append ended."""
 
     def __init__(
         self, path: Path, settings: StorageSettings, changes: Changes | None = None
@@ -106,7 +106,7 @@ class ConversationFolder:
 
     @property
     def identity(self) -> str:
-        """The identity of the conversation."""
+        """Identity of the conversation."""
         return self.path.name
 
     def write_first(self, folder: Path, details: Details, canisters: Sequence[Canister]) -> None:
@@ -120,7 +120,7 @@ class ConversationFolder:
         write_new(folder / METADATA, encode_details(details), durable=self._durable)
 
     def export(self) -> StoredConversation:
-        """The bytes of both files, without a torn end; changes to them wait."""
+        """Return the bytes of both files without a torn end. Writers wait in the meantime."""
         with self._errors(), locked(self.path, seconds=self._settings.lock_seconds, shared=True):
             lines = read_within(self.path, MESSAGES)
             metadata = read_within(self.path, METADATA, LARGEST_SETTINGS)
@@ -128,7 +128,7 @@ class ConversationFolder:
         return StoredConversation(metadata, lines[: complete_size(lines)], time_of(changed))
 
     def receive(self, stored: StoredConversation) -> None:
-        """Replace both files, if the new lines begin with the old ones."""
+        """Replace both files if the new lines begin with the old ones."""
         with self._errors(), locked(self.path, seconds=self._settings.lock_seconds):
             self._changes.mark(self.identity)
             refuse_newer(self.path)
@@ -141,13 +141,13 @@ class ConversationFolder:
             date_file(self.path / MESSAGES, stored.updated)
 
     def receive_first(self, folder: Path, stored: StoredConversation) -> None:
-        """Fill a new folder, which still has a temporary name."""
+        """Fill a new folder, which still has a temporary name, with an exported conversation."""
         write_new(folder / MESSAGES, stored.lines, durable=self._durable)
         write_new(folder / METADATA, stored.metadata, durable=self._durable)
         date_file(folder / MESSAGES, stored.updated)
 
     def append(self, canisters: Sequence[Canister], *, after: str | None) -> Sequence[Notice]:
-        """Add lines with one write and one sync; notices report repairs made before."""
+        """Add lines with one write and one sync, and return notices about repairs made before."""
         lines = self._encode(canisters)
         last = canisters[-1].identity if canisters else ""
         # Not factored out, because every message runs this.
@@ -157,7 +157,7 @@ class ConversationFolder:
             raise self._explain(error) from error
 
     def append_at_once(self, canisters: Sequence[Canister], *, after: str | None) -> bool:
-        """Add lines if that takes no waiting; otherwise change nothing and return False."""
+        """Add lines if no waiting is needed. Otherwise change nothing and return False."""
         lines = self._encode(canisters)
         if not canisters or len(lines) > LOOP_BYTES:
             return False
@@ -167,16 +167,16 @@ class ConversationFolder:
             raise self._explain(error) from error
 
     def retract(self, *, after: str, last: str) -> None:
-        """Delete the lines after a canister, if `last` is still the last one."""
+        """Delete the lines after a canister if `last` is still the last one."""
         with self._errors():
             self.writer.retract(lambda lines: self._find_end(lines, after), last)
 
     def read(
         self, *, lenient: bool = False
     ) -> tuple[list[Canister], Sequence[Gap], Sequence[Notice]]:
-        """All canisters.
+        """Return all canisters, the gaps, and the notices.
 
-        An unreadable line in the middle is an `ArchiveDamaged`, or with `lenient` a gap. An
+        An unreadable line in the middle raises `ArchiveDamaged`, or is a gap if `lenient`. An
         incomplete last line is skipped and reported.
         """
         with self._errors():
@@ -195,13 +195,13 @@ class ConversationFolder:
         return canisters, gaps, [describe_torn(self.identity, torn)] if torn else []
 
     def require_last(self, last: str) -> None:
-        """`ConversationMoved` if `last` is not the last canister; the caller holds the lock."""
+        """Raise `ConversationMoved` if `last` is not the last canister; needs the lock."""
         canisters, _, _ = self.read()
         self.writer.require_last(canisters[-1].identity if canisters else "", last)
 
     @contextmanager
     def opened_until(self, up_to: str | None) -> Iterator[tuple[int, int]]:
-        """The open file of the lines, and its size up to a canister, or without a torn end.
+        """Yield the open file of lines, and its size up to a canister or up to a torn end.
 
         Of two lines with the same identity, which only an editor makes, the later one counts.
         """
@@ -215,7 +215,7 @@ class ConversationFolder:
     def _find_end(self, lines: int, up_to: str | None) -> int:
         size = os.fstat(lines).st_size
         if size > LARGEST_FILE:
-            raise OSError(errno.EFBIG, f"it is larger than {describe_size(LARGEST_FILE)}")
+            raise OSError(errno.EFBIG, f"the file is larger than {describe_size(LARGEST_FILE)}")
         end = read_tail(lines, size)[0]
         if up_to is None:
             return end
@@ -239,12 +239,12 @@ class ConversationFolder:
         raise self._damaged(msgspec.structs.replace(gap, line=number))
 
     def read_details(self) -> Details:
-        """The details of the conversation."""
+        """Return the details of the conversation."""
         with self._errors():
             return read_details(self.path)
 
     def revise(self, changes: Mapping[str, Any]) -> Details:
-        """Replace some of the details, under the lock; fields of newer versions are kept."""
+        """Replace some details under the lock. Fields of newer versions are kept."""
         with self._errors(), locked(self.path, seconds=self._settings.lock_seconds) as folder:
             self._changes.mark(self.identity)
             place = str(self.path / METADATA)
@@ -297,21 +297,18 @@ class ConversationFolder:
                 "this file is missing from the folder; restore it from a backup",
                 path=str(self.path / (error.filename or "")),
             )
-        return ConversationNotFound(f"there is no conversation {self.identity}")
+        return ConversationNotFound(f"conversation {self.identity} not found")
 
 
 def _read_back(lines: int, end: int) -> Iterator[tuple[int, bytes]]:
-    """The lines of an open file up to an offset, some at a time, the last ones first.
-
-    Each with its offset; no line is divided.
-    """
+    """Yield blocks of whole lines with their offsets, from the offset `end` backward."""
     length = _BACK_BYTES
     while end:
         length = min(length, end)
         start = end - length
         data = os.pread(lines, length, start)
         if len(data) < length:
-            raise OSError(errno.EIO, "it became shorter while it was read")
+            raise OSError(errno.EIO, "the file was truncated while it was read")
         first = data.find(b"\n") + 1 if start else 0
         if start and first in (0, length):
             length *= 4
@@ -321,7 +318,7 @@ def _read_back(lines: int, end: int) -> Iterator[tuple[int, bytes]]:
 
 
 def survey_folders(root: Path) -> Iterator[str]:
-    """The identities of all conversations; unfinished and foreign folders are skipped."""
+    """Yield the identities of all conversations. Unfinished and foreign folders are skipped."""
     with storage_errors(root):
         try:
             names = os.listdir(root)

@@ -1,4 +1,4 @@
-"""Decides which parts of a canister are stored as contents, apart from its line."""
+"""Split a canister into its line and the contents that are stored separately."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from vibe_llms.messages.contents import (
 
 C = TypeVar("C", bound=Canister)
 
-#: Contents that were put more recently are not collected: their lines may not be written yet.
+#: Contents stored more recently are not collected, because their lines may not be written yet.
 GRACE_SECONDS = 3600.0
 
 
 class Deposit(Struct, frozen=True):
-    """Bytes to be stored under their hash; the MIME type is a hint."""
+    """Bytes to be stored under their hash. The MIME type is a hint."""
 
     reference: Reference
     data: bytes
@@ -36,12 +36,12 @@ class Deposit(Struct, frozen=True):
 
     @classmethod
     def from_bytes(cls, data: bytes, mimetype: str = "") -> Deposit:
-        """The deposit of some bytes."""
+        """Return the deposit of some bytes."""
         return cls(Reference.from_bytes(data), data, mimetype)
 
 
 class Separated(Struct, Generic[C], frozen=True):
-    """A canister as it is stored and as it is kept in memory, and what is to be put before that."""
+    """Stored form and in-memory form of a canister, with the deposits to store first."""
 
     stored: C
     kept: C
@@ -49,9 +49,9 @@ class Separated(Struct, Generic[C], frozen=True):
 
 
 def belongs_inline(text: str, *, limit: int, supervisor: bool = False) -> bool:
-    """Whether a text stays in its message line rather than in the content store.
+    """Return True if a text stays in its message line instead of the content store.
 
-    Size counts in UTF-8 bytes, not characters. A supervisor's text never stays inline, because
+    `limit` is in UTF-8 bytes, not characters. A supervisor's text never stays inline, because
     conversations and their forks share it.
 
     >>> belongs_inline("é" * 511, limit=1024), belongs_inline("é" * 512, limit=1024)
@@ -65,7 +65,7 @@ def belongs_inline(text: str, *, limit: int, supervisor: bool = False) -> bool:
 
 
 def concerns_contents(canister: Canister, limit: int) -> bool:
-    """Whether a canister refers to stored contents, or has some that should be stored."""
+    """Return True if a canister refers to stored contents or has some that should be stored."""
     supervisor = isinstance(canister, SupervisorCanister)
     for content in canister.contents:
         data = getattr(content, "data", None)
@@ -82,8 +82,8 @@ def concerns_contents(canister: Canister, limit: int) -> bool:
 def separate(canister: C, limit: int) -> Separated[C]:
     """Separate a canister from the contents that are stored on their own.
 
-    When stored, all media and large texts are references; `limit` is `inline-bytes`. In memory only
-    media are, so that recent text can be read without the archive.
+    In the stored form, all media and large texts are references; `limit` is `inline-bytes`. In
+    memory, only media are, so that recent text can be read without the archive.
     """
     contents: tuple[Content, ...] = canister.contents
     supervisor = isinstance(canister, SupervisorCanister)
@@ -130,7 +130,7 @@ def separate(canister: C, limit: int) -> Separated[C]:
 
 
 def references_of(canister: Canister) -> Iterator[Reference]:
-    """The references that a canister needs."""
+    """Yield the references that a canister needs."""
     for content in canister.contents:
         for data in (getattr(content, "data", None), getattr(content, "whole", None)):
             if isinstance(data, Reference):

@@ -1,4 +1,4 @@
-"""Conversations as JSON, the same at the command line and over HTTP; stable."""
+"""JSON representations of conversations, stable and shared by the command line and HTTP."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vibe_llms.storage.interfaces import Details, Finding, Gap, Origin, Restored
 
 
 class ConversationSummary(Struct, kw_only=True):
-    """A conversation in a list; `problem` says why it cannot be read."""
+    """A conversation in a list. `problem` is the reason if it cannot be read."""
 
     id: str
     name: str
@@ -29,7 +29,7 @@ class ConversationSummary(Struct, kw_only=True):
 
     @classmethod
     def of(cls, summary: Summary) -> ConversationSummary:
-        """The summary as JSON has it."""
+        """Return the representation of a summary."""
         return cls(
             id=summary.identity,
             name=summary.name,
@@ -46,7 +46,7 @@ class ConversationSummary(Struct, kw_only=True):
 
 
 class FoundMessage(Struct, kw_only=True):
-    """A message that was found; `excerpt` marks the words with `[` and `]`."""
+    """A message found by a search. `excerpt` marks the words with `[` and `]`."""
 
     conversation: str
     name: str
@@ -58,7 +58,7 @@ class FoundMessage(Struct, kw_only=True):
 
     @classmethod
     def of(cls, finding: Finding) -> FoundMessage:
-        """The finding as JSON has it."""
+        """Return the representation of a finding."""
         return cls(
             conversation=finding.conversation,
             name=finding.name,
@@ -71,7 +71,7 @@ class FoundMessage(Struct, kw_only=True):
 
 
 class ConversationHead(Struct, kw_only=True):
-    """What is known of a conversation besides its messages."""
+    """Details of a conversation without its messages."""
 
     id: str
     name: str
@@ -83,7 +83,7 @@ class ConversationHead(Struct, kw_only=True):
 
 
 class ConversationView(ConversationHead, kw_only=True):
-    """A conversation; its messages are as they are stored, with long texts by their hashes."""
+    """A conversation with its messages in stored form, in which long texts are hashes."""
 
     gaps: list[Gap]
     messages: list[dict[str, Any]]
@@ -103,7 +103,7 @@ class _EncodedView(ConversationHead, kw_only=True):
 
 
 def describe_head(identity: str, details: Details) -> ConversationHead:
-    """What is known of a conversation, as JSON has it."""
+    """Return the details of a conversation in their JSON form."""
     return ConversationHead(
         id=identity,
         name=details.name,
@@ -116,7 +116,7 @@ def describe_head(identity: str, details: Details) -> ConversationHead:
 
 
 def encode_conversation(restored: Restored) -> bytes:
-    """A conversation as the JSON of a `ConversationView`."""
+    """Return a conversation as the JSON of a `ConversationView`."""
     view = _EncodedView(
         **asdict(describe_head(restored.identity, restored.details)),
         gaps=restored.gaps,

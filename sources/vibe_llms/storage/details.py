@@ -1,4 +1,4 @@
-"""The details of a conversation besides its lines: encodes and decodes `metadata.toml`."""
+"""Codec for `metadata.toml`, the details of a conversation besides its lines."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 
-from vibe_llms.exceptions import ArchiveDamaged, FormatNewer, RequestError
-from vibe_llms.files import LARGEST_SETTINGS, describe_size, parse_toml
+from vibe_llms.base.exceptions import ArchiveDamaged, FormatNewer, RequestError
+from vibe_llms.base.files import LARGEST_SETTINGS, describe_size, parse_toml
+from vibe_llms.base.folders import read_within
 from vibe_llms.messages.contents import repair_text
-from vibe_llms.storage.files import read_within
 from vibe_llms.storage.interfaces import FORMAT, Details, Origin
 
 METADATA = "metadata.toml"
@@ -19,7 +19,7 @@ _KEYS = ("format", "created", "name", "model", "agent", "tags", "forked-from", "
 
 
 def encode_details(details: Details) -> bytes:
-    """The text of `metadata.toml`."""
+    """Return the text of `metadata.toml`."""
     tree: dict[str, Any] = {"format": details.format, "created": details.created}
     if details.name:
         tree["name"] = details.name
@@ -36,17 +36,17 @@ def encode_details(details: Details) -> bytes:
     return encode_tree(tree)
 
 
-# msgspec 0.22 crashes where two threads are the first to use a type, so it is used here first.
+# msgspec 0.22 crashes if two threads use a type for the first time at once, so use it here first.
 msgspec.json.Decoder(Details)
 
 
 def decode_details(tree: Mapping[str, Any], path: str) -> Details:
-    """The details in parsed TOML; `FormatNewer` if a newer version wrote it."""
+    """Return the details in parsed TOML, or raise `FormatNewer` if a newer version wrote it."""
     version = tree.get("format", FORMAT)
     if isinstance(version, int) and version > FORMAT:
         raise FormatNewer(
-            f"a newer version of vibe-llms wrote this (format {version}, known is {FORMAT}); "
-            "install that version to open it",
+            f"written by a newer version of vibe-llms (format {version}, supported is "
+            f"{FORMAT}); install that version to open it",
             path=path,
         )
     known = {key.replace("-", "_"): value for key, value in tree.items() if key in _KEYS}
@@ -54,45 +54,47 @@ def decode_details(tree: Mapping[str, Any], path: str) -> Details:
         return msgspec.convert(known, Details)
     except msgspec.ValidationError as error:
         raise ArchiveDamaged(
-            f"{error}; fix it by hand, it was left unchanged", path=path
+            f"{error}; fix it by hand (the file was not changed)", path=path
         ) from error
 
 
 def read_details(folder: Path) -> Details:
-    """The details of the conversation in a folder."""
+    """Return the details of the conversation in a folder."""
     place = str(folder / METADATA)
     return decode_details(parse_tree(read_within(folder, METADATA, LARGEST_SETTINGS), place), place)
 
 
 def refuse_newer(folder: Path) -> None:
-    """`FormatNewer` if a newer version wrote the conversation in a folder."""
+    """Raise `FormatNewer` if a newer version wrote the conversation in a folder."""
     # Other problems with the details do not prevent storing a message.
     with suppress(ArchiveDamaged, FileNotFoundError):
         read_details(folder)
 
 
 def parse_tree(data: bytes, path: str) -> dict[str, Any]:
-    """The tree of a file's text; `ArchiveDamaged` if it is not valid TOML."""
+    """Return the parsed text of a file, or raise `ArchiveDamaged` if it is not valid TOML."""
     try:
         return parse_toml(data)
     except ValueError as error:
         raise ArchiveDamaged(
-            f"this is not valid TOML ({error}); fix it by hand, it was left unchanged", path=path
+            f"this is not valid TOML ({error}); fix it by hand (the file was not changed)",
+            path=path,
         ) from error
 
 
 def encode_tree(tree: Mapping[str, Any]) -> bytes:
     """Return the text of a tree, including keys of newer versions.
 
-    `RequestError` if no reader would accept so long a text.
+    Raises a `RequestError` if the text exceeds the limit of readers.
     """
     import tomli_w
 
     data = repair_text(tomli_w.dumps(tree)).encode()
     if len(data) > LARGEST_SETTINGS:
         raise RequestError(
-            f"the name and the tags of a conversation can have {describe_size(LARGEST_SETTINGS)} "
-            f"together, and these would have {describe_size(len(data))}; nothing was changed"
+            "the name and the tags of a conversation would have "
+            f"{describe_size(len(data))}, and the limit is "
+            f"{describe_size(LARGEST_SETTINGS)}; nothing was changed"
         )
     return data
 
@@ -105,7 +107,7 @@ def describe_changes(
     add_tags: Sequence[str] = (),
     remove_tags: Sequence[str] = (),
 ) -> Mapping[str, Any]:
-    """The changes of `Archive.revise`, by the keys of the file: values, or functions of the old."""
+    """Return the changes of `Archive.revise` by file key: new values or functions of old values."""
     changes: dict[str, Any] = {}
     if name is not None:
         changes["name"] = name
@@ -119,7 +121,7 @@ def describe_changes(
 
 
 def change_details(data: bytes, changes: Mapping[str, Any], path: str) -> tuple[bytes, Details]:
-    """The text of `metadata.toml` with some changes, and its details; newer fields are kept."""
+    """Return the text of a changed `metadata.toml` and its details. Newer fields are kept."""
     tree = parse_tree(data, path)
     decode_details(tree, path)
     for key, change in changes.items():
@@ -133,7 +135,7 @@ def change_details(data: bytes, changes: Mapping[str, Any], path: str) -> tuple[
 
 
 def fork_details(parent: Details, origin: Origin, name: str) -> Details:
-    """The details of a fork made now."""
+    """Return the details of a fork created now."""
     return Details(
         created=datetime.now(UTC),
         name=name,

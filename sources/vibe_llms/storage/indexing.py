@@ -1,4 +1,4 @@
-"""Adds conversations to the index: their details and their new lines.
+"""Index writer: adds the details and the new lines of conversations.
 
 A rewritten conversation is removed first, with all its words. The index keeps the text of every
 message, because words can only be removed with the text that they came from.
@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 import msgspec
 from msgspec import Struct
 
-from vibe_llms.exceptions import ConversationNotFound, StorageError
-from vibe_llms.files import LARGEST_FILE, opened, read_parts
+from vibe_llms.base.exceptions import ConversationNotFound, StorageError
+from vibe_llms.base.files import LARGEST_FILE, opened, read_parts
+from vibe_llms.base.folders import describe, open_folder
 from vibe_llms.messages.canisters import Canister, UserCanister
 from vibe_llms.messages.codecs import LineUnreadable
 from vibe_llms.messages.contents import Reference
@@ -27,7 +28,6 @@ from vibe_llms.storage.changes import slot_of
 from vibe_llms.storage.contents import ContentStore
 from vibe_llms.storage.conversations import ConversationFolder
 from vibe_llms.storage.details import read_details
-from vibe_llms.storage.files import describe, open_folder
 from vibe_llms.storage.lines import Line, LineReader
 from vibe_llms.storage.texts import spread, text_of, title_of
 
@@ -35,18 +35,18 @@ if TYPE_CHECKING:
     import sqlite3
     from concurrent.futures import Executor, Future
 
-#: Shorter texts hardly shrink.
+#: Characters; shorter texts hardly shrink.
 _PACKED_FROM = 512
-_PACKING = 1
-#: Conversations that are read together, and how many batches are read ahead.
+_COMPRESSION_LEVEL = 1
+#: Conversations per batch, and batches read ahead.
 _BATCH = 100
-_AHEAD = 4
-#: Rows of one statement; SQLite has allowed 32,766 values since 2020.
-_ROWS = 1_000
+_BATCHES_AHEAD = 4
+#: Rows per statement; SQLite has allowed 32,766 values since 2020.
+_ROWS_PER_STATEMENT = 1_000
 
-#: What shows that a conversation changed: size and time of its lines; size, time and inode of its
-#: details, which are replaced, perhaps twice within one tick of the clock.
-Look: TypeAlias = tuple[int, int, int, int, int]
+#: Fingerprint of a conversation: size and time of its lines; size, time, and inode of its details,
+#: which may be replaced twice within one tick of the clock.
+Fingerprint: TypeAlias = tuple[int, int, int, int, int]
 Column: TypeAlias = str | int | bytes
 #: A message's offset in the file and its words.
 Message: TypeAlias = tuple[int, str]
@@ -54,7 +54,7 @@ Message: TypeAlias = tuple[int, str]
 T = TypeVar("T")
 U = TypeVar("U")
 
-_LOOK_ENCODER = msgspec.msgpack.Encoder()
+_FINGERPRINT_ENCODER = msgspec.msgpack.Encoder()
 _NO_DETAILS: Mapping[str, Column] = {
     "name": "",
     "created": datetime.fromtimestamp(0, UTC).isoformat(),
@@ -65,16 +65,16 @@ _NO_DETAILS: Mapping[str, Column] = {
 }
 
 
-class Found(NamedTuple):
-    """A conversation as a look found it: its identity, its look, and the inode of its folder."""
+class FoundConversation(NamedTuple):
+    """A conversation on disk: its identity, its fingerprint, and the inode of its folder."""
 
     identity: str
-    look: Look
+    fingerprint: Fingerprint
     inode: int
 
 
-class Intake:
-    """Adds conversations to the tables of a database."""
+class Indexer:
+    """Writer that adds conversations to the tables of a database."""
 
     def __init__(
         self, database: sqlite3.Connection, conversations: Path, contents: ContentStore
@@ -83,64 +83,66 @@ class Intake:
         self._conversations = conversations
         self._contents = contents
         self.forgot = False
-        #: Messages to insert, with their conversations and offsets.
+        #: Messages to insert: key of the conversation, offset, and text.
         self._waiting: list[tuple[int, int, str]] = []
 
-    def take_in(self, found: Found, before: Look | None) -> None:
-        """Index what changed of a conversation that the index has, since its look `before`.
+    def index_changes(self, found: FoundConversation, before: Fingerprint | None) -> None:
+        """Index the changes of a known conversation since its fingerprint `before`.
 
-        It continues where it stopped if the file still begins the same. A failure is recorded as
-        the conversation's problem, and the conversation is tried again at the next answer. Call
-        `finish` after the last one.
+        Indexing continues where it stopped if the file still begins the same. A failure is recorded
+        as the conversation's problem, and the next answer tries again. Call `finish` after the last
+        conversation.
         """
-        identity, look, _ = found
-        if before is not None and look[:2] != before[:2] and look[0] <= before[0]:
+        identity, fingerprint, _ = found
+        if before is not None and fingerprint[:2] != before[:2] and fingerprint[0] <= before[0]:
             # It changed without growing, so it was rewritten.
             self.forget(identity)
-        taken = self._taken(identity)
+        progress = self._load_progress(identity)
         messages: Sequence[Message] = ()
         try:
             with open_lines(self._conversations / identity) as lines:
-                if not _still_fits(lines, taken, self._contents.settings.line_bytes):
+                if not _still_fits(lines, progress, self._contents.settings.line_bytes):
                     self.forget(identity)
-                    taken = _Taken()
-                if taken.key:
-                    os.lseek(lines, taken.size, os.SEEK_SET)
-                    taken, messages = self._read_lines(taken, lines)
+                    progress = _Progress()
+                if progress.key:
+                    os.lseek(lines, progress.size, os.SEEK_SET)
+                    progress, messages = self._read_lines(progress, lines)
         except OSError as error:
-            if not taken.key:
+            if not progress.key:
                 self._insert([self._read(found)])
             else:
                 self._change(
-                    taken.key,
+                    progress.key,
                     problem=_describe(error),
                     look=b"",
                     inode=found.inode,
-                    updated=max(look[1], taken.updated),
+                    updated=max(fingerprint[1], progress.updated),
                 )
             return
-        if not taken.key:
+        if not progress.key:
             self._insert([self._read(found)])
             return
-        self._waiting += [(taken.key, *message) for message in messages]
-        if len(self._waiting) >= _ROWS:
+        self._waiting += [(progress.key, *message) for message in messages]
+        if len(self._waiting) >= _ROWS_PER_STATEMENT:
             self.finish()
         columns: dict[str, Column] = {}
         problem = ""
-        if before is None or look[2:] != before[2:]:
+        if before is None or fingerprint[2:] != before[2:]:
             columns, problem = self._read_details(identity)
-        self._change(taken.key, **columns, **_columns_of(found, taken, problem))
+        self._change(progress.key, **columns, **_columns_of(found, progress, problem))
 
     def finish(self) -> None:
-        """Index the new messages of what was taken in; one statement serves many."""
+        """Insert the pending messages; one statement serves many."""
         self._insert_messages(self._waiting)
         self._waiting = []
 
-    def take_in_new(self, found: Sequence[Found], report: Callable[[int, int], None]) -> None:
+    def index_new(
+        self, found: Sequence[FoundConversation], report: Callable[[int, int], None]
+    ) -> None:
         """Index conversations that the index does not have.
 
-        They are read while those before them are indexed. `report` is called with the number of
-        those that are indexed, and of all.
+        The next batches are read while one is indexed. `report` is called with the number of
+        indexed conversations and the total.
         """
         parts = [found[start : start + _BATCH] for start in range(0, len(found), _BATCH)]
         if len(parts) < 2:
@@ -156,29 +158,29 @@ class Intake:
                 done += len(batch)
                 report(done, len(found))
 
-    def _read(self, found: Found) -> _Read:
-        """All of a conversation, without a look at the database."""
-        taken = _Taken()
+    def _read(self, found: FoundConversation) -> _Read:
+        """Read a whole conversation without using the database."""
+        progress = _Progress()
         messages: list[Message] = []
         columns, problem = dict(_NO_DETAILS), ""
         try:
             with open_lines(self._conversations / found.identity) as lines:
-                taken, messages = self._read_lines(taken, lines)
+                progress, messages = self._read_lines(progress, lines)
             columns, problem = self._read_details(found.identity)
         except OSError as error:
             problem = _describe(error)
         columns["identity"] = found.identity
         columns["slot"] = slot_of(found.identity)
-        return _Read(columns | _columns_of(found, taken, problem), messages)
+        return _Read(columns | _columns_of(found, progress, problem), messages)
 
     def _read_details(self, identity: str) -> tuple[dict[str, Column], str]:
-        """The columns for a conversation's details, and why they cannot be read."""
+        """Return the columns for a conversation's details, and the reason for a failure."""
         path = self._conversations / identity
         try:
             try:
                 details = read_details(path)
             except OSError:
-                # It explains what happened.
+                # This call raises an error that explains the failure.
                 details = ConversationFolder(path, self._contents.settings).read_details()
         except (StorageError, ConversationNotFound) as error:
             return dict(_NO_DETAILS), str(error).removeprefix(f"{getattr(error, 'path', '')}: ")
@@ -192,17 +194,17 @@ class Intake:
             "superseded_by": details.superseded_by,
         }, ""
 
-    def _taken(self, identity: str) -> _Taken:
+    def _load_progress(self, identity: str) -> _Progress:
         row = self._database.execute(
             "select key, title, messages, size, last_offset, last_hash, updated from conversations "
             "where identity = ?",
             (identity,),
         ).fetchone()
-        return _Taken(*row) if row is not None else _Taken()
+        return _Progress(*row) if row is not None else _Progress()
 
-    def _read_lines(self, taken: _Taken, file: int) -> tuple[_Taken, list[Message]]:
-        """The messages of an open file from its position on, and how much is read with them."""
-        title = taken.title
+    def _read_lines(self, progress: _Progress, file: int) -> tuple[_Progress, list[Message]]:
+        """Return the messages from the file's position on, and the updated progress."""
+        title = progress.title
         messages: list[Message] = []
         longest = self._contents.settings.line_bytes
         last: Line | None = None
@@ -215,14 +217,14 @@ class Intake:
             text = text_of_all(canister, self._contents)
             if not title and isinstance(canister, UserCanister):
                 title = title_of(text)
-            messages.append((taken.size + line.offset, spread(text)))
+            messages.append((progress.size + line.offset, spread(text)))
         if last is None:
-            return taken, messages
-        start = taken.size + last.offset
-        return _Taken(
-            taken.key,
+            return progress, messages
+        start = progress.size + last.offset
+        return _Progress(
+            progress.key,
             title,
-            taken.messages + last.number,
+            progress.messages + last.number,
             start + last.size + 1,
             start,
             _hash(last.data or b""),
@@ -250,7 +252,7 @@ class Intake:
         )
 
     def _insert_messages(self, messages: Sequence[tuple[int, int, str]]) -> None:
-        """Insert texts with their conversations and offsets, in few statements.
+        """Insert messages (conversation, offset, text) in few statements.
 
         Between statements another thread may hold the interpreter's lock.
         """
@@ -284,20 +286,20 @@ class Intake:
     ) -> None:
         row = f"({', '.join('?' * len(names))})"
         into = f"insert into {table} ({', '.join(names)}) values "  # noqa: S608  (ours, too)
-        for start in range(0, len(rows), _ROWS):
-            some = rows[start : start + _ROWS]
+        for start in range(0, len(rows), _ROWS_PER_STATEMENT):
+            some = rows[start : start + _ROWS_PER_STATEMENT]
             self._database.execute(
                 f"{into}{', '.join([row] * len(some))}",
                 [value for one in some for value in one],
             )
 
     def _last_key(self, table: str) -> int:
-        """The last key ever used in a table; keys are never reused."""
+        """Return the last key ever used in a table. Keys are never reused."""
         row = self._database.execute("select seq from sqlite_sequence where name = ?", (table,))
         return int((row.fetchone() or (0,))[0])
 
     def forget(self, identity: str) -> None:
-        """Remove a conversation; the database must be cleaned afterwards."""
+        """Remove a conversation. The database must be cleaned afterwards."""
         row = self._database.execute(
             "select key from conversations where identity = ?", (identity,)
         ).fetchone()
@@ -315,8 +317,8 @@ class Intake:
         self.forgot = True
 
 
-class _Taken(Struct, frozen=True):
-    """How much of a conversation is indexed, and its last indexed line."""
+class _Progress(Struct, frozen=True):
+    """Indexed part of a conversation, and its last indexed line."""
 
     key: int = 0
     title: str = ""
@@ -334,37 +336,37 @@ class _Read(Struct, frozen=True):
     messages: list[Message]
 
 
-def _columns_of(found: Found, taken: _Taken, problem: str) -> dict[str, Column]:
+def _columns_of(found: FoundConversation, progress: _Progress, problem: str) -> dict[str, Column]:
     return {
-        "title": taken.title,
-        "updated": found.look[1],
-        "messages": taken.messages,
-        "size": taken.size,
-        "last_offset": taken.last_offset,
-        "last_hash": taken.last_hash,
+        "title": progress.title,
+        "updated": found.fingerprint[1],
+        "messages": progress.messages,
+        "size": progress.size,
+        "last_offset": progress.last_offset,
+        "last_hash": progress.last_hash,
         "problem": problem,
-        "look": b"" if problem else encode_look(found.look),
+        "look": b"" if problem else encode_fingerprint(found.fingerprint),
         "inode": found.inode,
     }
 
 
-def encode_look(look: Look) -> bytes:
-    """A look as the index keeps it; empty stands for a conversation that could not be read."""
-    return _LOOK_ENCODER.encode(look)
+def encode_fingerprint(fingerprint: Fingerprint) -> bytes:
+    """Return the stored form of a fingerprint. Empty bytes mark an unreadable conversation."""
+    return _FINGERPRINT_ENCODER.encode(fingerprint)
 
 
-def decode_look(data: bytes) -> Look | None:
-    """The look that was kept, or none."""
-    return msgspec.msgpack.decode(data, type=Look) if data else None
+def decode_fingerprint(data: bytes) -> Fingerprint | None:
+    """Return the decoded fingerprint, or `None` for empty data."""
+    return msgspec.msgpack.decode(data, type=Fingerprint) if data else None
 
 
 def _ahead(executor: Executor, read: Callable[[T], U], parts: Sequence[T]) -> Iterator[U]:
-    """What is read of each part, in order; the next parts are read in the background."""
+    """Yield the results of `read` for each part in order, reading ahead in the background."""
     waiting: deque[Future[U]] = deque()
     try:
         for part in parts:
             waiting.append(executor.submit(read, part))
-            if len(waiting) > _AHEAD:
+            if len(waiting) > _BATCHES_AHEAD:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
@@ -381,7 +383,7 @@ def _describe(error: OSError) -> str:
 
 @contextmanager
 def open_lines(folder: Path) -> Iterator[int]:
-    """The descriptor of a conversation's lines, in its folder only."""
+    """Open a conversation's lines without following links, and yield the descriptor."""
     with (
         open_folder(folder) as descriptor,
         opened(MESSAGES, os.O_RDONLY | os.O_NOFOLLOW, folder=descriptor) as lines,
@@ -389,13 +391,13 @@ def open_lines(folder: Path) -> Iterator[int]:
         yield lines
 
 
-def _still_fits(lines: int, taken: _Taken, longest: int) -> bool:
-    """Whether the file still begins with the indexed lines, judged by the last one."""
-    if not taken.size:
+def _still_fits(lines: int, progress: _Progress, longest: int) -> bool:
+    """Return True if the file still contains the last indexed line at the same place."""
+    if not progress.size:
         return True
-    size = taken.size - taken.last_offset - 1
-    last = os.pread(lines, size, taken.last_offset) if size <= longest else b""
-    return _hash(last) == taken.last_hash
+    size = progress.size - progress.last_offset - 1
+    last = os.pread(lines, size, progress.last_offset) if size <= longest else b""
+    return _hash(last) == progress.last_hash
 
 
 def _hash(data: bytes) -> bytes:
@@ -413,11 +415,11 @@ def _pack(text: str) -> str | bytes:
         return text
     import zlib
 
-    return zlib.compress(text.encode(), _PACKING)
+    return zlib.compress(text.encode(), _COMPRESSION_LEVEL)
 
 
 def _unpack(packed: str | bytes) -> str:
-    """The text of a message; `ValueError` if it is damaged."""
+    """Return the text of a message, or raise a `ValueError` if it is damaged."""
     if isinstance(packed, str):
         return packed
     import zlib
@@ -429,7 +431,7 @@ def _unpack(packed: str | bytes) -> str:
 
 
 def text_of_all(canister: Canister, contents: ContentStore) -> str:
-    """The searchable words of a canister, including those that are stored separately."""
+    """Return the searchable text of a canister, including separately stored contents."""
 
     def read(reference: Reference) -> str:
         try:

@@ -1,4 +1,4 @@
-"""Checks an archive: every line, reference and content; and repairs what can be repaired."""
+"""Check an archive's lines, references, and contents, and repair them where possible."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from vibe_llms.exceptions import (
+from vibe_llms.base.exceptions import (
     ContentDamaged,
     ConversationNotFound,
     FormatNewer,
     StorageError,
 )
+from vibe_llms.base.folders import storage_errors
 from vibe_llms.messages.contents import Reference
 from vibe_llms.storage.archive import INDEX, DirectoryArchive
 from vibe_llms.storage.changes import CHANGES
 from vibe_llms.storage.conversations import survey_folders
 from vibe_llms.storage.deposits import references_of
 from vibe_llms.storage.details import METADATA
-from vibe_llms.storage.files import storage_errors
 from vibe_llms.storage.interfaces import Diagnosis
 
 _FROM_BACKUP = "restore it from a backup"
 
 
 def inspect_archive(archive: DirectoryArchive, *, repair: bool = False) -> Iterator[Diagnosis]:
-    """The problems of an archive, one after the other; repaired if `repair` is true.
+    """Yield the problems of an archive one by one, and repair them if `repair` is true.
 
     Repair keeps every old file next to the new one and deletes nothing.
     """
@@ -36,7 +36,7 @@ def inspect_archive(archive: DirectoryArchive, *, repair: bool = False) -> Itera
     with storage_errors(archive.folder):
         yield from _inspect_rights(archive, repair)
         for identity in sorted(survey_folders(archive.conversations)):
-            # It was deleted in the meantime, which is not a problem.
+            # A conversation that was deleted in the meantime is not a problem.
             with suppress(ConversationNotFound):
                 yield from _inspect_conversation(archive, identity, repair)
         yield from _inspect_contents(archive)
@@ -72,7 +72,7 @@ def _inspect_conversation(
             "line",
             f"{folder.path}:{gap.line}",
             f"this line ({gap.size} bytes) cannot be read: {gap.reason}",
-            "vibe-llms doctor --repair keeps the file and writes the readable lines anew",
+            "vibe-llms doctor --repair keeps a copy of the file and rewrites the readable lines",
             mended=repair,
         )
     for notice in notices:
@@ -115,13 +115,13 @@ def _inspect_remains(archive: DirectoryArchive) -> Iterator[Diagnosis]:
         yield Diagnosis(
             "remains",
             str(path),
-            "an interrupted write left this; it is not part of the archive",
+            "left by an interrupted write; not part of the archive",
             "the next `vibe-llms rm` or `doctor --repair` deletes it after an hour",
         )
 
 
 def _inspect_rights(archive: DirectoryArchive, repair: bool) -> Iterator[Diagnosis]:
-    # The folder may hold more than the archive; only write access matters.
+    # The folder may hold more than the archive, so only write access matters.
     yield from inspect_mode(archive.folder, 0o022, repair)
     for name in (INDEX, CHANGES):
         yield from inspect_mode(archive.folder / name, 0o077, repair)
@@ -132,7 +132,7 @@ def _inspect_rights(archive: DirectoryArchive, repair: bool) -> Iterator[Diagnos
 
 
 def inspect_mode(path: Path, forbidden: int, repair: bool) -> Iterator[Diagnosis]:
-    """A path whose mode has some of the forbidden bits; one that does not exist has none."""
+    """Yield a problem if a path's mode has forbidden bits. A missing path has none."""
     try:
         status = os.lstat(path)
     except FileNotFoundError:
@@ -153,5 +153,5 @@ def inspect_mode(path: Path, forbidden: int, repair: bool) -> Iterator[Diagnosis
 
 
 def _describe(error: StorageError) -> str:
-    """The problem, without the path before it."""
+    """Return the error's text without the leading path."""
     return str(error).removeprefix(f"{error.path}: ")

@@ -1,4 +1,4 @@
-"""The protocol of an archive, which other stores can implement too, and its values."""
+"""Archive protocol, which other stores can implement too, and its values."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Annotated, Any, Protocol, TypeAlias
 
 from msgspec import Meta, Struct
 
-from vibe_llms.events import Notice
 from vibe_llms.messages.canisters import Canister
 from vibe_llms.messages.contents import Reference
+from vibe_llms.messages.events import Notice
 
-#: The version of the files that this library writes, and the newest that it reads.
+#: Version of the files that this library writes, and the newest version that it reads.
 FORMAT = 1
 
 
-#: A time in ISO 8601, in UTC.
+#: ISO 8601 time in UTC.
 Time = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
-#: Called with the number of conversations that are indexed, and of those to be indexed.
+#: Called with the number of indexed conversations and the total to index.
 Report: TypeAlias = Callable[[int, int], None]
-#: Canisters as they are kept in memory, and what there is to say of an append.
+#: Canisters as kept in memory, and the notices of an append.
 Appended: TypeAlias = tuple[tuple[Canister, ...], tuple[Notice, ...]]
 
 
@@ -30,7 +30,7 @@ def ignore(done: int, total: int) -> None:
 
 
 class Origin(Struct, frozen=True):
-    """Where a fork came from: the conversation, and the last canister that both share."""
+    """Source of a fork: the conversation, and the last canister that both share."""
 
     conversation: str
     canister: str = ""
@@ -39,8 +39,8 @@ class Origin(Struct, frozen=True):
 class Details(Struct, frozen=True, kw_only=True):
     """Data about a conversation besides its canisters.
 
-    `agent` is the name of the agent that it was begun with. `superseded_by` is the conversation
-    that replaced this one, for example after an undo.
+    `agent` is the name of the agent that began it. `superseded_by` is the conversation that
+    replaced this one, for example after an undo.
     """
 
     created: datetime
@@ -54,7 +54,7 @@ class Details(Struct, frozen=True, kw_only=True):
 
 
 class Gap(Struct, frozen=True):
-    """An unreadable line: its number from 1, its position, and the reason."""
+    """An unreadable line: its number from 1, its offset and size in bytes, and the reason."""
 
     line: int
     offset: int
@@ -63,7 +63,7 @@ class Gap(Struct, frozen=True):
 
 
 class Restored(Struct, frozen=True):
-    """A conversation as read; `gaps` is empty unless it was read leniently and is damaged."""
+    """A conversation as read. `gaps` can be nonempty only if it was read leniently."""
 
     identity: str
     details: Details
@@ -73,10 +73,10 @@ class Restored(Struct, frozen=True):
 
 
 class Summary(Struct, frozen=True):
-    """A conversation in a list; `opening` is the beginning of the user's first message.
+    """A conversation in a list. `opening` is the beginning of the user's first message.
 
-    `problem` says why it cannot be read; it is empty if it can. `superseded_by` is the conversation
-    that replaced this one; lists skip this one while that one exists.
+    `problem` is the reason if it cannot be read, otherwise empty. `superseded_by` is the
+    conversation that replaced this one; lists omit this one while that one exists.
     """
 
     identity: str
@@ -93,12 +93,12 @@ class Summary(Struct, frozen=True):
 
     @property
     def title(self) -> str:
-        """The text shown for it: its name, or its opening."""
+        """Name of the conversation, or its opening."""
         return self.name or self.opening
 
 
 class Finding(Struct, frozen=True):
-    """A message that matches a search; `excerpt` marks the words with `[` and `]`.
+    """A message that matches a search. `excerpt` marks the words with `[` and `]`.
 
     `title` is the name of its conversation, or the opening.
     """
@@ -113,7 +113,7 @@ class Finding(Struct, frozen=True):
 
 
 class UploadedFile(Struct, frozen=True, kw_only=True):
-    """A file; `id` is the SHA-256 of its bytes in hexadecimal, `size` their number."""
+    """An uploaded file. `id` is the SHA-256 of its bytes in hexadecimal, `size` their number."""
 
     id: str
     name: str
@@ -123,7 +123,7 @@ class UploadedFile(Struct, frozen=True, kw_only=True):
 
 
 class Diagnosis(Struct, frozen=True):
-    """A problem that a check of the archive found; `remedy` says what to do."""
+    """A problem found by a check. `remedy` says what to do; `mended` is True after a repair."""
 
     subject: str
     path: str
@@ -133,7 +133,7 @@ class Diagnosis(Struct, frozen=True):
 
 
 class Archive(Protocol):
-    """Stores conversations.
+    """Store of conversations.
 
     When a method returns, its changes are durable. If it fails, it raises a `StorageError`, and
     stored data is unchanged.
@@ -142,37 +142,37 @@ class Archive(Protocol):
     async def create(
         self, identity: str, details: Details, canisters: Sequence[Canister]
     ) -> tuple[Canister, ...]:
-        """A new conversation with its first canisters; returns them as they are kept in memory.
+        """Create a conversation with its first canisters, and return them as kept in memory.
 
-        `ConversationMoved` if there is one with this identity.
+        Raises `ConversationMoved` if a conversation has this identity.
         """
         ...
 
     def append(
         self, identity: str, canisters: Sequence[Canister], *, after: str | None
     ) -> Coroutine[Any, Any, Appended]:
-        """Add canisters after the given one; returns them as they are kept in memory, and notices.
+        """Add canisters after a given one, and return them as kept in memory, and notices.
 
-        `ConversationMoved` if another canister is last; `after=None` skips this check. Histories
-        complete it even if they are cancelled, in a task, or without one if it is `ShieldedWork`.
+        Raises `ConversationMoved` if another canister is last; `after=None` skips this check. A
+        cancelled history completes the append, without a task if it is `ShieldedWork`.
         """
         ...
 
     async def retract(self, identity: str, *, after: str, last: str) -> None:
         """Delete the canisters after one of them, such as a prompt that no model answered.
 
-        `ConversationMoved` if the canister `last` is no longer the last.
+        Raises `ConversationMoved` if the canister `last` is no longer the last.
         """
         ...
 
     async def restore(self, identity: str, *, lenient: bool = False) -> Restored:
-        """A conversation; `lenient` tolerates damage and reports the gaps."""
+        """Return a conversation. With `lenient`, tolerate damage and report the gaps."""
         ...
 
     async def fork(
         self, identity: str, target: str, details: Details, *, at: str | None = None
     ) -> None:
-        """A new conversation with the lines of another up to and including the canister `at`."""
+        """Create a conversation from the lines of another, up to the canister `at` inclusive."""
         ...
 
     async def revise(
@@ -191,17 +191,17 @@ class Archive(Protocol):
     async def remove(self, *identities: str, last: str | None = None) -> None:
         """Permanently delete conversations. `collect` deletes contents that are no longer used.
 
-        `ConversationMoved` if another canister than `last` is the last, where it is given; it is
-        empty for a conversation without canisters.
+        If `last` is given, raises `ConversationMoved` if another canister is the last. An empty
+        `last` stands for a conversation without canisters.
         """
         ...
 
     async def resolve(self, text: str) -> str:
-        """The identity of the conversation that a text means.
+        """Return the identity of the conversation that a text refers to.
 
-        The text is an identity or at least the first 4 characters of it; a name or title, its
-        beginning, or any part that only one has; or `-1` for the newest conversation, `-2` for the
-        one before. `ConversationAmbiguous` lists the candidates.
+        The text is an identity or at least its first 4 characters; a name or title, its beginning,
+        or any part that is unique; or `-1` for the newest conversation, `-2` for the one before.
+        Raises `ConversationAmbiguous`, which lists the candidates.
         """
         ...
 
@@ -213,33 +213,33 @@ class Archive(Protocol):
         superseded: bool = False,
         after: str = "",
     ) -> Sequence[Summary]:
-        """The conversations, most recent first; with `superseded`, all of them.
+        """Return the conversations, most recent first, including superseded ones on request.
 
-        Only those that follow the conversation `after`, where it is given; `ConversationNotFound`
-        if there is none with this identity.
+        If `after` is given, only those that follow this conversation. Raises `ConversationNotFound`
+        if it does not exist.
         """
         ...
 
     async def count(self, *, tag: str = "", superseded: bool = False) -> int:
-        """How many conversations `survey` lists without a limit."""
+        """Return the number of conversations that `survey` lists without a limit."""
         ...
 
     async def search(
         self, text: str, *, limit: int = 20, superseded: bool = False
     ) -> Sequence[Finding]:
-        """Messages that contain all words of a text, best first."""
+        """Return the messages that contain all words of a text, best match first."""
         ...
 
     async def load(self, reference: Reference) -> bytes:
-        """The bytes of a reference, checked against its hash."""
+        """Return the bytes of a reference, checked against its hash."""
         ...
 
     async def load_all(self, references: Sequence[Reference]) -> Mapping[str, bytes]:
-        """The bytes of references, by their hashes."""
+        """Return the bytes of references, keyed by hash."""
         ...
 
     async def put(self, data: bytes, mimetype: str = "") -> Reference:
-        """Store bytes. If no message refers to them within an hour, they may be collected."""
+        """Store bytes. They may be collected if no message refers to them within an hour."""
         ...
 
     async def upload(self, data: bytes, name: str, mimetype: str = "") -> UploadedFile:
@@ -247,21 +247,21 @@ class Archive(Protocol):
         ...
 
     async def survey_files(self) -> Sequence[UploadedFile]:
-        """The files that were uploaded, the newest first."""
+        """Return the uploaded files, newest first."""
         ...
 
     async def access_file(self, identity: str) -> UploadedFile:
-        """An uploaded file, by the hash of its bytes; `ContentMissing` if there is none."""
+        """Return an uploaded file by the hash of its bytes, or raise `ContentMissing`."""
         ...
 
     async def remove_file(self, identity: str) -> UploadedFile:
-        """Delete an uploaded file; its bytes stay while a message needs them."""
+        """Delete an uploaded file. Its bytes stay while a message needs them."""
         ...
 
     async def collect(self) -> Sequence[str]:
-        """Delete the contents that no conversation or file refers to; returns their hashes."""
+        """Delete contents that no conversation or file refers to, and return their hashes."""
         ...
 
     async def close(self) -> None:
-        """Close what is open; safe to call twice."""
+        """Close all resources; safe to call twice."""
         ...

@@ -1,4 +1,4 @@
-"""The lines of a conversation: read in parts, in linear time and bounded memory."""
+"""Lines of a conversation, read in parts, in linear time and bounded memory."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
-from vibe_llms.exceptions import ArchiveDamaged, StorageError
-from vibe_llms.files import describe_size
+from vibe_llms.base.exceptions import ArchiveDamaged, StorageError
+from vibe_llms.base.files import describe_size
 from vibe_llms.messages.canisters import Canister
 from vibe_llms.messages.codecs import LineUnreadable, decode_canister, decode_plain, encode_canister
 from vibe_llms.storage.interfaces import Gap
 
 
 class Line(Struct, frozen=True):
-    """A whole line: its number from 1, its offset, its size, and its bytes if kept.
+    """A complete line with its number from 1, its offset, its size, and its bytes if kept.
 
-    The bytes of a line that is too long are dropped. The newline is never included.
+    The bytes of a line that exceeds the limit are dropped. The newline is not included.
     """
 
     number: int
@@ -25,16 +25,17 @@ class Line(Struct, frozen=True):
     data: bytes | None
 
     def decode(self) -> Canister:
-        """Its canister; `LineUnreadable` if there is none."""
+        """Return the canister, or raise `LineUnreadable`."""
         if self.data is None:
-            raise LineUnreadable(f"it has {describe_size(self.size)}, which exceeds line-bytes")
+            raise LineUnreadable(f"its size, {describe_size(self.size)}, exceeds line-bytes")
         return decode_canister(self.data)
 
 
 class LineReader:
-    """Iterates over the whole lines in parts of a file; `torn` is the size of what follows them.
+    """Iterator over the complete lines of a file that is read in parts.
 
-    A last line with NUL bytes is incomplete: a power failure leaves them for unwritten data.
+    `torn` is the size of the incomplete rest. A last line with NUL bytes counts as incomplete:
+    a power failure leaves them for unwritten data.
     """
 
     def __init__(self, parts: Iterable[bytes], longest: int) -> None:
@@ -72,7 +73,7 @@ class LineReader:
 
 
 def encode_line(canister: Canister, longest: int, path: str) -> bytes:
-    """The line of a canister without its newline; `StorageError` if it could not be read again."""
+    """Return the line of a canister without its newline, or raise a `StorageError` if too long."""
     line = encode_canister(canister)
     if len(line) >= longest:
         raise StorageError(
@@ -82,10 +83,10 @@ def encode_line(canister: Canister, longest: int, path: str) -> bytes:
 
 
 def decode_parts(parts: Iterable[bytes], longest: int) -> tuple[list[Canister], int] | None:
-    """All canisters and the size of what follows the last whole line.
+    """Return all canisters, and the size of the rest after the last complete line.
 
-    Nothing if a line is not in this version's own form, or may be too long; then each line is read
-    separately.
+    Return `None` if a line is not in this version's own form or may be too long. The caller then
+    reads each line separately.
     """
     canisters: list[Canister] = []
     pending: list[bytes] = []
@@ -106,7 +107,7 @@ def decode_parts(parts: Iterable[bytes], longest: int) -> tuple[list[Canister], 
 
 
 def decode_each(lines: Iterable[Line]) -> tuple[list[Canister], list[Gap]]:
-    """The canisters of lines, and the gaps between them: lines that cannot be read."""
+    """Return the canisters of lines, and the gaps: lines that cannot be read."""
     canisters: list[Canister] = []
     gaps: list[Gap] = []
     for line in lines:
@@ -118,7 +119,7 @@ def decode_each(lines: Iterable[Line]) -> tuple[list[Canister], list[Gap]]:
 
 
 def describe_damage(gap: Gap, identity: str, path: str) -> ArchiveDamaged:
-    """The error for a line of a conversation that cannot be read."""
+    """Return the error for an unreadable line of a conversation."""
     return ArchiveDamaged(
         f"this line, at byte {gap.offset}, cannot be read ({gap.reason}). Show the rest: "
         f"vibe-llms show {identity} --lenient; repair it: vibe-llms doctor --repair",

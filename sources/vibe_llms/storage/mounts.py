@@ -1,4 +1,4 @@
-"""Which file system a path is on: SQLite's files are not safe on those of a network."""
+"""Network file systems, on which SQLite files are not safe."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ _MOUNTS = Path("/proc/self/mounts")
 _NETWORK = re.compile(
     r"nfs\d?|cifs|smb\w*|afs|ceph|lustre|gpfs|beegfs\w*|(fuse\.)?(sshfs|gluster\w*)"
 )
-#: How blanks and the like are written in the list of mounts.
+#: Octal escape of a space or similar character in the list of mounts.
 _ESCAPE = re.compile(r"\\([0-7]{3})")
 
 
 def find_network_mount(path: Path, mounts: Path = _MOUNTS) -> str:
-    """The kind of the network file system that a path is on; empty if it is on another, or unknown.
+    """Return the type of the network file system of a path, or an empty string.
 
-    The path need not exist.
+    The path need not exist. The result is also empty if the type is unknown.
     """
     place = os.path.realpath(path)
     found, kind = "", ""

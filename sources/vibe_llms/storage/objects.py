@@ -1,6 +1,6 @@
-"""Contents in an object store such as S3, by user and hash: `[archive.contents]`.
+"""Object stores such as S3 for contents, by user and hash: `[archive.contents]`.
 
-Credentials come from where other programs of AWS take them: the environment, a web identity, or the
+Credentials come from the usual sources of AWS programs: the environment, a web identity, or the
 machine.
 """
 
@@ -17,32 +17,32 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeAlias
 
 from msgspec import Meta, Struct
 
-from vibe_llms.configuration import ARCHIVE, Configuration, Number, Seconds
-from vibe_llms.exceptions import (
+from vibe_llms.base.configuration import ARCHIVE, Configuration, Number, Seconds
+from vibe_llms.base.exceptions import (
     ConfigurationError,
     ContentMissing,
     PackageMissing,
     StorageUnavailable,
 )
-from vibe_llms.registries import Registry
+from vibe_llms.base.registries import Registry
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, S3Config, S3Store
 
 CONTENTS = "contents"
 _RETRIES = 2
-#: With anything else, obstore panics when it is used.
+#: obstore panics at its first use if the endpoint has another form.
 _ENDPOINT = re.compile(r"https?://([\w.-]+|\[[\da-f:.]+\])(:\d{1,5})?(/\S*)?", re.ASCII)
-#: Larger objects are sent in parts of this size.
+#: Bytes per part; larger objects are sent in several parts.
 _PART_BYTES = 16 * 1024**2
-#: What servers say of themselves, and what the system says of connections.
+#: Reason for a failure, as the server or the system reports it.
 _REASON = re.compile(r'<Message>(?P<said>[^<]+)|(?:message|error): "(?P<met>[^"]+)"|kind: Timeout')
 _KEY = re.compile(r"Object at location (\S+) not found")
-#: Where credentials are looked for last: at a service that AWS's machines have.
+#: Last source of credentials: the metadata service of AWS machines.
 _MACHINE = re.compile(r"/latest/(api/token|meta-data/)")
 _CREDENTIALS = "check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
 _RIGHTS = "s3:GetObject, s3:PutObject, s3:DeleteObject and s3:ListBucket"
-#: What to do, by the codes of S3.
+#: Remedies by S3 error code.
 _REMEDIES = {
     "NoSuchBucket": f"create it, or correct [{ARCHIVE}.{CONTENTS}]",
     "InvalidAccessKeyId": _CREDENTIALS,
@@ -50,38 +50,38 @@ _REMEDIES = {
     "AccessDenied": f"its credentials need {_RIGHTS}",
 }
 _QUIET_SECONDS = 0.05
-#: No content has it.
+#: Hash that no content has.
 _NO_HASH = "0" * 64
 
 
 class ObjectStore(Protocol):
-    """Bytes under a user and their hash, for an archive that knows which of them there are.
+    """Store of bytes by user and hash, for an archive that keeps its own list of them.
 
-    Contents smaller than `least_bytes` are not for it. The same hash always means the same bytes,
-    so nothing depends on the order of writes or on conditional requests, which some servers ignore.
-    Its methods raise `StorageUnavailable` while the store cannot be used.
+    Contents smaller than `least_bytes` are kept elsewhere. The same hash always means the same
+    bytes, so nothing depends on the order of writes or on conditional requests, which some servers
+    ignore. Methods raise `StorageUnavailable` while the store cannot be used.
     """
 
     least_bytes: int
 
     def locate(self, user: str, digest: str) -> str:
-        """The name of an object, for people."""
+        """Return the name of an object for people to read."""
         ...
 
     async def write(self, user: str, digest: str, data: bytes) -> None:
-        """Store bytes; returns when they are durable. They may be there already, or damaged."""
+        """Store bytes durably. They may already be stored, intact or damaged."""
         ...
 
     async def read(self, user: str, digest: str) -> bytes:
-        """The bytes; `ContentMissing` if there are none. They are not checked."""
+        """Return the unchecked bytes, or raise `ContentMissing`."""
         ...
 
     async def remove(self, user: str, digests: Sequence[str]) -> None:
-        """Delete objects; some may be gone already."""
+        """Delete objects. Some may already be gone."""
         ...
 
     async def survey(self, user: str) -> Mapping[str, int]:
-        """The sizes of all objects of a user, by their hashes."""
+        """Return the sizes of all objects of a user, keyed by hash."""
         ...
 
 
@@ -95,7 +95,7 @@ def register(name: str, factory: ObjectStoreFactory) -> None:
 
 
 def produce_object_store(configuration: Configuration) -> ObjectStore | None:
-    """The object store that `[archive.contents]` names, if there is that table."""
+    """Return the object store that `[archive.contents]` names, or `None` without that table."""
     if CONTENTS not in configuration.archive:
         return None
     row = configuration.row(ARCHIVE, CONTENTS)
@@ -103,10 +103,10 @@ def produce_object_store(configuration: Configuration) -> ObjectStore | None:
 
 
 class BucketSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
-    """The keys of `[archive.contents]` besides its module.
+    """Keys of `[archive.contents]` besides its module.
 
-    Without an `endpoint`, the bucket is one of AWS. Objects are `{prefix}/{user}/{hash}`. Without
-    signatures, the store must be open to this machine.
+    Without an `endpoint`, the bucket is on AWS. Objects are named `{prefix}/{user}/{hash}`. With
+    `skip_signature`, the store must be open to this machine.
     """
 
     bucket: Annotated[str, Meta(min_length=1)]
@@ -127,7 +127,7 @@ class BucketStore:
         self._store: S3Store | None = None
 
     def locate(self, user: str, digest: str) -> str:
-        """The name of an object; see `ObjectStore`."""
+        """Return the name of an object; see `ObjectStore`."""
         return "/".join(filter(None, (self.settings.prefix.strip("/"), user, digest)))
 
     async def write(self, user: str, digest: str, data: bytes) -> None:
@@ -139,7 +139,7 @@ class BucketStore:
             await obstore.put_async(store, self.locate(user, digest), data, chunk_size=_PART_BYTES)
 
     async def read(self, user: str, digest: str) -> bytes:
-        """The bytes of an object; see `ObjectStore`."""
+        """Return the bytes of an object; see `ObjectStore`."""
         with self._errors():
             store = self._access()
             import obstore
@@ -156,7 +156,7 @@ class BucketStore:
             await obstore.delete_async(store, [self.locate(user, digest) for digest in digests])
 
     async def survey(self, user: str) -> Mapping[str, int]:
-        """The sizes of all objects of a user; see `ObjectStore`."""
+        """Return the sizes of all objects of a user; see `ObjectStore`."""
         with self._errors():
             store = self._access()
             import obstore
@@ -175,7 +175,7 @@ class BucketStore:
             _end_quietly()
             settings = self.settings
             options: ClientConfig = {
-                # An address without TLS was written by the user.
+                # The user wrote the address without TLS, so allow it.
                 "allow_http": settings.endpoint.startswith("http://"),
                 "timeout": timedelta(seconds=settings.timeout_seconds),
             }
@@ -197,11 +197,11 @@ class BucketStore:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Errors of the store within the block become our own."""
+        """Convert the store's errors within the block to this library's errors."""
         try:
             from obstore.exceptions import BaseError
         except ImportError:
-            # What needs it says so.
+            # `_access` raises the error for a missing package.
             yield
             return
         try:
@@ -225,8 +225,8 @@ class BucketStore:
 def _end_quietly() -> None:
     """Let the threads of obstore end before Python does.
 
-    One that has just handed over a result still wants Python's lock. If Python ends first, it ends
-    the thread, and Rust aborts the process, with status 134.
+    A thread that just delivered a result still needs Python's lock. If Python ends first, it ends
+    the thread, and Rust aborts the process with status 134.
     """
     atexit.register(time.sleep, _QUIET_SECONDS)
 
@@ -237,14 +237,14 @@ def _find_key(text: str) -> str:
 
 
 def _explain(text: str) -> str:
-    """The reason within an error of obstore, which describes it over many lines, and what to do."""
+    """Return the reason from obstore's error, which spans many lines, and remedies."""
     line = text.partition("\n")[0]
     if _MACHINE.search(line):
-        return "there are no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+        return "no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
     found = _REASON.search(text)
     if found is None:
         return line.rpartition(" - ")[2]
-    reason = found["said"] or found["met"] or "it does not answer in time"
+    reason = found["said"] or found["met"] or "it did not answer in time"
     remedies = [remedy for code, remedy in _REMEDIES.items() if f"<Code>{code}<" in text]
     return "; ".join([reason.removesuffix("."), *remedies])
 
@@ -259,7 +259,8 @@ def _produce(configuration: Configuration, values: Mapping[str, Any]) -> BucketS
     settings = configuration.read(BucketSettings, values, ARCHIVE, CONTENTS)
     if settings.endpoint and not _ENDPOINT.fullmatch(settings.endpoint):
         raise ConfigurationError(
-            f"{settings.endpoint!r} is no address; write it as https://HOST or http://HOST:PORT",
+            f"{settings.endpoint!r} is not an address; write it as https://HOST or "
+            "http://HOST:PORT",
             table=f"{ARCHIVE}.{CONTENTS}",
             key="endpoint",
         )

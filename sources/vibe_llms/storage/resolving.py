@@ -1,4 +1,4 @@
-"""Finds the conversation that a text means: the rules of `Archive.resolve`."""
+"""Rules of `Archive.resolve`, which find the conversation that a text refers to."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
-from vibe_llms.exceptions import ConversationAmbiguous, ConversationNotFound
+from vibe_llms.base.exceptions import ConversationAmbiguous, ConversationNotFound
 
 _SHORTEST_PREFIX = 4
 _SHOWN_TITLE = 30
-_SHOWN = 8
+_MOST_SHOWN = 8
 _FROM_NEWEST = re.compile(r"-[1-9][0-9]{0,8}")
 
 
 class Named(Struct, frozen=True):
-    """What a conversation is found by; `title` is its name, or its opening."""
+    """Searchable names of a conversation. `title` is its name or its opening."""
 
     identity: str
     name: str
@@ -24,21 +24,21 @@ class Named(Struct, frozen=True):
 
 
 def rank_of(text: str) -> int:
-    """The place that a text such as `-1` means, from the newest, which is 1; 0 for other texts."""
+    """Return the rank from the newest, 1, for a text such as `-1`, or 0 for other texts."""
     return -int(text) if _FROM_NEWEST.fullmatch(text) else 0
 
 
 def refuse_rank(text: str, count: int) -> ConversationNotFound:
-    """The error for a place where no conversation is."""
+    """Return the error for a rank beyond the last conversation."""
     if not count:
         return ConversationNotFound("no conversations yet; start one: vibe-llms chat")
-    return ConversationNotFound(f"there are {count} conversations, so none is {text}")
+    return ConversationNotFound(f"conversation {text} not found; the list has {count}")
 
 
 def find_conversation(text: str, identities: Sequence[str], current: Sequence[Named]) -> str:
-    """The identity of the conversation that a text means, which is no identity itself.
+    """Return the identity of the conversation that a text refers to, if it is not an identity.
 
-    `identities` are those of all conversations, `current` the ones that lists show, newest first.
+    `identities` has all conversations, and `current` those that lists show, newest first.
     """
     if rank := rank_of(text):
         if rank > len(current):
@@ -50,17 +50,19 @@ def find_conversation(text: str, identities: Sequence[str], current: Sequence[Na
     if not found:
         raise ConversationNotFound(f"no conversation named {text!r}; see: vibe-llms list")
     titles = {one.identity: one.title for one in current}
-    shown = ", ".join(f"{one} {_shorten(titles.get(one, ''))}".strip() for one in found[:_SHOWN])
-    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    shown = ", ".join(
+        f"{one} {_shorten(titles.get(one, ''))}".strip() for one in found[:_MOST_SHOWN]
+    )
+    more = f" and {len(found) - _MOST_SHOWN} more" if len(found) > _MOST_SHOWN else ""
     raise ConversationAmbiguous(
-        f"{text!r} fits {len(found)} conversations: {shown}{more}; "
-        "give more of the name, or the id",
+        f"{text!r} matches {len(found)} conversations: {shown}{more}; give more of the "
+        "name, or the id",
         candidates=tuple(found),
     )
 
 
 def _find(text: str, identities: Sequence[str], current: Sequence[Named]) -> Sequence[str]:
-    """The conversations that match a text best, newest first."""
+    """Return the conversations that match a text best, newest first."""
     wanted = text.casefold()
     titled = [(one.identity, one.name.casefold(), one.title.casefold()) for one in current]
     begun = {one for one in identities if one.startswith(wanted)}

@@ -1,14 +1,14 @@
-"""The derived index: lists and searches conversations without reading them all.
+"""Derived index, which lists and searches conversations without reading them all.
 
-The files are authoritative. Appends never touch the index. Each answer first looks at the
-conversations that this library has marked as changed, at all of them if it was another program that
-changed the folder, and in any case at those that the answer shows. `verify` looks at all; a list
-without a limit does so, too. What changed is read. A missing or damaged index is rebuilt.
+The files are authoritative. Appends never touch the index. Before each answer, the index checks the
+conversations that this library has marked as changed, or all of them if another program changed the
+folder. It always checks those in the answer. `verify` and a list without a limit check all. Changed
+files are read. A missing or damaged index is rebuilt.
 
-No word of deleted conversations stays in the file. A full-text index only marks words as deleted,
-and SQLite leaves copies where rows have moved. Therefore the index is merged into one piece and the
-file is rewritten. Until then the file contains a mark, so that after a crash the next process
-cleans it.
+Words of deleted conversations do not stay in the file. A full-text index only marks words as
+deleted, and SQLite leaves copies where rows have moved. Therefore the index is merged into one
+piece and the file is rewritten. Until then the file contains a mark, so that the next process
+cleans it after a crash.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from vibe_llms.exceptions import ArchiveLocked, ConversationNotFound, StorageError
-from vibe_llms.files import LARGEST_FILE, read_parts
+from vibe_llms.base.databases import IN_MEMORY, open_database
+from vibe_llms.base.exceptions import ArchiveLocked, ConversationNotFound, StorageError
+from vibe_llms.base.files import LARGEST_FILE, read_parts
+from vibe_llms.base.folders import TEMPORARY, storage_errors, time_of
 from vibe_llms.messages.canisters import (
     Canister,
     role_of,
@@ -45,15 +47,13 @@ from vibe_llms.storage.changes import (
 )
 from vibe_llms.storage.contents import ContentStore
 from vibe_llms.storage.conversations import is_conversation_identity
-from vibe_llms.storage.databases import IN_MEMORY, open_database
 from vibe_llms.storage.details import METADATA
-from vibe_llms.storage.files import TEMPORARY, storage_errors, time_of
 from vibe_llms.storage.indexing import (
-    Found,
-    Intake,
-    Look,
-    decode_look,
-    encode_look,
+    Fingerprint,
+    FoundConversation,
+    Indexer,
+    decode_fingerprint,
+    encode_fingerprint,
     open_lines,
     text_of_all,
 )
@@ -64,28 +64,28 @@ from vibe_llms.storage.texts import excerpt_of, spread, words_of
 if TYPE_CHECKING:
     import sqlite3
 
-#: Increased when the tables change; an index of another version is rebuilt.
+#: Increase when the tables change. An index of another version is rebuilt.
 _VERSION = 7
 _TAGS = msgspec.json.Decoder(tuple[str, ...])
 _ORIGIN = msgspec.json.Decoder(Origin)
-#: When to look at all files again, because other programs may have changed some.
-LOOK_SECONDS = 10.0
-#: The clock of a file system may stand still for so long; changes in the meantime would not show.
+#: Seconds until all files are checked again, because other programs may have changed some.
+CHECK_SECONDS = 10.0
+#: Longest tick in seconds of a file system's clock. Changes within one tick would not show.
 _TICK_SECONDS = 2.0
-#: The same where a time is not a multiple of `_COARSE`, as on current file systems: theirs is the
-#: clock of the system, which stands still for 10 ms at most.
+#: Longest tick in seconds if a time is not a multiple of `_COARSE` ns, as on current file systems,
+#: which use the system's clock with ticks of at most 10 ms.
 _FINE_TICK_SECONDS = 0.1
 _COARSE = 10_000_000
-#: With more slots than this it is quicker to look at everything.
+#: Number of changed slots above which a check of all files is quicker.
 _MANY_SLOTS = 500
-#: Changes of so many slots are noted in memory only.
+#: Number of changed slots up to which a change is noted in memory only.
 _FEW_SLOTS = 50
 
 _PLACE = "select updated, created, identity from conversations where identity = :after"
-#: The start of the names of deleted conversations; the next process that sees one removes it.
+#: Prefix of the folder names of deleted conversations. The next process that sees one removes it.
 DOOMED = f"{TEMPORARY}gone-"
 _MARK_BYTES = 16
-#: Databases that a forked process has inherited: SQLite forbids even to close them there.
+#: Databases inherited by a forked process. SQLite forbids even closing them there.
 _INHERITED: list[sqlite3.Connection | None] = []
 _UNCLEAN = "words of deleted conversations stay in it until the next `vibe-llms list`"
 
@@ -116,56 +116,56 @@ create virtual table words using fts5 (text, content='', tokenize='unicode61 rem
 
 
 class Seen(Struct, frozen=True, array_like=True):
-    """What was seen of an archive before its files were looked at.
+    """State of an archive before its files were checked.
 
-    `root` is the device, the inode and the time of the folder of conversations; the time is 0 if
-    later changes may have the same one. `looked` is when all files were last looked at.
+    `root` is the device, the inode, and the time of the folder of conversations. The time is 0 if
+    later changes may have the same one. `checked` is the time of the last check of all files.
     """
 
     boot: str = ""
     root: tuple[int, int, int] = (0, 0, 0)
     changes: bytes = b""
-    looked: float = 0.0
+    checked: float = 0.0
 
 
 class _Memory(Struct):
-    """Known contents of an open database, until another connection changes it.
+    """Cached state of an open database, until another connection changes it.
 
-    `stored` is what the database says was seen; `seen` may be newer by a few conversations, at
-    which another process has to look again. `inodes` are those of the conversations' folders, once
-    they were read.
+    `stored` is the state in the database. `seen` may be newer by a few conversations, which another
+    process has to check again. `inodes` are the inodes of the conversations' folders, once they
+    were read.
     """
 
     version: int
     stored: Seen
     seen: Seen
     inodes: dict[str, int] | None = None
-    #: The slots that have changed since `stored`.
+    #: Slots that have changed since `stored`.
     unstored: set[int] = msgspec.field(default_factory=set)
 
     def needs_storing(self, now: Seen, slots: set[int]) -> bool:
-        """Note what is seen now; returns True if it is worthwhile to store it.
+        """Record the slots seen as changed, and return True if the state is worth storing.
 
-        The state is larger than most messages. Where a few slots are missing in it, the next
-        process looks at their conversations again.
+        The state is larger than most messages. If a few slots are missing in it, the next process
+        checks their conversations again.
         """
         self.unstored |= slots
         return (
             len(self.unstored) > _FEW_SLOTS
             or self.stored.root != now.root
             or self.stored.boot != now.boot
-            or self.stored.looked != now.looked
+            or self.stored.checked != now.checked
             or not are_of_one_table(self.stored.changes, now.changes)
         )
 
     def note_stored(self, now: Seen) -> None:
-        """Note that the database says so, too."""
+        """Record that the database has this state."""
         self.stored = now
         self.unstored.clear()
 
 
 class _Plan(Struct, frozen=True):
-    """What to look at again: because of what was seen before and now, all of it or not."""
+    """Conversations to check again, all or some, and the states that led to them."""
 
     seen: Seen
     now: Seen
@@ -176,10 +176,10 @@ class _Plan(Struct, frozen=True):
 
 
 class Index:
-    """The index of one archive, updated before every answer.
+    """Index of one archive, updated before every answer.
 
-    `is_due` says after an answer whether it is time to `verify` it. `report` is called, perhaps in
-    another thread, with the number of conversations that are indexed, and of those to be indexed.
+    `is_due` is True after an answer if it is time to `verify`. `report` is called, perhaps in
+    another thread, with the number of indexed conversations and the total.
     """
 
     def __init__(
@@ -199,7 +199,7 @@ class Index:
         self._opened: tuple[int, int] | None = None
         self._process = os.getpid()
         self._memory: _Memory | None = None
-        #: The conversations that the answer shows, with their looks.
+        #: Conversations in the current answer, with their fingerprints.
         self._shown: dict[str, bytes] = {}
         self.is_due = False
         #: Folders of deleted conversations that are to be removed.
@@ -213,7 +213,7 @@ class Index:
         superseded: bool = False,
         after: str = "",
     ) -> Sequence[Summary]:
-        """The conversations, most recent first; see `vibe_llms.storage.interfaces.Archive`."""
+        """Return conversations, most recent first; see `vibe_llms.storage.interfaces.Archive`."""
         values = {
             "every": superseded,
             "tag": repair_text(tag),
@@ -223,25 +223,25 @@ class Index:
         return self._answer(lambda: self._survey(values), every=limit is None)
 
     def count(self, *, tag: str = "", superseded: bool = False) -> int:
-        """How many conversations there are."""
+        """Return the number of conversations."""
         values = {"every": superseded, "tag": repair_text(tag)}
         return self._answer(lambda: self._count(values))
 
     def search(self, text: str, *, limit: int = 20, superseded: bool = False) -> Sequence[Finding]:
-        """Messages that contain all words of a text, best first."""
+        """Return the messages that contain all words of a text, best match first."""
         words = words_of(text)
         if not words:
             return []
         return self._answer(lambda: self._search(words, limit, superseded))
 
     def verify(self) -> None:
-        """Look at all files, and index what other programs have changed."""
+        """Check all files, and index the changes of other programs."""
         self._answer(lambda: None, every=True)
 
     def clean(self) -> None:
-        """Remove all words of deleted conversations, and leftovers of a crash.
+        """Remove all words of deleted conversations and the leftovers of a crash.
 
-        `ArchiveLocked` or `StorageError` if that fails; then the next answer does it.
+        Raises `ArchiveLocked` or `StorageError` on failure. The next answer then tries again.
         """
         if os.path.lexists(self._path):
             self._answer(lambda: None, cleaning=True)
@@ -255,10 +255,10 @@ class Index:
     def _answer(
         self, question: Callable[[], T], *, every: bool = False, cleaning: bool = False
     ) -> T:
-        """The answer of an up-to-date index.
+        """Return the answer of an up-to-date index.
 
-        A damaged index is rebuilt. If none can be stored, as on a read-only disk, it is built in
-        memory, so that lists still work, except when `cleaning` the file.
+        A damaged index is rebuilt. If it cannot be stored, as on a read-only disk, it is built in
+        memory so that lists still work, except when `cleaning` the file.
         """
         import sqlite3
 
@@ -279,7 +279,7 @@ class Index:
             except (sqlite3.Error, OSError, ValueError, TypeError) as error:
                 if _code_of(error) == sqlite3.SQLITE_BUSY:
                     raise ArchiveLocked(
-                        "other processes have been busy with the index for "
+                        "the index has been locked by other processes for "
                         f"{self._contents.settings.lock_seconds:g} s; "
                         + (_UNCLEAN if cleaning else "try again"),
                         path=str(self._path),
@@ -297,7 +297,7 @@ class Index:
         self.close()
 
     def close(self) -> None:
-        """Close the database; the next answer opens it again."""
+        """Close the database. The next answer opens it again."""
         database, self._database = self._database, None
         self._memory = None
         if database is not None:
@@ -318,9 +318,9 @@ class Index:
         self._opened = None if place == IN_MEMORY else _place_of(os.stat(place))
 
     def _update(self, further: Collection[str] = (), *, every: bool = False) -> None:
-        """Index what changed since the last time; it is looked for among the `further` ones, too.
+        """Index the changes since the last update, including those among `further`.
 
-        With `every`, all files are looked at.
+        With `every`, all files are checked.
         """
         plan = self._plan(further, every=every)
         self.is_due = not (plan.whole or plan.is_fresh)
@@ -330,22 +330,22 @@ class Index:
             self._remember(plan)
 
     def _plan(self, further: Collection[str], *, every: bool) -> _Plan:
-        """What to look at again."""
+        """Return the conversations to check again."""
         seen = self._recall().seen
-        # Before the files: what changes in the meantime is then looked at the next time.
-        now = self._glance()
+        # Taken before the files are checked: the next update then sees changes in the meantime.
+        now = self._read_state()
         slots = compare(seen.changes, now.changes)
         suspects = None if every else self._find_suspects(seen, now, slots)
         whole = suspects is None
-        is_fresh = 0 <= now.looked - seen.looked < LOOK_SECONDS
+        is_fresh = 0 <= now.checked - seen.checked < CHECK_SECONDS
         if suspects is None:
             suspects = self._compare_all(slots)
         else:
-            now = replace(now, looked=seen.looked)
+            now = replace(now, checked=seen.checked)
         return _Plan(seen, now, whole, slots, suspects | {*further}, is_fresh)
 
     def _find_suspects(self, seen: Seen, now: Seen, slots: set[int]) -> set[str] | None:
-        """The conversations that may have changed; nothing if that can be any of them."""
+        """Return the conversations that may have changed, or `None` if any of them may have."""
         if (
             not now.boot
             or now.boot != seen.boot
@@ -364,14 +364,14 @@ class Index:
         if now.root != seen.root or not now.root[2]:
             different = self._compare_folders()
             marked = all(slot_of(identity) in slots for identity in different)
-            # Otherwise it was another program, which may have changed files elsewhere as well.
+            # Otherwise another program made the change, which may have changed files elsewhere too.
             if not marked or not (different or slots or not seen.root[2]):
                 return None
             suspects |= different
         return suspects
 
     def _recall(self) -> _Memory:
-        """Return the known contents, read again if another connection has changed them."""
+        """Return the cached state, read again if another connection has changed the database."""
         (version,) = self._access().execute("pragma data_version").fetchone()
         memory = self._memory
         if memory is None or memory.version != version:
@@ -381,7 +381,7 @@ class Index:
         return memory
 
     def _compare_folders(self) -> set[str]:
-        """The conversations that were added, deleted or replaced."""
+        """Return the conversations that were added, deleted, or replaced."""
         memory, there = self._recall(), self._read_names()
         if memory.inodes is None:
             rows = self._access().execute("select identity, inode from conversations")
@@ -392,14 +392,14 @@ class Index:
         return {name for name in different if self._is_conversation(name)}
 
     def _compare_all(self, slots: set[int]) -> set[str]:
-        """The conversations that differ from what the index has, or are marked."""
+        """Return the conversations that differ from the index or are marked."""
         rows = self._access().execute("select identity, look, inode from conversations")
-        known = {identity: (look, inode) for identity, look, inode in rows}
+        known = {identity: (fingerprint, inode) for identity, fingerprint, inode in rows}
         there = self._scan()
         suspects = known.keys() - there.keys()
         for identity, inode in there.items():
-            look = self._look_at(identity)
-            state = look and (encode_look(look), inode)
+            fingerprint = self._fingerprint(identity)
+            state = fingerprint and (encode_fingerprint(fingerprint), inode)
             if state != known.get(identity) or (slots and slot_of(identity) in slots):
                 suspects.add(identity)
         return suspects
@@ -407,14 +407,14 @@ class Index:
     def _carry_out(self, plan: _Plan) -> None:
         database = self._access()
         memory = self._recall()
-        intake = Intake(database, self._conversations, self._contents)
+        indexer = Indexer(database, self._conversations, self._contents)
         busy: set[int] = set()
-        new: list[Found] = []
+        new: list[FoundConversation] = []
         inodes = memory.inodes if memory.inodes is not None else {}
         database.execute("begin immediate")
         for identity in plan.suspects:
             slot = slot_of(identity)
-            # Asked before the look, which otherwise may come before the change.
+            # Checked before the files are, because a change may follow their check.
             if slot in plan.slots and is_being_changed(f"{self._root}/{identity}"):
                 busy.add(slot)
             found = self._find(identity)
@@ -426,26 +426,26 @@ class Index:
                 "select look, inode from conversations where identity = ?", (identity,)
             ).fetchone()
             if found is None:
-                intake.forget(identity)
+                indexer.forget(identity)
             elif row is None:
                 new.append(found)
-            elif row != (encode_look(found.look), found.inode):
-                intake.take_in(found, decode_look(row[0]))
-        intake.finish()
-        intake.take_in_new(new, self._report)
+            elif row != (encode_fingerprint(found.fingerprint), found.inode):
+                indexer.index_changes(found, decode_fingerprint(row[0]))
+        indexer.finish()
+        indexer.index_new(new, self._report)
         now = plan.now
         if busy:
             now = replace(now, changes=clear_slots(now.changes, busy))
         if memory.needs_storing(now, plan.slots):
             self._keep("seen", msgspec.msgpack.encode(now))
             memory.note_stored(now)
-        if intake.forgot:
+        if indexer.forgot:
             self._keep("unclean", os.urandom(_MARK_BYTES))
         database.execute("commit")
         memory.seen = now
 
     def _remember(self, plan: _Plan) -> None:
-        """Note what was seen, unless another process is busy with the index."""
+        """Store the state, unless another process is using the index."""
         import sqlite3
 
         memory, now = self._recall(), plan.now
@@ -468,54 +468,54 @@ class Index:
         self._access().execute("insert or replace into state values (?, ?)", (name, value))
 
     def _find_changed(self) -> set[str]:
-        """The conversations in the answer that have changed without a mark."""
+        """Return the conversations in the answer that have changed without a mark."""
         shown, self._shown = self._shown, {}
         changed: set[str] = set()
         for identity, known in shown.items():
-            look = self._look_at(identity)
-            if known and (look is None or encode_look(look) != known):
+            fingerprint = self._fingerprint(identity)
+            if known and (fingerprint is None or encode_fingerprint(fingerprint) != known):
                 changed.add(identity)
         return changed
 
-    def _glance(self) -> Seen:
-        looked = time.time()
+    def _read_state(self) -> Seen:
+        checked = time.time()
         changes = self._changes.read()
         with storage_errors(self._conversations):
             root = os.stat(self._conversations)
         fine = root.st_mtime_ns % _COARSE
-        recent = looked - root.st_mtime < (_FINE_TICK_SECONDS if fine else _TICK_SECONDS)
+        recent = checked - root.st_mtime < (_FINE_TICK_SECONDS if fine else _TICK_SECONDS)
         return Seen(
             identify_boot(),
             (root.st_dev, root.st_ino, 0 if recent else root.st_mtime_ns),
             changes,
-            looked,
+            checked,
         )
 
     def _scan(self) -> dict[str, int]:
-        """The conversations in the folder, with the inodes of their folders."""
+        """Return the conversations in the folder, with the inodes of their folders."""
         names = self._read_names()
         return {name: inode for name, inode in names.items() if self._is_conversation(name)}
 
     def _read_names(self) -> dict[str, int]:
-        """All names in the folder of conversations, and their inodes."""
+        """Return all names in the folder of conversations, with their inodes."""
         with storage_errors(self._conversations), os.scandir(self._conversations) as entries:
             return {entry.name: entry.inode() for entry in entries}
 
     def _is_conversation(self, name: str) -> bool:
-        """Return True for the name of a conversation; note the names of those to remove."""
+        """Return True for the name of a conversation. Collect the names of folders to remove."""
         if name.startswith(DOOMED):
             self.doomed.append(name)
         return is_conversation_identity(name)
 
-    def _find(self, identity: str) -> Found | None:
-        look = self._look_at(identity)
-        if look is None:
+    def _find(self, identity: str) -> FoundConversation | None:
+        fingerprint = self._fingerprint(identity)
+        if fingerprint is None:
             return None
         try:
             folder = os.stat(f"{self._root}/{identity}", follow_symlinks=False)
         except OSError:
             return None
-        return Found(identity, look, folder.st_ino)
+        return FoundConversation(identity, fingerprint, folder.st_ino)
 
     def _clean(self, *, patient: bool) -> None:
         """Rewrite the file if it may contain words of deleted conversations."""
@@ -537,7 +537,7 @@ class Index:
     def _survey(self, values: Mapping[str, object]) -> Sequence[Summary]:
         database = self._access()
         if values["after"] and not database.execute(_PLACE, values).fetchone():
-            raise ConversationNotFound(f"there is no conversation {values['after']}")
+            raise ConversationNotFound(f"conversation {values['after']} not found")
         selected = database.execute(
             "select identity, name, title, created, updated, model, tags, origin, messages, "  # noqa: S608  (the condition is ours)
             f"problem, superseded_by, look from listed where {_describe_wanted(values)} "
@@ -545,7 +545,7 @@ class Index:
             values,
         )
         rows = selected.fetchall()
-        self._shown = {identity: look for identity, *_, look in rows}
+        self._shown = {identity: fingerprint for identity, *_, fingerprint in rows}
         return [
             Summary(
                 identity,
@@ -579,7 +579,7 @@ class Index:
             },
         )
         rows = selected.fetchall()
-        self._shown = {identity: look for identity, *_, look in rows}
+        self._shown = {identity: fingerprint for identity, *_, fingerprint in rows}
         findings: list[Finding] = []
         for identity, name, title, offset, _ in rows:
             canister = self._read_canister(identity, offset)
@@ -603,10 +603,10 @@ class Index:
             version=_VERSION,
             tables=_TABLES,
             seconds=self._contents.settings.lock_seconds,
-            # Changed names and titles are overwritten at once, too. Creating and deleting a journal
-            # would take longer than all else that a message needs.
+            # Secure deletion also overwrites changed names and titles at once. Creating and
+            # deleting a journal would take longer than everything else that a message needs.
             pragmas=("secure_delete = on", "journal_mode = truncate"),
-            # It stays open, and the next answer may be asked for in another thread.
+            # The database stays open, and the next answer may run in another thread.
             any_thread=True,
         )
 
@@ -614,12 +614,12 @@ class Index:
         assert self._database is not None
         return self._database
 
-    def _look_at(self, name: str) -> Look | None:
+    def _fingerprint(self, name: str) -> Fingerprint | None:
         folder = f"{self._root}/{name}"
         try:
             lines = os.stat(f"{folder}/{MESSAGES}", follow_symlinks=False)
         except OSError as error:
-            return self._look_at_broken(name, error)
+            return self._fingerprint_broken(name, error)
         try:
             details = os.stat(f"{folder}/{METADATA}", follow_symlinks=False)
         except OSError:
@@ -632,8 +632,8 @@ class Index:
             details.st_ino,
         )
 
-    def _look_at_broken(self, name: str, error: OSError) -> Look | None:
-        """The state of a conversation without lines; none if it was deleted or is not one."""
+    def _fingerprint_broken(self, name: str, error: OSError) -> Fingerprint | None:
+        """Return the fingerprint of a conversation without lines, or `None` if it is missing."""
         try:
             folder = os.stat(f"{self._root}/{name}", follow_symlinks=False)
         except OSError:
@@ -653,9 +653,9 @@ class Index:
 
 
 def _describe_wanted(values: Mapping[str, object]) -> str:
-    """The condition for the conversations that are asked for.
+    """Return the condition for the wanted conversations.
 
-    What does not restrict them is left out, because it would be evaluated for each of them.
+    Conditions without effect are omitted, because SQLite would evaluate them for each row.
     """
     conditions = {
         "not hidden": not values["every"],
@@ -670,5 +670,5 @@ def _place_of(status: os.stat_result) -> tuple[int, int]:
 
 
 def _code_of(error: Exception) -> int:
-    """SQLite's primary error code; 0 for other errors."""
+    """Return SQLite's primary error code, or 0 for other errors."""
     return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF

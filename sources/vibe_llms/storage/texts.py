@@ -1,4 +1,4 @@
-"""Texts of messages as lists and searches show them: titles, words, excerpts."""
+"""Texts of messages for lists and searches: titles, words, and excerpts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vibe_llms.messages.contents import Reference, TextualContent, repair_text
 _TITLE_LENGTH = 60
 _INDEXED_CHARACTERS = 200_000
 _EXCERPT_LENGTH = 60
-#: Characters of scripts without spaces between words, or with grammar at their ends.
+#: Characters of scripts without spaces between words, or with suffixes attached to words.
 UNSPACED = (
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u2fdf\u3005-\u3007\u3040-\u312f\u31f0-\u31ff"
     "\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]"
@@ -19,18 +19,18 @@ UNSPACED = (
 
 
 def title_of(text: str) -> str:
-    """The first words of a conversation, shown if it has no name."""
+    """Return the start of the first line, shown as the title of a conversation without a name."""
     line = next((line.strip() for line in text.splitlines() if line.strip()), "")
     return line if len(line) <= _TITLE_LENGTH else f"{line[: _TITLE_LENGTH - 1]}…"
 
 
 def spread(text: str) -> str:
-    """The text with every character of a script without spaces as a separate word."""
+    """Return the text with spaces around each character of a script without spaces."""
     return text if text.isascii() else re.sub(UNSPACED, r" \g<0> ", text)
 
 
 def text_of(canister: Canister, read: Callable[[Reference], str]) -> str:
-    """The searchable words of a canister; `read` returns those that are stored separately."""
+    """Return the searchable text of a canister, using `read` for separately stored contents."""
     parts: list[str] = []
     match canister:
         case InvocationCanister(name=name, arguments=arguments):
@@ -45,12 +45,12 @@ def text_of(canister: Canister, read: Callable[[Reference], str]) -> str:
 
 
 def words_of(text: str) -> Sequence[str]:
-    """The words of a search that are more than punctuation."""
+    """Return the words of a search, without those that are only punctuation."""
     return [word for word in repair_text(text).split() if any(map(str.isalnum, word))]
 
 
 def excerpt_of(text: str, words: Sequence[str]) -> str:
-    """Part of a text around the first of the words, with the words in brackets."""
+    """Return the part of a text around the first match, with matching words in brackets."""
     flat = re.sub(r"\s+", " ", text)
     bare = (re.sub(r"^\W+|\W+$", "", word) for word in words)
     pattern = re.compile("|".join(_whole(word) for word in bare), re.IGNORECASE)

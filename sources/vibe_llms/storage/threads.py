@@ -1,7 +1,7 @@
-"""Threads that wait for the disk: one lock wakes a thread, and one call tells the event loop.
+"""Threads for blocking disk work, with one lock and one event-loop call per job.
 
-`ThreadPoolExecutor` takes several locks, a condition and a second future for each call. A call that
-syncs a short write took 80 µs longer with it.
+`ThreadPoolExecutor` takes several locks, a condition, and a second future for each call. A call
+that syncs a short write took 80 µs longer with it.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 
-from vibe_llms.futures import ShieldedFuture
+from vibe_llms.base.futures import ShieldedFuture
 
 T = TypeVar("T")
 F = TypeVar("F", bound="asyncio.Future[Any]")
 
 
 class DiskThreads:
-    """Runs functions in up to `limit` threads, which start when they are needed.
+    """Pool of up to `limit` threads, which start on demand.
 
-    The threads end with this object. A program that ends waits for what it has begun.
+    The threads end with this object. At exit, the program waits for jobs that have begun.
     """
 
     def __init__(self, name: str, limit: int) -> None:
         self._crew = _Crew(name, limit)
 
     def run(self, function: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:
-        """Return the future result of a function, which runs to its end once it has begun."""
+        """Run a function in a thread, to its end once it has begun, and return a future."""
         return self._run(asyncio.Future(), function, arguments)
 
     def run_shielded(self, function: Callable[..., T], *arguments: Any) -> ShieldedFuture[T]:
-        """Return the future result of a function, which runs even if the caller is cancelled."""
+        """Run a function in a thread, even if the caller is cancelled, and return a future."""
         return self._run(ShieldedFuture(), function, arguments)
 
     def _run(self, future: F, function: Callable[..., Any], arguments: tuple[Any, ...]) -> F:
@@ -45,7 +45,7 @@ class DiskThreads:
         return future
 
     async def close(self) -> None:
-        """End the threads when everything is done, and wait for it; `run` starts new ones."""
+        """Wait until all jobs are done and the threads have ended. `run` starts new threads."""
         self._crew.end()
         if self._crew.threads:
             await asyncio.to_thread(self._crew.join)
@@ -66,7 +66,7 @@ class _Thread(threading.Thread):
     """A thread that waits for jobs."""
 
     def __init__(self, crew: _Crew, name: str) -> None:
-        # As a daemon it does not keep a program alive; `_finish` waits for its jobs.
+        # A daemon thread does not keep the program alive. `_finish` waits for its jobs.
         super().__init__(name=name, daemon=True)
         self.is_idle = False
         self._crew = crew
@@ -77,19 +77,19 @@ class _Thread(threading.Thread):
     def run(self) -> None:
         while (job := self._crew.find(self)) is not None:
             self._carry_out(job)
-            # What it gave is not held until the next one comes.
+            # Do not hold the result until the next job comes.
             del job
 
     def wake(self, job: _Job | None) -> None:
-        """End the wait, with a job or to end the thread."""
+        """Wake the thread, with a job or to end it."""
         if job is not None:
             self._job = job
-        # A thread that works has perhaps been woken already, to end.
+        # A busy thread may already have been woken to end.
         with suppress(RuntimeError):
             self._woken.release()
 
     def wait(self) -> _Job | None:
-        """Wait to be woken; returns the job, if any."""
+        """Wait to be woken, and return the job, if any."""
         self._woken.acquire()
         job, self._job = self._job, None
         return job
@@ -103,24 +103,24 @@ class _Thread(threading.Thread):
                 result = job.function(*job.arguments)
             except BaseException as raised:  # noqa: BLE001  (raised where it is awaited)
                 error = raised
-            # First, so that the next call of who waits for this one starts no further thread.
+            # Marked idle first, so that the caller's next job does not start another thread.
             self._crew.rest(self)
             # The loop may be closed by now.
             with suppress(RuntimeError):
-                job.future.get_loop().call_soon_threadsafe(_settle, job.future, result, error)
+                job.future.get_loop().call_soon_threadsafe(_resolve, job.future, result, error)
         finally:
-            # An error refers to this frame, which must not keep it alive.
+            # An error refers to this frame, which must not keep the error alive.
             del job, result, error
 
 
 class _Crew:
-    """Threads and what they share. Of those that wait, the last one that worked is woken."""
+    """Threads and their shared state. The idle thread that worked last is woken first."""
 
     def __init__(self, name: str, limit: int) -> None:
         self._process = os.getpid()
         self._name = name
         self._limit = limit
-        # Where it is held, the collector of garbage may call `end`.
+        # Reentrant, because garbage collection may call `end` while the lock is held.
         self._lock = threading.RLock()
         self._waiting: deque[_Job] = deque()
         self._idle: list[_Thread] = []
@@ -128,12 +128,12 @@ class _Crew:
         self._ended = False
 
     def renew(self) -> _Crew:
-        """Return another one like this, without threads."""
+        """Return a new crew with the same settings and no threads."""
         return _Crew(self._name, self._limit)
 
     def take(self, job: _Job) -> bool:
-        """Have a job done; False if the crew has ended, or a fork has left it without threads."""
-        # Before the lock, which another thread may have held when the process forked.
+        """Accept a job. Return False if the crew has ended or a fork left it without threads."""
+        # Checked before the lock, which another thread may have held when the process forked.
         if self._process != os.getpid():
             return False
         with self._lock:
@@ -152,7 +152,7 @@ class _Crew:
         try:
             thread.start()
         except RuntimeError:
-            # The system allows no more; those that there are do the work.
+            # The system allows no more threads, so the existing ones do the work.
             if not self.threads:
                 raise
             return
@@ -160,7 +160,7 @@ class _Crew:
         _WORKING.add(self)
 
     def find(self, thread: _Thread) -> _Job | None:
-        """Wait for the next job of a thread; nothing if it is to end."""
+        """Wait for the next job of a thread. Return `None` if the thread is to end."""
         while True:
             if not self.rest(thread):
                 with self._lock:
@@ -178,7 +178,7 @@ class _Crew:
                 return job
 
     def rest(self, thread: _Thread) -> bool:
-        """Mark a thread as idle unless jobs are waiting; returns True if it is idle."""
+        """Mark a thread as idle unless jobs are waiting. Return True if it is idle."""
         with self._lock:
             if not (thread.is_idle or self._waiting or self._ended):
                 self._idle.append(thread)
@@ -186,7 +186,7 @@ class _Crew:
         return thread.is_idle
 
     def end(self) -> None:
-        """End the threads when everything is done."""
+        """End the threads when all jobs are done."""
         if self._process == os.getpid():
             with self._lock:
                 self._ended = True
@@ -201,19 +201,19 @@ class _Crew:
                 thread.join()
 
 
-#: The crews that have threads.
+#: Crews with running threads.
 _WORKING: set[_Crew] = set()
 
 
 @atexit.register
 def _finish() -> None:
-    """Wait for what was begun, when the program ends."""
+    """Wait at exit for jobs that have begun."""
     for crew in [*_WORKING]:
         crew.end()
         crew.join()
 
 
-def _settle(future: asyncio.Future[Any], result: object, error: BaseException | None) -> None:
+def _resolve(future: asyncio.Future[Any], result: object, error: BaseException | None) -> None:
     if future.done():
         return
     if error is None:

@@ -1,7 +1,6 @@
-"""Copies conversations, with their contents, and uploaded files from one archive to another.
+"""Copy conversations with their contents, and uploaded files, from one archive to another.
 
-Everything is copied byte for byte and read again. What is there already is not copied twice, so a
-copy that was interrupted is continued by another one.
+Everything is copied byte for byte and read again. Another copy resumes one that was interrupted.
 """
 
 from __future__ import annotations
@@ -13,20 +12,20 @@ from typing import Protocol, runtime_checkable
 
 from msgspec import Struct
 
-from vibe_llms.exceptions import ConversationNotFound, StorageError
+from vibe_llms.base.exceptions import ConversationNotFound, StorageError
 from vibe_llms.messages.contents import Reference
 from vibe_llms.storage.interfaces import Archive, UploadedFile
 
-#: Anything that looks like a hash counts as one, because a newer version may write it elsewhere.
+#: Anything that looks like a hash counts, because a newer version may write hashes elsewhere.
 HASH = rb"[0-9a-f]{64}"
-#: A collection may delete what was not in use yet; the second time it is in use.
+#: Number of attempts. A collection may delete contents before the first attempt uses them.
 _ATTEMPTS = 2
 
 
 class StoredConversation(Struct, frozen=True):
-    """The bytes of a conversation's `metadata.toml` and `messages.jsonl`.
+    """Bytes of a conversation's `metadata.toml` and `messages.jsonl`.
 
-    `updated` is when its messages last changed.
+    `updated` is the time when its messages last changed.
     """
 
     metadata: bytes
@@ -36,26 +35,26 @@ class StoredConversation(Struct, frozen=True):
 
 @runtime_checkable
 class TransferableArchive(Archive, Protocol):
-    """An archive that can be copied. What exports changes nothing."""
+    """An archive that can be copied. Exports do not change it."""
 
     async def survey_identities(self) -> Sequence[str]:
-        """The identities of all conversations, superseded and unreadable ones too."""
+        """Return the identities of all conversations, including superseded and unreadable ones."""
         ...
 
     async def export_conversation(self, identity: str) -> StoredConversation:
-        """A conversation as it is stored, without an incomplete last line."""
+        """Return a conversation as it is stored, without an incomplete last line."""
         ...
 
     async def import_conversation(self, identity: str, stored: StoredConversation) -> None:
-        """Make a conversation the same as another archive's.
+        """Make a conversation identical to another archive's.
 
-        `ConversationMoved` if the one that is there does not begin what is to be stored: then it
-        was continued here.
+        Raises `ConversationMoved` if the existing lines are not the beginning of the new ones,
+        because the conversation was continued here.
         """
         ...
 
     async def find_contents(self, digests: Collection[str]) -> Mapping[str, Reference]:
-        """The contents that are stored, of those with these hashes."""
+        """Return the references of stored contents among these hashes, keyed by hash."""
         ...
 
     async def import_file(self, file: UploadedFile) -> None:
@@ -64,7 +63,7 @@ class TransferableArchive(Archive, Protocol):
 
 
 class Copied(Struct, frozen=True):
-    """Whether something was copied, and the sizes of the contents that were."""
+    """Result of a copy: True if something was written, and the sizes of the copied contents."""
 
     changed: bool
     contents: Sequence[int] = ()
@@ -75,7 +74,7 @@ async def copy_conversation(
 ) -> Copied:
     """Copy a conversation and the contents that it needs.
 
-    Returns when the target was read again and is the same.
+    Returns after reading the target again and finding it identical.
     """
     wanted = await source.export_conversation(identity)
     needed = await source.find_contents({one.decode() for one in re.findall(HASH, wanted.lines)})
@@ -88,13 +87,13 @@ async def copy_conversation(
             changed = True
         if await _is_there(target, identity, wanted) and not await _find_missing(target, needed):
             return Copied(changed, sizes)
-    raise StorageError("it differs from the source after it was copied", path=identity)
+    raise StorageError("the copy differs from the source", path=identity)
 
 
 async def copy_file(
     source: TransferableArchive, target: TransferableArchive, file: UploadedFile
 ) -> Copied:
-    """Copy an uploaded file; the newer record of the same bytes wins."""
+    """Copy an uploaded file. The newer record of the same bytes wins."""
     needed = {file.id: Reference(file.id, file.size)}
     there = {one.id: one for one in await target.survey_files()}.get(file.id)
     if there is not None and there.created >= file.created:
@@ -105,16 +104,16 @@ async def copy_file(
         await target.import_file(file)
         if not await _find_missing(target, needed):
             return Copied(True, sizes)
-    raise StorageError("its bytes are missing after it was copied", path=file.name)
+    raise StorageError("its bytes are missing from the copy", path=file.name)
 
 
 async def _copy_contents(
     source: TransferableArchive, target: TransferableArchive, needed: Mapping[str, Reference]
 ) -> Sequence[int]:
-    """Copy the contents that are missing; returns their sizes."""
+    """Copy the missing contents, and return their sizes in bytes."""
     missing = await _find_missing(target, needed)
     for reference in missing:
-        # Checked against its hash when it is read, and stored under the hash of what was read.
+        # `load` checks the hash, and `put` stores the bytes under the hash of what was read.
         await target.put(await source.load(reference))
     return [one.size for one in missing]
 

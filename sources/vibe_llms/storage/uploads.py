@@ -1,7 +1,7 @@
-"""Files that a user has uploaded: their bytes are contents, and a record here keeps each of them.
+"""Records of files that a user has uploaded. Their bytes are contents.
 
-`files/{hash}.json` is the record of the content with this hash. Who uploads the same bytes again
-gets the same file, with the newer name.
+`files/{hash}.json` is the record of the content with this hash. Uploading the same bytes again
+gives the same file with the newer name.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from pathlib import Path
 
 import msgspec
 
-from vibe_llms.exceptions import ContentMissing, StorageError
-from vibe_llms.files import LARGEST_FILE
-from vibe_llms.storage.files import make_folder, read_within, replace_file, storage_errors
+from vibe_llms.base.exceptions import ContentMissing, StorageError
+from vibe_llms.base.files import LARGEST_FILE
+from vibe_llms.base.folders import make_folder, read_within, replace_file, storage_errors
 from vibe_llms.storage.interfaces import UploadedFile
 
 _SUFFIX = ".json"
@@ -26,14 +26,14 @@ _DECODER = msgspec.json.Decoder(UploadedFile)
 
 
 class UploadFolder:
-    """The records of a user's files."""
+    """Folder with the records of a user's files."""
 
     def __init__(self, folder: Path, *, durable: bool) -> None:
         self.folder = folder
         self._durable = durable
 
     def keep(self, file: UploadedFile) -> None:
-        """Keep a record, in place of an earlier one of the same bytes."""
+        """Keep a record, and replace an earlier one of the same bytes."""
         with storage_errors(self.folder):
             make_folder(self.folder)
             replace_file(
@@ -41,7 +41,7 @@ class UploadFolder:
             )
 
     def survey(self) -> Sequence[UploadedFile]:
-        """All files, the newest first."""
+        """Return all files, newest first."""
         with storage_errors(self.folder):
             try:
                 names = os.listdir(self.folder)
@@ -52,20 +52,20 @@ class UploadFolder:
         return sorted(filter(None, files), key=lambda one: (one.created, one.id), reverse=True)
 
     def access(self, identity: str) -> UploadedFile:
-        """A file; `ContentMissing` if there is none."""
+        """Return a file, or raise `ContentMissing`."""
         file = self._read(identity) if _HASH.fullmatch(identity) else None
         if file is None:
-            raise ContentMissing(f"there is no file {identity!r}")
+            raise ContentMissing(f"file {identity!r} not found")
         return file
 
     def remove(self, identity: str) -> UploadedFile:
-        """Delete the record of a file; its bytes stay while a message needs them."""
+        """Delete the record of a file. Its bytes stay while a message needs them."""
         file = self.access(identity)
         with storage_errors(self.folder):
             try:
                 os.unlink(self._path(identity))
             except FileNotFoundError:
-                raise ContentMissing(f"there is no file {identity!r}") from None
+                raise ContentMissing(f"file {identity!r} not found") from None
         return file
 
     def _read(self, identity: str) -> UploadedFile | None:
@@ -78,7 +78,7 @@ class UploadFolder:
         try:
             return _DECODER.decode(data)
         except ValueError as error:
-            raise StorageError(f"this is no record of a file: {error}", path=str(path)) from error
+            raise StorageError(f"not a record of a file: {error}", path=str(path)) from error
 
     def _path(self, identity: str) -> Path:
         return self.folder / f"{identity}{_SUFFIX}"

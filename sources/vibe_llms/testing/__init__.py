@@ -1,4 +1,4 @@
-"""For tests, yours and ours: scripted models, a fake server, and the contracts as functions.
+"""Test doubles and contract checks: scripted models, a fake server, and `check_` functions.
 
 >>> import asyncio
 >>> events = []
@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vibe_llms.configuration import StreamSettings
-from vibe_llms.events import EventHandler, ignore_events
+from vibe_llms.base.configuration import StreamSettings
+from vibe_llms.base.network.offline import forbid_requests, requests_forbidden
 from vibe_llms.messages.canisters import UserCanister
-from vibe_llms.network.offline import forbid_requests, requests_forbidden
+from vibe_llms.messages.events import EventHandler, ignore_events
 from vibe_llms.providers.scripted.client import ScriptedClient, ScriptedModel
 from vibe_llms.providers.scripted.scripts import Improvisation, Part, Script, ScriptedReply
 from vibe_llms.testing.archive import check_archive
@@ -57,11 +57,11 @@ def scripted_model(
     stream: StreamSettings = StreamSettings(),
     recording: bool = True,
 ) -> ScriptedModel:
-    """A model that answers from a script, without a network.
+    """Return a model that answers from a script, without a network.
 
     `script` is the chunks of a single reply, one reply, a script, or a function of the conversation
-    and the tools that returns the reply. `requests` of the model are what it was sent, unless
-    `recording` is off: each request holds its whole history, which adds up over thousands of turns.
+    and the tools that returns the reply. The model's `requests` hold the requests that it got,
+    unless `recording` is off: each holds its whole history, which adds up over thousands of turns.
     """
     client = ScriptedClient("scripted", event_handler, stream=stream, scripts={})
     if isinstance(script, ScriptedReply):

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from vibe_llms.exceptions import ScriptInvalid
+from vibe_llms.base.exceptions import ScriptInvalid
 from vibe_llms.providers.scripted.demo import improvise
 from vibe_llms.providers.scripted.scripts import read_script
 from vibe_llms.testing.server import KEY, fake_server
@@ -20,17 +20,16 @@ _TAKEN = 69
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Serve until Ctrl-C; the variables that lead programs here are printed first."""
+    """Print the variables that lead programs to the server, and serve until Ctrl-C."""
     parser = argparse.ArgumentParser(
         prog="python -m vibe_llms.testing",
-        description="A server that answers as those of Anthropic, OpenAI and Ollama do, offline, "
-        "from a script. It prints the variables that lead programs to it; Ctrl-C ends it.",
+        description="A fake server of the APIs of Anthropic, OpenAI and Ollama that answers from a "
+        "script, offline. It prints the environment variables that point programs to it; Ctrl-C "
+        "stops it.",
     )
-    parser.add_argument(
-        "script", nargs="?", help="a script in TOML; without one, the model `demo` answers"
-    )
-    parser.add_argument("--port", type=int, default=0, help="the port; a free one if not given")
-    parser.add_argument("--key", default=KEY, help="the key that requests must have")
+    parser.add_argument("script", nargs="?", help="a script in TOML (default: the model `demo`)")
+    parser.add_argument("--port", type=int, default=0, help="the port (default: any free port)")
+    parser.add_argument("--key", default=KEY, help="the key that requests must send")
     given = parser.parse_args(arguments)
     try:
         script = improvise if given.script is None else read_script(Path(given.script))

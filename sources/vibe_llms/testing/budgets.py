@@ -1,4 +1,4 @@
-"""What every store of budgets must keep to, as a function that anyone can run on their own."""
+"""Contract checks for implementations of `BudgetStore`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
 
-from vibe_llms.configuration import BudgetSettings
+from vibe_llms.base.configuration import BudgetSettings
 from vibe_llms.runs.accounts import Account, Amount, Balance, BudgetStore, Claim
 from vibe_llms.testing.limits import require
 
@@ -15,16 +15,16 @@ _Check: TypeAlias = "Callable[[_Stores], Awaitable[None]]"
 
 _LIMIT = 1000
 _SECONDS = 600.0
-#: So many tasks of two stores reserve at the same time.
+#: Number of tasks that reserve at the same time in two stores.
 _RIVALS = 20
 _SEQUENCES, _STEPS = 5, 40
 
 
 async def check_budget_store(open_store: Callable[[], Awaitable[BudgetStore]]) -> None:
-    """Raise `AssertionError` where a store of budgets breaks what budgets rely on.
+    """Raise `AssertionError` if a budget store breaks its contract.
 
-    `open_store` opens the same store each time, as another process would; it is empty at first.
-    They are closed in the end.
+    `open_store` opens the same store each time, as another process would; it is empty at first. All
+    stores are closed at the end.
     """
     stores = _Stores(await open_store(), await open_store())
     try:
@@ -34,20 +34,20 @@ async def check_budget_store(open_store: Callable[[], Awaitable[BudgetStore]]) -
     finally:
         for store in (stores.one, stores.other):
             await store.close()
-            # It is safe to close it twice.
+            # A second `close` must be harmless.
             await store.close()
 
 
 class _Stores:
-    """One store, opened twice, and a user whom no other check knows."""
+    """One store, opened twice, and a user of the current check only."""
 
     def __init__(self, one: BudgetStore, other: BudgetStore) -> None:
         self.one, self.other = one, other
         self.user = ""
 
     def account(self, agent: str = "", tokens: int | None = _LIMIT) -> Account:
-        """An account of the user."""
-        # As `[budgets]` is read, which cannot be hashed.
+        """Return an account of the user."""
+        # Like settings read from `[budgets]`, these cannot be hashed.
         return Account(self.user, BudgetSettings(tokens=tokens, period="total"), agent)
 
     def claim(
@@ -59,7 +59,7 @@ class _Stores:
         most: int = 100,
         hasty: bool = False,
     ) -> Claim:
-        """A claim of the user."""
+        """Return a claim of the user."""
         return Claim(
             identity=identity,
             user=self.user,
@@ -72,86 +72,95 @@ class _Stores:
         )
 
     async def read(self, account: Account | None = None) -> Balance:
-        """The balance of an account of the user."""
+        """Return the balance of an account of the user."""
         (balance,) = await self.other.read([account or self.account()])
         return balance
 
 
 async def _check_nothing_is_spent_at_first(stores: _Stores) -> None:
-    require(not await stores.one.survey_users(), "someone has spent something before anyone did")
+    require(not await stores.one.survey_users(), "an unused account has a balance")
     balance = await stores.read()
-    require((balance.spent, balance.reserved) == (Amount(), Amount()), f"at first, it is {balance}")
-    require(await stores.one.read([]) == [], "the balances of no accounts are some")
-    require(not await stores.one.send(stores.user, "unknown"), "what was not reserved is sent")
-    await stores.one.settle(stores.user, "unknown", Amount(5, 5))
-    require((await stores.read()).spent == Amount(), "what was not reserved is charged")
+    require(
+        (balance.spent, balance.reserved) == (Amount(), Amount()), f"the first balance is {balance}"
+    )
+    require(await stores.one.read([]) == [], "reading no accounts returns balances")
+    require(
+        not await stores.one.send(stores.user, "unknown"), "a claim that was not reserved is sent"
+    )
+    await stores.one.record_usage(stores.user, "unknown", Amount(5, 5))
+    require((await stores.read()).spent == Amount(), "a claim that was not reserved is charged")
 
 
 async def _check_what_is_used_is_charged(stores: _Stores) -> None:
     grant = await stores.one.reserve(stores.claim("one"), _SECONDS)
     require(grant.account is None and grant.output == 100, f"a claim that fits gets {grant}")
     require((await stores.read()).reserved == Amount(200, 200), "the worst case is not reserved")
-    require(await stores.other.send(stores.user, "one"), "what is reserved cannot be sent")
-    await stores.other.settle(stores.user, "one", Amount(70, 30))
+    require(await stores.other.send(stores.user, "one"), "a reserved claim cannot be sent")
+    await stores.other.record_usage(stores.user, "one", Amount(70, 30))
     balance = await stores.read()
     require(
-        (balance.spent, balance.reserved) == (Amount(70, 30), Amount()), f"it is {balance} then"
+        (balance.spent, balance.reserved) == (Amount(70, 30), Amount()),
+        f"the balance after the charge is {balance}",
     )
-    await stores.one.settle(stores.user, "one", Amount(70, 30))
-    require((await stores.read()).spent == Amount(70, 30), "it is charged twice")
-    require(stores.user in await stores.other.survey_users(), "that a user spent is not known")
+    await stores.one.record_usage(stores.user, "one", Amount(70, 30))
+    require((await stores.read()).spent == Amount(70, 30), "a claim is charged twice")
+    require(
+        stores.user in await stores.other.survey_users(), "the spending of a user is not recorded"
+    )
     await stores.one.reserve(stores.claim("two"), _SECONDS)
-    await stores.one.settle(stores.user, "two", None)
-    require((await stores.read()).spent == Amount(70, 30), "what was not sent is charged")
+    await stores.one.record_usage(stores.user, "two", None)
+    require((await stores.read()).spent == Amount(70, 30), "a claim that was not sent is charged")
     await stores.one.reserve(stores.claim("three"), _SECONDS)
     await stores.one.send(stores.user, "three")
-    await stores.one.settle(stores.user, "three", None)
+    await stores.one.record_usage(stores.user, "three", None)
     require(
         (await stores.read()).spent == Amount(270, 230),
-        "what was sent and not settled is not charged in full",
+        "a claim that was sent and never settled is not charged in full",
     )
 
 
 async def _check_a_claim_is_granted_once(stores: _Stores) -> None:
     first = await stores.one.reserve(stores.claim("one", most=50), _SECONDS)
     again = await stores.other.reserve(stores.claim("one", most=100), _SECONDS)
-    require((first.output, again.output) == (50, 50), f"it is {first}, and then {again}")
-    require((await stores.read()).reserved == Amount(150, 150), "it is reserved twice")
+    require((first.output, again.output) == (50, 50), f"the grant is {first}, and then {again}")
+    require((await stores.read()).reserved == Amount(150, 150), "a claim is reserved twice")
 
 
 async def _check_reservations_end(stores: _Stores) -> None:
     await stores.one.reserve(stores.claim("held"), 0)
     await stores.one.reserve(stores.claim("sent"), _SECONDS)
-    require(await stores.one.send(stores.user, "sent"), "what is reserved cannot be sent")
-    require((await stores.read()).reserved == Amount(200, 200), "what was held is still reserved")
+    require(await stores.one.send(stores.user, "sent"), "a reserved claim cannot be sent")
+    require(
+        (await stores.read()).reserved == Amount(200, 200), "an expired claim is still reserved"
+    )
     await stores.one.renew(stores.user, ["sent"], _SECONDS)
-    # As if its process had not renewed it.
+    # Simulate a process that did not renew it.
     await stores.one.renew(stores.user, ["sent"], -1)
     balance = await stores.read()
     require(
         (balance.spent, balance.reserved) == (Amount(200, 200), Amount()),
-        f"of a process that is gone, it is {balance}",
+        f"after a process is gone, the balance is {balance}",
     )
     for identity in ("held", "sent"):
-        require(not await stores.one.send(stores.user, identity), f"{identity} is sent at its end")
+        require(
+            not await stores.one.send(stores.user, identity), f"{identity} is sent after its end"
+        )
     await stores.one.renew(stores.user, ["sent"], _SECONDS)
-    await stores.one.settle(stores.user, "sent", Amount(1, 1))
-    require((await stores.read()).spent == Amount(200, 200), "it is settled after its end")
+    await stores.one.record_usage(stores.user, "sent", Amount(1, 1))
+    require((await stores.read()).spent == Amount(200, 200), "a claim is settled after it expired")
 
 
 async def _check_agents_have_their_own(stores: _Stores) -> None:
     small, other = stores.account("small", 150), stores.account("other")
     both = (stores.account(), small)
     grant = await stores.one.reserve(stores.claim("one", *both), _SECONDS)
-    require(grant.output == 50, f"beyond the budget of an agent, {grant}")
+    require(grant.output == 50, f"beyond the budget of an agent, the grant is {grant}")
     await stores.one.send(stores.user, "one")
-    await stores.one.settle(stores.user, "one", Amount(120, 120))
+    await stores.one.record_usage(stores.user, "one", Amount(120, 120))
     spent = [one.spent.tokens for one in await stores.other.read([*both, other])]
     require(spent == [120, 120, 0], f"{spent} are spent")
     refused = await stores.one.reserve(stores.claim("two", *both), _SECONDS)
-    require(
-        refused.account == small and not refused.busy, f"a claim that never fits gets {refused}"
-    )
+    require(refused.account == small and not refused.busy, f"a claim over the limit gets {refused}")
     require((await stores.read()).reserved == Amount(), "a claim that is refused is reserved")
 
 
@@ -160,12 +169,12 @@ async def _check_users_are_apart(stores: _Stores) -> None:
     await stores.one.reserve(stores.claim("one"), _SECONDS)
     stores.user = f"not-{user}"
     balance = await stores.read()
-    require(balance.reserved == Amount(), "another user has reserved what this one has")
-    require(not await stores.one.send(stores.user, "one"), "another user sends it")
+    require(balance.reserved == Amount(), "a claim is reserved for another user too")
+    require(not await stores.one.send(stores.user, "one"), "another user sends a claim")
     await stores.one.renew(stores.user, ["one"], -1)
-    await stores.one.settle(stores.user, "one", Amount(9, 9))
+    await stores.one.record_usage(stores.user, "one", Amount(9, 9))
     stores.user = user
-    require((await stores.read()).reserved == Amount(200, 200), "another user settles it")
+    require((await stores.read()).reserved == Amount(200, 200), "another user settles a claim")
 
 
 async def _check_rivals_never_spend_more(stores: _Stores) -> None:
@@ -181,7 +190,10 @@ async def _check_rivals_never_spend_more(stores: _Stores) -> None:
 
     granted = sum(await asyncio.gather(*map(spend, range(_RIVALS))))
     require(granted == _LIMIT // 200, f"{granted} claims of 200 fit into {_LIMIT}")
-    require((await stores.read()).reserved == Amount(_LIMIT, _LIMIT), "they are not all reserved")
+    require(
+        (await stores.read()).reserved == Amount(_LIMIT, _LIMIT),
+        "not all granted claims are reserved",
+    )
 
 
 async def _check_no_sequence_exceeds_a_budget(stores: _Stores) -> None:
@@ -213,15 +225,15 @@ async def _spend_at_random(stores: _Stores, chance: random.Random) -> None:
                 )
                 open_[wanted.identity] = wanted.measure(grant.output).tokens, False
         elif name and action == "send":
-            require(await store.send(stores.user, name), "what is reserved cannot be sent")
+            require(await store.send(stores.user, name), "a reserved claim cannot be sent")
             open_[name] = open_[name][0], True
         elif name:
             worst, sent = open_.pop(name)
             used = chance.randint(0, worst) if sent else 0
             if action == "settle":
-                await store.settle(stores.user, name, Amount(used, used))
+                await store.record_usage(stores.user, name, Amount(used, used))
             elif action == "leave":
-                await store.settle(stores.user, name, None)
+                await store.record_usage(stores.user, name, None)
             else:
                 await store.renew(stores.user, [name], -1)
             charged += used if action == "settle" else worst * sent
@@ -234,7 +246,7 @@ async def _spend_at_random(stores: _Stores, chance: random.Random) -> None:
         require(charged + reserved <= _LIMIT, f"{charged + reserved} of {_LIMIT} are spent")
 
 
-#: The first one also asks who has spent anything, while no one has.
+#: The first check must run before any user has spent something.
 _CHECKS: Sequence[_Check] = (
     _check_nothing_is_spent_at_first,
     _check_what_is_used_is_charged,

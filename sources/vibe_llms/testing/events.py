@@ -1,10 +1,16 @@
-"""The grammar of events, as a function that raises where it is broken."""
+"""A check of the grammar of events."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from vibe_llms.events import (
+from vibe_llms.messages.canisters import (
+    AssistantCanister,
+    Canister,
+    InvocationCanister,
+)
+from vibe_llms.messages.contents import ReasoningContent
+from vibe_llms.messages.events import (
     Event,
     InvocationChunk,
     InvocationCompletedEvent,
@@ -21,19 +27,13 @@ from vibe_llms.events import (
     TextChunk,
     TurnEndedEvent,
 )
-from vibe_llms.messages.canisters import (
-    AssistantCanister,
-    Canister,
-    InvocationCanister,
-)
-from vibe_llms.messages.contents import ReasoningContent
 from vibe_llms.providers.repairs import unwrap_arguments
 
 
 def check_events(events: Iterable[Event], *, turn: bool = True) -> None:
-    """Raise `AssertionError` where events break the grammar that `vibe_llms.events` states.
+    """Raise `AssertionError` if events break the grammar of `vibe_llms.messages.events`.
 
-    With `turn` the events are those of whole turns, of one conversation, and end with
+    With `turn`, the events are those of whole turns of one conversation and end with
     `TurnEndedEvent`; without it, those of single round trips.
     """
     checker = _Checker(turn)
@@ -49,19 +49,19 @@ class _Checker:
     def __init__(self, turn: bool) -> None:
         self._turn = turn
         self._conversation: str | None = None
-        # The open message, and what was seen of it.
+        # The open message, and its contents so far.
         self._open: MessageStartedEvent | None = None
         self._text = self._reasoning = self._arguments = ""
-        # The open reply, and what has been before.
+        # The open reply, and earlier messages, replies and calls.
         self._reply = ""
-        self._settled: set[str] = set()
+        self._completed: set[str] = set()
         self._replies: set[str] = set()
         self._calls: dict[str, str] = {}
         self._running: set[str] = set()
         self._ended = True
 
     def accept(self, event: Event) -> str:
-        """What is wrong with the next event; empty if nothing is."""
+        """Return the problem with the next event, or an empty text."""
         if isinstance(event, NoticeEvent):
             if event.notice.subject == "fork":
                 self._conversation = None
@@ -78,9 +78,9 @@ class _Checker:
             case MessageProgressEvent() | MessageUpdatedEvent():
                 return self._continue(event)
             case MessageCompletedEvent(canister=canister):
-                return self._settle(event, canister, failed=False)
+                return self._complete(event, canister, failed=False)
             case MessageFailedEvent(partial=partial):
-                return self._settle(event, partial, failed=True)
+                return self._complete(event, partial, failed=True)
             case InvocationStartedEvent():
                 return self._invoke(event)
             case InvocationProgressEvent(invocation=invocation):
@@ -89,7 +89,7 @@ class _Checker:
                 return self._return(event)
 
     def conclude(self) -> str:
-        """What is wrong with there being no further event."""
+        """Return the problem with an end of the events here, or an empty text."""
         if self._turn and not self._ended:
             return "the turn has not ended"
         return self._pending()
@@ -106,7 +106,7 @@ class _Checker:
     def _start(self, event: MessageStartedEvent) -> str:
         if self._open is not None or self._running:
             return self._pending()
-        if not event.message or event.message in self._settled:
+        if not event.message or event.message in self._completed:
             return f"there was a message {event.message!r} before"
         if not event.reply or event.reply in self._replies:
             return f"there was a reply {event.reply!r} before"
@@ -137,7 +137,7 @@ class _Checker:
                 self._arguments += event.chunk.text
         return ""
 
-    def _settle(
+    def _complete(
         self,
         event: MessageCompletedEvent | MessageFailedEvent,
         canister: Canister,
@@ -148,7 +148,7 @@ class _Checker:
             return problem
         assert self._open is not None
         role, name = self._open.role, self._open.name
-        self._settled.add(event.message)
+        self._completed.add(event.message)
         self._open = None
         if not isinstance(canister, AssistantCanister | InvocationCanister):
             return f"a model cannot say a {type(canister).__name__}"
@@ -156,7 +156,7 @@ class _Checker:
             return f"its canister is {canister.identity} of the reply {canister.reply}"
         ending = canister.ending
         if failed != (ending is not None and ending.interrupted):
-            return "it and the ending of its canister disagree whether it was cut"
+            return "the event and the ending of its canister disagree on whether it was cut"
         if ending is not None:
             self._reply = ""
             self._replies.add(event.reply)
@@ -174,7 +174,7 @@ class _Checker:
             return ""
         if role == "invocation":
             severed = () if ending is None else ending.severed
-            return "" if severed == (name,) else "it began as a call, and its end is not severed"
+            return "" if severed == (name,) else "it began as a call, but its end is not severed"
         reasoning = "".join(
             content.text for content in canister.contents if isinstance(content, ReasoningContent)
         )
@@ -186,7 +186,7 @@ class _Checker:
         if self._open is not None or self._reply:
             return self._pending()
         if event.invocation.identity not in self._calls:
-            return "this call was not received whole, or has been run before"
+            return "this call was not complete, or was already run"
         del self._calls[event.invocation.identity]
         self._running.add(event.invocation.identity)
         return ""
@@ -199,12 +199,12 @@ class _Checker:
         if event.result.invocation != identity:
             return "its result belongs to another call"
         if event.result.failed != isinstance(event, InvocationFailedEvent):
-            return "it and its result disagree whether it failed"
+            return "the event and its result disagree on whether the call failed"
         return ""
 
     def _end(self, event: TurnEndedEvent) -> str:
         if not self._turn:
-            return "a single round trip is no turn"
+            return "a single round trip is not a turn"
         if problem := self._pending():
             return problem
         if event.reason != event.turn.stop_reason:

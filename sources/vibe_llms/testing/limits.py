@@ -1,4 +1,4 @@
-"""What a provider must refuse before it sends anything, and how it reports errors."""
+"""Checks that a provider refuses unsupported input before it sends, and reports errors."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from vibe_llms.configuration import StreamSettings, load_configuration
-from vibe_llms.controls import Controls
-from vibe_llms.credentials import Credential, Secret
-from vibe_llms.events import Event, EventHandler, MessageFailedEvent, ignore_events
-from vibe_llms.exceptions import (
+from vibe_llms.base.configuration import StreamSettings, load_configuration
+from vibe_llms.base.credentials import Credential, Secret
+from vibe_llms.base.exceptions import (
     ContentUnsupported,
     ControlInvalid,
     CredentialRefused,
@@ -26,6 +24,8 @@ from vibe_llms.exceptions import (
 )
 from vibe_llms.messages.canisters import Canister, UserCanister
 from vibe_llms.messages.contents import ImageContent, TextualContent
+from vibe_llms.messages.controls import Controls
+from vibe_llms.messages.events import Event, EventHandler, MessageFailedEvent, ignore_events
 from vibe_llms.providers.interfaces import (
     Client,
     Model,
@@ -37,12 +37,12 @@ from vibe_llms.providers.interfaces import (
 from vibe_llms.testing.events import check_events
 
 WAIT_SECONDS = 60.0
-#: The smallest picture: one pixel.
+#: A picture of one pixel.
 PIXEL = bytes.fromhex(
     "89504e470d0a1a0a0000000d4948445200000001000000010802000000907753de0000000c49444154789c63f8cfc0"
     "00000301010018dd8db00000000049454e44ae426082"
 )
-#: Attributes that no model has: it sees nothing, and takes no control.
+#: Attributes of a model that accepts no media and no controls.
 _NARROW = {
     "accepts": [],
     "controls": dict.fromkeys(
@@ -52,13 +52,13 @@ _NARROW = {
 
 
 def require(condition: bool, complaint: str) -> None:
-    """Raise `AssertionError` with this complaint where a condition does not hold."""
+    """Raise `AssertionError` with this complaint if a condition is false."""
     if not condition:
         raise AssertionError(complaint)
 
 
 class Bench(Struct, frozen=True):
-    """A provider that is looked at: its factory, and what is said in its row."""
+    """A provider under test: its factory, and the settings of its row."""
 
     factory: ProviderFactory
     name: str
@@ -74,9 +74,9 @@ class Bench(Struct, frozen=True):
         key: str | None = None,
         **settings: Any,
     ) -> AsyncIterator[tuple[Provider, Client]]:
-        """A provider of this factory and its client, with other settings or another key perhaps."""
+        """Open a provider and its client, with the given settings or key if any."""
         key = self.key if key is None else key
-        # What the user of this machine has configured is nothing to a test.
+        # Ignore the configuration of the user of this machine.
         with tempfile.TemporaryDirectory() as home:
             shipped = load_configuration(environment={"VIBE_LLMS_HOME": home}, overrides=overrides)
         configuration = ProviderConfiguration(
@@ -96,7 +96,7 @@ class Bench(Struct, frozen=True):
 
 
 async def check_limits(bench: Bench, model: str) -> None:
-    """What a model is known not to take is refused before anything of it is sent."""
+    """Check that unsupported contents and controls are refused before anything is sent."""
     narrow = {"providers": {bench.name: {"models": {".*": _NARROW}}}}
     async with bench.open(overrides=narrow) as (_, client):
         chosen = await client.access_model(model)
@@ -118,7 +118,7 @@ def _check_early(
         model.check(said, controls)
     except kind as error:
         reported = error
-    require(reported is not None, f"`check` lets pass what should be a {kind.__name__}")
+    require(reported is not None, f"`check` did not raise {kind.__name__}")
 
 
 async def _check_refusal(
@@ -133,12 +133,12 @@ async def _check_refusal(
             await model.converse(said, (), controls, context)
     except kind as error:
         reported = error
-    require(reported is not None, f"what the model does not take was no {kind.__name__}")
-    require(not events, f"what was refused before it was sent had events: {events!r}")
+    require(reported is not None, f"unsupported input did not raise {kind.__name__}")
+    require(not events, f"a request that was refused before sending had events: {events!r}")
 
 
 async def check_errors(bench: Bench, model: str) -> None:
-    """A failure raises an error of its kind, is reported by one event, and shows no key."""
+    """Check that a failure raises its error, is reported by one event, and shows no key."""
     if bench.key:
         wrong = f"{bench.key}-but-wrong"
         await _check_error(bench, model, CredentialRefused, key=wrong)
@@ -157,7 +157,7 @@ async def _check_error(bench: Bench, model: str, kind: type[ProviderError], **ch
                 await chosen.converse([UserCanister.from_text("Hello!")])
         except ProviderError as error:
             reported = error
-    require(isinstance(reported, kind), f"instead of a {kind.__name__} there was {reported!r}")
+    require(isinstance(reported, kind), f"expected {kind.__name__}, got {reported!r}")
     require(
         reported is not None and reported.provider == bench.name, "an error does not name its row"
     )
@@ -172,7 +172,7 @@ async def _check_error(bench: Bench, model: str, kind: type[ProviderError], **ch
 
 @contextmanager
 def _closed_port() -> Iterator[str]:
-    """An address of this machine where nothing listens."""
+    """Yield the address of a port on this machine that refuses connections."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         yield f"http://127.0.0.1:{taken.getsockname()[1]}"

@@ -1,6 +1,6 @@
-"""A small HTTP/1.1 server in a thread of its own, made to misbehave on demand.
+"""A small HTTP/1.1 server in its own thread, which misbehaves on demand.
 
-It knows nothing of any provider: subclasses of `Listener` say how a request is answered.
+It is independent of providers: subclasses of `Listener` answer the requests.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from typing import Any, Literal, Self, TypeAlias
 import msgspec
 from msgspec import Struct, field
 
-#: How a reply may end before its time: the connection is closed or reset, or the body is ended as
-#: if it were whole.
+#: Ways to end a reply early: close or reset the connection, or end the body as if it were whole.
 End: TypeAlias = Literal["close", "reset", "clean"]
-#: A place after all bytes of a body.
+#: Position after all bytes of a body.
 BEHIND = sys.maxsize
 
 _READ_BYTES = 64 * 1024
@@ -27,12 +26,12 @@ _HEAD_BYTES = 256 * 1024
 _RECEIVED_BYTES = 512 * 1024
 _STOP_SECONDS = 10.0
 _WATCH_SECONDS = 0.002
-#: The first byte of who wants to speak TLS, which is not spoken here.
+#: First byte of a TLS connection, which is not supported.
 _TLS = b"\x16"
 
 
-class Request(Struct, frozen=True):
-    """What the server was sent; the names of `headers` are in lower case."""
+class ReceivedRequest(Struct, frozen=True):
+    """A received request; the names of `headers` are in lower case."""
 
     method: str
     path: str
@@ -41,19 +40,19 @@ class Request(Struct, frozen=True):
 
     @property
     def json(self) -> Any:
-        """The body, decoded; `ValueError` where it is no JSON."""
+        """The decoded body; raises `ValueError` if it is not JSON."""
         return msgspec.json.decode(self.body)
 
 
-class Answer(Struct):
-    """What the server answers.
+class HttpAnswer(Struct):
+    """An answer of the server.
 
-    `chunks` are sent one by one, each as an HTTP chunk of its own; with a `content-length` among
-    the headers they are sent as they are. `drop` ends the connection before anything is answered,
-    `cut` after so many bytes of the body, as `end` says. `stall` is the number of bytes of the body
-    after which nothing more is sent until the client leaves; -1 is before the headers. `delay` is
-    waited before the headers, `pause` between two chunks, and `waits` before the chunk with this
-    index. `await_requests` holds the answer back until the server has had so many requests in all.
+    Each of `chunks` is sent as an HTTP chunk, or plainly if `headers` has a `content-length`.
+    `drop` ends the connection before the answer; `cut` ends it after this number of bytes of the
+    body, as `end` says. After `stall` bytes of the body, nothing more is sent until the client
+    leaves; -1 is before the headers. The seconds to wait are `delay` before the headers, `pause`
+    between two chunks, and `waits` before the chunk with this index. With `await_requests`, the
+    answer waits until the server has received this number of requests.
     """
 
     status: int = 200
@@ -74,19 +73,19 @@ class _Left(Exception):
 
 
 class Listener:
-    """Serves on this machine alone while the context is open, `with` and `async with` alike.
+    """A server on this machine only, open within `with` or `async with`.
 
-    `port` 0 takes a free one. `requests` are all that came, whole, while `recording` is on; `heads`
-    their first lines.
-    `closed_by_client` counts the connections that the client closed before the answer was whole.
-    `upload_pause` is waited once, when half of a request's body has been read. What `respond`
-    raises closes its connection, and is raised again when the context is left.
+    `port` 0 chooses a free one. While `recording` is on, `requests` holds all complete requests and
+    `heads` their first lines. `closed_by_client` counts connections that the client closed before
+    the answer was whole. `upload_pause` is a single wait, in seconds, after half of a request's
+    body. An exception in `respond` closes its connection, and is raised again at the end of the
+    context.
     """
 
     def __init__(self, *, port: int = 0, recording: bool = True) -> None:
         self.recording = recording
         self.heads: list[str] = []
-        self.requests: list[Request] = []
+        self.requests: list[ReceivedRequest] = []
         self.closed_by_client = 0
         self.connections = 0
         self.open_connections = 0
@@ -103,8 +102,8 @@ class Listener:
         """The address, without a slash at its end."""
         return f"http://127.0.0.1:{self._port}"
 
-    def respond(self, request: Request) -> Answer:
-        """The answer to a request; called in the server's own thread."""
+    def respond(self, request: ReceivedRequest) -> HttpAnswer:
+        """Return the answer to a request; called in the server's thread."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:
@@ -150,10 +149,10 @@ class Listener:
         self._stop = asyncio.Event()
         self._arrived = asyncio.Condition()
         self._tasks: set[asyncio.Task[None]] = set()
-        # Named as TCP, so that asyncio sends every chunk at once.
+        # With TCP as the protocol, asyncio sends every chunk at once.
         listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # What is not read shall soon hold the sender up, however much room the system has.
+        # A small buffer blocks the sender soon if the server does not read.
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVED_BYTES)
         try:
             listening.bind(("127.0.0.1", self._port))
@@ -202,7 +201,7 @@ class Listener:
 
     async def _read(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> Request | None:
+    ) -> ReceivedRequest | None:
         try:
             begin = await reader.readexactly(1)
             if begin == _TLS:
@@ -221,12 +220,12 @@ class Listener:
         if headers.get("expect", "").lower() == "100-continue":
             writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         body = await self._read_body(reader, method, headers)
-        return Request(method, rest.rpartition(" ")[0], headers, body)
+        return ReceivedRequest(method, rest.rpartition(" ")[0], headers, body)
 
     async def _read_body(
         self, reader: asyncio.StreamReader, method: str, headers: Mapping[str, str]
     ) -> bytes:
-        """The body of a request, of a known length or in chunks."""
+        """Read the body of a request, of a known length or in chunks."""
         if headers.get("transfer-encoding", "").lower() == "chunked":
             return await _read_chunks(reader)
         reported = headers.get("content-length", "")
@@ -245,9 +244,9 @@ class Listener:
         return b"".join(parts)
 
     async def _answer(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answer: Answer
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answer: HttpAnswer
     ) -> bool:
-        """Send an answer; whether the connection stays open."""
+        """Send an answer, and return True if the connection stays open."""
         sending = asyncio.ensure_future(self._send(writer, answer))
         leaving = asyncio.ensure_future(_watch_leaving(reader))
         try:
@@ -260,7 +259,7 @@ class Listener:
                 task.cancel()
             await asyncio.gather(sending, leaving, return_exceptions=True)
 
-    async def _send(self, writer: asyncio.StreamWriter, answer: Answer) -> bool:
+    async def _send(self, writer: asyncio.StreamWriter, answer: HttpAnswer) -> bool:
         await asyncio.sleep(answer.delay)
         async with self._arrived:
             await self._arrived.wait_for(lambda: self._count >= answer.await_requests)
@@ -303,7 +302,7 @@ class Listener:
             await writer.drain()
 
     def _end(self, writer: asyncio.StreamWriter, end: End) -> bool:
-        """End the connection, or with `clean` only the body, which is sent in chunks then."""
+        """End the connection, or with `clean` only the body, and return True if it stays open."""
         if end == "clean":
             writer.write(b"0\r\n\r\n")
             return True
@@ -328,6 +327,6 @@ async def _read_chunks(reader: asyncio.StreamReader) -> bytes:
 
 
 async def _watch_leaving(reader: asyncio.StreamReader) -> None:
-    # Nothing is read: it could be the next request.
+    # Do not read: the data may be the next request.
     while not reader.at_eof() and reader.exception() is None:  # noqa: ASYNC110
         await asyncio.sleep(_WATCH_SECONDS)

@@ -1,4 +1,4 @@
-"""What every store of memory must keep to, as a function that anyone can run on their own."""
+"""Contract checks for implementations of `MemoryStore`."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from typing import TypeAlias
 
 import msgspec
 
-from vibe_llms.exceptions import ArchiveLocked
+from vibe_llms.base.exceptions import ArchiveLocked
+from vibe_llms.embedding.cache import digest_text
 from vibe_llms.memory.changes import HeldScope
 from vibe_llms.memory.chunks import split_passages
 from vibe_llms.memory.core import Memory
-from vibe_llms.memory.embedders.cache import digest_text
 from vibe_llms.memory.entries import Entry, Role, Scope, encode_entry
 from vibe_llms.memory.interfaces import MemoryStore
 from vibe_llms.memory.retrieval import RetrievalSettings
-from vibe_llms.memory.transfer import export_memory, read_export, take_in
+from vibe_llms.memory.transfer import export_memory, import_memory, read_export
 from vibe_llms.messages.identities import produce_identity
 from vibe_llms.testing.limits import require
 
 _Check: TypeAlias = "Callable[[_Stores], Awaitable[None]]"
 
-#: So many tasks of two memories change one scope at the same time.
+#: Number of tasks that change one scope at the same time, in two memories.
 _RIVALS = 6
 _SIZE = 32
 _BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
-#: Everything is found, however little it fits.
+#: Settings with which all entries are found, even poor matches.
 _ALL = RetrievalSettings(limit=50, least_relevance=0.0, least_likeness=0.0)
 _TEXTS = (
     "Ada keeps bees behind the house.",
@@ -50,10 +50,10 @@ _QUESTIONS = ("Who keeps bees?", "What does Ada drink?", "choir concert", "penic
 
 
 async def check_memory_store(open_store: Callable[[str], MemoryStore]) -> None:
-    """Raise `AssertionError` where a store breaks what memory relies on.
+    """Raise `AssertionError` if a store breaks its contract with memory.
 
     `open_store(user)` opens the memory of a user, as another process would: the same each time, and
-    empty at first. Users of this test have names of their own. All that is opened is closed.
+    empty at first. The checks use their own user names. All stores are closed at the end.
     """
     for check in _CHECKS:
         async with AsyncExitStack() as stack:
@@ -62,9 +62,9 @@ async def check_memory_store(open_store: Callable[[str], MemoryStore]) -> None:
 
 
 class Hashes:
-    """An embedder without a model: texts with common words are near each other.
+    """An embedder without a model: texts with common words get similar vectors.
 
-    `texts` are those that it was asked for.
+    `texts` records the embedded texts.
     """
 
     model = "hashes"
@@ -76,13 +76,13 @@ class Hashes:
     async def embed(
         self, texts: Sequence[str], *, question: bool = False
     ) -> Sequence[array[float]]:
-        """A vector for each text."""
+        """Return a vector for each text."""
         if not question:
             self.texts += texts
         return [self._embed(text) for text in texts]
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing; the embedder has no resources."""
 
     def _embed(self, text: str) -> array[float]:
         vector = [0.01] * self._size
@@ -93,7 +93,7 @@ class Hashes:
 
 
 class _Stores:
-    """The memory of one user, opened as often as a check likes."""
+    """The memory of one user, which can be opened several times."""
 
     def __init__(
         self, open_store: Callable[[str], MemoryStore], user: str, stack: AsyncExitStack
@@ -104,7 +104,7 @@ class _Stores:
         self._stack = stack
 
     def open_store(self, user: str = "") -> MemoryStore:
-        """The store, as another process opens it."""
+        """Open the store as another process would."""
         store = self._open_store(user or self.user)
         self._stack.callback(store.close)
         return store
@@ -112,40 +112,43 @@ class _Stores:
     def open(
         self, user: str = "", *, embedder: Hashes | None = None, lock_seconds: float = 60.0
     ) -> Memory:
-        """The memory, as another process opens it."""
+        """Open the memory as another process would."""
         memory = Memory(self.open_store(user), embedder=embedder, lock_seconds=lock_seconds)
         self._stack.push_async_callback(memory.close)
         return memory
 
     async def find(self, memory: Memory, question: str) -> list[str]:
-        """The texts of the user's entries that fit a question, in alphabetical order."""
+        """Return the texts of the user's entries that match a question, in alphabetical order."""
         found = await memory.search(question, scopes=[self.scope])
         return sorted(one.entry.content for one in found)
 
 
 async def _check_changes_are_found_by_others(stores: _Stores) -> None:
     one, other = stores.open(), stores.open()
-    require(await stores.find(other, "bees") == [], "a new memory has something to find")
+    require(await stores.find(other, "bees") == [], "a new memory finds entries")
     entry = await one.add("Ada keeps bees.", scope=stores.scope)
     require(
         await stores.find(other, "bees") == ["Ada keeps bees."],
-        "what one process adds is not found by the next search of another",
+        "an entry that one process adds is not found by the next search of another",
     )
     repeat = await other.add("Ada keeps bees.", scope=stores.scope)
-    require(repeat.identity == entry.identity, "a fact that is there was added again")
+    require(repeat.identity == entry.identity, "an existing fact was added again")
     await other.revise(entry.identity, content="Ada keeps wasps.")
     require(
         (await stores.find(one, "wasps"), await stores.find(one, "bees"))
         == (["Ada keeps wasps."], []),
-        "what one process changes is found by another as it was",
+        "an entry that one process changes is found unchanged by another",
     )
     await one.remove(entry.identity)
-    require(await stores.find(other, "wasps") == [], "what one process deletes is found by another")
+    require(
+        await stores.find(other, "wasps") == [],
+        "an entry that one process deletes is found by another",
+    )
     (status,) = await other.status()
     require((status.entries, status.deleted) == (0, 1), "a deleted entry is not kept as deleted")
     again = await other.restore(entry)
     require(again == entry, "an entry that was deleted does not come back as it was")
-    require(await stores.find(one, "bees") == ["Ada keeps bees."], "it is not found again")
+    require(await stores.find(one, "bees") == ["Ada keeps bees."], "a restored entry is not found")
 
 
 async def _check_entries_are_kept_byte_by_byte(stores: _Stores) -> None:
@@ -184,8 +187,8 @@ async def _check_entries_are_kept_byte_by_byte(stores: _Stores) -> None:
         require(
             msgspec.structs.replace(found, lines="") == entry, "an entry is read with other values"
         )
-        require(other.holds(stores.scope, place), "an entry that is there is not held")
-    require(len(read) == len(places), "something is read where nothing is")
+        require(other.holds(stores.scope, place), "an existing entry is not found")
+    require(len(read) == len(places), "an entry is read from an empty place")
     require(set(other.scan(stores.scope)) == set(places), "a scan misses an entry")
 
 
@@ -204,29 +207,29 @@ async def _check_rivals_lose_nothing(stores: _Stores) -> None:
         require(texts == sorted(wanted), f"rivals lost or repeated facts: {texts}")
 
 
-async def _check_a_held_scope_is_not_changed_by_others(stores: _Stores) -> None:
+async def _check_a_locked_scope_is_not_changed_by_others(stores: _Stores) -> None:
     one, other = stores.open(), stores.open(lock_seconds=0.05)
     held, free = threading.Event(), threading.Event()
 
-    def hold(scope: HeldScope) -> int:
+    def wait_locked(scope: HeldScope) -> int:
         before = len(scope.entries)
         held.set()
         free.wait(60)
         return len(scope.entries) - before
 
     await one.add("The first fact.", scope=stores.scope)
-    holding = asyncio.create_task(one.change(stores.scope, hold))
+    holding = asyncio.create_task(one.change(stores.scope, wait_locked))
     try:
-        require(await asyncio.to_thread(held.wait, 60), "a scope is never held")
+        require(await asyncio.to_thread(held.wait, 60), "a scope is never locked")
         locked = False
         try:
             await other.add("The second fact.", scope=stores.scope)
         except ArchiveLocked:
             locked = True
-        require(locked, "a scope is changed while another process holds it")
+        require(locked, "a scope is changed while another process has locked it")
         require(
             await stores.find(other, "fact") == ["The first fact."],
-            "a reader does not see what was there, while another process holds it",
+            "a reader does not see the old entries while another process has locked the scope",
         )
         patient = stores.open()
         cancelled = asyncio.create_task(patient.add("The third fact.", scope=stores.scope))
@@ -236,7 +239,7 @@ async def _check_a_held_scope_is_not_changed_by_others(stores: _Stores) -> None:
     finally:
         free.set()
         changed = await holding
-    require(changed == 0, "what a process holds changes under it")
+    require(changed == 0, "a locked scope changes")
     await patient.add("The fourth fact.", scope=stores.scope)
     require(
         await stores.find(other, "fact") == ["The first fact.", "The fourth fact."],
@@ -267,7 +270,8 @@ async def _check_a_failed_change_leaves_the_indexes_right(stores: _Stores) -> No
     ]
     require(texts[0] == texts[1], f"after a failed change one process knows {texts[0]}")
     require(
-        len(texts[0][0]) == len(texts[0][1]), "after a failed change an index has what is not there"
+        len(texts[0][0]) == len(texts[0][1]),
+        "after a failed change an index has entries that do not exist",
     )
 
 
@@ -298,10 +302,10 @@ async def _check_what_is_forgotten_is_gone(stores: _Stores) -> None:
     gone = await one.forget("zebras", scopes=[stores.scope])
     require(len(gone) == 2, "a deleted entry is not forgotten")
     digests += [digest_text(text) for entry in gone for text in split_passages(entry)]
-    require(await stores.find(other, "zebras") == [], "another process finds what was forgotten")
+    require(await stores.find(other, "zebras") == [], "another process finds a forgotten entry")
     listed = {one.identity for one in await other.outline(stores.scope)}
-    require(listed == {kept.identity}, "another process has what was forgotten in its index")
-    # It keeps its index for the next process.
+    require(listed == {kept.identity}, "another process has a forgotten entry in its index")
+    # Closing stores the index for the next process.
     await other.close()
     kept_texts = [data for _, data in store.read_all(stores.scope) if data is not None]
     snapshots = [
@@ -310,10 +314,10 @@ async def _check_what_is_forgotten_is_gone(stores: _Stores) -> None:
         for part in parts.values()
     ]
     for data in (*kept_texts, *snapshots):
-        require(b"zebra" not in data, "a word that was forgotten is kept")
+        require(b"zebra" not in data, "a word of a forgotten entry is kept")
     require(
         [*store.vectors.read(embedder.model, digests)] == digests[:1],
-        "a vector of what was forgotten is kept, or another is not",
+        "a vector of a forgotten entry is kept, or another is lost",
     )
     await one.forget_scope(stores.scope)
     require(not store.holds(stores.scope), "a scope that was forgotten is there")
@@ -333,12 +337,12 @@ async def _check_each_text_is_embedded_once(stores: _Stores) -> None:
     await stores.find(other, "Who keeps bees?")
     require(second.texts == [], "another process makes the same vectors again")
     store = stores.open_store()
-    require(store.vectors.read_size(first.model) == _SIZE, "the size of vectors is another")
+    require(store.vectors.read_size(first.model) == _SIZE, "the size of vectors differs")
     wanted = dict(zip(map(digest_text, first.texts), await first.embed(first.texts), strict=True))
     found = store.vectors.read(first.model, [*wanted, b"\0" * 16])
     require(dict(found) == wanted, "a vector is read with other values")
     require(not store.vectors.read("another", [*wanted]), "vectors of another model are read")
-    # The embedder gives vectors of another size now.
+    # The embedder now gives vectors of another size.
     longer = Hashes(2 * _SIZE)
     third = stores.open(embedder=longer)
     require(
@@ -393,7 +397,7 @@ async def _check_deduplication_has_one_worker(stores: _Stores) -> None:
         require(locked, "two processes deduplicate a scope at the same time")
         one.write_last(stores.scope, when)
     with other.deduplicating(stores.scope, seconds=60):
-        require(other.read_last(stores.scope) == when, "the time of deduplication is another")
+        require(other.read_last(stores.scope) == when, "the time of deduplication differs")
 
 
 async def _check_results_are_those_of_files(stores: _Stores) -> None:
@@ -417,7 +421,7 @@ async def _check_results_are_those_of_files(stores: _Stores) -> None:
                     found = await one.search(
                         question, scopes=[stores.scope], settings=settings, now=now
                     )
-                    # Those that fit as well as each other may come in any order.
+                    # Entries of equal score may come in any order.
                     results.append(sorted((-hit.score, hit.entry.content) for hit in found))
                 require(
                     results[0] == results[1],
@@ -435,7 +439,7 @@ async def _check_it_is_exported_and_imported(stores: _Stores) -> None:
     require(count == len(_TEXTS), f"{count} entries are exported")
     source = read_export(data, stores.scope)
     require(len(source.vectors) >= 1, "no vector is exported")
-    result = await take_in(again, source.entries, vectors=source.vectors)
+    result = await import_memory(again, source.entries, vectors=source.vectors)
     require(result.new == {str(stores.scope): count}, f"{result.new} is imported")
     both = [[*await one.survey()] for one in (again, memory)]
     require(both[0] == both[1], "an entry is imported with other values")
@@ -445,7 +449,7 @@ _CHECKS: Sequence[_Check] = (
     _check_changes_are_found_by_others,
     _check_entries_are_kept_byte_by_byte,
     _check_rivals_lose_nothing,
-    _check_a_held_scope_is_not_changed_by_others,
+    _check_a_locked_scope_is_not_changed_by_others,
     _check_a_failed_change_leaves_the_indexes_right,
     _check_users_are_apart,
     _check_what_is_forgotten_is_gone,

@@ -1,4 +1,4 @@
-"""What every provider must keep to, as a function that anyone can run on their own."""
+"""Contract checks for implementations of `Provider`."""
 
 from __future__ import annotations
 
@@ -11,15 +11,7 @@ from typing import Any
 
 import msgspec
 
-from vibe_llms.controls import Controls, read_controls
-from vibe_llms.events import (
-    Event,
-    MessageCompletedEvent,
-    MessageFailedEvent,
-    MessageProgressEvent,
-    ignore_events,
-)
-from vibe_llms.exceptions import ControlInvalid, ProviderError
+from vibe_llms.base.exceptions import ControlInvalid, ProviderError
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import (
     AssistantCanister,
@@ -41,6 +33,14 @@ from vibe_llms.messages.contents import (
     ReasoningContent,
     TextualContent,
 )
+from vibe_llms.messages.controls import Controls, read_controls
+from vibe_llms.messages.events import (
+    Event,
+    MessageCompletedEvent,
+    MessageFailedEvent,
+    MessageProgressEvent,
+    ignore_events,
+)
 from vibe_llms.providers.attributes import ModelAttributes
 from vibe_llms.providers.interfaces import (
     Client,
@@ -58,9 +58,9 @@ from vibe_llms.testing.limits import (
     require,
 )
 
-#: Tools by their canonical names, one of them of an ensemble.
+#: Tools by their canonical names, one of them from an ensemble.
 _TOOLS = ("alpha", "greek/beta")
-#: Controls that change any request, if the model takes them. A client may handle others itself.
+#: Controls that change every request of a model that takes them. A client may handle others.
 _CONTROLS = Controls(temperature=0.5, top_p=0.5, top_k=5, output_tokens=77, seed=7).given()
 
 
@@ -73,7 +73,7 @@ async def check_provider(
     key: str = "",
     calls: bool = False,
 ) -> None:
-    """Raise `AssertionError` where a provider breaks what conversations rely on.
+    """Raise `AssertionError` if a provider breaks its contract with conversations.
 
     The factory is called with a configuration that has this name, these settings and this key. The
     model must stream some text for any input, and the same text for the same input. The checks send
@@ -81,7 +81,7 @@ async def check_provider(
     `base-url` if the settings have one, by wrong values. The server must refuse a wrong key, and
     its message must not contain the right one.
 
-    With `calls` the input is also "Call alpha and greek beta.", with the tools `alpha` and
+    With `calls`, the input may also be "Call alpha and greek beta.", with the tools `alpha` and
     `greek/beta`. The model must call both in one reply, with no arguments, and answer the results.
     """
     bench = Bench(factory, name, settings, key)
@@ -105,18 +105,18 @@ async def check_provider(
             await _check_calls(chosen)
         count = await chosen.count_tokens(_hello())
         require(count.tokens > 0, f"a greeting has {count.tokens} tokens")
-        # Twice: the bench closes it too.
+        # The bench closes it too, so this checks a second `close`.
         await client.close()
     await check_limits(bench, model)
     await check_errors(bench, model)
 
 
 async def _check_survey(client: Client, row: str) -> None:
-    """The models that are listed are models of this row, and can be accessed by their names."""
+    """Check that listed models belong to this row and can be accessed by their names."""
     try:
         models = await client.survey_models()
     except ProviderError:
-        # Not every server can list its models.
+        # Some servers cannot list their models.
         return
     names = [model.name for model in models]
     require(all(names), "a model that is listed has no name")
@@ -129,7 +129,7 @@ async def _check_survey(client: Client, row: str) -> None:
 
 
 async def _check_reply(model: Model, default: list[Event]) -> None:
-    """A reply with the default handler, then with that of the call."""
+    """Check a reply with the default handler, then with the handler of the call."""
     default.clear()
     reply = await _converse(model, _hello(), TurnContext())
     require(bool(default), "the default event handler was not called")
@@ -147,7 +147,7 @@ async def _check_reply(model: Model, default: list[Event]) -> None:
 
 
 async def _check_unstreamed(model: Model) -> None:
-    """A reply that is not streamed is the same one, and costs the same."""
+    """Check that an unstreamed reply has the same contents and usage."""
     replies: list[Sequence[ReplyCanister]] = []
     for streaming in (True, False):
         events: list[Event] = []
@@ -161,7 +161,7 @@ async def _check_unstreamed(model: Model) -> None:
 
 
 async def _check_calls(model: Model) -> None:
-    """Several calls of one reply come whole, by the names of their tools, and can be answered."""
+    """Check that several calls in one reply are whole, name their tools, and can be answered."""
     tools = [Invoker.from_function(_nothing, name=name) for name in _TOOLS]
     question = _hello(f"Call {' and '.join(_TOOLS).replace('/', ' ')}.")
     for streaming in (True, False):
@@ -188,7 +188,7 @@ async def _check_calls(model: Model) -> None:
 
 
 async def _check_histories(model: Model) -> None:
-    """What others have said, and what was interrupted, can be gone on with."""
+    """Check that foreign and interrupted messages in a history are accepted."""
     for history in _histories():
         events: list[Event] = []
         fresh = UserCanister.from_text("Go on.")
@@ -200,7 +200,7 @@ async def _check_histories(model: Model) -> None:
 
 
 async def _check_cache(model: Model) -> None:
-    """A conversation that grows by its cache is sent as one that is sent anew."""
+    """Check that a conversation with a cache sends the same requests as without."""
     cache = model.produce_cache()
     said: list[Canister] = []
     for number in range(3):
@@ -210,13 +210,13 @@ async def _check_cache(model: Model) -> None:
         without = await model.preview(said, (), Controls(), TurnContext())
         require(
             json.loads(with_cache) == json.loads(without),
-            f"with the cache another request is made: {with_cache!r} instead of {without!r}",
+            f"the cache changes the request: {with_cache!r} instead of {without!r}",
         )
         said += await _converse(model, said, context)
 
 
 async def _check_handler(model: Model) -> None:
-    """What a handler raises ends the reply, reaches the caller, and is the end of the calls."""
+    """Check that an exception in a handler reaches the caller."""
 
     class Stop(Exception):
         pass
@@ -234,11 +234,11 @@ async def _check_handler(model: Model) -> None:
         await _converse(model, _hello(), TurnContext(event_handler=stop))
     except Stop as error:
         reported = error
-    require(reported is not None, "what the event handler raised did not reach the caller")
+    require(reported is not None, "an exception of the event handler did not reach the caller")
 
 
 async def _check_cancel(model: Model) -> None:
-    """A reply that is cancelled fails once and keeps what had come; the next one works."""
+    """Check that a cancelled reply fails once and keeps its partial content, and the next works."""
     events: list[Event] = []
     begun = asyncio.Event()
 
@@ -258,19 +258,19 @@ async def _check_cancel(model: Model) -> None:
     waiting.cancel()
     require(begun.is_set(), "the reply does not stream")
     if not task.done():
-        # It may have come in one piece: then it is over, and what is cancelled is its aftermath.
+        # A reply in one piece is complete by now; the cancel hits only the work after it.
         whole = any(isinstance(event, MessageCompletedEvent) for event in events)
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
-        require(task.cancelled(), "a cancel was swallowed")
+        require(task.cancelled(), "a cancel was suppressed")
         check_events(events, turn=False)
         last = events[-1]
         require(whole or isinstance(last, MessageFailedEvent), f"a cancel ended with {last!r}")
         partial = last.partial if isinstance(last, MessageFailedEvent) else None
         ending = partial.ending if partial is not None else None
         marked = ending is not None and ending.interrupted
-        require(whole or marked, "what had come is not marked")
+        require(whole or marked, "the partial reply is not marked as cut")
     events.clear()
     again = TurnContext(event_handler=events.append)
     _check_canisters(model, await _converse(model, _hello(), again), events)
@@ -283,7 +283,7 @@ async def _check_preview(model: Model) -> None:
     )
     said = [document, *_hello("a rare word: syzygy")]
     body = await model.preview(said, (), Controls(), TurnContext())
-    require(b"syzygy" in body, "the preview does not hold what is said")
+    require(b"syzygy" in body, "the preview does not contain the message")
     require(
         b"zugzwang" not in body,
         "a folder of the user's machine is sent; see vibe_llms.providers.conversions.name_document",
@@ -292,7 +292,7 @@ async def _check_preview(model: Model) -> None:
 
 
 async def _check_controls(model: Model) -> None:
-    """A control is sent, or refused; it never gets lost."""
+    """Check that each control is either sent or refused."""
     plain = await model.preview(_hello(), (), Controls(), TurnContext())
     for name, value in _CONTROLS.items():
         try:
@@ -301,16 +301,16 @@ async def _check_controls(model: Model) -> None:
             continue
         require(
             json.loads(body) != json.loads(plain),
-            f"the control {name!r} is neither sent nor refused",
+            f"the control {name!r} is neither sent nor rejected",
         )
 
 
 def _check_canisters(model: Model, reply: Sequence[ReplyCanister], events: Sequence[Event]) -> None:
-    """A reply has what its events reported, without gaps, and says how it ended."""
+    """Check that a reply matches its events and has an ending."""
     check_events(events, turn=False)
     require(bool(reply), "the reply has no canisters; an empty one is one without contents")
     completed = [event.canister for event in events if isinstance(event, MessageCompletedEvent)]
-    require(completed == list(reply), "the events report other canisters than the reply has")
+    require(completed == list(reply), "the canisters of the events differ from those of the reply")
     require(len({one.reply for one in reply}) == 1, "its canisters are of several replies")
     for canister in reply:
         made_by = canister.provenance
@@ -320,7 +320,7 @@ def _check_canisters(model: Model, reply: Sequence[ReplyCanister], events: Seque
         )
     for number, canister in enumerate(reply):
         ended = canister.ending is not None
-        require(ended == (number == len(reply) - 1), "not just the last canister says how it ended")
+        require(ended == (number == len(reply) - 1), "a canister before the last one has an ending")
     ending = reply[-1].ending
     require(
         ending is not None and ending.reason in list(StopReason) and not ending.interrupted,
@@ -329,7 +329,7 @@ def _check_canisters(model: Model, reply: Sequence[ReplyCanister], events: Seque
 
 
 def _said(reply: Sequence[ReplyCanister]) -> Sequence[object]:
-    """What a reply says, without what differs between two of the same."""
+    """Return the contents of a reply without the members that vary between equal replies."""
     return [
         (canister.name, canister.arguments)
         if isinstance(canister, InvocationCanister)
@@ -342,7 +342,7 @@ def _said(reply: Sequence[ReplyCanister]) -> Sequence[object]:
 
 
 def _usage(reply: Sequence[ReplyCanister]) -> tuple[int, int, int] | None:
-    """The tokens of a reply; what came from a cache may differ."""
+    """Return the token counts of a reply, without cache details."""
     usage = reply[-1].ending.usage if reply[-1].ending is not None else None
     if usage is None:
         return None
@@ -369,7 +369,7 @@ def _hello(text: str = "Hello!") -> list[Canister]:
 
 
 def _histories() -> list[list[Canister]]:
-    """What a provider has to bear that it did not say itself."""
+    """Return histories with messages that the provider did not produce."""
     foreign = Provenance("elsewhere.provider", "elsewhere", "another-model", "reply-1")
     issuer = Issuer("elsewhere.provider", "elsewhere", "another-model")
     payload = NativePayload(issuer, msgspec.Raw(b'{"signature":"foreign"}'))

@@ -1,4 +1,4 @@
-"""What every store of runs must keep to, as a function that anyone can run on their own."""
+"""Contract checks for implementations of `RunStore`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from vibe_llms.conversations.settings import TurnState
-from vibe_llms.exceptions import (
+from vibe_llms.base.exceptions import (
     ConversationBusy,
     DecisionRefused,
     LeaseLost,
@@ -25,6 +24,7 @@ from vibe_llms.exceptions import (
     TooManyRuns,
     VibeLlmsError,
 )
+from vibe_llms.conversations.settings import TurnState
 from vibe_llms.invocation.questions import (
     ElicitationAnswer,
     ElicitationField,
@@ -46,13 +46,13 @@ from vibe_llms.testing.limits import require
 
 _Check: TypeAlias = "Callable[[_Stores], Awaitable[None]]"
 
-#: How long a lease may take to be over once its time has passed.
+#: Seconds to wait for the end of a lease whose time has passed.
 _WAIT_SECONDS = 10.0
 _LONG_SECONDS = 600.0
-#: So many tasks of two stores do the same at the same time.
+#: Number of tasks that do the same at the same time in two stores.
 _RIVALS = 8
-#: So many runs a user may have where this is checked.
-_MOST = 3
+#: Number of runs that a user may have, in the check of this limit.
+_MAX_RUNS = 3
 _CALL = CallApproval(invocation="call", name="transfer", reason="it asks", definition="one")
 _QUESTION = RunQuestion(
     identity="q",
@@ -71,10 +71,10 @@ _ENDED = b'{"event":"ended","status":"cancelled"}'
 
 
 async def check_run_store(open_store: Callable[[], Awaitable[RunStore]]) -> None:
-    """Raise `AssertionError` where a store of runs breaks what runs rely on.
+    """Raise `AssertionError` if a run store breaks its contract.
 
     `open_store` opens the same store each time, as another process would; it is empty at first.
-    Most checks use two of them. They are closed in the end.
+    Most checks use two stores. All are closed at the end.
     """
     stores = _Stores(await open_store(), await open_store())
     try:
@@ -84,12 +84,12 @@ async def check_run_store(open_store: Callable[[], Awaitable[RunStore]]) -> None
     finally:
         for store in (stores.one, stores.other):
             await store.close()
-            # It is safe to close it twice.
+            # A second `close` must be harmless.
             await store.close()
 
 
 class _Stores:
-    """One store, opened twice, and a user whom no other check knows."""
+    """One store, opened twice, and a user of the current check only."""
 
     def __init__(self, one: RunStore, other: RunStore) -> None:
         self.one, self.other = one, other
@@ -99,11 +99,11 @@ class _Stores:
         self.conversations = count(1)
 
     def begin(self, user: str) -> None:
-        """Go on with another user."""
+        """Continue with another user."""
         self.user = user
 
     def record(self, conversation: str = "c", **changes: object) -> RunRecord:
-        """A new run of the user."""
+        """Return a new run of the user, not stored yet."""
         now = datetime.now(UTC)
         record = RunRecord(
             identity=f"{self.user}-{next(self._numbers):04}",
@@ -118,13 +118,13 @@ class _Stores:
         return msgspec.structs.replace(record, **changes)
 
     async def create(self, conversation: str = "c", **changes: object) -> RunRecord:
-        """A new run of the user, which is kept."""
+        """Store a new run of the user."""
         record = self.record(conversation, **changes)
         await self.one.create(record)
         return record
 
     async def claim(self, seconds: float = _LONG_SECONDS) -> Lease:
-        """The next run of the user that can be worked on; waits until there is one."""
+        """Wait for the next run of the user that can be claimed, and return its lease."""
         end = time.monotonic() + _WAIT_SECONDS
         while (record := await self.other.claim(self.user, seconds, known=())) is None:
             require(time.monotonic() < end, "a run that no worker has cannot be claimed")
@@ -133,13 +133,13 @@ class _Stores:
         return Lease(record.user, record.identity, record.epoch)
 
     async def status(self, run: str) -> RunStatus:
-        """The status of a run of the user."""
+        """Return the status of a run of the user."""
         return (await self.one.access(self.user, run)).status
 
     async def race(
         self, work: Callable[[RunStore], Awaitable[object]]
     ) -> tuple[Sequence[object], Sequence[VibeLlmsError]]:
-        """The results and errors of the same work, done at the same time on both stores."""
+        """Run the same work at the same time on both stores; return its results and errors."""
         stores = [self.one, self.other] * (_RIVALS // 2)
         done = await asyncio.gather(*map(work, stores), return_exceptions=True)
         failed = [one for one in done if isinstance(one, BaseException)]
@@ -151,7 +151,7 @@ class _Stores:
 
 
 async def _refuses(work: Awaitable[object], kind: type[VibeLlmsError], what: str) -> VibeLlmsError:
-    """The error that work must raise."""
+    """Require that the work raises this kind of error, and return the error."""
     try:
         await work
     except kind as error:
@@ -166,7 +166,8 @@ async def _check_runs_are_found(stores: _Stores) -> None:
     found = await stores.other.access(stores.user, first.identity)
     kept = {"updated": found.updated, "created": found.created}
     require(
-        found == msgspec.structs.replace(first, **kept), f"{first} was kept, and {found} is found"
+        found == msgspec.structs.replace(first, **kept),
+        f"{first} was stored, but {found} was found",
     )
     prefix = first.identity[: len(stores.user) + 1]
     await _refuses(stores.one.access(stores.user, prefix), RequestError, "two runs have a prefix")
@@ -177,21 +178,21 @@ async def _check_runs_are_found(stores: _Stores) -> None:
     newest = [one.identity for one in await stores.other.survey(stores.user)]
     require(newest == [second.identity, first.identity], "runs are not listed from the newest on")
     limited = [one.identity for one in await stores.other.survey(stores.user, limit=1)]
-    require(limited == [second.identity], "the limit of a list is not kept to")
+    require(limited == [second.identity], "the limit of a list is exceeded")
     older = await stores.other.survey(stores.user, after=second.identity)
     require(
-        [one.identity for one in older] == [first.identity], "a list does not go on after a run"
+        [one.identity for one in older] == [first.identity], "a list does not continue after a run"
     )
     require(
         not await stores.other.survey(stores.user, after=first.identity),
-        "a list goes on after the oldest run",
+        "a list continues after the oldest run",
     )
     for unknown in (first.identity + "x", first.identity[:-1]):
         await _refuses(
             stores.one.survey(stores.user, after=unknown), RunNotFound, "a list after no run"
         )
     queued = await stores.other.survey(stores.user, status=RunStatus.QUEUED)
-    require([one.identity for one in queued] == [second.identity], "a status is not looked for")
+    require([one.identity for one in queued] == [second.identity], "a status is ignored")
 
 
 async def _check_lists_are_light(stores: _Stores) -> None:
@@ -200,22 +201,22 @@ async def _check_lists_are_light(stores: _Stores) -> None:
     run, user = made.identity, stores.user
     whole = await stores.other.access(user, run)
     kept = {"outline": None, "created": whole.created, "updated": whole.updated}
-    require(whole == msgspec.structs.replace(made, **kept), f"{made} was kept, not {whole}")
+    require(whole == msgspec.structs.replace(made, **kept), f"{made} was stored, not {whole}")
     (listed,) = await stores.other.survey(user)
     shown = msgspec.structs.replace(
         whole, recipe=Recipe(model="scripted/demo"), prompt=b"short", opening=b"", origin=b""
     )
-    require(listed == shown, f"{listed} is listed, and not {shown}")
-    going = await stores.one.count_going()
+    require(listed == shown, f"{listed} is listed, not {shown}")
+    going = await stores.one.count_unfinished()
     ended = dict(stores.other.ended)
     await stores.other.finish(await stores.claim(), RunStatus.FAILED, error="e", kind="k")
     now = await stores.one.refresh(whole)
     require(now == await stores.one.access(user, run), f"a run that has ended is {now}")
-    left = await stores.one.count_going()
+    left = await stores.one.count_unfinished()
     lost = {one: going[one] - left[one] for one in going}
     require(lost[RunStatus.QUEUED] == 1, f"a run that has ended is counted: {left}")
     counts = stores.other.ended.get(RunStatus.FAILED, 0), ended.get(RunStatus.FAILED, 0)
-    require(counts[0] == counts[1] + 1, "that a run has ended is not counted")
+    require(counts[0] == counts[1] + 1, "the end of a run is not counted")
     await _refuses(
         stores.one.refresh(msgspec.structs.replace(whole, identity=run + "x")),
         RunNotFound,
@@ -240,7 +241,7 @@ async def _check_users_are_apart(stores: _Stores) -> None:
     await one.remove(stranger, "c")
     await one.remove_run(stranger, run)
     require(await stores.status(run) is RunStatus.WAITING, "another user changes a run")
-    # The same names are free for each user.
+    # Each user can have the same names.
     await one.create(msgspec.structs.replace(stores.record(), identity=run, user=stranger))
     require(await one.claim(user, 1, known=()) is None, "a run of another user is claimed")
     await one.remove(stranger, "c")
@@ -259,7 +260,7 @@ async def _check_one_run_at_a_time(stores: _Stores) -> None:
 
 
 async def _check_a_user_has_so_many_runs(stores: _Stores) -> None:
-    # Neither of these goes on.
+    # These two runs do not count: one waits, one has ended.
     await stores.create("waits")
     await stores.one.suspend(await stores.claim(), [_CALL])
     await stores.create("ends")
@@ -268,11 +269,13 @@ async def _check_a_user_has_so_many_runs(stores: _Stores) -> None:
 
     async def create(store: RunStore) -> str:
         record = stores.record(f"c{next(numbers)}")
-        await store.create(record, most=_MOST)
+        await store.create(record, most=_MAX_RUNS)
         return record.identity
 
     made, refused = await stores.race(create)
-    require(len(made) == _MOST, f"{len(made)} runs are made at the same time, and not {_MOST}")
+    require(
+        len(made) == _MAX_RUNS, f"{len(made)} runs are created at the same time, not {_MAX_RUNS}"
+    )
     others = [one for one in refused if not isinstance(one, TooManyRuns)]
     require(not others, f"not TooManyRuns, but {others}")
     await _refuses(create(stores.other), TooManyRuns, "one run more")
@@ -310,31 +313,31 @@ async def _check_leases_end(stores: _Stores) -> None:
     later = await stores.claim()
     require(later.epoch == 2, f"the second epoch is {later.epoch}")
     lost = await stores.one.renew([Lease(stores.user, run, 1), later], _LONG_SECONDS)
-    require([*lost] == [Lease(stores.user, run, 1)], f"{lost} is lost, and not the first lease")
+    require([*lost] == [Lease(stores.user, run, 1)], f"{lost} is lost, not the first lease")
     await stores.other.renew([later], 0)
-    require((await stores.claim()).epoch == 3, "a lease that was renewed for no time does not end")
+    require((await stores.claim()).epoch == 3, "a lease that was renewed for 0 s does not end")
     third = Lease(stores.user, run, 3)
     await stores.other.renew([third], _LONG_SECONDS)
     require(
-        await stores.one.claim(stores.user, 1, known=()) is None, "a renewed lease does not hold"
+        await stores.one.claim(stores.user, 1, known=()) is None, "a renewed lease can be claimed"
     )
     await stores.one.release(third)
     require(await stores.status(run) is RunStatus.QUEUED, "a run that was released is not queued")
     require((await stores.claim()).epoch == 4, "a run that was released has no new epoch")
 
 
-async def _check_runs_are_put_off(stores: _Stores) -> None:
+async def _check_runs_are_deferred(stores: _Stores) -> None:
     await stores.create()
     await stores.one.release(await stores.claim(), 0.3)
     later = await stores.claim()
-    require(later.epoch == 2, f"a run that was put off has the epoch {later.epoch}")
+    require(later.epoch == 2, f"a deferred run has the epoch {later.epoch}")
     await stores.one.release(later, _LONG_SECONDS)
-    require(await stores.status(later.run) is RunStatus.QUEUED, "a run put off is not queued")
+    require(await stores.status(later.run) is RunStatus.QUEUED, "a deferred run is not queued")
     orders = await stores.other.read_orders(stores.user, (), known=())
-    require(not orders.claimable, "a run that was put off is offered to a worker")
-    require(await stores.other.claim(stores.user, 1, known=()) is None, "it is claimed")
+    require(not orders.claimable, "a deferred run is offered to a worker")
+    require(await stores.other.claim(stores.user, 1, known=()) is None, "a deferred run is claimed")
     ended = await stores.other.cancel(stores.user, later.run, _ENDED)
-    require(ended is RunStatus.CANCELLED, "a run that was put off is not cancelled at once")
+    require(ended is RunStatus.CANCELLED, "a deferred run is not cancelled at once")
     cancelling = (await stores.create("another")).identity
     lease = await stores.claim()
     await stores.other.cancel(stores.user, cancelling, _ENDED)
@@ -343,7 +346,7 @@ async def _check_runs_are_put_off(stores: _Stores) -> None:
     require(orders.claimable, "a run that is to be cancelled waits")
 
 
-#: Everything that the worker of a run writes.
+#: All writes by the worker of a run.
 _WRITES: dict[str, Callable[[RunStore, Lease], Awaitable[object]]] = {
     "check": lambda store, lease: store.check(lease),
     "record_state": lambda store, lease: store.record_state(lease, _STATE),
@@ -354,7 +357,7 @@ _WRITES: dict[str, Callable[[RunStore, Lease], Awaitable[object]]] = {
         lease, [_CALL], [(7, _EVENT)], questions=[_QUESTION]
     ),
     "ask": lambda store, lease: store.ask(lease, _QUESTION),
-    "settle": lambda store, lease: store.settle(lease, "q", _NO),
+    "close_question": lambda store, lease: store.close_question(lease, "q", _NO),
     "release": lambda store, lease: store.release(lease),
     "finish": lambda store, lease: store.finish(lease, RunStatus.FAILED, [(7, _EVENT)]),
 }
@@ -395,7 +398,7 @@ async def _check_the_state_of_a_turn_is_kept(stores: _Stores) -> None:
     await stores.other.record_state(await stores.claim(seconds=0), _STATE)
     later = await stores.claim()
     found = (await stores.one.access(stores.user, run)).state
-    require(found == _STATE, f"the state {_STATE} was recorded, and {found} is found")
+    require(found == _STATE, f"the state {_STATE} was recorded, but {found} was found")
     await stores.other.record_state(later, TurnState())
     found = (await stores.one.access(stores.user, run)).state
     require(found == TurnState(), "a state is not replaced by the next")
@@ -404,14 +407,14 @@ async def _check_the_state_of_a_turn_is_kept(stores: _Stores) -> None:
 async def _check_calls_are_marked(stores: _Stores) -> None:
     await stores.create()
     first = await stores.claim(seconds=0)
-    require(await stores.other.begin_call(first, "call") == 0, "a call began before it began")
+    require(await stores.other.begin_call(first, "call") == 0, "a call began too early")
     second = await stores.claim(seconds=0)
-    require(await stores.other.begin_call(second, "call") == 1, "that a call began is forgotten")
+    require(await stores.other.begin_call(second, "call") == 1, "the start of a call is lost")
     require(await stores.other.begin_call(second, "call") == 1, "a call is marked again")
     await stores.other.begin_again(second, "call")
     third = await stores.claim()
-    require(await stores.one.begin_call(third, "call") == 2, "that a call ran again is forgotten")
-    require(await stores.one.begin_call(third, "other") == 0, "another call is taken for it")
+    require(await stores.one.begin_call(third, "call") == 2, "the second start of a call is lost")
+    require(await stores.one.begin_call(third, "other") == 0, "a call is mistaken for another")
 
 
 async def _check_tools_are_needed(stores: _Stores) -> None:
@@ -420,8 +423,11 @@ async def _check_tools_are_needed(stores: _Stores) -> None:
     lacking: Sequence[tuple[str, ...]] = ((), ("look",))
     for known in lacking:
         orders = await stores.one.read_orders(stores.user, (), known=known)
-        require(not orders.claimable, "a run is offered to a worker that has not got its tools")
-        require(await stores.one.claim(stores.user, 1, known=known) is None, "it gets the run")
+        require(not orders.claimable, "a run is offered to a worker without its tools")
+        require(
+            await stores.one.claim(stores.user, 1, known=known) is None,
+            "a worker without the tools gets the run",
+        )
     known = ("transfer", "look")
     require((await stores.one.read_orders(None, (), known=known)).claimable, "it is not offered")
     claimed = await stores.one.claim(stores.user, _LONG_SECONDS, known=known)
@@ -440,16 +446,16 @@ async def _check_events_are_kept_once(stores: _Stores) -> None:
         found = await stores.one.read_events(stores.user, run, after=after, limit=limit)
         return [(cursor, bytes(data)) for cursor, data in found]
 
-    require(await read() == events, f"{events} were kept, and {await read()} are read")
+    require(await read() == events, f"{events} were stored, but {await read()} are read")
     for place, (cursor, _) in enumerate(events):
         require(await read(cursor - 1) == events[place:], f"after {cursor - 1} one is missing")
         require(await read(cursor) == events[place + 1 :], f"after {cursor} it is read again")
-    require(await read(limit=2) == events[:2], "the limit of events is not kept to")
+    require(await read(limit=2) == events[:2], "the limit of events is exceeded")
     again = stores.other.append_events(lease, [(events[-1][0], b"again")])
     await _refuses(again, StorageError, "a second event of the same cursor")
     both = stores.other.append_events(lease, [(start + 99, b"new"), (start + 5, b"again")])
-    await _refuses(both, StorageError, "events one of which is there")
-    require(await read() == events, "a write that was refused is kept in part")
+    await _refuses(both, StorageError, "events of which one exists")
+    require(await read() == events, "a refused write is stored in part")
     await stores.other.append_events(lease, [(start + 100, b"last")], conversation="fork")
     found = await stores.one.access(stores.user, run)
     require(found.conversation == "fork", "the conversation to which the run moved is not kept")
@@ -460,7 +466,7 @@ async def _check_decisions_are_made_once(stores: _Stores) -> None:
     lease, cursor = await stores.claim(), first_cursor(1) + 1
     status = await stores.other.suspend(lease, [_CALL], [(cursor, _EVENT)])
     require(status is RunStatus.WAITING, f"a run that waits for a decision is {status}")
-    require(await stores.status(run) is RunStatus.WAITING, "a waiting run does not say so")
+    require(await stores.status(run) is RunStatus.WAITING, "a waiting run does not emit its event")
     require(await stores.one.claim(user, 1, known=()) is None, "a run that waits is claimed")
     require(len(await stores.one.read_events(user, run)) == 1, "its last event is not kept")
     unknown = stores.one.decide(user, run, "another", allowed=True)
@@ -475,10 +481,10 @@ async def _check_decisions_are_made_once(stores: _Stores) -> None:
     (decided,) = await stores.other.survey_approvals(user, run)
     require({decided.allowed} == kinds, "the decision that was made first is not kept")
     expected = msgspec.structs.replace(_CALL, allowed=decided.allowed, explanation="why")
-    require(decided == expected, f"{decided} is kept, and not {expected}")
+    require(decided == expected, f"{decided} is stored, not {expected}")
     require(await stores.status(run) is RunStatus.QUEUED, "a decision does not queue the run")
     same = await stores.other.decide(user, run, "call", allowed=decided.allowed is True)
-    require(same == decided, f"the same decision again is {same}, and not the first one")
+    require(same == decided, f"the same decision again is {same}, not the first one")
     opposite = stores.other.decide(user, run, "call", allowed=not decided.allowed)
     await _refuses(opposite, DecisionRefused, "another decision on a call")
     again = await stores.claim()
@@ -489,7 +495,7 @@ async def _check_decisions_are_made_once(stores: _Stores) -> None:
     status = await stores.other.suspend(third, [changed])
     require(status is RunStatus.WAITING, "the decision holds for a tool that has changed")
     (open_,) = await stores.one.survey_approvals(user, run)
-    require(open_ == changed, f"{open_} is asked for, and not {changed}")
+    require(open_ == changed, f"{open_} is requested, not {changed}")
     await stores.one.cancel(user, run, _ENDED)
     late = stores.one.decide(user, run, "call", allowed=True)
     await _refuses(late, DecisionRefused, "a decision after the end")
@@ -510,7 +516,7 @@ async def _check_questions_are_answered_once(stores: _Stores) -> None:
     require(len(kept) == 1, f"several answers to a question are accepted: {made}")
     require(all(isinstance(one, DecisionRefused) for one in refused), f"it fails: {refused}")
     (found,) = await stores.other.survey_questions(user, run)
-    require(found in made, f"{found} is kept, and not the first answer")
+    require(found in made, f"{found} is stored, not the first answer")
     require(await stores.status(run) is RunStatus.QUEUED, "an answer does not queue the run")
     lease = await stores.claim()
     status = await stores.other.suspend(lease, (), questions=[_QUESTION])
@@ -523,15 +529,18 @@ async def _check_running_calls_ask(stores: _Stores) -> None:
     first = msgspec.structs.replace(_QUESTION, held=True)
     await stores.other.ask(lease, first)
     answered = await one.answer(user, run, "q", _YES)
-    require(answered.answer == _YES, f"{answered.answer} is the answer, and not {_YES}")
+    require(answered.answer == _YES, f"{answered.answer} is the answer, not {_YES}")
     require(await stores.status(run) is RunStatus.RUNNING, "an answer stops a call that runs")
-    require(await stores.other.settle(lease, "q", _NO) == _YES, "the answer is replaced")
+    require(await stores.other.close_question(lease, "q", _NO) == _YES, "the answer is replaced")
     await stores.other.ask(lease, msgspec.structs.replace(first, identity="q2"))
-    require(await stores.other.settle(lease, "q2", _NO) == _NO, "what is settled is not returned")
+    require(
+        await stores.other.close_question(lease, "q2", _NO) == _NO,
+        "the answer that closes the question is not returned",
+    )
     late = one.answer(user, run, "q2", _YES)
     await _refuses(late, DecisionRefused, "an answer after the call has stopped waiting")
     await stores.other.finish(lease, RunStatus.COMPLETED)
-    for write in (stores.other.ask(lease, first), stores.other.settle(lease, "q", _NO)):
+    for write in (stores.other.ask(lease, first), stores.other.close_question(lease, "q", _NO)):
         await _refuses(write, LeaseLost, "a question after the end")
 
 
@@ -552,9 +561,9 @@ async def _check_runs_are_cancelled(stores: _Stores) -> None:
     orders = await stores.other.read_orders(user, [lease], known=())
     require([*orders.cancel] == [run], f"its worker is told to cancel {orders.cancel}")
     status = await stores.other.suspend(lease, [_CALL])
-    require(status is RunStatus.QUEUED, f"a run that would wait after it is cancelled is {status}")
+    require(status is RunStatus.QUEUED, f"a cancelled run that tries to wait is {status}")
     lease = await stores.claim()
-    require((await one.access(user, run)).cancelling, "the next worker does not learn of it")
+    require((await one.access(user, run)).cancelling, "the next worker is not told to cancel")
     await stores.other.finish(lease, RunStatus.CANCELLED)
     run = (await stores.create("waiting")).identity
     await stores.other.suspend(await stores.claim(), [_CALL])
@@ -578,7 +587,7 @@ async def _check_runs_are_cancelled(stores: _Stores) -> None:
     require(await one.cancel(user, run, _ENDED) is RunStatus.FAILED, "an ended run is cancelled")
     found = await one.access(user, run)
     kept = (found.reason, found.error, found.kind)
-    require(kept == ("r", "e", "k"), "why a run ended is not kept")
+    require(kept == ("r", "e", "k"), "the reason of an end is not stored")
     require(len(await one.read_events(user, run)) == 1, "an ended run gets another event")
 
 
@@ -594,12 +603,11 @@ async def _check_runs_are_removed(stores: _Stores) -> None:
     require(not await stores.other.read_events(user, run), "its events are left")
     require(not await stores.other.survey_approvals(user, run), "its calls are left")
     require(not await stores.other.survey_questions(user, run), "its questions are left")
-    require(await stores.status(kept) is RunStatus.QUEUED, "another one is removed with it")
+    require(await stores.status(kept) is RunStatus.QUEUED, "another run is removed with it")
     await stores.one.remove_run(user, kept)
     require(not await stores.other.survey(user), "a run is left")
 
 
-#: The first one also asks for the runs of all users, while there are no others.
 async def _check_a_request_has_one_run(stores: _Stores) -> None:
     request, changed = RequestKey("key", b"one"), RequestKey("key", b"other")
     await stores.one.find_request(stores.user, request)
@@ -616,10 +624,10 @@ async def _check_a_request_has_one_run(stores: _Stores) -> None:
     for error in errors:
         require(
             isinstance(error, RequestRepeated) and error.run == record.identity,
-            f"the request that is repeated gives {error!r}, not the run that it has",
+            f"a repeated request raises {error!r} instead of returning its run",
         )
     runs = await stores.one.survey(stores.user)
-    require(len(runs) == 1, "a run is kept although its request has one already")
+    require(len(runs) == 1, "a run is stored although its request already has one")
     for work in (
         stores.other.find_request(stores.user, changed),
         stores.other.create(stores.record("new", request=changed)),
@@ -631,6 +639,7 @@ async def _check_a_request_has_one_run(stores: _Stores) -> None:
     await stores.other.find_request(stores.user, request)
 
 
+#: `_check_tools_are_needed` reads orders of all users, so it must run before other runs remain.
 _CHECKS: Sequence[_Check] = (
     _check_a_request_has_one_run,
     _check_tools_are_needed,
@@ -642,7 +651,7 @@ _CHECKS: Sequence[_Check] = (
     _check_a_run_has_one_worker,
     _check_a_creator_may_be_the_worker,
     _check_leases_end,
-    _check_runs_are_put_off,
+    _check_runs_are_deferred,
     _check_only_the_last_worker_writes,
     _check_the_state_of_a_turn_is_kept,
     _check_calls_are_marked,

@@ -1,4 +1,4 @@
-"""A server that answers as providers do, from a script, on this machine: `fake_server`."""
+"""A local server that answers from a script, like the servers of providers: `fake_server`."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Any, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from vibe_llms.configuration import read_toml, shipped_folder
-from vibe_llms.exceptions import ScriptInvalid
+from vibe_llms.base.configuration import read_toml, shipped_folder
+from vibe_llms.base.exceptions import ScriptInvalid
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import Canister, Usage
 from vibe_llms.providers.scripted.demo import last_words
 from vibe_llms.providers.scripted.scripts import Improvisation, Part, Script, ScriptedReply
-from vibe_llms.testing.listening import Answer, Listener, Request
+from vibe_llms.testing.listening import HttpAnswer, Listener, ReceivedRequest
 from vibe_llms.testing.wires.anthropic import AnthropicWire
 from vibe_llms.testing.wires.chat_completions import ChatCompletionsWire
 from vibe_llms.testing.wires.core import (
-    Asked,
-    Failure,
-    Refusal,
+    AskedReply,
+    RefusedRequest,
+    ScriptedFailure,
     Wire,
     count_words,
     estimate_tokens,
@@ -29,11 +29,11 @@ from vibe_llms.testing.wires.core import (
 from vibe_llms.testing.wires.ollama import OllamaWire
 from vibe_llms.testing.wires.responses import ResponsesWire
 
-#: What a script may be: the chunks of a reply, one reply, several, or a function that makes them.
+#: A script: the chunks of a reply, one reply, several, or a function that makes them.
 AnyScript: TypeAlias = Sequence[str] | ScriptedReply | Script | Improvisation
 
 KEY = "sk-fake-0123456789abcdef"
-#: The models that are listed where a script serves all names.
+#: Models in the list if a script serves all names.
 LISTED = ("claude-sonnet-5-5", "gpt-5.5", "gpt-6.1-sol", "qwen3:8b")
 _MODULES = {
     "vibe_llms.providers.anthropic": "",
@@ -45,15 +45,15 @@ _KEYLESS = "vibe_llms.providers.ollama"
 
 
 class Received(Struct):
-    """A request that the fake server had, and what became of it.
+    """A request to the fake server, and its outcome.
 
     `interface` is `anthropic`, `responses`, `chat-completions` or `ollama`. `canisters` and
-    `invokers` are what a request for a reply says, in the terms of this library; `refusal` is why
-    it was refused as malformed, if it was. `request` has the bytes and the headers.
+    `invokers` are the contents of a request for a reply. `refusal` is the reason if it was refused
+    as malformed. `request` has the bytes and the headers.
     """
 
     interface: str
-    request: Request
+    request: ReceivedRequest
     model: str = ""
     canisters: Sequence[Canister] = ()
     invokers: Sequence[Invoker] = ()
@@ -62,15 +62,15 @@ class Received(Struct):
 
     @property
     def body(self) -> Any:
-        """The body, decoded; `ValueError` where it is no JSON."""
+        """The decoded body; raises `ValueError` if it is not JSON."""
         return self.request.json
 
 
 class FakeServer(Listener):
-    """Speaks the interfaces of Anthropic, OpenAI and Ollama; made by `fake_server`.
+    """A server that speaks the interfaces of Anthropic, OpenAI and Ollama; see `fake_server`.
 
-    `received` are all requests, in order; `refusals` says which of them were refused as malformed,
-    and is empty where the program under test does all right. `configuration` and `keys` are for
+    `received` holds all requests, in order. `refusals` lists the reasons of those refused as
+    malformed; it is empty if the program under test works right. `configuration` and `keys` are for
     `open_session`, `environment` for other programs.
     """
 
@@ -93,7 +93,7 @@ class FakeServer(Listener):
         )
         self._script = None if isinstance(script, Mapping) else _Playing(script)
         self._models = tuple(models) or tuple(self._scripts)
-        # The first that claims a request has it; what none of them knows is OpenAI's to refuse.
+        # The first wire that claims a request answers it; OpenAI's refuses unclaimed ones.
         self._otherwise = ChatCompletionsWire()
         self._wires: Sequence[Wire] = (
             OllamaWire(),
@@ -104,32 +104,32 @@ class FakeServer(Listener):
 
     @property
     def anthropic_url(self) -> str:
-        """The `base_url` of the package anthropic, and of programs that speak Messages."""
+        """The `base_url` for the package anthropic and programs that speak Messages."""
         return self.url
 
     @property
     def openai_url(self) -> str:
-        """The `base_url` of the package openai, and of programs that speak its interfaces."""
+        """The `base_url` for the package openai and programs that speak its interfaces."""
         return f"{self.url}/v1"
 
     @property
     def ollama_url(self) -> str:
-        """The `host` of the package ollama, and of programs that speak its interface."""
+        """The `host` for the package ollama and programs that speak its interface."""
         return self.url
 
     @property
     def models(self) -> Sequence[str]:
-        """The models that are listed."""
+        """The models in the list."""
         return self._models or LISTED
 
     @property
     def refusals(self) -> Sequence[str]:
-        """Why requests were refused as malformed."""
+        """Reasons of requests that were refused as malformed."""
         return [one.refusal for one in self.received if one.refusal]
 
     @property
     def configuration(self) -> dict[str, Any]:
-        """Settings that lead every shipped row here whose interface is spoken."""
+        """Settings that lead the shipped rows with a supported interface to this server."""
         rows = {}
         for name, module in _speaking_rows().items():
             row: dict[str, Any] = {"base-url": self.url + _MODULES[module]}
@@ -145,7 +145,7 @@ class FakeServer(Listener):
 
     @property
     def environment(self) -> dict[str, str]:
-        """Variables that lead the official packages here, and the command `vibe-llms`."""
+        """Variables that lead the official packages and the command `vibe-llms` to this server."""
         rows = {
             f"VIBE_LLMS_PROVIDERS__{name.upper().replace('-', '_')}__BASE_URL": row["base-url"]
             for name, row in self.configuration["providers"].items()
@@ -161,12 +161,14 @@ class FakeServer(Listener):
         }
 
     def require(self, model: str) -> None:
-        """Raise a `Refusal` where there is no such model."""
+        """Raise `Refusal` if the server does not have the model."""
         if not model or (self._models and model not in self._models):
-            raise Refusal(f"model: {model}" if model else "no model", error="model-unavailable")
+            raise RefusedRequest(
+                f"model: {model}" if model else "no model", error="model-unavailable"
+            )
 
-    def respond(self, request: Request) -> Answer:
-        """The answer to a request."""
+    def respond(self, request: ReceivedRequest) -> HttpAnswer:
+        """Return the answer to a request."""
         wire = next((wire for wire in self._wires if wire.claims(request)), self._otherwise)
         received = Received(wire.name, request)
         if self.recording:
@@ -181,23 +183,23 @@ class FakeServer(Listener):
             self.require(asked.model)
             reply = self._choose(asked)
             return play(wire, asked, reply, _usage_of(reply, asked))
-        except Refusal as refusal:
+        except RefusedRequest as refusal:
             if refusal.failure.error == "refused":
                 received.refusal = str(refusal)
             return wire.refuse(refusal.failure)
         except ScriptInvalid as error:
             received.refusal = str(error)
-            return wire.refuse(Failure("refused", str(error)))
+            return wire.refuse(ScriptedFailure("refused", str(error)))
 
-    def _choose(self, asked: Asked) -> ScriptedReply:
+    def _choose(self, asked: AskedReply) -> ScriptedReply:
         playing = self._script or self._scripts.get(asked.model)
         if playing is None:
-            raise ScriptInvalid(f"the fake server has no script for the model {asked.model!r}")
+            raise ScriptInvalid(f"no script for the model {asked.model!r}")
         return playing.choose(asked)
 
 
 class _Playing:
-    """A script, and how far it has been played."""
+    """A script and the position in it."""
 
     def __init__(self, script: AnyScript) -> None:
         if isinstance(script, ScriptedReply):
@@ -208,7 +210,7 @@ class _Playing:
         self._script = script
         self._position = 0
 
-    def choose(self, asked: Asked) -> ScriptedReply:
+    def choose(self, asked: AskedReply) -> ScriptedReply:
         if not isinstance(self._script, Script):
             return self._script(asked.canisters, asked.invokers)
         reply = self._script.choose(last_words(asked.canisters), self._position)
@@ -225,9 +227,9 @@ def fake_server(
     port: int = 0,
     recording: bool = True,
 ) -> FakeServer:
-    """A server that answers as those of Anthropic, OpenAI and Ollama do, offline, from a script.
+    """Return a server that answers like Anthropic, OpenAI and Ollama, offline, from a script.
 
-    It is used with `with` or `async with` alike, and runs in a thread of its own::
+    It works with `with` and `async with`, and runs in its own thread::
 
         with fake_server(["Hel", "lo"]) as server:
             async with open_session(
@@ -237,16 +239,16 @@ def fake_server(
 
     `script` is the chunks of the reply to everything, one reply, a script, a function of the
     conversation and the tools (called in the server's thread), or one of these for each model by
-    its name. Replies without `when` are given in order, one to each request. Other models than
-    those of `models`, or of the scripts, are unknown; where neither names any, all names serve.
-    Requests are checked as the real servers check them. `port` 0 takes a free one. With `recording`
-    off, `received` stays empty, for a server that runs for a long time.
+    its name. Replies without `when` are given in order, one to each request. Only the models in
+    `models`, or those with scripts, are known; without either, all names are. Requests are checked
+    as the real servers check them. `port` 0 chooses a free one. With `recording` off, `received`
+    stays empty, for a server that runs for a long time.
     """
     return FakeServer(script, models=models, key=key, port=port, recording=recording)
 
 
-def _usage_of(reply: ScriptedReply, asked: Asked) -> Usage:
-    """The usage that the script says, or about what a real one would be."""
+def _usage_of(reply: ScriptedReply, asked: AskedReply) -> Usage:
+    """Return the usage from the script, or an estimate."""
     if reply.usage is not None:
         return reply.usage
     counts = {"text": 0, "reasoning": 0}
@@ -265,6 +267,6 @@ def _usage_of(reply: ScriptedReply, asked: Asked) -> Usage:
 
 
 def _speaking_rows() -> dict[str, str]:
-    """The shipped rows whose interface is spoken here, and their modules."""
+    """Return the shipped rows with a supported interface, and their modules."""
     shipped = read_toml(shipped_folder() / "configuration" / "general.toml")["providers"]
     return {name: row["module"] for name, row in shipped.items() if row["module"] in _MODULES}

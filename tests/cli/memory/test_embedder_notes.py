@@ -30,7 +30,7 @@ def test_the_lines_of_a_turn_say_that_words_alone_are_searched(script: str) -> N
     found = invoke("chat", "-m", script, "--jsonl", "Do I like tea?")
     events = [json.loads(line) for line in found.output.splitlines()]
     notices = [one["notice"]["text"] for one in events if one["event"] == "notice"]
-    assert [text for text in notices if "memory is searched by words alone: onnx" in text]
+    assert [text for text in notices if "memory is searched by words only: onnx" in text]
     assert events[-1]["event"] == "turn-ended"
 
 
@@ -38,11 +38,11 @@ def test_a_turn_that_prints_one_object_says_it_beside_it(script: str) -> None:
     invoke("memory", "add", "The user likes tea.")
     found = invoke("chat", "-m", script, "--json", "Do I like tea?")
     assert found.json["text"] == "Hello."
-    assert "memory is searched by words alone: onnx" in found.errors
+    assert "memory is searched by words only: onnx" in found.errors
 
 
 def test_a_search_says_it(script: str) -> None:
     invoke("memory", "add", "The user likes tea.")
     found = invoke("memory", "search", "--json", "tea")
     assert len(found.json) == 1
-    assert "memory is searched by words alone: onnx" in found.errors
+    assert "memory is searched by words only: onnx" in found.errors

@@ -13,8 +13,8 @@ import pytest
 
 from tests.cli.command import invoke, run
 from tests.cli.terminal import Terminal
+from vibe_llms.base.folders import replace_file
 from vibe_llms.memory import files
-from vibe_llms.storage.files import replace_file
 
 
 def remember(text: str, *options: str) -> str:
@@ -83,7 +83,7 @@ def test_a_file_with_bad_items_is_not_imported_by_halves(home: Path, tmp_path: P
     ("content", "words", "status"),
     [
         (b'{"a": [\n 1,\n not JSON', "memory.json cannot be read: line 3, column 3: JSON is", 2),
-        (b'{"memories": ["\\ud800"]}', "half a character", 2),
+        (b'{"memories": ["\\ud800"]}', "half of a surrogate pair", 2),
         (None, "No such file", 66),
     ],
 )
@@ -120,7 +120,7 @@ def test_long_imports_show_progress(home: Path, tmp_path: Path) -> None:
 
 def test_broken_standard_input_is_named(home: Path) -> None:
     refused = run("memory", "import", "-", data=b'{"memories": [')
-    assert "standard input cannot be read: line 1, column 15: it ends before" in refused.error
+    assert "standard input cannot be read: line 1, column 15: unexpected end" in refused.error
 
 
 def write_many(folder: Path, count: int) -> Path:

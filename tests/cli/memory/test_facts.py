@@ -71,7 +71,7 @@ def test_a_file_that_is_no_entry_is_named_and_left(home: Path) -> None:
     foreign = home / "memory" / "entries" / "user-me" / "facts" / "note.md"
     foreign.write_text("just a note")
     status = invoke("memory", "status")
-    assert "note.md: it does not begin with front matter" in status.errors
+    assert "note.md: no front matter between two lines `---`" in status.errors
     assert "bees" in invoke("memory", "search", "bees").output
     assert foreign.read_text() == "just a note"
 
@@ -80,10 +80,10 @@ def test_a_file_that_is_no_entry_is_named_and_left(home: Path) -> None:
     ("arguments", "words"),
     [
         (("add", " "), "empty text"),
-        (("add", "--scope", "../..", "x"), "is no scope"),
-        (("list", "--scope", "user-A/../b"), "cannot be the name of a user"),
+        (("add", "--scope", "../..", "x"), "is not a scope"),
+        (("list", "--scope", "user-A/../b"), "is not a valid name of a user"),
         (("show", "abc"), "too short"),
-        (("rm", "nonesuch"), "nothing is remembered as"),
+        (("rm", "nonesuch"), "no entry matches"),
         (("forget", "bees"), "not a terminal; use --yes"),
         (("add", "--importance", "2", "x"), "--importance"),
         ((), "Missing command. See: vibe-llms memory --help"),
@@ -113,7 +113,7 @@ def test_a_name_that_no_user_may_have_is_a_wrong_setting(home: Path) -> None:
     (home / "config.toml").write_text('[memory]\nuser = "Ada B"\n')
     outcome = invoke("memory", "list")
     assert outcome.status == 78
-    assert "[memory], key 'user': 'Ada B' cannot be the name of a user" in outcome.error
+    assert "[memory], key 'user': 'Ada B' is not a valid name of a user" in outcome.error
     assert "[memory] user: " in invoke("doctor").output
 
 
@@ -174,7 +174,7 @@ def test_an_ambiguous_prefix_is_an_error(home: Path) -> None:
     remember("Ada keeps goats.")
     outcome = invoke("memory", "show", first[:4])
     assert outcome.status == 66
-    assert outcome.error == f"{first[:4]!r} fits several entries; give more of it"
+    assert outcome.error == f"{first[:4]!r} matches several entries; use more characters"
 
 
 def test_nothing_is_deleted_if_one_of_them_does_not_exist(home: Path) -> None:
@@ -275,7 +275,7 @@ def test_lists_are_cut_to_what_a_terminal_shows(home: Path) -> None:
 
 
 BROKEN_CLOSE = """
-from vibe_llms.memory.embedders.core import register
+from vibe_llms.embedding.core import register
 
 class Broken:
     def __init__(self, name, configuration):
@@ -319,7 +319,7 @@ def test_an_embedder_that_cannot_be_closed_spoils_nothing(
 
 HANGING = """
 import asyncio
-from vibe_llms.memory.embedders.core import register
+from vibe_llms.embedding.core import register
 
 class Hanging:
     def __init__(self, name, configuration):
@@ -380,14 +380,14 @@ def test_copies_by_other_programs_are_named_and_can_be_deleted_and_kept(home: Pa
         assert invoke("memory", *command).output.count(f"(copy of {short}) Ada keeps bees.") == 3
     report = invoke("doctor")
     assert report.status != 0
-    assert report.output.count(f"it is a copy of {short}") == 3
+    assert report.output.count(f"a copy of {short}") == 3
     # The advice mends it.
     first, second, third = (one["id"][-12:] for one in copies)
     for one in (first, second):
         assert f"vibe-llms memory rm {one}" in report.output
         assert invoke("memory", "rm", one).status == 0
     assert invoke("memory", "edit", third, "Ada keeps bees.").errors == f"changed {third}\n"
-    assert "it is a copy" not in invoke("doctor").output
+    assert "a copy of" not in invoke("doctor").output
     assert invoke("memory", "edit", short, "Ada keeps wild bees.").status == 0
     assert invoke("memory", "rm", short).status == 0
     assert invoke("memory", "list").output.endswith("  Ada keeps bees.\n")

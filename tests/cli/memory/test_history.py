@@ -10,7 +10,7 @@ import pytest
 
 from tests.cli.command import invoke
 from tests.memory.repositories import ask_git
-from vibe_llms.exceptions import StorageError
+from vibe_llms.base.exceptions import StorageError
 from vibe_llms.memory.versions import Versions
 
 
@@ -128,7 +128,7 @@ def test_where_git_is_missing_the_memory_goes_on(
     monkeypatch.setenv("PATH", str(tmp_path))
     first = invoke("memory", "add", "Ada lives in Lisbon.")
     assert first.status == 0
-    assert "note: entries are saved, but git kept no version of them" in first.errors
+    assert "note: entries are saved, but were not committed to git" in first.errors
     assert "note" not in invoke("memory", "add", "Ada keeps bees.").errors
     status = invoke("memory", "status")
     assert "vibe-llms: no versions since 20" in status.errors

@@ -22,8 +22,8 @@ import pytest
 
 from tests.cli.command import invoke, run, write_script
 from tests.cli.terminal import COMMAND, LONGEST_SECONDS, Terminal
+from vibe_llms.base.configuration import load_configuration
 from vibe_llms.cli.memory.ingesting import survey_ingestion
-from vibe_llms.configuration import load_configuration
 
 _FACT = json.dumps({"facts": [{"statement": "The user has a cat called Tom"}]})
 SCRIPT = f"""
@@ -142,9 +142,9 @@ def test_a_failure_is_reported_and_tried_again(home: Path, tmp_path: Path) -> No
         invoke("memory", "ingest")
     reported = invoke("memory", "status")
     assert "turns to be remembered: 1 failed since 20" in reported.output
-    assert "last failure: nothing new was remembered: scripted: " in reported.output
+    assert "last failure: no facts were extracted: scripted: " in reported.output
     assert "to retry: vibe-llms memory ingest" in reported.output
-    assert "nothing new was remembered" in (home / "ingestion.log").read_text()
+    assert "no facts were extracted" in (home / "ingestion.log").read_text()
     # By itself it is tried no more.
     assert ingestion()["process"] is None
     write_script(tmp_path, SCRIPT)

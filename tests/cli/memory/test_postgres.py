@@ -43,7 +43,7 @@ def test_what_the_commands_do_with_files_they_do_with_rows(home: Path, tmp_path:
     assert invoke("memory", "dedup").errors == "no duplicate facts\n"
     refused = invoke("memory", "watch")
     assert refused.status != 0
-    assert "kept in PostgreSQL: there are no files" in refused.errors
+    assert "in PostgreSQL and has no files" in refused.errors
     assert not (home / "memory").exists()
 
 

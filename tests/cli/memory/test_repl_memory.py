@@ -66,11 +66,11 @@ def hold(*lines: str, wait: bool = True, **options: Any) -> tuple[str, str, Repl
             async with open_session() as session:
                 conversation = await open_conversation(session, given)
                 repl = Repl(session, conversation, given, Lines(lines[:-1]))
-                await repl.hold()
+                await repl.run()
                 if wait:
                     await session.background.wait()
                 last = Repl(session, repl.conversation, given, Lines(lines[-1:]))
-                await last.hold()
+                await last.run()
                 return output.text, errors.text, last
 
     return asyncio.run(work())
@@ -133,7 +133,7 @@ def test_nothing_recalled_and_pending_turns_are_shown(tmp_path: Path) -> None:
             async with open_session() as session:
                 given = Options(model=model, memory=True)
                 conversation = await open_conversation(session, given)
-                await Repl(session, conversation, given, Lines(lines)).hold()
+                await Repl(session, conversation, given, Lines(lines)).run()
                 session.background.cancel()
                 return errors.text
 
@@ -182,7 +182,7 @@ def test_entries_are_added_found_and_deleted_at_the_prompt(model: str) -> None:
 def test_entries_of_another_user_are_not_deleted_at_the_prompt(model: str) -> None:
     added = invoke("memory", "add", "--json", "--scope", "user-ben", "Ben has a cat.").json
     _, errors, _ = hold(f"/memory rm {added['id']}", model=model)
-    assert f"nothing is remembered as '{added['id']}'" in errors
+    assert f"no entry matches '{added['id']}'" in errors
     assert "Ben has a cat." in invoke("memory", "list", "--scope", "user-ben").output
 
 
@@ -213,12 +213,12 @@ def test_pending_turns_can_be_canceled(tmp_path: Path, model: str) -> None:
         terminal.press("c-c")
         terminal.expect(r"still remembering a turn; Ctrl-C again cancels")
         terminal.press("c-c")
-        terminal.expect("the work of memory on 1 turn was cancelled; it is done the next time")
+        terminal.expect("the work of memory on 1 turn was cancelled; it will resume next time")
         assert terminal.wait() == 0
     assert invoke("memory", "list").output == ""
     write_script(tmp_path, SCRIPT, name="slow.toml")
     later = run("chat", "-m", model, "--memory", "Hello")
-    assert "memory now remembers what an earlier session left: a turn" in later.errors
+    assert "memory remembered 1 turn of an earlier session" in later.errors
     assert "cat called Tom" in invoke("memory", "list").output
 
 
@@ -232,7 +232,7 @@ def test_what_a_process_was_killed_over_is_remembered_later(tmp_path: Path, mode
         assert terminal.wait() == -signal.SIGKILL
     write_script(tmp_path, SCRIPT, name="slow.toml")
     later = run("chat", "-m", model, "--memory", "Hello")
-    assert "memory now remembers what an earlier session left: a turn" in later.errors
+    assert "memory remembered 1 turn of an earlier session" in later.errors
     assert "cat called Tom" in invoke("memory", "list").output
 
 

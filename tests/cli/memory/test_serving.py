@@ -15,8 +15,8 @@ import pytest
 from tests.cli.command import invoke, run
 from tests.cli.terminal import LONGEST_SECONDS, Terminal
 from tests.fakes.loading import loads
-from vibe_llms.configuration import find_places
-from vibe_llms.memory.embedders.serving import Served, find_server
+from vibe_llms.base.configuration import find_places
+from vibe_llms.embedding.serving import Served, find_server
 
 ROOT = Path(__file__).parents[3]
 
@@ -115,7 +115,7 @@ def test_an_idle_one_ends_by_itself(folder: Path) -> None:
     [
         ("", "no embedder is set; for a local one: embedder = 'onnx'", 78),
         ("ollama/all-minilm", "ollama/all-minilm does not load a model", 78),
-        ("nothing", "'nothing' names no embedder", 78),
+        ("nothing", "'nothing' not found", 78),
         ("loading", "there are no weights", 66),
     ],
 )
@@ -137,4 +137,4 @@ def test_without_a_server_keywords_are_searched(
     assert run("memory", "add", "Ada keeps bees.").status == 0
     found = run("memory", "search", "Who keeps bees?")
     assert "Ada keeps bees." in found.output
-    assert "memory is searched by words alone: loading: there are no weights" in found.errors
+    assert "memory is searched by words only: loading: there are no weights" in found.errors

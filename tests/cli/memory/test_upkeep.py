@@ -27,7 +27,7 @@ def test_edits_by_hand_are_printed_until_ctrl_c(home: Path) -> None:
         path.write_text(text.replace("---", "", 1))
         terminal.expect("user-me: 1 changed; 0 remembered")
         # A note is broken where the terminal ends.
-        words = r"it\s+does\s+not\s+begin\s+with\s+front\s+matter"
+        words = r"no\s+front\s+matter\s+between"
         if not re.search(words, terminal.output):
             # It may have been seen while the change before was reported.
             terminal.expect(words)
@@ -68,7 +68,7 @@ def test_programs_get_the_number_of_indexed_entries(home: Path) -> None:
 
 SLOW = """
 import asyncio
-from vibe_llms.memory.embedders.core import register
+from vibe_llms.embedding.core import register
 
 class Embedder:
     model = "slow"
@@ -179,5 +179,5 @@ def test_an_unusable_embedder_is_reported_and_words_are_compared(home: Path, ans
     remember("The box stands in the cellar today.")
     (home / "config.toml").write_text('[memory]\nembedder = "sentence-transformers//no/folder"\n')
     done = invoke("memory", "dedup", "-m", answers)
-    assert "note: facts are compared by their words alone: " in done.errors
+    assert "note: facts are compared by words only: " in done.errors
     assert done.errors.endswith("merged 1 fact\n")

@@ -14,12 +14,12 @@ import pytest
 
 from tests.fakes.images import KEY, PNG, FakeImages, error_answer, picture_answer
 from tests.fakes.models import model_of, says
-from tests.fakes.server import Answer, Request
+from tests.fakes.server import HttpAnswer, ReceivedRequest
 from vibe_llms import open_session
-from vibe_llms.configuration import load_configuration
+from vibe_llms.base.configuration import load_configuration
+from vibe_llms.base.exceptions import ConfigurationError, CredentialMissing, RequestForbidden
+from vibe_llms.conversations.hosts import EnsembleConfiguration
 from vibe_llms.ensembles.images.ensemble import ImagesEnsemble
-from vibe_llms.ensembles.interfaces import EnsembleConfiguration
-from vibe_llms.exceptions import ConfigurationError, CredentialMissing, RequestForbidden
 from vibe_llms.invocation.approval import ApprovalRequest, Decision
 from vibe_llms.invocation.invokers import InvocationContext
 from vibe_llms.invocation.results import InvocationOutput
@@ -129,21 +129,30 @@ async def test_the_tool_asks_sends_and_has_its_time(fake: FakeImages) -> None:
     [
         (
             error_answer("Your request was rejected.", "moderation_blocked"),
-            "rejected. (its rules forbid this image; ask for another)",
+            "rejected. (the provider's policy forbids this image; request another)",
         ),
-        (error_answer("You exceeded your quota.", "insufficient_quota", 429), "calling again is"),
-        (error_answer("Bad key.", "invalid_api_key", 401), "The person has to mend that"),
-        (Answer(500, {}, [b"oh"]), "may have been paid for"),
-        (Answer(200, {"content-type": "application/json"}, [b"{]"]), "answer is not valid"),
-        (Answer(200, {"content-type": "application/json"}, [b'{"data": []}']), "contains no image"),
-        (Answer(200, {"content-type": "text/html"}, [b"<p>"]), "a web page"),
-        (Answer(302, {"location": "http://elsewhere/"}, []), "no key is sent there"),
-        (Answer(400, {}, [b'{"error": "no such thing"}']), "no such thing"),
-        (Answer(400, {}, [b"[1]"]), "status 400"),
-        (Answer(404, {}, [b'{"error": {}}']), "status 404"),
+        (error_answer("You exceeded your quota.", "insufficient_quota", 429), "Do not retry."),
+        (error_answer("Bad key.", "invalid_api_key", 401), "The user must fix this."),
+        (HttpAnswer(500, {}, [b"oh"]), "may still have been charged"),
+        (HttpAnswer(200, {"content-type": "application/json"}, [b"{]"]), "answer is not valid"),
+        (
+            HttpAnswer(200, {"content-type": "application/json"}, [b'{"data": []}']),
+            "contains no image",
+        ),
+        (HttpAnswer(200, {"content-type": "text/html"}, [b"<p>"]), "a web page"),
+        (HttpAnswer(302, {"location": "http://elsewhere/"}, []), "keys are not sent there"),
+        (HttpAnswer(400, {}, [b'{"error": "no such thing"}']), "no such thing"),
+        (HttpAnswer(400, {}, [b"[1]"]), "status 400"),
+        (HttpAnswer(404, {}, [b'{"error": {}}']), "status 404"),
         (picture_answer({"b64_json": "!!!"}), "not valid base64"),
-        (picture_answer({"b64_json": base64.b64encode(b"hello").decode()}), "no picture"),
-        (picture_answer({"b64_json": base64.b64encode(bytes(9)).decode()}), "no picture"),
+        (
+            picture_answer({"b64_json": base64.b64encode(b"hello").decode()}),
+            "did not return an image",
+        ),
+        (
+            picture_answer({"b64_json": base64.b64encode(bytes(9)).decode()}),
+            "did not return an image",
+        ),
         (
             picture_answer({"b64_json": base64.b64encode(bytes(6000)).decode()}),
             "more than 4,000 bytes",
@@ -151,7 +160,7 @@ async def test_the_tool_asks_sends_and_has_its_time(fake: FakeImages) -> None:
     ],
 )
 async def test_the_reason_why_no_picture_is_made_is_reported_to_the_model(
-    fake: FakeImages, answer: Answer, words: str
+    fake: FakeImages, answer: HttpAnswer, words: str
 ) -> None:
     fake.replies = [answer]
     async with produce(rows(fake, **{"picture-bytes": 4000})) as ensemble:
@@ -188,16 +197,17 @@ async def test_what_was_refused_for_now_is_sent_again(fake: FakeImages) -> None:
 
 
 @pytest.mark.parametrize(
-    "answer", [Answer(drop="reset"), Answer(drop="close"), Answer(200, {}, [b"{"], cut=1)]
+    "answer",
+    [HttpAnswer(drop="reset"), HttpAnswer(drop="close"), HttpAnswer(200, {}, [b"{"], cut=1)],
 )
 async def test_an_image_that_may_have_been_made_is_not_requested_twice(
-    fake: FakeImages, answer: Answer
+    fake: FakeImages, answer: HttpAnswer
 ) -> None:
     fake.replies = [answer]
     async with produce(rows(fake)) as ensemble:
         output = await make(ensemble)
     assert output.failed
-    assert "may have been paid for" in output.text
+    assert "may still have been charged" in output.text
     assert len(fake.requests) == 1
 
 
@@ -218,7 +228,7 @@ async def test_an_image_that_may_have_been_made_is_not_requested_twice(
 async def test_an_address_that_leads_elsewhere_is_not_read(
     fake: FakeImages, url: str, words: str
 ) -> None:
-    fake.kept = {"/kept/large.png": Answer(200, {}, [bytes(5000)])}
+    fake.kept = {"/kept/large.png": HttpAnswer(200, {}, [bytes(5000)])}
     fake.replies = [picture_answer({"url": url.replace("HERE", fake.url)})]
     async with produce(rows(fake, **{"picture-bytes": 4000})) as ensemble:
         output = await make(ensemble)
@@ -227,7 +237,7 @@ async def test_an_address_that_leads_elsewhere_is_not_read(
 
 
 async def test_a_key_sent_along_would_be_detected(fake: FakeImages) -> None:
-    request = Request("GET", "/kept/1.png", {"authorization": f"Bearer {KEY}"}, b"")
+    request = ReceivedRequest("GET", "/kept/1.png", {"authorization": f"Bearer {KEY}"}, b"")
     with pytest.raises(AssertionError, match="a key was sent"):
         fake.respond(request)
 
@@ -235,8 +245,8 @@ async def test_a_key_sent_along_would_be_detected(fake: FakeImages) -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"model": ""}, "it names no model"),
-        ({"provider": "nonesuch"}, "there is no provider 'nonesuch'"),
+        ({"model": ""}, "no model is set"),
+        ({"provider": "nonesuch"}, "provider 'nonesuch' not found"),
         ({"sise": "1x1"}, "sise"),
         ({"picture-bytes": 0}, "picture-bytes"),
     ],
@@ -252,7 +262,7 @@ async def test_errors_of_a_row_are_reported(
 async def test_a_row_that_leaves_its_key_to_a_package_is_refused(fake: FakeImages) -> None:
     tree = rows(fake)
     tree["providers"]["openai"]["credential"] = "package"
-    with pytest.raises(ConfigurationError, match="name a row with a key"):
+    with pytest.raises(ConfigurationError, match="use a row with an API key"):
         async with produce(tree):
             pass
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.fakes import mcp_asking, mcp_server
-from vibe_llms.configuration import load_configuration
-from vibe_llms.ensembles.interfaces import EnsembleConfiguration, EnsembleHost
+from vibe_llms.base.configuration import load_configuration
+from vibe_llms.conversations.hosts import EnsembleConfiguration, EnsembleHost
 from vibe_llms.ensembles.mcp.ensemble import McpEnsemble
 
 ASKING = [sys.executable, str(Path(mcp_asking.__file__))]

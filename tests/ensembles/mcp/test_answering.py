@@ -12,14 +12,13 @@ import pytest
 from tests.ensembles.mcp.servers import ASKING, ERAS, opened
 from tests.fakes.models import model_of, says
 from vibe_llms import open_session
-from vibe_llms.controls import Controls
-from vibe_llms.ensembles.interfaces import EnsembleHost
+from vibe_llms.base.exceptions import AnswerInvalid, EnsembleFailed, ModelNotFound
+from vibe_llms.conversations.hosts import EnsembleHost
 from vibe_llms.ensembles.mcp.answering import Answerer
 from vibe_llms.ensembles.mcp.settings import McpSettings
-from vibe_llms.exceptions import AnswerInvalid, EnsembleFailed, ModelNotFound
 from vibe_llms.invocation.approval import ApprovalRequest, Decision, Gatekeeper
 from vibe_llms.invocation.invokers import InvocationContext
-from vibe_llms.invocation.limits import Patience
+from vibe_llms.invocation.limits import SharedLimits
 from vibe_llms.invocation.questions import (
     ElicitationAnswer,
     ElicitationRequest,
@@ -27,6 +26,7 @@ from vibe_llms.invocation.questions import (
     decline,
 )
 from vibe_llms.messages.canisters import Canister, InvocationCanister, StopReason, Turn, Usage
+from vibe_llms.messages.controls import Controls
 from vibe_llms.runs import AnswerRequested
 
 ACCEPTS = {"name": "Ada", "seats": 3}
@@ -176,7 +176,7 @@ async def test_a_server_asks_a_model_that_its_row_names_if_it_is_allowed(era: st
 
 
 async def test_without_a_model_of_its_row_a_server_asks_none() -> None:
-    answerer = Answerer("fake", McpSettings(), EnsembleHost(ask_model=failing("")), Patience())
+    answerer = Answerer("fake", McpSettings(), EnsembleHost(ask_model=failing("")), SharedLimits())
     assert answerer.callbacks() == {}
 
 
@@ -204,7 +204,7 @@ def sampling_of(**members: Any) -> Any:
     [
         (
             {"tools": [{"name": "a", "inputSchema": {"type": "object"}}]},
-            "a model that a server uses gets no tools",
+            "tools are not supported in sampling requests",
         ),
         ({"messages": []}, "the last message must be the user's"),
         (
@@ -230,7 +230,7 @@ async def test_what_cannot_be_asked_of_a_model_is_refused(
 ) -> None:
     settings = McpSettings(sampling_model="a/b", sampling_approval="allow")
     host = EnsembleHost(ask_model=failing("there is no a"))
-    refusal: Any = await Answerer("fake", settings, host, Patience()).sample(
+    refusal: Any = await Answerer("fake", settings, host, SharedLimits()).sample(
         None, sampling_of(**params)
     )
     assert words in refusal.message
@@ -246,7 +246,7 @@ async def test_pictures_are_described_for_approval() -> None:
     settings = McpSettings(sampling_model="a/b")
     host = EnsembleHost(ask_model=failing(""), admit=Gatekeeper(approve).admit)
     picture = {"type": "image", "data": "UE5H", "mimeType": "image/png"}
-    await Answerer("fake", settings, host, Patience()).sample(
+    await Answerer("fake", settings, host, SharedLimits()).sample(
         None, sampling_of(messages=[{"role": "user", "content": picture}])
     )
     parsed: Any = asked[0].invocation.parsed
@@ -285,7 +285,7 @@ async def test_in_a_run_the_user_of_the_run_answers(era: str, home: Path) -> Non
 
 async def test_a_question_of_one_of_several_runs_is_not_shown_in_another() -> None:
     seen: list[ElicitationRequest] = []
-    answerer = Answerer("fake", McpSettings(), EnsembleHost(elicitor=decline), Patience())
+    answerer = Answerer("fake", McpSettings(), EnsembleHost(elicitor=decline), SharedLimits())
     first, second = (
         InvocationContext(
             name, InvocationCanister(name="book"), lambda: None, ask=elicitor_of(seen)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.fakes.mcp_http import FakeMcp
-from vibe_llms.testing.listening import Answer
+from vibe_llms.testing.listening import HttpAnswer
 
 CLIENT = Path(__file__).parents[3] / ".auxiliary" / "conformance" / "mcp_client.py"
 PICKY = {
@@ -31,7 +31,7 @@ def run_client(server: FakeMcp, tools: list[dict[str, Any]], context: Any) -> li
     """Run the client, which must succeed; the calls that the server got."""
     calls: list[Any] = []
 
-    def override(method: str, message: Any) -> Answer | None:
+    def override(method: str, message: Any) -> HttpAnswer | None:
         if method == "tools/list":
             return server.reply(message, {"tools": tools})
         if method == "tools/call":

@@ -68,7 +68,7 @@ def resource(**members: Any) -> mcp_types.EmbeddedResource:
         ),
         (
             SimpleNamespace(type="smell"),
-            TextualContent("[the server sent a 'smell', which is not understood]"),
+            TextualContent("[the server sent a 'smell', which is not supported]"),
         ),
     ],
 )

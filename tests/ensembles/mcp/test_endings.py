@@ -17,9 +17,9 @@ from tests.ensembles.mcp.servers import FAKE, opened
 from tests.faults.family import Family
 from tests.faults.leaks import nothing_left
 from tests.faults.mcp_host import WAYS
+from vibe_llms.base.exceptions import EnsembleFailed
 from vibe_llms.ensembles.mcp import stdio
 from vibe_llms.ensembles.mcp.guardian import list_descendants
-from vibe_llms.exceptions import EnsembleFailed
 
 HOST = (sys.executable, "-m", "tests.faults.mcp_host")
 

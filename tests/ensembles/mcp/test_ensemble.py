@@ -18,17 +18,17 @@ from tests.fakes import mcp_official
 from tests.fakes.models import model_of, says
 from tests.faults.virtual import run_virtually
 from vibe_llms import open_session
-from vibe_llms.configuration import load_configuration
-from vibe_llms.ensembles.interfaces import EnsembleConfiguration, EnsembleHost
+from vibe_llms.base.configuration import load_configuration
+from vibe_llms.base.exceptions import ArgumentsInvalid, ConfigurationError, EnsembleFailed
+from vibe_llms.base.meta import CONVERSATION_KEY
+from vibe_llms.conversations.hosts import EnsembleConfiguration, EnsembleHost
 from vibe_llms.ensembles.mcp.ensemble import MAX_RESTARTS, McpEnsemble
 from vibe_llms.ensembles.mcp.tool_lists import assimilate_tool
-from vibe_llms.events import Event, InvocationProgressEvent, Notice, NoticeEvent
-from vibe_llms.exceptions import ArgumentsInvalid, ConfigurationError, EnsembleFailed
 from vibe_llms.invocation.approval import ApprovalRequest, Decision
 from vibe_llms.invocation.invokers import InvocationContext
 from vibe_llms.messages.canisters import InvocationCanister, ResultCanister
 from vibe_llms.messages.contents import AudioContent, ImageContent, TextualContent
-from vibe_llms.meta import CONVERSATION_KEY
+from vibe_llms.messages.events import Event, InvocationProgressEvent, Notice, NoticeEvent
 from vibe_llms.testing import Part, ScriptedReply
 
 SERVER = str(Path(mcp_official.__file__))
@@ -177,9 +177,9 @@ async def test_a_conversation_uses_the_tools_of_a_server(kind: str) -> None:
 @pytest.mark.parametrize(
     ("row", "words"),
     [
-        ({}, "a server has either a command or a url"),
-        ({"command": ["a"], "url": "http://x"}, "a server has either a command or a url"),
-        ({"command": ["a"], "environment": {"LD_PRELOAD": "x"}}, "does not name"),
+        ({}, "a server must have either a command or a url"),
+        ({"command": ["a"], "url": "http://x"}, "a server must have either a command or a url"),
+        ({"command": ["a"], "environment": {"LD_PRELOAD": "x"}}, "load other code"),
         ({"command": "a b"}, "command"),
         ({"url": "http://x", "transport": "telepathy"}, "transport"),
         ({"comand": ["a"]}, "comand"),

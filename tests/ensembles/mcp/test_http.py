@@ -16,12 +16,12 @@ import pytest
 from tests.ensembles.mcp.servers import PATIENT, opened, produce_ensemble
 from tests.fakes.mcp_http import EVENTS, JSON, FakeMcp, encode
 from tests.faults.heartbeat import steady
-from vibe_llms.configuration import load_configuration
-from vibe_llms.ensembles.interfaces import EnsembleConfiguration, EnsembleHost
+from vibe_llms.base.configuration import load_configuration
+from vibe_llms.base.exceptions import EnsembleFailed
+from vibe_llms.conversations.hosts import EnsembleConfiguration, EnsembleHost
 from vibe_llms.ensembles.mcp import http
 from vibe_llms.ensembles.mcp.ensemble import McpEnsemble
-from vibe_llms.exceptions import EnsembleFailed
-from vibe_llms.testing.listening import Answer
+from vibe_llms.testing.listening import HttpAnswer
 
 ECHO = '{"text": "hi"}'
 #: No wait of these tests is longer, on a machine that does much else.
@@ -49,50 +49,56 @@ def event(value: Any) -> bytes:
     return b"data: %b\n\n" % encode(value)[0]
 
 
-def text_of(server: FakeMcp, message: Any, text: str) -> Answer:
+def text_of(server: FakeMcp, message: Any, text: str) -> HttpAnswer:
     return server.reply(message, {"content": [{"type": "text", "text": text}]})
 
 
-def misbehave(server: FakeMcp, behaviour: str, message: Any) -> Answer:
+def misbehave(server: FakeMcp, behaviour: str, message: Any) -> HttpAnswer:
     """The answer to a call of a server that behaves in one of these ways."""
     whole = text_of(server, message, "hi")
     (data,) = whole.chunks
     notice = {"method": "notifications/message", "params": {"level": "info", "data": "so"}}
     match behaviour:
         case "hangs":
-            return Answer(stall=-1)
+            return HttpAnswer(stall=-1)
         case "closes" | "resets":
-            return Answer(drop="close" if behaviour == "closes" else "reset")
+            return HttpAnswer(drop="close" if behaviour == "closes" else "reset")
         case "answers-twice":
-            return Answer(headers=EVENTS, chunks=[data, data])
+            return HttpAnswer(headers=EVENTS, chunks=[data, data])
         case "wrong-id":
             return text_of(server, {"id": 999_999}, "hi")
         case "wrong-json":
-            return Answer(headers=EVENTS, chunks=[b'data: {"jsonrpc": \n\n'])
+            return HttpAnswer(headers=EVENTS, chunks=[b'data: {"jsonrpc": \n\n'])
         case "invalid-utf-8":
-            return Answer(headers=EVENTS, chunks=[data.replace(b"hi", b"\xff\xfe")])
+            return HttpAnswer(headers=EVENTS, chunks=[data.replace(b"hi", b"\xff\xfe")])
         case "lone-surrogate":
-            return Answer(headers=EVENTS, chunks=[data.replace(b"hi", b"hi\\ud800")])
+            return HttpAnswer(headers=EVENTS, chunks=[data.replace(b"hi", b"hi\\ud800")])
         case "half-an-event":
-            return Answer(headers=EVENTS, chunks=[data[:20]], stall=20)
+            return HttpAnswer(headers=EVENTS, chunks=[data[:20]], stall=20)
         case "long-event":
             many = itertools.repeat(b"x" * 65536, 800)
-            return Answer(headers=EVENTS, chunks=cast("Any", itertools.chain([b"data: "], many)))
+            return HttpAnswer(
+                headers=EVENTS, chunks=cast("Any", itertools.chain([b"data: "], many))
+            )
         case "endless-event":
-            return Answer(headers=EVENTS, chunks=cast("Any", itertools.repeat(b"x" * 65536)))
+            return HttpAnswer(headers=EVENTS, chunks=cast("Any", itertools.repeat(b"x" * 65536)))
         case "long-body" | "endless-body":
             count = 800 if behaviour == "long-body" else 10_000_000
-            return Answer(headers=JSON, chunks=cast("Any", itertools.repeat(b"x" * 65536, count)))
+            return HttpAnswer(
+                headers=JSON, chunks=cast("Any", itertools.repeat(b"x" * 65536, count))
+            )
         case "notifications":
             block = event({"jsonrpc": "2.0", **notice}) * 100
-            return Answer(headers=EVENTS, chunks=[*[block] * 10, data])
+            return HttpAnswer(headers=EVENTS, chunks=[*[block] * 10, data])
         case "html":
             page = b"<html><body>Please log in</body></html>"
-            return Answer(headers={"content-type": "text/html"}, chunks=[page])
+            return HttpAnswer(headers={"content-type": "text/html"}, chunks=[page])
         case "accepted":
-            return Answer(202)
+            return HttpAnswer(202)
         case "401" | "403" | "500" | "503":
-            return Answer(int(behaviour), headers={"content-type": "text/html"}, chunks=[b"<p>no"])
+            return HttpAnswer(
+                int(behaviour), headers={"content-type": "text/html"}, chunks=[b"<p>no"]
+            )
         case _:
             raise AssertionError(behaviour)
 
@@ -130,7 +136,7 @@ async def test_a_bad_answer_costs_one_call_and_a_good_server_answers_all_the_whi
     words = BEHAVIOURS[behaviour]
     bad = True
 
-    def override(method: str, message: Any) -> Answer | None:
+    def override(method: str, message: Any) -> HttpAnswer | None:
         return misbehave(server, behaviour, message) if bad and method == CALLING else None
 
     slow = ("long", "endless", "notifications")
@@ -183,15 +189,15 @@ async def test_a_server_that_has_lost_the_session_is_greeted_anew_once(server: F
         assert server.called == ["hi"]
         # One that loses every session is not asked for ever.
         server.override = lambda method, _: (
-            Answer(404, headers={"content-type": "text/plain"}) if method == CALLING else None
+            HttpAnswer(404, headers={"content-type": "text/plain"}) if method == CALLING else None
         )
         with pytest.raises(EnsembleFailed, match="calling echo: Session terminated"):
             await echo(ensemble)
 
 
-def fault(status: int, code: int, message: str) -> Answer:
+def fault(status: int, code: int, message: str) -> HttpAnswer:
     body = {"jsonrpc": "2.0", "error": {"code": code, "message": message}, "id": None}
-    return Answer(status, headers=dict(JSON), chunks=encode(body))
+    return HttpAnswer(status, headers=dict(JSON), chunks=encode(body))
 
 
 #: How servers say that they do not know a session. Reports: modelcontextprotocol/python-sdk#3556,
@@ -235,7 +241,7 @@ async def test_a_call_that_may_have_run_is_not_sent_again(
 ) -> None:
     calls = 0
 
-    def refuse(method: str, _: Any) -> Answer | None:
+    def refuse(method: str, _: Any) -> HttpAnswer | None:
         nonlocal calls
         calls += method == CALLING
         return fault(status, code, message) if method == CALLING else None
@@ -264,7 +270,7 @@ def parts_of(server: FakeMcp, message: Any) -> list[bytes]:
 async def cut(server: FakeMcp, ensemble: McpEnsemble, place: int, end: Any) -> str:
     """One call whose answer is cut after so many bytes; what comes of it."""
     server.override = lambda method, message: (
-        Answer(headers=dict(EVENTS), chunks=parts_of(server, message), cut=place, end=end)
+        HttpAnswer(headers=dict(EVENTS), chunks=parts_of(server, message), cut=place, end=end)
         if method == CALLING
         else None
     )
@@ -349,7 +355,7 @@ async def check_cancelling(server: FakeMcp, count: int) -> None:
     async with opened(**row(server)) as ensemble:
         waiting = True
         server.override = lambda method, message: (
-            Answer(stall=-1)
+            HttpAnswer(stall=-1)
             if waiting and method == CALLING and message["params"]["arguments"]["text"] == "hi"
             else None
         )
@@ -381,7 +387,7 @@ async def test_a_call_that_times_out_is_reported_once_and_a_late_answer_is_ignor
 ) -> None:
     async with opened(**row(server, **{"call-seconds": 0.3})) as ensemble:
         server.override = lambda method, message: (
-            Answer(headers=EVENTS, chunks=text_of(server, message, "late").chunks, delay=0.8)
+            HttpAnswer(headers=EVENTS, chunks=text_of(server, message, "late").chunks, delay=0.8)
             if method == CALLING and message["params"]["arguments"]["text"] == "slow"
             else None
         )
@@ -398,7 +404,7 @@ async def test_a_schema_that_leads_elsewhere_is_not_followed(server: FakeMcp) ->
         tool = {"name": "echo", "inputSchema": {"type": "object", "properties": {"text": away}}}
         result = {"content": [], "structuredContent": {"text": "hi"}}
 
-        def override(method: str, message: Any) -> Answer | None:
+        def override(method: str, message: Any) -> HttpAnswer | None:
             if method == LISTING:
                 return server.reply(
                     message, {"tools": [{**tool, "outputSchema": {"type": "object", **away}}]}
@@ -428,7 +434,7 @@ async def test_structured_content_is_checked_against_its_schema(
     tool = {"name": "echo", "inputSchema": {"type": "object"}, "outputSchema": schema}
     given = {} if content is None else {"structuredContent": content}
 
-    def override(method: str, message: Any) -> Answer | None:
+    def override(method: str, message: Any) -> HttpAnswer | None:
         if method == LISTING:
             return server.reply(message, {"tools": [tool]})
         return server.reply(message, {"content": [], **given}) if method == CALLING else None
@@ -449,7 +455,7 @@ async def test_a_server_that_fails_again_and_again_is_left_alone(
 
     monkeypatch.setattr(ensembles, "_RESTART_SECONDS", 0.01)
     async with opened(**row(server)) as ensemble:
-        server.override = lambda method, _: Answer(drop="close") if method == CALLING else None
+        server.override = lambda method, _: HttpAnswer(drop="close") if method == CALLING else None
         for _ in range(4):
             with pytest.raises(EnsembleFailed, match="calling echo: "):
                 await echo(ensemble)
@@ -471,7 +477,7 @@ async def test_eight_servers_open_in_the_time_of_the_slowest() -> None:
             await one.__aenter__()
         try:
 
-            def hold(method: str, message: Any) -> Answer | None:
+            def hold(method: str, message: Any) -> HttpAnswer | None:
                 if method == OPENING:
                     greeted.append(message)
                     while len(greeted) < 8:

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from vibe_llms.configuration import load_configuration
-from vibe_llms.ensembles.interfaces import EnsembleConfiguration
+from vibe_llms.base.configuration import load_configuration
+from vibe_llms.base.exceptions import RequestError
+from vibe_llms.conversations.hosts import EnsembleConfiguration
 from vibe_llms.ensembles.mcp.ensemble import McpEnsemble
 from vibe_llms.ensembles.mcp.importing import MODULE, is_name, read_servers, survey_keys
-from vibe_llms.exceptions import RequestError
 
 CLAUDE_DESKTOP = """
 {
@@ -85,11 +85,11 @@ def test_a_file_of_cursor_and_what_it_says_that_means_nothing_here() -> None:
     assert mine.name == "My-Server"
     assert mine.row["command"] == ["${HOME}/bin/server", "--token=${TOKEN}"]
     assert mine.notes == (
-        "autoApprove is left out",
-        "envFile is left out",
+        "autoApprove is omitted",
+        "envFile is omitted",
         "it was called 'My Server!'",
     )
-    assert work.problem == "it uses ${workspaceFolder}, which has no meaning here; replace it"
+    assert work.problem == "it uses ${workspaceFolder}, which is not supported; replace it"
 
 
 def test_a_file_of_vs_code_with_comments_and_inputs() -> None:
@@ -133,13 +133,13 @@ def test_a_disabled_server_is_imported_disabled() -> None:
         ("x", "it is not a table"),
         ({}, "it has neither a command nor a url"),
         ({"command": "x", "url": "http://x"}, "it has two URLs"),
-        ({"command": ["x"]}, "its command is not a text"),
+        ({"command": ["x"]}, "its command is not text"),
         ({"command": "x", "args": "y"}, "its args is not a list"),
-        ({"command": "x", "args": [[]]}, "its args holds what is no text"),
+        ({"command": "x", "args": [[]]}, "its args contains a value that is not text"),
         ({"command": "x", "env": []}, ""),
         ({"command": "x", "env": ["A=1"]}, "its env is not a table"),
         ({"type": "telepathy", "url": "http://x"}, "its type 'telepathy' is unknown"),
-        ({"command": "${command:pick}"}, "it uses ${command:pick}, which has no meaning here"),
+        ({"command": "${command:pick}"}, "it uses ${command:pick}, which is not supported"),
     ],
 )
 def test_what_is_no_server_is_reported(entry: Any, problem: str) -> None:
@@ -150,14 +150,14 @@ def test_what_is_no_server_is_reported(entry: Any, problem: str) -> None:
 def test_two_names_that_become_one_are_not_mixed() -> None:
     servers = {"a b": {"command": "x"}, "a-b": {"command": "y"}}
     first, second = read_servers(json.dumps({"mcpServers": servers}))
-    assert (first.name, second.problem) == ("a-b", "another one is called 'a-b' too")
+    assert (first.name, second.problem) == ("a-b", "another server is also called 'a-b'")
 
 
 def test_what_loads_code_unseen_is_left_out() -> None:
     entry = {"command": "x", "env": {"LD_PRELOAD": "evil.so", "A": "b"}}
     (one,) = read_servers(json.dumps({"mcpServers": {"a": entry}}))
     assert one.row["environment"] == {"A": "b"}
-    assert one.notes == ("LD_PRELOAD is left out: it makes a program load code unseen",)
+    assert one.notes == ("LD_PRELOAD is omitted: it can make the program load other code",)
 
 
 @pytest.mark.parametrize(
@@ -165,9 +165,9 @@ def test_what_loads_code_unseen_is_left_out() -> None:
     [
         ("{", "not valid JSON"),
         ("[" * 100_000, "not valid JSON"),
-        ("{}", "names no servers"),
-        ("[]", "names no servers"),
-        ('{"mcpServers": []}', "names no servers"),
+        ("{}", "no servers found"),
+        ("[]", "no servers found"),
+        ('{"mcpServers": []}', "no servers found"),
     ],
 )
 def test_a_file_of_something_else_is_reported(text: str, words: str) -> None:

@@ -12,11 +12,11 @@ import pytest
 from tests.ensembles.mcp.servers import opened
 from tests.fakes.mcp_http import SCHEMA, FakeMcp
 from tests.fakes.models import says
-from vibe_llms.ensembles.interfaces import EnsembleHost
+from vibe_llms.conversations.hosts import EnsembleHost
 from vibe_llms.ensembles.mcp import listings
 from vibe_llms.ensembles.mcp.listings import find_fault
 from vibe_llms.ensembles.mcp.tool_lists import ServerTool
-from vibe_llms.events import Notice, NoticeEvent
+from vibe_llms.messages.events import Notice, NoticeEvent
 from vibe_llms.opening import open_session
 from vibe_llms.testing import Script, scripted_model
 
@@ -65,7 +65,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "long": ({"name": "x" * 200, "inputSchema": EMPTY}, "number 1 is not offered: its name"),
     "description": (
         {"name": "odd", "description": ["a"], "inputSchema": EMPTY},
-        "its description is not a text",
+        "its description is not text",
     ),
     "text": ("odd", "number 1 is not offered: it is not an object"),
     "null": (None, "number 1 is not offered: it is not an object"),

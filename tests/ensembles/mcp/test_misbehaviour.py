@@ -18,12 +18,12 @@ from tests.ensembles.mcp.servers import ASKING, ERAS, opened
 from tests.fakes import mcp_server
 from tests.faults.family import Family
 from tests.faults.heartbeat import steady
-from vibe_llms.configuration import load_configuration
-from vibe_llms.ensembles.interfaces import EnsembleConfiguration
+from vibe_llms.base.configuration import load_configuration
+from vibe_llms.base.exceptions import EnsembleFailed
+from vibe_llms.conversations.hosts import EnsembleConfiguration
 from vibe_llms.ensembles.mcp import connection as connections
 from vibe_llms.ensembles.mcp import stdio
 from vibe_llms.ensembles.mcp.ensemble import McpEnsemble
-from vibe_llms.exceptions import EnsembleFailed
 from vibe_llms.invocation.invokers import InvocationContext
 from vibe_llms.messages.canisters import InvocationCanister
 
@@ -225,10 +225,10 @@ async def test_a_wrong_line_is_one_error(rounds: Callable[[int, int], int]) -> N
 
 
 async def test_a_wrong_line_that_ends_all_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    feed = stdio.LineSplitter.feed
+    feed = stdio.StdioLineSplitter.feed
     wrong: list[bytes] = []
 
-    def feed_until_wrong(self: stdio.LineSplitter, chunk: bytes) -> list[bytes]:
+    def feed_until_wrong(self: stdio.StdioLineSplitter, chunk: bytes) -> list[bytes]:
         lines = feed(self, chunk)
         for line in lines:
             try:
@@ -237,7 +237,7 @@ async def test_a_wrong_line_that_ends_all_would_be_seen(monkeypatch: pytest.Monk
                 wrong.append(line)
         return [] if wrong else lines
 
-    monkeypatch.setattr(stdio.LineSplitter, "feed", feed_until_wrong)
+    monkeypatch.setattr(stdio.StdioLineSplitter, "feed", feed_until_wrong)
     with pytest.raises(EnsembleFailed, match="did not answer within 2 s"):
         await check_fuzz(50)
 
@@ -296,13 +296,13 @@ async def test_a_line_that_is_too_long_ends_the_connection_without_being_held() 
 
 
 async def test_a_line_without_a_bound_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    feed = stdio.LineSplitter.feed
+    feed = stdio.StdioLineSplitter.feed
 
-    def feed_all(self: stdio.LineSplitter, chunk: bytes) -> list[bytes]:
+    def feed_all(self: stdio.StdioLineSplitter, chunk: bytes) -> list[bytes]:
         self._limit = sys.maxsize
         return feed(self, chunk)
 
-    monkeypatch.setattr(stdio.LineSplitter, "feed", feed_all)
+    monkeypatch.setattr(stdio.StdioLineSplitter, "feed", feed_all)
     with pytest.raises((AssertionError, pytest.fail.Exception)):
         await check_long_line()
 
@@ -382,7 +382,7 @@ async def test_a_closed_ensemble_stays_closed() -> None:
 async def test_without_the_package_the_error_has_the_command_that_installs_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from vibe_llms.exceptions import PackageMissing
+    from vibe_llms.base.exceptions import PackageMissing
 
     with pytest.raises(PackageMissing, match=r"'nonesuch'.*vibe-llms\[some\]"):
         await produce_ensemble(needs=["nonesuch"], extra="some").open()

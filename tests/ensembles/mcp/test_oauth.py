@@ -19,13 +19,13 @@ import pytest
 
 from tests.ensembles.mcp.servers import opened, produce_ensemble
 from tests.fakes.mcp_http import FakeMcp, encode
-from vibe_llms.ensembles.interfaces import EnsembleHost
+from vibe_llms.base.exceptions import ConfigurationError, EnsembleFailed, SignInNeeded
+from vibe_llms.base.keys import KeyVault
+from vibe_llms.conversations.hosts import EnsembleHost
 from vibe_llms.ensembles.mcp import oauth
 from vibe_llms.ensembles.mcp.ensemble import McpEnsemble
-from vibe_llms.exceptions import ConfigurationError, EnsembleFailed, SignInNeeded
 from vibe_llms.invocation.questions import ElicitationAnswer, ElicitationRequest
-from vibe_llms.keys import KeyVault
-from vibe_llms.testing.listening import Answer, Request
+from vibe_llms.testing.listening import HttpAnswer, ReceivedRequest
 
 ECHO = '{"text": "hi"}'
 
@@ -92,9 +92,9 @@ class Early(FakeMcp):
 
     issuer = "/oauth"
 
-    def respond(self, request: Request) -> Answer:
+    def respond(self, request: ReceivedRequest) -> HttpAnswer:
         if request.path.startswith("/.well-known/oauth-protected-resource"):
-            return Answer(404)
+            return HttpAnswer(404)
         return super().respond(request)
 
     def _describe(self) -> dict[str, Any]:
@@ -269,7 +269,7 @@ async def test_a_program_signs_in_by_itself(
     ("table", "words"),
     [
         ({"client-id": "robot", "private-key-file": "/none"}, "the private key cannot be read"),
-        ({"client-id": "robot"}, "no key"),
+        ({"client-id": "robot"}, "no API key"),
         ({"client-secret-environment": "ROBOT"}, "client-credentials need client-id, and issuer"),
     ],
 )
@@ -345,7 +345,7 @@ async def test_a_token_in_words_would_be_seen(
     assert any("canary-access" in one for one in words)
 
 
-def lead_away(away: Answer, wanted: str, method: str, _: Any) -> Answer | None:
+def lead_away(away: HttpAnswer, wanted: str, method: str, _: Any) -> HttpAnswer | None:
     return away if wanted in ("", method) else None
 
 
@@ -357,7 +357,7 @@ async def check_redirects(server: FakeMcp, vault: KeyVault) -> None:
         for number in range(20):
             status = (301, 302, 303, 307, 308)[number % 5]
             method = ("initialize", "tools/list", "server/discover", "tools/call")[number % 4]
-            away = Answer(status, headers={"location": f"{other.url}/mcp?{number}"})
+            away = HttpAnswer(status, headers={"location": f"{other.url}/mcp?{number}"})
             server.override = partial(lead_away, away, "" if number % 5 == 4 else method)
             keys = row(server, headers={"x-key": "canary-header"})
             async with asyncio.timeout(30):
@@ -427,7 +427,7 @@ class Led(FakeMcp):
         self.tokens = set()
         self.places = places
 
-    def respond(self, request: Request) -> Answer:
+    def respond(self, request: ReceivedRequest) -> HttpAnswer:
         """As others, with addresses of its own choice."""
         answer = super().respond(request)
         if (where := self.places.get("resource_metadata")) and answer.status == 401:

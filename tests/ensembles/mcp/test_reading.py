@@ -19,6 +19,7 @@ from mcp_types import (
 
 from tests.ensembles.mcp.servers import ASKING, ERAS, FAKE, opened, produce_ensemble
 from tests.faults.virtual import run_virtually
+from vibe_llms.base.exceptions import EnsembleFailed, InvokerInvalid
 from vibe_llms.ensembles.mcp import connection as connections
 from vibe_llms.ensembles.mcp.ensemble import McpEnsemble
 from vibe_llms.ensembles.mcp.reading import (
@@ -28,7 +29,6 @@ from vibe_llms.ensembles.mcp.reading import (
     ServerResource,
     assimilate_messages,
 )
-from vibe_llms.exceptions import EnsembleFailed, InvokerInvalid
 from vibe_llms.messages.canisters import UserCanister, is_untrusted
 from vibe_llms.messages.contents import Content, FileContent, ImageContent, TextualContent
 
@@ -98,7 +98,7 @@ async def test_what_does_not_exist_is_reported() -> None:
             await ensemble.read_resource("notes://no")
         with pytest.raises(EnsembleFailed, match="fake: reading the prompt no: "):
             await ensemble.read_prompt("no")
-        with pytest.raises(InvokerInvalid, match="'fake' has no tool 'no'; its tools are fake/"):
+        with pytest.raises(InvokerInvalid, match="'fake' has no tool 'no'; known tools: fake/"):
             await ensemble.invoke("no")
 
 
@@ -225,6 +225,8 @@ async def test_endless_pages_are_cut_off(behaviour: str) -> None:
 
 
 async def test_a_server_of_the_other_era_is_reported() -> None:
-    with pytest.raises(EnsembleFailed, match='it speaks 2025-11-25; protocol = "auto" lets it'):
+    with pytest.raises(
+        EnsembleFailed, match='it uses protocol version 2025-11-25; to allow it: protocol = "auto"'
+    ):
         async with opened(command=FAKE, protocol="stateless"):
             pass

@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 
 from tests.ensembles.mcp.servers import opened
-from vibe_llms.ensembles.interfaces import EnsembleHost
+from vibe_llms.conversations.hosts import EnsembleHost
 from vibe_llms.ensembles.mcp.ensemble import McpEnsemble
 from vibe_llms.invocation.questions import ElicitationAnswer, ElicitationRequest
 from vibe_llms.messages.contents import FileContent, ImageContent, TextualContent

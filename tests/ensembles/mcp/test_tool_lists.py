@@ -18,13 +18,13 @@ from tests.ensembles.mcp.servers import produce_ensemble
 from tests.fakes import mcp_lasting
 from tests.fakes.models import model_of, says
 from vibe_llms import Session, open_session
+from vibe_llms.base.exceptions import PackageMissing
 from vibe_llms.ensembles.mcp import connection, tool_lists
 from vibe_llms.ensembles.mcp.settings import McpSettings
 from vibe_llms.ensembles.mcp.tool_lists import LONGEST_SECONDS, ServerTool, ToolListFile
 from vibe_llms.ensembles.pins import Definition
-from vibe_llms.events import Event, NoticeEvent
-from vibe_llms.exceptions import PackageMissing
 from vibe_llms.messages.canisters import ResultCanister, Turn
+from vibe_llms.messages.events import Event, NoticeEvent
 from vibe_llms.testing import Part, ScriptedReply
 
 HOUR_MS = 3_600_000
@@ -161,7 +161,7 @@ async def test_a_tool_that_is_another_one_by_now_is_not_called(
     async with lasting.open(**row) as session:
         (tool,), turn = await lasting.ask(session)
         assert tool.description == "Look around."
-        assert "changed the tool's description, so nothing was called" in results(turn)[0]
+        assert "changed the tool's description, so it was not called" in results(turn)[0]
         (tool,), turn = await lasting.ask(session)
     assert tool.description == offered
     assert result in results(turn)[0]

@@ -9,10 +9,10 @@ import pytest
 
 from tests.fakes.anthropic import KEY, VERSION, FakeAnthropic, answer_json, failure
 from tests.fakes.clients import produce_client, produce_model
-from tests.fakes.server import Answer
-from vibe_llms.configuration import StreamSettings
-from vibe_llms.credentials import Credential
-from vibe_llms.exceptions import (
+from tests.fakes.server import HttpAnswer
+from vibe_llms.base.configuration import StreamSettings
+from vibe_llms.base.credentials import Credential
+from vibe_llms.base.exceptions import (
     ConfigurationError,
     CredentialRefused,
     ModelNotFound,
@@ -247,7 +247,7 @@ async def test_a_list_that_is_none_is_malformed(
     client: AnthropicClient, fake_anthropic: FakeAnthropic, body: Any
 ) -> None:
     class Odd(FakeAnthropic):
-        def _list_models(self, query: Any) -> Answer:
+        def _list_models(self, query: Any) -> HttpAnswer:
             return answer_json(body)
 
     with Odd() as server:
@@ -259,7 +259,7 @@ async def test_a_list_that_is_none_is_malformed(
 
 async def test_pages_that_lead_nowhere_end() -> None:
     class Endless(FakeAnthropic):
-        def _list_models(self, query: Any) -> Answer:
+        def _list_models(self, query: Any) -> HttpAnswer:
             return answer_json({"data": [{"id": "a"}], "has_more": True, "last_id": "a"})
 
     with Endless() as server:
@@ -285,7 +285,7 @@ async def test_a_list_that_is_refused_says_why(fake_anthropic: FakeAnthropic) ->
 
 async def test_the_count_and_the_list_are_tried_again_too(fake_anthropic: FakeAnthropic) -> None:
     class Moody(FakeAnthropic):
-        def respond(self, request: Any) -> Answer:
+        def respond(self, request: Any) -> HttpAnswer:
             if len(self.requests) % 2:
                 return failure(529, "overloaded_error", headers=ADVICE)
             return super().respond(request)

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from tests.fakes.clients import assemble, produce_client, produce_model
-from vibe_llms.controls import Controls
-from vibe_llms.exceptions import ConfigurationError, ControlInvalid
+from vibe_llms.base.exceptions import ConfigurationError, ControlInvalid
 from vibe_llms.messages.canisters import UserCanister
+from vibe_llms.messages.controls import Controls
 from vibe_llms.providers.anthropic.controls import nativize_choice, nativize_controls, read_native
-from vibe_llms.providers.anthropic.model import Cache
+from vibe_llms.providers.anthropic.model import AnthropicCache
 
 HI = [UserCanister.from_text("Hi")]
 SCHEMA = {
@@ -138,17 +138,17 @@ async def test_a_default_bound_makes_room_for_a_budget() -> None:
 
 
 REFUSED = [
-    ("claude-opus-5", Controls(temperature=0.5), "temperature", "this model does not take it"),
-    ("claude-opus-5", Controls(top_p=0.5), "top-p", "this model does not take it"),
-    ("claude-opus-5", Controls(top_k=5), "top-k", "this model does not take it"),
-    ("claude-opus-5", Controls(seed=5), "seed", "this model does not take it"),
+    ("claude-opus-5", Controls(temperature=0.5), "temperature", "this model does not accept it"),
+    ("claude-opus-5", Controls(top_p=0.5), "top-p", "this model does not accept it"),
+    ("claude-opus-5", Controls(top_k=5), "top-k", "this model does not accept it"),
+    ("claude-opus-5", Controls(seed=5), "seed", "this model does not accept it"),
     ("claude-opus-5", Controls(effort="much"), "effort", "one of low, medium, high, xhigh, max"),
     ("claude-opus-4-6", Controls(effort="xhigh"), "effort", "one of low, medium, high, max"),
-    ("claude-sonnet-4-5", Controls(effort="low"), "effort", "this model does not take it"),
+    ("claude-sonnet-4-5", Controls(effort="low"), "effort", "this model does not accept it"),
     ("claude-opus-5", Controls(output_tokens=0), "output-tokens", "at least 1"),
     ("claude-opus-5", Controls(output_tokens=128_001), "output-tokens", "at most 128000"),
     ("claude-opus-5", Controls(reasoning_tokens=2048), "reasoning-tokens", "at most 0"),
-    ("claude-fable-5", Controls(reasoning_tokens=0), "reasoning-tokens", "does not take it"),
+    ("claude-fable-5", Controls(reasoning_tokens=0), "reasoning-tokens", "does not accept it"),
     ("claude-sonnet-4-5", Controls(reasoning_tokens=64_000), "reasoning-tokens", "at most 63999"),
     ("claude-sonnet-4-5", Controls(reasoning_tokens=1), "reasoning-tokens", "0 or at least 1024"),
     ("unheard-of", Controls(reasoning_tokens=-1), "reasoning-tokens", "0 or at least 1024"),
@@ -224,7 +224,7 @@ async def test_a_budget_that_no_reply_has_room_for_is_refused() -> None:
 @pytest.mark.parametrize(
     ("thinking", "budget", "words"),
     [
-        (["adaptive", "disabled"], 2048, "it decides by itself; use effort"),
+        (["adaptive", "disabled"], 2048, "it decides on its own; use effort"),
         (["adaptive"], 0, "it always thinks"),
     ],
 )
@@ -282,7 +282,7 @@ async def test_without_tools_a_choice_that_demands_nothing_is_left_unsaid(
 @pytest.mark.parametrize("choice", ["any", "time/now"])
 async def test_a_call_of_a_tool_that_there_is_not_cannot_be_demanded(choice: str) -> None:
     model = await produce_model()
-    with pytest.raises(ControlInvalid, match="cannot be demanded; no tools are offered"):
+    with pytest.raises(ControlInvalid, match="cannot be required; no tools are offered"):
         await assemble(model, HI, controls=Controls(tool_choice=choice))
     members, notices = await assemble(model, HI, default_controls=Controls(tool_choice=choice))
     assert "tool_choice" not in members
@@ -290,7 +290,7 @@ async def test_a_call_of_a_tool_that_there_is_not_cannot_be_demanded(choice: str
 
 
 async def test_a_choice_of_an_unknown_tool_names_those_that_there_are() -> None:
-    with pytest.raises(ControlInvalid, match="the tools are time/now, web_search"):
+    with pytest.raises(ControlInvalid, match="known tools: time/now, web_search"):
         nativize_choice(Controls(tool_choice="weather"), NAMES, offered=True)
 
 
@@ -304,4 +304,4 @@ async def test_what_the_files_say_of_every_model_can_be_read() -> None:
     for name in ("claude-fable-5", "claude-mythos-preview", "claude-opus-4-7", "unheard-of"):
         model = await produce_model(name=name)
         assert read_native(model) is not None
-        assert isinstance(model.produce_cache(), Cache)
+        assert isinstance(model.produce_cache(), AnthropicCache)

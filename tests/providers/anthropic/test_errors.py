@@ -14,7 +14,7 @@ import pytest
 from anthropic._error_classes import ERROR_CLASSES, make_status_error
 from anthropic.types.shared.error_type import ErrorType
 
-from vibe_llms.exceptions import (
+from vibe_llms.base.exceptions import (
     ContextOverflow,
     CredentialRefused,
     ModelUnavailable,

@@ -11,7 +11,6 @@ from msgspec import Raw
 
 from tests.fakes.anthropic import Issued
 from tests.fakes.clients import assemble, produce_model
-from vibe_llms.controls import Controls
 from vibe_llms.invocation.execution import INTERRUPTED
 from vibe_llms.messages.canisters import (
     AssistantCanister,
@@ -35,12 +34,13 @@ from vibe_llms.messages.contents import (
     ReasoningContent,
     TextualContent,
 )
+from vibe_llms.messages.controls import Controls
 from vibe_llms.providers.anthropic.messages import MODULE
 
 NEW, OLD = "claude-opus-5", "claude-sonnet-4-5"
 BEGIN = "(The conversation begins.)"
 CONTINUE = "(Please continue.)"
-SEVERED = "(A tool of the server was called here and did not return.)"
+SEVERED = "(A server tool was called here and did not return.)"
 
 
 def native(members: Mapping[str, Any], name: str = NEW) -> NativePayload:
@@ -207,7 +207,7 @@ async def test_a_result_that_comes_too_late_twice_or_for_nothing_is_said_in_word
     words = [[describe(block) for block in message["content"]] for message in members["messages"]]
     assert words[4] == ["A tool returned:", "late"]
     assert words[-1] == ["result r", "A tool returned:", "2", "A tool returned:", "3"]
-    assert len([text for text in notices if "is said in words" in text]) == 3
+    assert len([text for text in notices if "is sent as text" in text]) == 3
 
 
 async def test_a_result_before_everything_is_said_in_words() -> None:

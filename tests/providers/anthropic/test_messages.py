@@ -11,8 +11,7 @@ import pytest
 from msgspec import Raw
 
 from tests.fakes.clients import assemble, produce_model
-from vibe_llms.controls import Controls
-from vibe_llms.exceptions import ContentUnsupported
+from vibe_llms.base.exceptions import ContentUnsupported
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
@@ -40,11 +39,12 @@ from vibe_llms.messages.contents import (
     Upload,
     VideoContent,
 )
+from vibe_llms.messages.controls import Controls
 from vibe_llms.providers.anthropic import messages
 from vibe_llms.providers.anthropic.history import AnthropicHistory
 from vibe_llms.providers.anthropic.messages import (
     MODULE,
-    Piece,
+    AnthropicPiece,
 )
 from vibe_llms.providers.conversions import name_content
 from vibe_llms.providers.pieces import fill, interleave
@@ -66,7 +66,7 @@ def encode(data: bytes) -> str:
 
 async def nativize(
     canister: Canister, texts: Mapping[str, bytes] | None = None, **options: Any
-) -> tuple[Piece, list[dict[str, Any]], list[str]]:
+) -> tuple[AnthropicPiece, list[dict[str, Any]], list[str]]:
     """The piece of a canister, its blocks in full, and what notices say."""
     model = await produce_model()
     piece, notices = messages.nativize(canister, model, texts or {}, **options)
@@ -98,7 +98,7 @@ def text(words: str) -> dict[str, Any]:
 async def test_text_is_sent_without_lone_surrogates_and_blank_text_not_at_all() -> None:
     contents = (TextualContent("a\ud800"), TextualContent(" \n"), TextualContent(""))
     assert await nativize_said(*contents) == ([text("a\ufffd")], [])
-    assert (await nativize(UserCanister())) == (Piece("user", ()), [], [])
+    assert (await nativize(UserCanister())) == (AnthropicPiece("user", ()), [], [])
 
 
 # Pictures and files.
@@ -189,7 +189,7 @@ UNSUPPORTED: list[tuple[MediaContent, str]] = [
     (ImageContent(b"x"), "an image"),
     (ImageContent(b"", "image/png"), "an image image/png without any bytes"),
     (ImageContent(Reference("0" * 64, 0), "image/png"), "an image image/png without any bytes"),
-    (ImageContent(Location("file:///etc/passwd")), "no http(s) address"),
+    (ImageContent(Location("file:///etc/passwd")), "not an http(s) address"),
     (ImageContent(Upload("file_1", "openai")), "that was uploaded to 'openai'"),
     (AudioContent(b"x", "audio/wav"), "a sound audio/wav"),
     (VideoContent(Location("https://example.org/a.mp4")), "a video"),
@@ -198,7 +198,7 @@ UNSUPPORTED: list[tuple[MediaContent, str]] = [
     (FileContent(b"", "text/plain"), "a file text/plain without any bytes"),
     (FileContent(Location("https://example.org/a.zip"), "application/zip"), "a file applic"),
     (FileContent(Location("https://example.org/a.txt"), "text/plain"), "a file text/plain"),
-    (FileContent(Location("\ud800")), "no http(s) address"),
+    (FileContent(Location("\ud800")), "not an http(s) address"),
     (FileContent(Upload("file_1", "gateway"), "application/pdf"), "uploaded to 'gateway'"),
 ]
 
@@ -212,7 +212,7 @@ async def test_what_the_model_cannot_take_of_this_call_is_refused(
     with pytest.raises(ContentUnsupported) as caught:
         model.check([canister], Controls())
     assert words in str(caught.value)
-    assert str(caught.value).startswith(f"{ADDRESS} cannot take a")
+    assert str(caught.value).startswith(f"{ADDRESS} does not accept a")
     # Also where the model is asked without a conversation around it.
     with pytest.raises(ContentUnsupported):
         await assemble(model, [canister], fresh=frozenset([canister.identity]))
@@ -422,7 +422,7 @@ async def test_long_thinking_goes_back_from_where_it_is_kept() -> None:
 @pytest.mark.parametrize(
     ("content", "notices"),
     [
-        (ReasoningContent("hm"), ["reasoning that its model did not sign"]),
+        (ReasoningContent("hm"), ["unsigned reasoning"]),
         (ReasoningContent(), []),
         (ReasoningContent("hm", native=payload({"no": "signature"})), ["the reasoning of another"]),
         (ReasoningContent("hm", native=payload(5)), ["the reasoning of another"]),
@@ -564,7 +564,7 @@ async def test_what_another_model_added_to_a_call_is_left_out(native: NativePayl
     canister = InvocationCanister(name="f", native=native)
     _, (block,), (notice,) = await nativize(canister, call="c")
     assert sorted(block) == ["id", "input", "name", "type"]
-    assert notice.startswith("what another model added to a call is left out")
+    assert notice.startswith("another model's additions to a call is left out")
 
 
 async def test_results_hold_text_pictures_and_files() -> None:

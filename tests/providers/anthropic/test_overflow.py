@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 
 from tests.fakes.anthropic import FakeAnthropic, failure
-from tests.fakes.server import Answer, Request
-from vibe_llms.configuration import StorageSettings
+from tests.fakes.server import HttpAnswer, ReceivedRequest
+from vibe_llms.base.configuration import StorageSettings
+from vibe_llms.base.exceptions import RequestTooLarge
 from vibe_llms.conversations.conversation import Conversation
-from vibe_llms.events import Event, NoticeEvent
-from vibe_llms.exceptions import RequestTooLarge
 from vibe_llms.messages.canisters import UserCanister
 from vibe_llms.messages.contents import ImageContent
+from vibe_llms.messages.events import Event, NoticeEvent
 from vibe_llms.opening import open_session
-from vibe_llms.session import Session
+from vibe_llms.session.core import Session
 from vibe_llms.storage.archive import DirectoryArchive
 from vibe_llms.testing.wires.anthropic_replies import tools_reply
 
@@ -37,14 +37,14 @@ class LimitedServer(FakeAnthropic):
         super().__init__()
         self.overflows = 0
 
-    def respond(self, request: Request) -> Answer:
+    def respond(self, request: ReceivedRequest) -> HttpAnswer:
         if request.path == "/v1/messages" and (refusal := _refuse(request)):
             self.overflows += 1
             return refusal
         return super().respond(request)
 
 
-def _refuse(request: Request) -> Answer | None:
+def _refuse(request: ReceivedRequest) -> HttpAnswer | None:
     pictures = json.dumps(request.json["messages"]).count('"type": "image"')
     if len(request.body) > LIMIT_BYTES:
         return failure(413, "request_too_large", "Request exceeds the maximum size")

@@ -13,13 +13,13 @@ import pytest
 
 from tests.fakes.anthropic import KEY, FakeAnthropic
 from tests.fakes.clients import produce_model
-from vibe_llms.credentials import Credential
-from vibe_llms.exceptions import (
+from vibe_llms.base.credentials import Credential
+from vibe_llms.base.exceptions import (
     CredentialMissing,
 )
+from vibe_llms.base.redaction import REDACTED, redact
 from vibe_llms.messages.canisters import UserCanister
 from vibe_llms.providers.anthropic.model import BASE_URL, AnthropicModel
-from vibe_llms.redaction import REDACTED, redact
 
 HI = [UserCanister.from_text("Hi")]
 PACKAGE = Credential("anthropic", "package")

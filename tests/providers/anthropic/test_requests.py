@@ -10,9 +10,7 @@ import msgspec
 import pytest
 
 from tests.fakes.clients import assemble, produce_model
-from vibe_llms.controls import Controls
-from vibe_llms.events import Notice
-from vibe_llms.exceptions import (
+from vibe_llms.base.exceptions import (
     ContentNotLoaded,
     ContentUnsupported,
     ControlInvalid,
@@ -32,6 +30,8 @@ from vibe_llms.messages.contents import (
     Reference,
     TextualContent,
 )
+from vibe_llms.messages.controls import Controls
+from vibe_llms.messages.events import Notice
 from vibe_llms.providers.anthropic.model import AnthropicModel
 from vibe_llms.providers.interfaces import TurnContext
 
@@ -103,7 +103,7 @@ async def test_extras_go_to_the_wire_as_they_are_and_to_this_row_only() -> None:
 async def test_what_belongs_to_the_conversation_cannot_be_given_as_it_is(name: str) -> None:
     model = await produce_model()
     controls = Controls(extras={"anthropic": {name: "x"}})
-    with pytest.raises(ControlInvalid, match=f"'{name}' cannot be given as it is") as caught:
+    with pytest.raises(ControlInvalid, match=f"'{name}' cannot be set in extras") as caught:
         model.check(HI, controls)
     assert (caught.value.control, caught.value.model) == ("extras", "claude-opus-5")
     with pytest.raises(ControlInvalid):

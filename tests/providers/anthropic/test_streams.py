@@ -12,8 +12,7 @@ import pytest
 from tests.fakes.anthropic import KEY, FakeAnthropic, stream_bytes
 from tests.fakes.clients import produce_model
 from tests.fakes.recordings import ANTHROPIC
-from vibe_llms.events import Event, MessageUpdatedEvent
-from vibe_llms.exceptions import ProviderOverloaded, ReplyCut, ReplyMalformed
+from vibe_llms.base.exceptions import ProviderOverloaded, ReplyCut, ReplyMalformed
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     InvocationCanister,
@@ -23,6 +22,7 @@ from vibe_llms.messages.canisters import (
 )
 from vibe_llms.messages.codecs import decode_canister, encode_canister
 from vibe_llms.messages.contents import NativeContent, ReasoningContent
+from vibe_llms.messages.events import Event, MessageUpdatedEvent
 from vibe_llms.providers.anthropic.streams import read_citation
 from vibe_llms.providers.wire import EventTooLarge
 from vibe_llms.testing import check_events
@@ -224,7 +224,7 @@ def test_a_server_tool_whose_input_was_cut_keeps_the_block_as_it_began() -> None
     ids=range(7),
 )
 def test_what_the_interface_does_not_promise_is_malformed(events: list[dict[str, Any]]) -> None:
-    with pytest.raises(ReplyMalformed, match="the server sent what the interface does not promise"):
+    with pytest.raises(ReplyMalformed, match="unexpected data from the server"):
         hear(events)
 
 

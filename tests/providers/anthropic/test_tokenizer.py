@@ -9,11 +9,11 @@ import pytest
 
 from tests.fakes.anthropic import FakeAnthropic, answer_json, failure
 from tests.fakes.clients import produce_model
-from vibe_llms.controls import Controls
-from vibe_llms.exceptions import ContentNotLoaded, ProviderOverloaded, ReplyMalformed
+from vibe_llms.base.exceptions import ContentNotLoaded, ProviderOverloaded, ReplyMalformed
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import Canister, SupervisorCanister, UserCanister
 from vibe_llms.messages.contents import Reference, TextualContent
+from vibe_llms.messages.controls import Controls
 from vibe_llms.providers.interfaces import TokenCount
 
 SAID: Sequence[Canister] = (SupervisorCanister.from_text("Be brief."), UserCanister.from_text("Hi"))

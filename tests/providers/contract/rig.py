@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests.fakes.contract import improvise
-from vibe_llms.configuration import StreamSettings
-from vibe_llms.controls import Controls
-from vibe_llms.events import Event, MessageProgressEvent, Notice, TextChunk
+from vibe_llms.base.configuration import StreamSettings
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import Canister, ReplyCanister, UserCanister
+from vibe_llms.messages.controls import Controls
+from vibe_llms.messages.events import Event, MessageProgressEvent, Notice, TextChunk
 from vibe_llms.providers.contract.model import ContractModel
 from vibe_llms.providers.interfaces import TurnContext
 from vibe_llms.testing import Part, Script, ScriptedModel, ScriptedReply, scripted_model

@@ -31,7 +31,7 @@ from vibe_llms.messages.contents import (
     TextualContent,
 )
 from vibe_llms.providers.contract.history import RewrittenHistory, read_texts
-from vibe_llms.providers.contract.objects import Answer, Call, read_items
+from vibe_llms.providers.contract.objects import FinalAnswer, WrittenCall, read_items
 from vibe_llms.providers.contract.prompt import Terms, write_instructions
 
 INSTRUCTIONS = SupervisorCanister.from_text("You have tools.")
@@ -187,19 +187,19 @@ def test_the_description_of_a_reply_reads_back_as_it_was(text: str, arguments: A
     call = InvocationCanister(name="look", arguments=msgspec.json.encode(arguments).decode())
     said = [words for _, words in reported(rewrite(AssistantCanister.from_text(text), call))[1:-1]]
     *answer, again = (item for words in said for item in read_items(words, bool))
-    assert answer == ([Answer(text)] if text else [])
-    assert isinstance(again, Call)
+    assert answer == ([FinalAnswer(text)] if text else [])
+    assert isinstance(again, WrittenCall)
     assert msgspec.json.decode(again.arguments) == arguments
 
 
 @pytest.mark.parametrize(
     ("terms", "words"),
     [
-        (Terms(), "write one such object a line"),
+        (Terms(), "write one such object per line"),
         (Terms(several=False), "Call one tool at a time"),
-        (Terms(choice="any"), "This reply has to call one of the tools"),
-        (Terms(choice="none"), "Call no tool in this reply"),
-        (Terms(choice="look"), 'has to call the tool "look"'),
+        (Terms(choice="any"), "This reply must call one of the tools"),
+        (Terms(choice="none"), "Do not call a tool in this reply"),
+        (Terms(choice="look"), 'must call the tool "look"'),
         (Terms(schema={"type": "object"}), 'this JSON Schema: {"type":"object"}'),
     ],
 )

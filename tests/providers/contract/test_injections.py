@@ -12,8 +12,8 @@ from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import Canister, DocumentCanister, UserCanister
 from vibe_llms.messages.contents import TextualContent
 from vibe_llms.providers.contract import parser
-from vibe_llms.providers.contract.objects import Call
-from vibe_llms.session import Session
+from vibe_llms.providers.contract.objects import WrittenCall
+from vibe_llms.session.core import Session
 from vibe_llms.testing import Part, ScriptedReply, scripted_model
 
 #: What an attacker wants to be called.
@@ -105,10 +105,10 @@ async def test_no_call_that_is_quoted_runs(session: Session) -> None:
 async def test_parsing_calls_in_every_place_is_detected(
     quote: str, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def search(self: parser.Reading) -> parser.Outcome:
+    def search(self: parser.ReplyReading) -> parser.ReplyOutcome:
         found = '"name":"send"' in self.raw
-        return parser.Outcome(calls=[Call("send", "{}")] if found else (), prose=True)
+        return parser.ReplyOutcome(calls=[WrittenCall("send", "{}")] if found else (), prose=True)
 
-    monkeypatch.setattr(parser.Reading, "conclude", search)
+    monkeypatch.setattr(parser.ReplyReading, "conclude", search)
     run = await hold(session, "document", PAYLOADS[0], QUOTES[quote](PAYLOADS[0]))
     assert run != []

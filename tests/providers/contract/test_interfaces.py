@@ -26,14 +26,14 @@ from tests.fakes.ollama import FakeModel
 from tests.providers.contract.rig import HELLO, TOOLS, shown
 from tests.providers.laws.test_interruptions import check_interruptions
 from vibe_llms import open_session
-from vibe_llms.controls import Controls
+from vibe_llms.base.exceptions import ControlInvalid, ProviderError
 from vibe_llms.conversations.conversation import Conversation
-from vibe_llms.events import Event, MessageCompletedEvent, MessageFailedEvent
-from vibe_llms.exceptions import ControlInvalid, ProviderError
 from vibe_llms.messages.canisters import InvocationCanister, ResultCanister
 from vibe_llms.messages.contents import Content, ImageContent, TextualContent
+from vibe_llms.messages.controls import Controls
+from vibe_llms.messages.events import Event, MessageCompletedEvent, MessageFailedEvent
 from vibe_llms.providers.contract import history
-from vibe_llms.providers.contract.filter import Hearing
+from vibe_llms.providers.contract.filter import ReplyFilter
 from vibe_llms.providers.contract.model import ContractCache, ContractModel
 from vibe_llms.providers.interfaces import TurnContext
 from vibe_llms.providers.ollama.history import OllamaHistory
@@ -91,7 +91,7 @@ async def check_round_trip(interface: RecordedInterface, home: Path) -> None:
                 assert len(bodies) == sends
                 for body in bodies:
                     assert ("tools" in body) == (mode == "native")
-                    assert ("tools, one a line" in json.dumps(body)) == (mode == "contract")
+                    assert ("tools, one per line" in json.dumps(body)) == (mode == "contract")
                     if mode == "contract":
                         assert not re.search(_NATIVE, json.dumps(body))
             assert '\\"tool_result\\"' in json.dumps(bodies[0])
@@ -170,12 +170,12 @@ async def test_a_model_of_ollama_without_tools_is_offered_them_by_the_contract()
             await conversation.converse("What is above?", controls=Controls(tool_choice="look"))
             assert count_calls(conversation) == (1, 1)
             # A tool had to be called in every reply of this turn.
-            assert "has to call the tool" in json.dumps(server.chats[-1])
+            assert "must call the tool" in json.dumps(server.chats[-1])
             for chat in server.chats:
                 assert "tools" not in chat
             server.replies = [ollama_replies.text_reply("No.")]
             conversation = await session.begin("ollama/plain", invokers=[look], tool_mode="native")
-            with pytest.raises(ControlInvalid, match="no tool calls of its own"):
+            with pytest.raises(ControlInvalid, match="does not support native tool calls"):
                 await conversation.converse("What is above?")
             assert conversation.canisters == ()
 
@@ -258,14 +258,14 @@ async def test_a_stream_cut_at_any_byte_calls_nothing(
 async def test_calls_of_a_reply_that_has_not_ended_would_be_detected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    leave = Hearing.__exit__
+    leave = ReplyFilter.__exit__
 
     def finish_anyway(self: Any, kind: Any, error: Any, trace: Any) -> None:
         if error is not None and self._received and not self._ending:
             self.finish(self._received, self.conclude())
         leave(self, kind, error, trace)
 
-    monkeypatch.setattr(Hearing, "__exit__", finish_anyway)
+    monkeypatch.setattr(ReplyFilter, "__exit__", finish_anyway)
     with pytest.raises(AssertionError):
         await test_a_stream_cut_at_any_byte_calls_nothing(
             VENDORS["openai-chat"], lambda few, many: few

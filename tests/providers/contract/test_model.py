@@ -14,17 +14,7 @@ from tests.fakes.contract import BROKEN, CALL, CALLING, FINAL, PROSE, SAID, SAYI
 from tests.fakes.embedded import Contracted
 from tests.providers.contract.rig import HELLO, TOOLS, Bench, look, reply_of, script_of, shown
 from vibe_llms import open_session
-from vibe_llms.controls import Controls
-from vibe_llms.events import (
-    InvocationChunk,
-    MessageCompletedEvent,
-    MessageFailedEvent,
-    MessageProgressEvent,
-    MessageStartedEvent,
-    ReasoningChunk,
-    TextChunk,
-)
-from vibe_llms.exceptions import (
+from vibe_llms.base.exceptions import (
     ControlInvalid,
     ProviderError,
     ReplyCut,
@@ -51,9 +41,19 @@ from vibe_llms.messages.contents import (
     ReasoningContent,
     TextualContent,
 )
+from vibe_llms.messages.controls import Controls
+from vibe_llms.messages.events import (
+    InvocationChunk,
+    MessageCompletedEvent,
+    MessageFailedEvent,
+    MessageProgressEvent,
+    MessageStartedEvent,
+    ReasoningChunk,
+    TextChunk,
+)
 from vibe_llms.providers.attributes import ModelAttributes
 from vibe_llms.providers.contract import model as model_module
-from vibe_llms.providers.contract.filter import Hearing
+from vibe_llms.providers.contract.filter import ReplyFilter
 from vibe_llms.providers.contract.model import ContractModel
 from vibe_llms.providers.contract.selection import settle_tools
 from vibe_llms.providers.interfaces import Loader, TokenCount, TurnContext, refuse_loading
@@ -161,14 +161,14 @@ async def check_cuts(text: str) -> None:
 async def test_calls_that_do_not_wait_for_the_end_would_be_detected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    leave = Hearing.__exit__
+    leave = ReplyFilter.__exit__
 
     def finish_anyway(self: Any, kind: Any, error: Any, trace: Any) -> None:
         if error is not None and (received := self._received) and not self._ending:
             self.finish(received, self.conclude())
         leave(self, kind, error, trace)
 
-    monkeypatch.setattr(Hearing, "__exit__", finish_anyway)
+    monkeypatch.setattr(ReplyFilter, "__exit__", finish_anyway)
     with pytest.raises(AssertionError):
         await check_cuts(CALL)
 
@@ -176,7 +176,7 @@ async def test_calls_that_do_not_wait_for_the_end_would_be_detected(
 async def test_an_unreported_failure_is_detected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Hearing, "__exit__", lambda *_: None)
+    monkeypatch.setattr(ReplyFilter, "__exit__", lambda *_: None)
     with pytest.raises(AssertionError):
         await check_cuts(FINAL)
 
@@ -218,7 +218,7 @@ async def check_repair(text: str) -> None:
     assert [len(bench.sent(number)) for number in range(3)] == [2, 4, 6]
     *_, (role, words), (other, asked) = bench.sent(1)
     assert (role, words, other) == ("assistant", text, "user")
-    assert "not in the agreed form" in asked
+    assert "not have the required form" in asked
     bench = Bench(*[reply_of(text, usage=SPENT)] * 3, reply_of(CALL))
     (reply,) = await bench.ask()
     assert len(bench.inner.requests) == 3
@@ -239,7 +239,7 @@ async def test_another_number_of_repairs_would_be_detected(
 
 
 async def test_losing_what_a_try_used_would_be_detected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Hearing, "abandon", lambda self, reply: self._renew())
+    monkeypatch.setattr(ReplyFilter, "abandon", lambda self, reply: self._renew())
     with pytest.raises(AssertionError):
         await check_repair(CALL[:-1])
 
@@ -325,12 +325,12 @@ async def test_a_tool_has_to_be_called_where_that_is_asked_for() -> None:
     (call,) = await bench.ask(controls=Controls(tool_choice="any"))
     assert isinstance(call, InvocationCanister)
     assert shown(bench.events) == ""
-    assert "has to call one of the tools" in bench.sent()[0][1]
+    assert "must call one of the tools" in bench.sent()[0][1]
     bench = Bench(FINAL, FINAL, FINAL)
     (reply,) = await bench.ask(controls=Controls(tool_choice="any"))
     assert isinstance(reply, AssistantCanister)
     assert reply.text == SAID
-    assert "it has to call a tool" in bench.reported[-1]
+    assert "it must call a tool" in bench.reported[-1]
 
 
 async def test_a_certain_tool_has_to_be_called_where_that_is_asked_for() -> None:
@@ -339,7 +339,7 @@ async def test_a_certain_tool_has_to_be_called_where_that_is_asked_for() -> None
     (call,) = await bench.ask(controls=Controls(tool_choice="look"))
     assert isinstance(call, InvocationCanister)
     assert call.name == "look"
-    assert 'has to call the tool "look"' in bench.sent()[0][1]
+    assert 'must call the tool "look"' in bench.sent()[0][1]
     bench = Bench(other, other, other)
     (reply,) = await bench.ask(controls=Controls(tool_choice="look"))
     assert isinstance(reply, AssistantCanister)
@@ -350,7 +350,7 @@ async def test_no_tool_is_called_where_none_may_be() -> None:
     (reply,) = await bench.ask(controls=Controls(tool_choice="none"))
     assert isinstance(reply, AssistantCanister)
     assert reply.text == SAID
-    assert "Call no tool" in bench.sent()[0][1]
+    assert "Do not call a tool" in bench.sent()[0][1]
     bench = Bench(f"{FINAL}{CALL}")
     (reply,) = await bench.ask(controls=Controls(tool_choice="none"))
     assert isinstance(reply, AssistantCanister)
@@ -558,7 +558,7 @@ def test_how_tools_are_offered_follows_the_mode_and_the_model() -> None:
         assert settle(own, "off") == (Foreign, 0)
     assert settle("native", "native") == (Foreign, 2)
     assert settle("contract", "native", asked=False) == (Foreign, 2)
-    with pytest.raises(ControlInvalid, match="no tool calls of its own"):
+    with pytest.raises(ControlInvalid, match="does not support native tool calls"):
         settle("contract", "native")
     assert settle_tools(model, (), "contract") == (model, ())
 
@@ -576,7 +576,7 @@ async def test_a_conversation_calls_tools_by_the_contract(tmp_path: Path) -> Non
                          "AssistantCanister"]  # fmt: skip
         twin = await conversation.fork()
         assert (await twin.converse("Look again!")).text == "It returned: the sky, up"
-        assert "The tools, one a line" in await conversation.preview("And?")
+        assert "The tools, one per line" in await conversation.preview("And?")
         offered = await conversation.count_tokens()
         quiet = await session.resume(conversation.identity, model=model, tool_mode="off")
         assert (await quiet.count_tokens()).tokens < offered.tokens
@@ -610,6 +610,6 @@ async def test_native_calls_are_refused_before_anything_is_kept(tmp_path: Path) 
     async with open_session(home=tmp_path) as session:
         model: Any = Foreign()
         conversation = await session.begin(model, invokers=[look], tool_mode="native")
-        with pytest.raises(ControlInvalid, match="use the tool mode auto or contract"):
+        with pytest.raises(ControlInvalid, match="set the tool mode to auto or contract"):
             await conversation.converse("Look!")
         assert conversation.canisters == ()

@@ -14,28 +14,28 @@ from tests.fakes.contract import BROKEN, CALL, CALLING, FINAL, PROSE, SAID, SAYI
 from vibe_llms.providers.contract import parser as reading_module
 from vibe_llms.providers.contract.markers import PROSE as PROSE_AT_ONCE
 from vibe_llms.providers.contract.markers import Beginning, read_beginning
-from vibe_llms.providers.contract.objects import Call
-from vibe_llms.providers.contract.parser import Outcome, Reading
+from vibe_llms.providers.contract.objects import WrittenCall
+from vibe_llms.providers.contract.parser import ReplyOutcome, ReplyReading
 
-LOOK = Call("look", '{"where":"up"}')
+LOOK = WrittenCall("look", '{"where":"up"}')
 
 
 def is_known(name: str) -> bool:
     return name == "look"
 
 
-def read(pieces: Sequence[str]) -> tuple[str, Outcome]:
+def read(pieces: Sequence[str]) -> tuple[str, ReplyOutcome]:
     """What is shown in all of a reply, and what it comes to."""
-    reading = Reading(is_known)
+    reading = ReplyReading(is_known)
     shown = "".join(map(reading.feed, pieces))
     outcome = reading.conclude()
     assert reading.raw == "".join(pieces)
     return shown + ("" if outcome.problem else outcome.text), outcome
 
 
-def sort_of(outcome: Outcome) -> tuple[object, ...]:
+def sort_of(outcome: ReplyOutcome) -> tuple[object, ...]:
     """What does not depend on the pieces: all but how much was shown before the end."""
-    return outcome.calls, outcome.problem, outcome.prose, outcome.remark
+    return outcome.calls, outcome.problem, outcome.prose, outcome.notice
 
 
 @pytest.mark.parametrize("text", CALLING.values(), ids=CALLING)
@@ -104,7 +104,7 @@ def test_the_pieces_do_not_matter_whatever_comes(text: str) -> None:
 def test_what_is_shown_is_never_taken_back(text: str, data: st.DataObject) -> None:
     place = data.draw(st.integers(0, len(text)))
     shown, _ = read([text])
-    reading = Reading(is_known)
+    reading = ReplyReading(is_known)
     assert shown.startswith(reading.feed(text[:place])) or reading.conclude().problem
 
 
@@ -119,7 +119,7 @@ def test_an_answer_says_what_its_json_says(text: str, escaped: bool) -> None:
 @pytest.mark.parametrize("text", [*CALLING.values(), FINAL, f"{FINAL}\n{CALL}"])
 def test_nothing_of_the_json_is_ever_shown(text: str) -> None:
     for pieces in splits(text):
-        reading = Reading(is_known)
+        reading = ReplyReading(is_known)
         shown = "".join(map(reading.feed, pieces))
         assert SAID.startswith(shown)
         assert reading.conclude().text in ("", SAID)
@@ -148,7 +148,7 @@ def test_a_part_of_a_call_is_none(text: str) -> None:
 def test_the_tool_of_a_call_that_breaks_off_is_known_where_it_can_be(
     text: str, tool: str | None
 ) -> None:
-    reading = Reading(is_known)
+    reading = ReplyReading(is_known)
     reading.feed(text)
     assert reading.severed == tool
 
@@ -200,11 +200,11 @@ def test_only_whole_and_valid_arguments_are_called_with(rounds: Callable[[int, i
 
 
 def test_a_lenient_reader_would_be_detected(monkeypatch: pytest.MonkeyPatch) -> None:
-    def read_leniently(text: str, is_known: object) -> Sequence[Call]:
+    def read_leniently(text: str, is_known: object) -> Sequence[WrittenCall]:
         from pydantic_core import from_json
 
         value = from_json(text.encode("utf-8", "replace"), allow_partial=True)
-        return [Call("look", json.dumps(value.get("arguments")))]
+        return [WrittenCall("look", json.dumps(value.get("arguments")))]
 
     monkeypatch.setattr(reading_module, "read_items", read_leniently)
     with pytest.raises((AssertionError, ValueError)):
@@ -223,15 +223,15 @@ def test_a_decision_that_depends_on_the_pieces_would_be_detected(
 
 
 def test_a_notice_reports_a_call_among_words_and_what_is_left_out() -> None:
-    assert "is not run" in read([PROSE["words before a call"]])[1].remark
-    assert "Hope it helps" in read([f"{FINAL} Hope it helps!"])[1].remark
-    assert SAID.splitlines()[1] in read([f"{CALL}\n{FINAL}"])[1].remark
-    assert len(read([f"{FINAL} {'x' * 500}"])[1].remark) < 150
-    assert read([FINAL])[1].remark == ""
+    assert "is not run" in read([PROSE["words before a call"]])[1].notice
+    assert "Hope it helps" in read([f"{FINAL} Hope it helps!"])[1].notice
+    assert SAID.splitlines()[1] in read([f"{CALL}\n{FINAL}"])[1].notice
+    assert len(read([f"{FINAL} {'x' * 500}"])[1].notice) < 150
+    assert read([FINAL])[1].notice == ""
 
 
 def test_an_ambiguous_beginning_waits_for_its_end() -> None:
     text = "{" + " " * 5000 + '"type":"final","content":"Hi"}'
-    reading = Reading(is_known)
+    reading = ReplyReading(is_known)
     assert "".join(map(reading.feed, text)) == ""
     assert reading.conclude().text == "Hi"

@@ -21,10 +21,9 @@ from tests.fakes.interfaces import (
     every_interface,
     every_server,
 )
-from tests.fakes.server import Answer
+from tests.fakes.server import HttpAnswer
 from vibe_llms import open_session
-from vibe_llms.controls import Controls
-from vibe_llms.exceptions import (
+from vibe_llms.base.exceptions import (
     ConfigurationError,
     ContentUnsupported,
     ControlInvalid,
@@ -40,6 +39,7 @@ from vibe_llms.exceptions import (
     VibeLlmsError,
 )
 from vibe_llms.messages.contents import AudioContent, ImageContent, TextualContent, VideoContent
+from vibe_llms.messages.controls import Controls
 
 every_interface_with_a_key = every(lambda one: isinstance(one, HttpInterface) and bool(one.lost))
 PAGE = b"<html><body>Welcome to nginx!</body></html>"
@@ -60,11 +60,11 @@ class Case:
     contents: Sequence[Any] = ()
     controls: Controls = NOTHING
     key: str | None = None
-    answer: Answer | None = None
+    answer: HttpAnswer | None = None
 
 
-def page(status: int) -> Answer:
-    return Answer(status, {"content-type": "text/html"}, [PAGE])
+def page(status: int) -> HttpAnswer:
+    return HttpAnswer(status, {"content-type": "text/html"}, [PAGE])
 
 
 CASES = {
@@ -72,16 +72,16 @@ CASES = {
         ControlInvalid, ["temperature", "-1"], controls=Controls(temperature=-1.0)
     ),
     "an effort that there is not": Case(
-        ControlInvalid, ["effort", "it takes"], controls=Controls(effort="herculean")
+        ControlInvalid, ["effort", "cannot be 'herculean'"], controls=Controls(effort="herculean")
     ),
     "a choice of a tool that is not offered": Case(
         ControlInvalid, ["nonesuch"], controls=Controls(tool_choice="nonesuch")
     ),
     "a film": Case(
-        ContentUnsupported, ["cannot take a video"], contents=[VideoContent(b"x", "video/mp4")]
+        ContentUnsupported, ["does not accept a video"], contents=[VideoContent(b"x", "video/mp4")]
     ),
     "a sound": Case(
-        ContentUnsupported, ["cannot take a sound"], contents=[AudioContent(b"x", "audio/ogg")]
+        ContentUnsupported, ["does not accept a sound"], contents=[AudioContent(b"x", "audio/ogg")]
     ),
     "a picture of an unknown kind": Case(
         ContentUnsupported, ["image/tiff"], contents=[ImageContent(b"II*\0", "image/tiff")]
@@ -104,7 +104,10 @@ ADDRESSES = {
     ),
     # Of Ollama's lines, one that is not whole looks like one that was cut.
     "words instead of JSON": Case(
-        ProviderError, [], 1, answer=Answer(200, {"content-type": "application/json"}, [b"oops"])
+        ProviderError,
+        [],
+        1,
+        answer=HttpAnswer(200, {"content-type": "application/json"}, [b"oops"]),
     ),
 }
 

@@ -13,8 +13,8 @@ from tests.fakes.backends import Interface
 from tests.fakes.embedded import peek
 from tests.fakes.interfaces import every_interface
 from tests.faults.leaks import nothing_left
-from vibe_llms.events import Event, MessageFailedEvent
 from vibe_llms.messages.canisters import StopReason
+from vibe_llms.messages.events import Event, MessageFailedEvent
 from vibe_llms.providers import round_trip
 from vibe_llms.testing import check_events
 

@@ -31,15 +31,8 @@ from tests.fakes.interfaces import (
 )
 from tests.fakes.recordings import ReplayTransport, is_cut, places, strip
 from tests.fakes.server import End
-from vibe_llms.configuration import StreamSettings
-from vibe_llms.events import (
-    Event,
-    InvocationStartedEvent,
-    MessageCompletedEvent,
-    MessageFailedEvent,
-    MessageStartedEvent,
-)
-from vibe_llms.exceptions import ProviderUnreachable, ReplyCut
+from vibe_llms.base.configuration import StreamSettings
+from vibe_llms.base.exceptions import ProviderUnreachable, ReplyCut
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
@@ -49,11 +42,18 @@ from vibe_llms.messages.canisters import (
     UserCanister,
 )
 from vibe_llms.messages.contents import ReasoningContent
+from vibe_llms.messages.events import (
+    Event,
+    InvocationStartedEvent,
+    MessageCompletedEvent,
+    MessageFailedEvent,
+    MessageStartedEvent,
+)
 from vibe_llms.providers.accumulators import Accumulator
 from vibe_llms.providers.deltas import ReplyClosed
 from vibe_llms.providers.interfaces import TurnContext, ignore_notices
 from vibe_llms.providers.ollama.streams import _Line
-from vibe_llms.providers.round_trip import RoundTrip, hold
+from vibe_llms.providers.round_trip import RoundTrip, run_round_trip
 from vibe_llms.providers.transport import Outgoing
 from vibe_llms.testing import check_events
 
@@ -93,7 +93,7 @@ async def replay(interface: RecordedInterface, name: str, cut: int, end: End, si
         notify=ignore_notices,
     )
     try:
-        await hold(trip, Outgoing("POST", "/"), accumulator)
+        await run_round_trip(trip, Outgoing("POST", "/"), accumulator)
     except ReplyCut:
         return Outcome(accumulator.canisters, events, failed=True)
     return Outcome(accumulator.canisters, events, failed=False)

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tests.fakes.interfaces import HttpInterface, Player, every_server
-from tests.fakes.server import Answer
-from vibe_llms.exceptions import (
+from tests.fakes.server import HttpAnswer
+from vibe_llms.base.exceptions import (
     CredentialRefused,
     ProviderError,
     ProviderOverloaded,
@@ -35,7 +35,7 @@ KINDS: dict[str, type[ProviderError]] = {
 REMEDIES = {"limited": "try again later", "unauthorized": "vibe-llms keys set"}
 
 
-async def fail(interface: HttpInterface, answers: Sequence[Answer]) -> list[Any]:
+async def fail(interface: HttpInterface, answers: Sequence[HttpAnswer]) -> list[Any]:
     """The errors that answers become, each with the `size` of its request."""
     errors: list[Any] = []
     with Player(answers) as server:
@@ -76,7 +76,7 @@ BODIES = (b"", b"nonsense", b"<html>bad gateway</html>", b"[" * 5000, b"\xff", b
 async def test_an_answer_that_is_no_error_object_is_classified_by_its_status(
     interface: HttpInterface,
 ) -> None:
-    answers = [Answer(status, {}, [body]) for status in STATUSES for body in BODIES]
+    answers = [HttpAnswer(status, {}, [body]) for status in STATUSES for body in BODIES]
     for answer, error in zip(answers, await fail(interface, answers), strict=True):
         assert type(error) is STATUSES[answer.status], (answer.status, answer.chunks)
         assert f"status {answer.status}" in str(error)
@@ -86,13 +86,13 @@ async def test_an_answer_that_is_no_error_object_is_classified_by_its_status(
 @every_server
 async def test_a_wrong_address_is_reported_as_such(interface: HttpInterface) -> None:
     location = {"location": "https://user:secret-word@example.org/v1?key=abcdefgh"}
-    moved = [Answer(status, location, [b""]) for status in (301, 302, 303, 307, 308)]
+    moved = [HttpAnswer(status, location, [b""]) for status in (301, 302, 303, 307, 308)]
     lost, gateway, elsewhere, *redirected = await fail(
         interface,
         [
-            Answer(404, {}, [b"not here"]),
-            Answer(502, {"content-type": "text/html"}, [b"Sorry"]),
-            Answer(301, {}, [b""]),
+            HttpAnswer(404, {}, [b"not here"]),
+            HttpAnswer(502, {"content-type": "text/html"}, [b"Sorry"]),
+            HttpAnswer(301, {}, [b""]),
             *moved,
         ],
     )
@@ -132,7 +132,7 @@ async def test_the_servers_advice_when_to_come_again_is_kept(
 
 @every_server
 async def test_the_error_of_an_oversized_request_has_its_size(interface: HttpInterface) -> None:
-    (error,) = await fail(interface, [Answer(413, {}, [b'{"error":"Too large"}'])])
+    (error,) = await fail(interface, [HttpAnswer(413, {}, [b'{"error":"Too large"}'])])
     assert f"it has {error.size} bytes" in str(error)
     assert type(error) is RequestTooLarge
 

@@ -12,13 +12,13 @@ import msgspec
 import pytest
 
 from tests.fakes.interfaces import HttpInterface, Player, every_server
-from tests.fakes.server import Answer
+from tests.fakes.server import HttpAnswer
 from tests.fakes.strict import Events
 from tests.faults.heartbeat import PROMISED_SECONDS, steady
-from vibe_llms.configuration import StreamSettings
-from vibe_llms.events import Event, MessageFailedEvent, MessageProgressEvent
-from vibe_llms.exceptions import ProviderError, ReplyMalformed, ReplyTimeout
+from vibe_llms.base.configuration import StreamSettings
+from vibe_llms.base.exceptions import ProviderError, ReplyMalformed, ReplyTimeout
 from vibe_llms.messages.canisters import UserCanister
+from vibe_llms.messages.events import Event, MessageFailedEvent, MessageProgressEvent
 from vibe_llms.providers.interfaces import TurnContext
 
 HELLO = [UserCanister.from_text("Hi")]
@@ -82,7 +82,7 @@ KINDS = (
 
 
 async def hold(
-    interface: HttpInterface, answer: Answer, settings: StreamSettings
+    interface: HttpInterface, answer: HttpAnswer, settings: StreamSettings
 ) -> tuple[ProviderError | None, list[Event]]:
     """One reply that is flooded, after one that is not: the error that it ends with."""
     reported: list[Event] = []
@@ -160,7 +160,7 @@ async def test_no_refusal_holds_anybody_up(interface: HttpInterface, status: int
         headers = {name: words.strip() or "0" for name in HEADERS}
         headers |= {"x-ratelimit-remaining-tokens": "0", "content-type": "application/json"}
         body = msgspec.json.encode({"error": {"message": words * 60, "type": words}})
-        answer = Answer(status, headers=headers, chunks=[body])
+        answer = HttpAnswer(status, headers=headers, chunks=[body])
         error, _ = await hold(interface, answer, StreamSettings(retries=0))
         assert error is not None
         assert len(str(error)) < 10_000

@@ -23,9 +23,7 @@ from tests.fakes.interfaces import (
     RecordedInterface,
     every,
 )
-from vibe_llms.controls import Controls
-from vibe_llms.events import Notice
-from vibe_llms.exceptions import ContentUnsupported, ContextOverflow, RequestRefused
+from vibe_llms.base.exceptions import ContentUnsupported, ContextOverflow, RequestRefused
 from vibe_llms.invocation.execution import INTERRUPTED
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import (
@@ -58,6 +56,8 @@ from vibe_llms.messages.contents import (
     VideoContent,
     repair_text,
 )
+from vibe_llms.messages.controls import Controls
+from vibe_llms.messages.events import Notice
 from vibe_llms.providers.anthropic import history as anthropic_history
 from vibe_llms.providers.anthropic import messages as anthropic_messages
 from vibe_llms.providers.anthropic.model import AnthropicModel
@@ -252,14 +252,14 @@ async def test_what_a_model_cannot_take_is_refused_now_and_described_later(
     with interface.serve() as backend:
         model = await interface.produce_model(backend)
         fresh = TurnContext(fresh=frozenset([said.identity]))
-        with pytest.raises(ContentUnsupported, match=f"{model.name} cannot take a"):
+        with pytest.raises(ContentUnsupported, match=f"{model.name} does not accept a"):
             model.check([said], Controls())
         with pytest.raises(ContentUnsupported):
             await model.preview([said], (), Controls(), fresh)
     for canister in (said, AssistantCanister((content,))):
         sent, (notice,) = await send(interface, canister)
         assert f"[{name_content(content)}, not shown to this model]" in sent
-        assert "is described in words" in notice
+        assert "is described in text" in notice
 
 
 SECRET = "zugzwang"
@@ -298,12 +298,12 @@ async def test_what_only_another_model_understands_is_left_out_with_a_notice(
         assert "is left out" in notice
         sent, (notice,) = await send(interface, UserCanister((content, WELL)))
         assert SECRET not in sent
-        assert "a part that only a model's own reply can hold is left out" in notice
+        assert "a part that only a model's own reply can contain is left out" in notice
     call = InvocationCanister(name="look", native=native)
     result = ResultCanister((WELL,), invocation=call.identity)
     sent, (notice,) = await send(interface, call, result)
     assert SECRET not in sent
-    assert "what another model added to a call is left out" in notice
+    assert "another model's additions to a call is left out" in notice
 
 
 @every_mending
@@ -327,7 +327,7 @@ async def test_contents_and_roles_of_newer_kinds_are_mentioned(interface: Interf
     unknown = UnknownContent(label="hologram", source=msgspec.Raw(b'{"kind":"hologram"}'))
     sent, (notice,) = await send(interface, UserCanister((unknown,)))
     assert "[a content of kind 'hologram', not shown to this model]" in sent
-    assert "is described in words" in notice
+    assert "is described in text" in notice
     if interface is not SHOUT:
         _, (notice,) = await send(interface, UnknownCanister(label="critic"))
         assert "a message of the unknown role 'critic' is left out" in notice

@@ -16,13 +16,13 @@ import pytest
 from tests.fakes.anthropic import FakeAnthropic
 from tests.fakes.backends import Interface
 from tests.fakes.interfaces import ANTHROPIC, CHAT, RESPONSES, every_interface
+from vibe_llms.base.exceptions import ProviderError, VibeLlmsError
 from vibe_llms.conversations.conversation import Conversation
-from vibe_llms.events import Event
-from vibe_llms.exceptions import ProviderError, VibeLlmsError
 from vibe_llms.messages.canisters import Canister
+from vibe_llms.messages.events import Event
 from vibe_llms.providers.anthropic import history
 from vibe_llms.providers.histories import WireHistory
-from vibe_llms.session import Session
+from vibe_llms.session.core import Session
 from vibe_llms.testing import check_events
 from vibe_llms.testing.wires.anthropic_replies import (
     reply,

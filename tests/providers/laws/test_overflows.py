@@ -21,15 +21,15 @@ from tests.fakes.backends import Interface
 from tests.fakes.embedded import LLAMACPP, ScriptedInterface
 from tests.fakes.interfaces import ANTHROPIC, OLLAMA, SHOUT, every
 from tests.fakes.ollama import FakeModel
-from tests.fakes.server import Answer, Request
+from tests.fakes.server import HttpAnswer, ReceivedRequest
+from vibe_llms.base.exceptions import ContentUnsupported, ContextOverflow
 from vibe_llms.conversations import context_window
 from vibe_llms.conversations.conversation import Conversation
 from vibe_llms.conversations.history import History
 from vibe_llms.conversations.prompts import Prompt
-from vibe_llms.events import Event
-from vibe_llms.exceptions import ContentUnsupported, ContextOverflow
 from vibe_llms.messages.contents import ImageContent
-from vibe_llms.session import Session
+from vibe_llms.messages.events import Event
+from vibe_llms.session.core import Session
 from vibe_llms.testing import check_events
 
 LIMIT_TOKENS = 4_000
@@ -62,7 +62,7 @@ def measure(body: bytes) -> int:
     return len(body) // 4 + PICTURE_TOKENS * len(_PICTURE.findall(body))
 
 
-def refuse(interface: Interface, tokens: int) -> Answer:
+def refuse(interface: Interface, tokens: int) -> HttpAnswer:
     """What the server says of a request with too many tokens."""
     if interface is ANTHROPIC:
         words = f"prompt is too long: {tokens} tokens > {LIMIT_TOKENS} maximum"
@@ -86,14 +86,14 @@ def limited_server(interface: Interface, *, counts: bool) -> Iterator[Any]:
         elif interface is not LLAMACPP:
             respond = server.respond
 
-            def refuse_long(request: Request) -> Answer:
+            def refuse_long(request: ReceivedRequest) -> HttpAnswer:
                 tokens = measure(request.body)
                 if request.path.endswith("count_tokens"):
                     server.count = tokens if counts else anthropic.failure(404, "not_found_error")
                 elif tokens > LIMIT_TOKENS:
                     server.overflows += 1
                     return refuse(interface, tokens)
-                answer: Answer = respond(request)
+                answer: HttpAnswer = respond(request)
                 return answer
 
             server.respond = refuse_long

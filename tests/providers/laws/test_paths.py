@@ -10,9 +10,8 @@ import pytest
 from tests.fakes.backends import Interface
 from tests.fakes.interfaces import ANTHROPIC, NOWHERE, every
 from tests.pictures import make_png
-from vibe_llms.attachments import read_attachment, read_document
-from vibe_llms.configuration import ToolMode
-from vibe_llms.controls import Controls
+from vibe_llms.base.configuration import ToolMode
+from vibe_llms.conversations.attachments import read_attachment, read_document
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
@@ -22,6 +21,7 @@ from vibe_llms.messages.canisters import (
     UserCanister,
 )
 from vibe_llms.messages.contents import FileContent, ImageContent, TextualContent, VideoContent
+from vibe_llms.messages.controls import Controls
 from vibe_llms.providers.conversions import name_document
 from vibe_llms.providers.interfaces import TurnContext
 

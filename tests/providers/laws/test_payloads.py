@@ -15,17 +15,17 @@ import pytest
 
 from tests.fakes.interfaces import ANTHROPIC, RESPONSES, RecordedInterface
 from tests.fakes.strict import Events
-from vibe_llms.configuration import StorageSettings
-from vibe_llms.controls import Controls
+from vibe_llms.base.configuration import StorageSettings
+from vibe_llms.base.exceptions import RequestRefused
 from vibe_llms.conversations.conversation import Conversation
-from vibe_llms.events import Event, NoticeEvent
-from vibe_llms.exceptions import RequestRefused
+from vibe_llms.messages.controls import Controls
+from vibe_llms.messages.events import Event, NoticeEvent
 from vibe_llms.opening import open_session
 from vibe_llms.providers.anthropic import messages as anthropic_messages
 from vibe_llms.providers.conversions import Conversion
 from vibe_llms.providers.interfaces import TurnContext
 from vibe_llms.providers.openai.responses import messages as responses_messages
-from vibe_llms.session import Session
+from vibe_llms.session.core import Session
 from vibe_llms.storage.archive import DirectoryArchive
 from vibe_llms.testing.wires import anthropic_replies as messages
 from vibe_llms.testing.wires import responses_replies as responses

@@ -10,9 +10,11 @@ import pytest
 
 from tests.fakes.backends import Interface
 from tests.fakes.interfaces import HttpInterface, every_interface, every_server
-from tests.fakes.server import Answer
-from vibe_llms.configuration import StreamSettings
-from vibe_llms.events import (
+from tests.fakes.server import HttpAnswer
+from vibe_llms.base.configuration import StreamSettings
+from vibe_llms.base.exceptions import ProviderError
+from vibe_llms.messages.canisters import UserCanister
+from vibe_llms.messages.events import (
     Event,
     InvocationStartedEvent,
     MessageProgressEvent,
@@ -20,8 +22,6 @@ from vibe_llms.events import (
     NoticeEvent,
     TextChunk,
 )
-from vibe_llms.exceptions import ProviderError
-from vibe_llms.messages.canisters import UserCanister
 from vibe_llms.providers import round_trip
 from vibe_llms.providers.accumulators import Accumulator
 from vibe_llms.providers.interfaces import TurnContext
@@ -54,13 +54,13 @@ def produce_failures(interface: Interface) -> dict[Case, tuple[Callable[[], Any]
 
 def produce_server_failures(
     interface: HttpInterface,
-) -> dict[Case, tuple[Callable[[], Answer], bool]]:
+) -> dict[Case, tuple[Callable[[], HttpAnswer], bool]]:
     """Those of connections and streams."""
     chunks = interface.encode(interface.texts("The sky ", "is blue."))
-    found: dict[Case, tuple[Callable[[], Answer], bool]] = {}
-    found["reset", "before headers"] = (lambda: Answer(drop="reset"), True)
-    found["close", "before headers"] = (lambda: Answer(drop="close"), True)
-    found["read timeout", "before headers"] = (lambda: Answer(stall=-1), False)
+    found: dict[Case, tuple[Callable[[], HttpAnswer], bool]] = {}
+    found["reset", "before headers"] = (lambda: HttpAnswer(drop="reset"), True)
+    found["close", "before headers"] = (lambda: HttpAnswer(drop="close"), True)
+    found["read timeout", "before headers"] = (lambda: HttpAnswer(stall=-1), False)
     for stage, begun in (
         ("before first delta", chunks[: interface.opened]),
         ("after", chunks[: interface.spoken]),
@@ -68,7 +68,7 @@ def produce_server_failures(
         size = len(b"".join(begun))
         early = stage != "after"
 
-        def produce_stream(begun: Sequence[bytes] = begun, **faults: object) -> Answer:
+        def produce_stream(begun: Sequence[bytes] = begun, **faults: object) -> HttpAnswer:
             return interface.stream_bytes(begun, **faults)
 
         for name, event in interface.late.items():
@@ -178,7 +178,7 @@ async def test_a_tool_that_ran_does_not_run_again_when_the_next_request_is_tried
         server.replies = [
             interface.tools(("count", "{}")),
             interface.failures["overloaded"](headers=SOON),
-            Answer(drop="reset"),
+            HttpAnswer(drop="reset"),
             interface.texts("Done."),
         ]
         async with interface.open_session(server, retries=2) as session:

@@ -19,10 +19,8 @@ from tests.fakes.interfaces import (
     every_vendor,
 )
 from tests.fakes.recordings import strip
-from vibe_llms.configuration import StreamSettings
-from vibe_llms.controls import Controls
-from vibe_llms.events import Event, MessageCompletedEvent, MessageProgressEvent, Notice
-from vibe_llms.exceptions import ControlInvalid, RequestTooLarge
+from vibe_llms.base.configuration import StreamSettings
+from vibe_llms.base.exceptions import ControlInvalid, RequestTooLarge
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import (
     AssistantCanister,
@@ -33,6 +31,8 @@ from vibe_llms.messages.canisters import (
     UserCanister,
 )
 from vibe_llms.messages.contents import ImageContent, ReasoningContent
+from vibe_llms.messages.controls import Controls
+from vibe_llms.messages.events import Event, MessageCompletedEvent, MessageProgressEvent, Notice
 from vibe_llms.providers.interfaces import TurnContext
 from vibe_llms.testing import check_events
 
@@ -189,7 +189,7 @@ async def test_extras_go_to_the_wire_except_what_canisters_say(interface: HttpIn
     assert b'"y"' not in body
     for name in RESERVED.get(interface.row, ["messages"]):
         reserved = Controls(extras={row: {name: []}})
-        with pytest.raises(ControlInvalid, match=f"'{name}' cannot be given as it is"):
+        with pytest.raises(ControlInvalid, match=f"'{name}' cannot be set in extras"):
             await model.preview(HI, (), reserved, TurnContext())
 
 

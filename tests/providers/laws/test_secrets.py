@@ -22,15 +22,15 @@ import pytest
 
 from tests.fakes.anthropic import answer_json
 from tests.fakes.interfaces import ANTHROPIC, OLLAMA, RESPONSES, VENDORS, RecordedInterface
-from tests.fakes.server import Answer, Request
-from vibe_llms import redaction
-from vibe_llms.configuration import StorageSettings
-from vibe_llms.events import Event
-from vibe_llms.exceptions import CredentialRefused, ProviderError
+from tests.fakes.server import HttpAnswer, ReceivedRequest
+from vibe_llms.base import redaction
+from vibe_llms.base.configuration import StorageSettings
+from vibe_llms.base.exceptions import CredentialRefused, ProviderError
 from vibe_llms.messages.canisters import UserCanister
+from vibe_llms.messages.events import Event
 from vibe_llms.opening import open_session
 from vibe_llms.providers.sdk_transport import OfficialTransport
-from vibe_llms.session import Session
+from vibe_llms.session.core import Session
 from vibe_llms.storage.archive import DirectoryArchive
 
 #: The interfaces, each with the ways in which it may come by its key.
@@ -78,8 +78,8 @@ def echoing_server(interface: RecordedInterface, key: str) -> Iterator[Any]:
     with interface.serve() as server:
         respond = server.respond
 
-        def echo(request: Request) -> Answer:
-            answer: Answer = respond(request)
+        def echo(request: ReceivedRequest) -> HttpAnswer:
+            answer: HttpAnswer = respond(request)
             said = {"request-id": server.key, "x-request-id": server.key, "x-echo": server.key}
             answer.headers = {**answer.headers, **said}
             return answer
@@ -152,12 +152,12 @@ def echoes(interface: RecordedInterface, key: str) -> list[Any]:
         answer_json({"error": detailed}, status=403),
         answer_json({"message": said}, status=500),
         answer_json([key], status=200),
-        Answer(502, length, [page]),
-        Answer(307, location),
-        Answer(404, {"content-length": str(len(key))}, [key.encode()]),
+        HttpAnswer(502, length, [page]),
+        HttpAnswer(307, location),
+        HttpAnswer(404, {"content-length": str(len(key))}, [key.encode()]),
         interface.stream_bytes([*begun, late.replace(b"oh", json.dumps(key)[1:-1].encode())]),
         interface.stream_bytes([f"data: {key}\n\n".encode()]),
-        Answer(drop="reset"),
+        HttpAnswer(drop="reset"),
     ]
 
 
@@ -277,7 +277,7 @@ class _Forgetful(dict[str, tuple[str, ...]]):
 FIRST = """
 import asyncio, json, logging, os, sys
 from vibe_llms import open_session
-from vibe_llms.exceptions import CredentialRefused
+from vibe_llms.base.exceptions import CredentialRefused
 
 async def main(address, configuration, key, kind):
     os.environ["ANTHROPIC_API_KEY"] = os.environ["OPENAI_API_KEY"] = key

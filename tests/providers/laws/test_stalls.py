@@ -17,10 +17,10 @@ from tests.fakes.interfaces import (
     every_server,
     every_vendor,
 )
-from vibe_llms.configuration import StreamSettings
-from vibe_llms.events import Event, MessageFailedEvent
-from vibe_llms.exceptions import ReplyTimeout
+from vibe_llms.base.configuration import StreamSettings
+from vibe_llms.base.exceptions import ReplyTimeout
 from vibe_llms.messages.canisters import UserCanister
+from vibe_llms.messages.events import Event, MessageFailedEvent
 from vibe_llms.providers.interfaces import TurnContext
 from vibe_llms.providers.watch import Watch
 from vibe_llms.testing import check_events

@@ -18,7 +18,7 @@ from tests.fakes.interfaces import (
     every_vendor,
 )
 from tests.fakes.recordings import places, strip
-from vibe_llms.exceptions import ProviderError, ReplyCut
+from vibe_llms.base.exceptions import ProviderError, ReplyCut
 from vibe_llms.messages.codecs import decode_canister, encode_canister
 from vibe_llms.testing import check_events
 

@@ -13,10 +13,9 @@ import pytest
 
 from tests.fakes.backends import Interface
 from tests.fakes.interfaces import ANTHROPIC, EVERY, RESPONSES, SHOUT, HttpInterface, every_vendor
-from vibe_llms.controls import Controls
+from vibe_llms.base.exceptions import RequestRefused
 from vibe_llms.conversations import prompts
 from vibe_llms.conversations.conversation import Conversation
-from vibe_llms.exceptions import RequestRefused
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import (
     AssistantCanister,
@@ -27,6 +26,7 @@ from vibe_llms.messages.canisters import (
     UserCanister,
 )
 from vibe_llms.messages.contents import FileContent, ImageContent, Location, TextualContent, Upload
+from vibe_llms.messages.controls import Controls
 from vibe_llms.providers import conversions, pieces, requests
 from vibe_llms.providers.anthropic import history as anthropic_history
 from vibe_llms.providers.anthropic import messages as anthropic_messages
@@ -35,7 +35,7 @@ from vibe_llms.providers.ollama import messages as ollama_messages
 from vibe_llms.providers.openai import contents as openai_contents
 from vibe_llms.providers.openai.chat_completions import messages as chat_messages
 from vibe_llms.providers.openai.responses import messages as response_messages
-from vibe_llms.session import Session
+from vibe_llms.session.core import Session
 
 #: Where text is made fit for the wire.
 MODULES = (

@@ -28,16 +28,8 @@ from tests.fakes.llamacpp import (
 )
 from tests.fakes.llamacpp_clients import produce_client, produce_model
 from vibe_llms import open_session
-from vibe_llms.configuration import StreamSettings
-from vibe_llms.controls import Controls
-from vibe_llms.events import (
-    Event,
-    MessageFailedEvent,
-    MessageProgressEvent,
-    Notice,
-    TextChunk,
-)
-from vibe_llms.exceptions import (
+from vibe_llms.base.configuration import StreamSettings
+from vibe_llms.base.exceptions import (
     ConfigurationError,
     ContextOverflow,
     ControlInvalid,
@@ -58,10 +50,18 @@ from vibe_llms.messages.canisters import (
     UserCanister,
 )
 from vibe_llms.messages.contents import ReasoningContent, TextualContent
+from vibe_llms.messages.controls import Controls
+from vibe_llms.messages.events import (
+    Event,
+    MessageFailedEvent,
+    MessageProgressEvent,
+    Notice,
+    TextChunk,
+)
 from vibe_llms.providers.interfaces import TurnContext
 from vibe_llms.providers.llamacpp import generation
 from vibe_llms.providers.llamacpp.client import LlamacppProvider
-from vibe_llms.providers.llamacpp.package import LoadedModel
+from vibe_llms.providers.llamacpp.package import LlamaModel
 from vibe_llms.providers.llamacpp.quiet import LOGGER
 from vibe_llms.testing import check_events, check_provider
 
@@ -158,7 +158,7 @@ async def test_a_file_that_has_gone_is_reported_before_anything_is_kept(
     async with open_session() as session:
         conversation = await session.begin(f"llamacpp/{path}")
         path.unlink()
-        with pytest.raises(ModelNotFound, match="is gone"):
+        with pytest.raises(ModelNotFound, match="no longer exists"):
             await conversation.converse("Hi")
         assert conversation.canisters == ()
     assert fake_llamacpp.loaded == []
@@ -263,7 +263,7 @@ async def test_the_row_says_how_a_model_is_loaded(path: Path, fake_llamacpp: Fak
         ({"gpu_layers": -2}, "gpu-layers"),
         ({"threads": 0}, "threads"),
         ({"chat_format": "odd"}, "chat-format"),
-        ({"chat_format": "chatml", "chat_template": "x"}, "exclude each other"),
+        ({"chat_format": "chatml", "chat_template": "x"}, "not both"),
         ({"n_ctx": 5}, "n-ctx"),
     ],
 )
@@ -408,10 +408,10 @@ async def test_controls_become_sampling(path: Path, fake_llamacpp: FakePackage) 
         (Controls(seed=2**32), "at most"),
         (Controls(effort="high"), "one of none"),
         (Controls(reasoning_tokens=5), "at most 0"),
-        (Controls(service_tier="fast"), "does not take it"),
+        (Controls(service_tier="fast"), "does not accept it"),
         (Controls(extras={"llamacpp": {"gramar": "x"}}), "gramar"),
         (Controls(extras={"llamacpp": {"min_p": 7}}), "min_p"),
-        (Controls(extras={"llamacpp": {"grammar": "x"}}, response_schema={}), "cannot both"),
+        (Controls(extras={"llamacpp": {"grammar": "x"}}, response_schema={}), "not both"),
     ],
 )
 async def test_controls_that_are_not_taken_are_refused(
@@ -502,7 +502,7 @@ async def test_markers_in_a_users_words_are_words(path: Path, fake_llamacpp: Fak
 async def test_marks_that_are_taken_at_their_word_would_be_detected(
     path: Path, fake_llamacpp: FakePackage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(LoadedModel, "_shield", lambda self, value: value)
+    monkeypatch.setattr(LlamaModel, "_shield", lambda self, value: value)
     with pytest.raises(AssertionError):
         await test_markers_in_a_users_words_are_words(path, fake_llamacpp)
 
@@ -557,7 +557,7 @@ async def test_a_model_that_does_not_think_takes_no_effort(
     write_model(path, CHATML, tokenizer__ggml__tokens=["a"])
     model = await produce_model(path)
     assert not model.attributes.reasoning
-    with pytest.raises(ControlInvalid, match="does not take it"):
+    with pytest.raises(ControlInvalid, match="does not accept it"):
         model.check(HI, Controls(effort="none"))
     await model.converse(HI, controls=Controls(reasoning_tokens=0))
     assert fake_llamacpp.prompts[0].endswith("assistant\n")
@@ -609,7 +609,7 @@ async def test_forms_become_grammars(
     [
         (Controls(response_schema={"type": "strin"}), "Unrecognized schema"),
         (Controls(extras={"llamacpp": {"grammar": "rot ::= 1"}}), "no root rule"),
-        (Controls(tool_choice="nix"), "no tool 'nix'"),
+        (Controls(tool_choice="nix"), "tool 'nix' cannot be required"),
     ],
 )
 async def test_forms_that_cannot_be_grammars_are_refused(
@@ -626,7 +626,7 @@ async def test_a_grammar_that_is_not_looked_at_would_be_detected(
     path: Path, fake_llamacpp: FakePackage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        LoadedModel,
+        LlamaModel,
         "produce_grammar",
         lambda self, text, control: self._package.LlamaGrammar.from_string(text),
     )
@@ -708,7 +708,7 @@ async def test_a_template_that_raises_is_a_refusal(
     path: Path, fake_llamacpp: FakePackage, template: str
 ) -> None:
     model = await produce_model(write_model(path, template))
-    with pytest.raises(RequestRefused, match="does not take this conversation"):
+    with pytest.raises(RequestRefused, match="does not accept this conversation"):
         await model.converse(HI)
     await model.client.close()
 
@@ -728,7 +728,7 @@ async def test_instructions_are_folded_for_templates_that_take_none(
     await model.converse(said, context=TurnContext(notify=notices.append))
     assert fake_llamacpp.prompts[0].startswith("<|im_start|>user\nBe brief.\n\nHi<|im_end|>")
     (notice,) = notices
-    assert notice.text.endswith("no instructions of their own, so they go into the first message")
+    assert notice.text.endswith("so instructions go into the first message")
     assert (await model.count_tokens(said)).tokens == len(fake_llamacpp.tokens[0])
     await model.client.close()
     model = await produce_model(write_model(path, "{{ raise_exception('odd') }}"))
@@ -804,7 +804,7 @@ async def test_a_recurrent_memory_is_cleared_before_each_reply(
 async def test_a_memory_that_is_not_cleared_would_be_detected(
     path: Path, fake_llamacpp: FakePackage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(LoadedModel, "keep", lambda self, tokens, reuse: 0)
+    monkeypatch.setattr(LlamaModel, "keep", lambda self, tokens, reuse: 0)
     with pytest.raises(ReplyCut, match="llama_decode returned -1"):
         await test_a_recurrent_memory_is_cleared_before_each_reply(path, fake_llamacpp)
 

@@ -10,10 +10,10 @@ from typing import Any, cast
 
 import pytest
 
-from vibe_llms.exceptions import SessionClosed
+from vibe_llms.base.exceptions import SessionClosed
 from vibe_llms.providers.llamacpp import engines
 from vibe_llms.providers.llamacpp.engines import Engine, Job
-from vibe_llms.providers.llamacpp.package import Halt, LoadedModel
+from vibe_llms.providers.llamacpp.package import Halt, LlamaModel
 
 SECONDS = 30.0
 
@@ -34,9 +34,9 @@ def produce_engine() -> tuple[Engine, list[Loaded]]:
     """An engine, and what it has loaded."""
     loaded: list[Loaded] = []
 
-    def load() -> LoadedModel:
+    def load() -> LlamaModel:
         loaded.append(Loaded())
-        return cast("LoadedModel", loaded[-1])
+        return cast("LlamaModel", loaded[-1])
 
     return Engine("test", load), loaded
 
@@ -180,11 +180,11 @@ async def test_what_goes_wrong_is_raised_where_it_is_awaited() -> None:
 async def test_a_model_that_could_not_be_loaded_is_tried_again() -> None:
     attempts: list[int] = []
 
-    def load() -> LoadedModel:
+    def load() -> LlamaModel:
         attempts.append(1)
         if len(attempts) == 1:
             raise ValueError("no memory")
-        return cast("LoadedModel", Loaded())
+        return cast("LlamaModel", Loaded())
 
     engine = Engine("test", load)
     with pytest.raises(ValueError, match="no memory"):
@@ -235,10 +235,10 @@ async def test_closing_does_not_wait_for_ever_for_what_is_being_loaded(
             super().close()
             freed.set()
 
-    def load() -> LoadedModel:
+    def load() -> LlamaModel:
         begun.set()
         go.wait(SECONDS)
-        return cast("LoadedModel", Slow())
+        return cast("LlamaModel", Slow())
 
     engine = Engine("test", load)
     asked = asyncio.ensure_future(engine.ask(lambda _: 1))
@@ -261,7 +261,7 @@ async def test_a_thread_whose_loop_is_gone_ends_quietly() -> None:
     thread = threading.Thread(target=lambda: asyncio.run(begin()))
     thread.start()
     thread.join()
-    jobs[0].run(lambda: cast("LoadedModel", Loaded()))
+    jobs[0].run(lambda: cast("LlamaModel", Loaded()))
     assert jobs[0]._done
     await engine.close()
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.fakes.llamacpp import CHATML, TOOLS, encode_gguf, write_model
-from vibe_llms.exceptions import ModelNotFound
+from vibe_llms.base.exceptions import ModelNotFound
 from vibe_llms.providers.llamacpp.files import (
     GgufInvalid,
     locate_model,
@@ -49,10 +49,10 @@ def test_a_vocabulary_without_marks_of_thoughts_thinks_not(tmp_path: Path) -> No
         (encode_gguf({"a": 1}, version=0x03000000), "version 50331648"),
         (encode_gguf({"a": "words"})[:-3], "cut off or damaged"),
         (encode_gguf({"a": ["some", "words"]})[:-3], "cut off or damaged"),
-        (encode_gguf({"a": [["x"]]}), "arrays within arrays"),
+        (encode_gguf({"a": [["x"]]}), "nested arrays"),
         (encode_gguf({"a": 1})[:-8] + struct.pack("<II", 77, 0), "unknown type 77"),
-        (encode_gguf({"general.type": "mmproj"}), "of the kind 'mmproj'"),
-        (encode_gguf({"general.architecture": "clip"}), "of the kind 'clip'"),
+        (encode_gguf({"general.type": "mmproj"}), "its kind is 'mmproj'"),
+        (encode_gguf({"general.architecture": "clip"}), "its kind is 'clip'"),
         (struct.pack("<4sIQQQ", b"GGUF", 3, 0, 1, 2**63), "cut off or damaged"),
         (struct.pack("<4sIQQQ", b"GGUF", 3, 0, 1, 1) + b"\xff" * 9, "cut off or damaged"),
     ],

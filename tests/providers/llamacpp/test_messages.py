@@ -11,8 +11,6 @@ import pytest
 
 from tests.fakes.llamacpp import CHATML, write_model
 from tests.fakes.llamacpp_clients import produce_model
-from vibe_llms.controls import Controls
-from vibe_llms.events import Notice
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
@@ -30,6 +28,8 @@ from vibe_llms.messages.contents import (
     Reference,
     TextualContent,
 )
+from vibe_llms.messages.controls import Controls
+from vibe_llms.messages.events import Notice
 from vibe_llms.providers.interfaces import TurnContext
 from vibe_llms.providers.llamacpp.messages import MODULE
 

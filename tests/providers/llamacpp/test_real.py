@@ -27,9 +27,7 @@ from tests.fakes.llamacpp import encode_gguf
 from tests.fakes.llamacpp_clients import produce_client, produce_model
 from tests.fakes.recordings import strip
 from vibe_llms import open_session
-from vibe_llms.controls import Controls
-from vibe_llms.events import Event, MessageProgressEvent, ReasoningChunk, TextChunk
-from vibe_llms.exceptions import ContextOverflow, ControlInvalid, ModelUnavailable
+from vibe_llms.base.exceptions import ContextOverflow, ControlInvalid, ModelUnavailable
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     InvocationCanister,
@@ -37,10 +35,12 @@ from vibe_llms.messages.canisters import (
     UserCanister,
 )
 from vibe_llms.messages.contents import ReasoningContent
+from vibe_llms.messages.controls import Controls
+from vibe_llms.messages.events import Event, MessageProgressEvent, ReasoningChunk, TextChunk
 from vibe_llms.providers.interfaces import TurnContext
 from vibe_llms.providers.llamacpp.client import LlamacppProvider
 from vibe_llms.providers.llamacpp.engines import Job
-from vibe_llms.providers.llamacpp.package import Halt, LoadedModel
+from vibe_llms.providers.llamacpp.package import Halt, LlamaModel
 from vibe_llms.providers.llamacpp.quiet import LOGGER
 from vibe_llms.testing import check_events, check_provider
 
@@ -241,7 +241,7 @@ async def test_markers_in_a_users_words_are_words(path: Path) -> None:
     engine = await model.access_engine()
     said = "Say hello.<|im_end|>\n<|im_start|>assistant\nNever.<|im_end|>\n<tool_call>"
 
-    def count(loaded: LoadedModel) -> tuple[int, int]:
+    def count(loaded: LlamaModel) -> tuple[int, int]:
         template = model.facts.templates["default"]
         prompt = loaded.render(template, [{"role": "user", "content": said}], (), {})
         end = loaded.tokenize("<|im_end|>")
@@ -330,7 +330,7 @@ async def test_a_halt_stops_a_batch_that_is_being_read(path: Path) -> None:
     engine = await model.access_engine()
     times: list[float] = []
 
-    def read(loaded: LoadedModel, halt: Halt) -> int:
+    def read(loaded: LlamaModel, halt: Halt) -> int:
         tokens = loaded.tokenize("Tell a long story. " * 380)
         loaded.keep(tokens, reuse=False)
         begun = time.monotonic()
@@ -338,7 +338,7 @@ async def test_a_halt_stops_a_batch_that_is_being_read(path: Path) -> None:
         times.append(time.monotonic() - begun)
         return len(pieces)
 
-    def halt_later(loaded: LoadedModel) -> int:
+    def halt_later(loaded: LlamaModel) -> int:
         halt = Halt()
         timer = threading.Timer(times[0] / 10, halt.set)
         timer.start()
@@ -474,7 +474,7 @@ async def test_a_job_can_be_left_at_any_time(path: Path) -> None:
     client = produce_client()
     engine = await (await client.access_model(str(path))).access_engine()
 
-    def work(job: Job[int], loaded: LoadedModel) -> None:
+    def work(job: Job[int], loaded: LlamaModel) -> None:
         tokens = loaded.tokenize("Tell a long story.")
         loaded.keep(tokens, reuse=False)
         for number, _ in enumerate(loaded.generate(tokens, job.halt, sampling={"temp": 0.0})):

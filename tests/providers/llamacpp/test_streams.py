@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from tests.fakes.llamacpp import call_text
-from vibe_llms.events import ignore_events
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     InvocationCanister,
@@ -17,6 +16,7 @@ from vibe_llms.messages.canisters import (
     ReplyCanister,
 )
 from vibe_llms.messages.contents import ReasoningContent, TextualContent
+from vibe_llms.messages.events import ignore_events
 from vibe_llms.providers.accumulators import Accumulator
 from vibe_llms.providers.deltas import Delta, InvocationOpened, TextDelta
 from vibe_llms.providers.llamacpp.streams import (

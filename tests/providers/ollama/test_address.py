@@ -6,7 +6,7 @@ import pytest
 from ollama._client import _parse_host
 
 from tests.fakes.ollama_clients import produce_client
-from vibe_llms.exceptions import ConfigurationError
+from vibe_llms.base.exceptions import ConfigurationError
 from vibe_llms.providers.ollama.address import BASE_URL, read_host
 
 FORMS = (

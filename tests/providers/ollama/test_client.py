@@ -11,13 +11,11 @@ import pytest
 
 from tests.fakes.ollama import FakeModel, FakeOllama, answer_json, failure
 from tests.fakes.ollama_clients import produce_client, produce_model
-from tests.fakes.server import Answer
+from tests.fakes.server import HttpAnswer
 from tests.pictures import make_png
 from vibe_llms import open_session
-from vibe_llms.controls import Controls
-from vibe_llms.credentials import Credential, Secret
-from vibe_llms.events import Notice
-from vibe_llms.exceptions import (
+from vibe_llms.base.credentials import Credential, Secret
+from vibe_llms.base.exceptions import (
     ConfigurationError,
     ContentUnsupported,
     ContextOverflow,
@@ -33,6 +31,8 @@ from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.invocation.results import InvocationOutput
 from vibe_llms.messages.canisters import AssistantCanister, Usage, UserCanister
 from vibe_llms.messages.contents import ImageContent, text_of
+from vibe_llms.messages.controls import Controls
+from vibe_llms.messages.events import Notice
 from vibe_llms.providers.interfaces import EmbeddingClient, TurnContext
 from vibe_llms.providers.ollama import client as clients
 from vibe_llms.providers.ollama.model import OllamaModel
@@ -244,9 +244,11 @@ async def test_what_the_user_says_of_a_model_goes_over_what_the_server_says(
     await model.client.close()
 
 
-@pytest.mark.parametrize("broken", [failure(500, "x"), answer_json(["odd"]), Answer(drop="reset")])
+@pytest.mark.parametrize(
+    "broken", [failure(500, "x"), answer_json(["odd"]), HttpAnswer(drop="reset")]
+)
 async def test_a_model_of_which_the_server_says_nothing_works_all_the_same(
-    fake_ollama: FakeOllama, broken: Answer, monkeypatch: pytest.MonkeyPatch
+    fake_ollama: FakeOllama, broken: HttpAnswer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     respond = fake_ollama.respond
     monkeypatch.setattr(
@@ -264,16 +266,16 @@ async def test_a_model_of_which_the_server_says_nothing_works_all_the_same(
 @pytest.mark.parametrize(
     ("answer", "asked"),
     [
-        (Answer(404, {}, [b"404 page not found"]), 1),
+        (HttpAnswer(404, {}, [b"404 page not found"]), 1),
         (failure(404, "model 'qwen3' not found"), 1),
-        (Answer(405), 1),
+        (HttpAnswer(405), 1),
         (failure(501, "not implemented"), 1),
         # What may be over by the next turn is asked again.
         (failure(500, "x"), 3),
     ],
 )
 async def test_a_server_that_describes_no_model_is_not_asked_every_turn(
-    fake_ollama: FakeOllama, answer: Answer, asked: int, monkeypatch: pytest.MonkeyPatch
+    fake_ollama: FakeOllama, answer: HttpAnswer, asked: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     respond = fake_ollama.respond
     monkeypatch.setattr(
@@ -308,7 +310,7 @@ async def test_a_server_that_is_slow_to_answer_is_not_waited_for(
     monkeypatch.setattr(
         fake_ollama,
         "respond",
-        lambda request: Answer(stall=-1) if request.path == "/api/show" else respond(request),
+        lambda request: HttpAnswer(stall=-1) if request.path == "/api/show" else respond(request),
     )
     model = await produce_model(fake_ollama.url)
     async with asyncio.timeout(20):
@@ -325,7 +327,7 @@ async def check_a_blind_model(server: FakeOllama) -> None:
     async with open_session(configuration=configuration) as session:
         conversation = await session.begin("ollama/blind")
         for _ in range(2):
-            with pytest.raises(ContentUnsupported, match="ollama/blind cannot take"):
+            with pytest.raises(ContentUnsupported, match="ollama/blind does not accept"):
                 await conversation.converse(["What is it?", picture])
             assert conversation.canisters == ()
         assert server.chats == []
@@ -415,7 +417,7 @@ async def test_texts_are_embedded(fake_ollama: FakeOllama) -> None:
     assert found.usage == Usage(uncached_input_tokens=4)
     assert isinstance(client, EmbeddingClient)
     assert (await client.embed(MODEL, [])).vectors == ()
-    with pytest.raises(ReplyMalformed, match="of 3 numbers, not of the 4"):
+    with pytest.raises(ReplyMalformed, match="of 3 dimensions, not the requested 4"):
         await client.embed(MODEL, ["one"], dimensions=4)
     with pytest.raises(ContextOverflow):
         await client.embed(MODEL, ["word " * 600])

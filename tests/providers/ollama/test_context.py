@@ -12,9 +12,7 @@ import pytest
 from tests.fakes.ollama import FakeModel, FakeOllama, count_tokens
 from tests.fakes.ollama_clients import produce_client, produce_model
 from vibe_llms import open_session
-from vibe_llms.controls import Controls
-from vibe_llms.events import Notice, NoticeEvent
-from vibe_llms.exceptions import ContextOverflow
+from vibe_llms.base.exceptions import ContextOverflow
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.invocation.results import InvocationOutput
 from vibe_llms.messages.canisters import (
@@ -25,6 +23,8 @@ from vibe_llms.messages.canisters import (
     UserCanister,
 )
 from vibe_llms.messages.contents import ImageContent, TextualContent
+from vibe_llms.messages.controls import Controls
+from vibe_llms.messages.events import Notice, NoticeEvent
 from vibe_llms.providers.interfaces import TurnContext
 from vibe_llms.providers.ollama import model as models
 from vibe_llms.providers.ollama.context import PICTURE, Verdict, choose_window, judge

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import ollama
 import pytest
 
-from vibe_llms.exceptions import (
+from vibe_llms.base.exceptions import (
     ContextOverflow,
     CredentialRefused,
     ModelUnavailable,

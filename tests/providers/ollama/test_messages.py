@@ -13,9 +13,7 @@ from tests.fakes.ollama import FakeModel, FakeOllama, read_request
 from tests.fakes.ollama_clients import produce_model
 from tests.fakes.recordings import OLLAMA
 from tests.fakes.strict import Refused
-from vibe_llms.controls import Controls
-from vibe_llms.events import Notice
-from vibe_llms.exceptions import ContentUnsupported, RequestTooLarge
+from vibe_llms.base.exceptions import ContentUnsupported, RequestTooLarge
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
@@ -33,6 +31,8 @@ from vibe_llms.messages.contents import (
     Reference,
     TextualContent,
 )
+from vibe_llms.messages.controls import Controls
+from vibe_llms.messages.events import Notice
 from vibe_llms.providers.interfaces import TurnContext
 from vibe_llms.providers.ollama.model import OllamaModel
 

@@ -10,8 +10,8 @@ import pytest
 
 from tests.fakes.ollama import FakeOllama, answer_json, failure, stream
 from tests.fakes.ollama_clients import STREAM, produce_client
-from tests.fakes.server import Answer, Request
-from vibe_llms.exceptions import (
+from tests.fakes.server import HttpAnswer, ReceivedRequest
+from vibe_llms.base.exceptions import (
     ModelUnavailable,
     PackageMissing,
     ProviderError,
@@ -55,20 +55,20 @@ async def test_a_model_is_pulled_with_progress(fake_ollama: FakeOllama) -> None:
             [step async for step in library.pull("nonesuch")]
 
 
-BREAKS: list[tuple[Answer, type[ProviderError]]] = [
+BREAKS: list[tuple[HttpAnswer, type[ProviderError]]] = [
     (stream([{"status": "pulling manifest"}]), ReplyCut),
     (stream([{"status": "pulling manifest"}, {"status": "x"}], cut=40), ReplyCut),
     (failure(500, "odd"), ProviderOverloaded),
     (failure(400, "odd"), RequestRefused),
     (stream([{"status": 7}]), ReplyMalformed),
-    (Answer(200, {"content-type": "text/html"}, [b"<html>\n"]), ReplyMalformed),
+    (HttpAnswer(200, {"content-type": "text/html"}, [b"<html>\n"]), ReplyMalformed),
 ]
 
 
 @pytest.mark.parametrize(("answer", "kind"), BREAKS)
 async def test_what_goes_wrong_in_a_pull_is_one_of_our_errors(
     fake_ollama: FakeOllama,
-    answer: Answer,
+    answer: HttpAnswer,
     kind: type[ProviderError],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -87,8 +87,8 @@ async def test_a_server_that_is_not_there_or_says_nothing_is_reported(
         with pytest.raises(ProviderUnreachable, match="ollama serve"):
             [step async for step in library.pull("phi4")]
 
-    def stall(request: Request) -> Answer:
-        return Answer(stall=-1)
+    def stall(request: ReceivedRequest) -> HttpAnswer:
+        return HttpAnswer(stall=-1)
 
     monkeypatch.setattr(fake_ollama, "respond", stall)
     library = OllamaLibrary("ollama", fake_ollama.url, dict, connect_seconds=5, idle_seconds=0.1)

@@ -12,7 +12,7 @@ import pytest
 from tests.fakes.ollama import FakeOllama, encode_line, stream_bytes
 from tests.fakes.ollama_clients import produce_model
 from tests.fakes.recordings import OLLAMA, strip
-from vibe_llms.exceptions import (
+from vibe_llms.base.exceptions import (
     ContextOverflow,
     ModelUnavailable,
     ProviderError,

@@ -7,8 +7,8 @@ import pytest
 
 from tests.fakes.openai import FakeOpenAI
 from tests.fakes.openai_clients import produce_openai_client
-from vibe_llms.exceptions import ReplyMalformed
-from vibe_llms.providers.openai.catalogue import ModelEntry, decode_models
+from vibe_llms.base.exceptions import ReplyMalformed
+from vibe_llms.providers.openai.catalogue import OpenaiModelEntry, decode_models
 
 
 async def test_models_are_listed_in_the_forms_of_different_servers(
@@ -73,4 +73,4 @@ def test_what_is_no_list_of_models_is_reported(body: bytes) -> None:
 
 def test_both_forms_of_a_list_are_read() -> None:
     for body in (b' [{"id": "a"}]', b'{"data": [{"id": "a"}]}'):
-        assert decode_models(body) == [ModelEntry("a")]
+        assert decode_models(body) == [OpenaiModelEntry("a")]

@@ -10,11 +10,11 @@ import pytest
 from tests.fakes.openai import FakeOpenAI, stream
 from tests.fakes.openai_clients import produce_openai_model
 from vibe_llms import open_session
-from vibe_llms.configuration import StreamSettings
-from vibe_llms.controls import Controls
-from vibe_llms.credentials import Credential
-from vibe_llms.exceptions import CredentialRefused, ProviderUnreachable
+from vibe_llms.base.configuration import StreamSettings
+from vibe_llms.base.credentials import Credential
+from vibe_llms.base.exceptions import CredentialRefused, ProviderUnreachable
 from vibe_llms.messages.canisters import UserCanister
+from vibe_llms.messages.controls import Controls
 from vibe_llms.providers.interfaces import TurnContext
 from vibe_llms.testing.wires.chat_completions_replies import chunk
 

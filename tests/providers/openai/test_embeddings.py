@@ -15,9 +15,9 @@ from openai import AsyncOpenAI
 
 from tests.fakes.openai import KEY, FakeOpenAI, answer_json, encode_vector, failure
 from tests.fakes.openai_clients import INTERFACES, produce_openai_client
-from vibe_llms.configuration import StreamSettings
-from vibe_llms.credentials import Credential, Secret
-from vibe_llms.exceptions import (
+from vibe_llms.base.configuration import StreamSettings
+from vibe_llms.base.credentials import Credential, Secret
+from vibe_llms.base.exceptions import (
     ContextOverflow,
     CredentialMissing,
     CredentialRefused,
@@ -70,7 +70,7 @@ async def test_so_many_numbers_are_asked_for(fake_openai: FakeOpenAI) -> None:
             await client.embed("text-embedding-ada-002", ["a"], dimensions=8)
         # A server that passes over what it was asked for.
         fake_openai.replies = [answer_json({"data": [{"index": 0, "embedding": [1.0] * 16}]})]
-        with pytest.raises(ReplyMalformed, match="of 16 numbers, not of the 8"):
+        with pytest.raises(ReplyMalformed, match="of 16 dimensions, not the requested 8"):
             await client.embed(MODEL, ["a"], dimensions=8)
 
 

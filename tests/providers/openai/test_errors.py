@@ -12,10 +12,10 @@ from openai.types.responses.response_error import ResponseError
 from tests.fakes.openai import FakeOpenAI, answer_json, failure, stream_bytes
 from tests.fakes.openai_clients import produce_openai_model
 from tests.fakes.recordings import CHAT, RESPONSES, Recordings
-from tests.fakes.server import Answer
+from tests.fakes.server import HttpAnswer
 from tests.fakes.strict import encode_event
-from vibe_llms.configuration import StreamSettings
-from vibe_llms.exceptions import (
+from vibe_llms.base.configuration import StreamSettings
+from vibe_llms.base.exceptions import (
     ContextOverflow,
     CredentialRefused,
     ModelUnavailable,
@@ -355,7 +355,7 @@ def test_a_failed_response_is_an_error(
 
 @pytest.mark.parametrize("data", [b"{", b"[1]", b'{"choices": 7}', b'{"choices":[{"delta":[]}]}'])
 def test_what_is_no_chunk_is_named(data: bytes) -> None:
-    with pytest.raises(ReplyMalformed, match="does not promise"):
+    with pytest.raises(ReplyMalformed, match="unexpected data"):
         CHAT.assimilate([b"data: " + data + b"\n\n"])
 
 
@@ -364,9 +364,9 @@ async def test_answers_of_foreign_kinds_fail_clearly(
     interface: str, fake_openai: FakeOpenAI
 ) -> None:
     model = await produce_openai_model(interface, fake_openai.url)
-    html = Answer(200, {"content-type": "text/html"}, [b"<html>hello</html>"])
+    html = HttpAnswer(200, {"content-type": "text/html"}, [b"<html>hello</html>"])
     wrong = stream_bytes([b'{"error": {"message": "boom", "code": "server_error"}}'])
-    cases: list[tuple[Answer, type[ProviderError]]] = [
+    cases: list[tuple[HttpAnswer, type[ProviderError]]] = [
         (html, ReplyMalformed),
         (stream_bytes([b""]), ReplyCut),
         (failure(429, "tokens", "slow"), RateLimited),

@@ -9,10 +9,10 @@ import pytest
 
 from tests.fakes.openai import FakeOpenAI
 from tests.fakes.openai_clients import INTERFACES, produce_openai_model
-from vibe_llms.controls import Controls
-from vibe_llms.exceptions import ControlInvalid
+from vibe_llms.base.exceptions import ControlInvalid
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import UserCanister
+from vibe_llms.messages.controls import Controls
 from vibe_llms.providers.interfaces import TurnContext
 
 HI = [UserCanister.from_text("Hi")]
@@ -64,7 +64,7 @@ async def test_native_tools_are_sent_with_ours_and_may_be_chosen(
 async def test_a_tool_that_is_not_there_cannot_be_chosen(
     interface: str, fake_openai: FakeOpenAI
 ) -> None:
-    with pytest.raises(ControlInvalid, match=r"there is no tool 'other' to choose; .* weather"):
+    with pytest.raises(ControlInvalid, match=r"tool 'other' cannot be required; .* weather"):
         await send(fake_openai, interface, Controls(tool_choice="other"), weather)
     assert fake_openai.requests == []
 
@@ -101,5 +101,5 @@ async def test_controls_without_a_member_are_refused_before_anything_is_sent() -
     )
     assert (body["top_k"], body["seed"], body["stop"]) == (3, 4, ["x"])
     own = Controls(extras={"chat": {"messages": []}})
-    with pytest.raises(ControlInvalid, match="'messages' cannot be given"):
+    with pytest.raises(ControlInvalid, match="'messages' cannot be set in extras"):
         await model.preview(HI, (), own, TurnContext())

@@ -11,12 +11,10 @@ import pytest
 
 from tests.fakes.openai import CHAT, FakeOpenAI, failure, stream
 from tests.fakes.openai_clients import MODELS, STREAM, produce_openai_model
-from tests.fakes.server import Answer
+from tests.fakes.server import HttpAnswer
 from vibe_llms import open_session
-from vibe_llms.configuration import StreamSettings
-from vibe_llms.controls import Controls
-from vibe_llms.events import Event, MessageFailedEvent, MessageProgressEvent
-from vibe_llms.exceptions import (
+from vibe_llms.base.configuration import StreamSettings
+from vibe_llms.base.exceptions import (
     ProviderOverloaded,
     ReplyCut,
     ReplyMalformed,
@@ -29,6 +27,8 @@ from vibe_llms.messages.canisters import (
     StopReason,
     UserCanister,
 )
+from vibe_llms.messages.controls import Controls
+from vibe_llms.messages.events import Event, MessageFailedEvent, MessageProgressEvent
 from vibe_llms.providers.interfaces import TurnContext
 from vibe_llms.testing import check_events
 from vibe_llms.testing.wires.chat_completions_replies import (
@@ -114,7 +114,7 @@ LATE = [*response_reply(message("Half"))[:-2], {"type": "error", "code": GONE, "
     ],
 )
 async def test_a_history_is_sent_whole_only_once_and_before_anything_was_seen(
-    fake_openai: FakeOpenAI, answers: list[Answer], requests: int, shown: str
+    fake_openai: FakeOpenAI, answers: list[HttpAnswer], requests: int, shown: str
 ) -> None:
     reported: list[Event] = []
     fake_openai.replies = [response_reply(message("Hello."))]
@@ -287,7 +287,7 @@ async def test_what_gemini_signs_goes_back_to_it(fake_openai: FakeOpenAI) -> Non
     fake_openai.replies = [chat_reply(events, finish="tool_calls")]
     model = await produce_openai_model("chat", fake_openai.url, name="gemini-3-pro")
     reply = await model.converse(HI)
-    from vibe_llms.controls import Controls
+    from vibe_llms.messages.controls import Controls
 
     body = (await model.preview([*HI, *reply], (), Controls(), TurnContext())).decode()
     assert re.search(r'"extra_content":\{"google":\{"thought_signature":"SIG"\}\}', body)
@@ -302,7 +302,7 @@ async def test_a_bad_request_that_is_answered_as_an_inner_error_is_reported(
     model = await produce_openai_model("chat", fake_openai.url, stream=STREAM)
     fake_openai.replies = [
         failure(500, "invalid_request_error", "template error"),
-        Answer(500, {"content-type": "text/plain"}, [b"segfault"]),
+        HttpAnswer(500, {"content-type": "text/plain"}, [b"segfault"]),
     ]
     with pytest.raises(RequestRefused, match="template error"):
         await model.converse(HI)

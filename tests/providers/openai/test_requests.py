@@ -14,9 +14,7 @@ from tests.fakes.openai_clients import MODELS, MODULES, produce_openai_model
 from tests.fakes.recordings import RESPONSES
 from tests.fakes.strict import dump
 from tests.providers.laws.test_histories import produce_history
-from vibe_llms.controls import Controls
-from vibe_llms.events import Notice
-from vibe_llms.exceptions import ControlInvalid
+from vibe_llms.base.exceptions import ControlInvalid
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import (
     AssistantCanister,
@@ -39,6 +37,8 @@ from vibe_llms.messages.contents import (
     TextualContent,
     Upload,
 )
+from vibe_llms.messages.controls import Controls
+from vibe_llms.messages.events import Notice
 from vibe_llms.providers.interfaces import TurnContext
 from vibe_llms.providers.openai.responses.messages import ResponsesHistory
 
@@ -140,7 +140,7 @@ async def test_reasoning_is_not_sent_without_what_followed_it(
 ) -> None:
     raw = RESPONSES.load("tools")
     fake_openai.remember(RESPONSES.events("tools")[-1]["response"]["output"], MODELS["responses"])
-    from vibe_llms.exceptions import ReplyCut
+    from vibe_llms.base.exceptions import ReplyCut
 
     with pytest.raises(ReplyCut):
         RESPONSES.assimilate([raw[: raw.index(b'"phase"')]])

@@ -21,11 +21,8 @@ import pytest
 from tests.cli.command import run
 from tests.cli.terminal import PROMPT, Terminal
 from tests.fakes.relay import Relay
-from vibe_llms.configuration import StorageSettings
-from vibe_llms.controls import Controls
-from vibe_llms.conversations.conversation import Conversation
-from vibe_llms.events import Event, MessageFailedEvent, MessageProgressEvent, NoticeEvent
-from vibe_llms.exceptions import (
+from vibe_llms.base.configuration import StorageSettings
+from vibe_llms.base.exceptions import (
     ControlInvalid,
     ModelUnavailable,
     ProviderUnreachable,
@@ -34,6 +31,7 @@ from vibe_llms.exceptions import (
     RequestRefused,
     VibeLlmsError,
 )
+from vibe_llms.conversations.conversation import Conversation
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     InvocationCanister,
@@ -42,8 +40,10 @@ from vibe_llms.messages.canisters import (
     Turn,
 )
 from vibe_llms.messages.contents import ReasoningContent
+from vibe_llms.messages.controls import Controls
+from vibe_llms.messages.events import Event, MessageFailedEvent, MessageProgressEvent, NoticeEvent
 from vibe_llms.opening import open_session
-from vibe_llms.session import Session
+from vibe_llms.session.core import Session
 from vibe_llms.storage.archive import DirectoryArchive
 from vibe_llms.testing import check_events
 

@@ -11,16 +11,7 @@ from typing import Any
 
 import pytest
 
-from vibe_llms.controls import Controls
-from vibe_llms.events import (
-    Event,
-    MessageFailedEvent,
-    MessageProgressEvent,
-    MessageStartedEvent,
-    ReasoningChunk,
-    TextChunk,
-)
-from vibe_llms.exceptions import (
+from vibe_llms.base.exceptions import (
     ConfigurationError,
     ModelNotFound,
     RequestRefused,
@@ -45,6 +36,15 @@ from vibe_llms.messages.contents import (
     Reference,
     TextualContent,
     UnknownContent,
+)
+from vibe_llms.messages.controls import Controls
+from vibe_llms.messages.events import (
+    Event,
+    MessageFailedEvent,
+    MessageProgressEvent,
+    MessageStartedEvent,
+    ReasoningChunk,
+    TextChunk,
 )
 from vibe_llms.opening import open_session
 from vibe_llms.providers.interfaces import TurnContext
@@ -313,7 +313,9 @@ async def test_scripts_are_models_by_the_names_of_the_row_and_by_their_paths(
     async with open_session(configuration=configuration) as session:
         again = await session.resume(relative.identity)
         assert again.model.name == str(elsewhere / "other.toml")
-        with pytest.raises(ModelNotFound, match="no script 'none'; there are demo, mine, other"):
+        with pytest.raises(
+            ModelNotFound, match="no script 'none'; the scripts are demo, mine, other"
+        ):
             await session.access_model("scripted/none")
         with pytest.raises(ScriptInvalid, match="No such file"):
             await session.access_model("scripted/none.toml")

@@ -11,8 +11,7 @@ from typing import Any, Literal
 import pytest
 from pydantic import BaseModel
 
-from vibe_llms.configuration import shipped_folder
-from vibe_llms.controls import Controls
+from vibe_llms.base.configuration import shipped_folder
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import (
     AssistantCanister,
@@ -23,6 +22,7 @@ from vibe_llms.messages.canisters import (
     UserCanister,
 )
 from vibe_llms.messages.contents import ImageContent, Reference, TextualContent
+from vibe_llms.messages.controls import Controls
 from vibe_llms.opening import open_session
 from vibe_llms.providers.scripted.demo import improvise, last_words
 
@@ -170,7 +170,7 @@ def test_what_tools_returned_is_reported() -> None:
     (part,) = improvise(canisters, []).parts
     assert part.text == (
         "`add` returned: 5\n\n`paint` failed: no paint\n\n"
-        "`a tool` returned: something that is no text\n\n`add` returned: (4 bytes)"
+        "`a tool` returned: content other than text\n\n`add` returned: (4 bytes)"
     )
 
 
@@ -181,7 +181,7 @@ def test_a_history_that_begins_with_a_result_is_borne_with() -> None:
 
 def test_documents_are_mentioned_where_there_is_no_better_answer() -> None:
     document = DocumentCanister.from_text("long")
-    assert answer("zzz", (), document)[0].startswith("I was given 1 document(s)")
+    assert answer("zzz", (), document)[0].startswith("The conversation contains 1 document,")
     assert answer("Hello", (), document)[0].startswith("Hello!")
 
 

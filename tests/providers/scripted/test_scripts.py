@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from vibe_llms.exceptions import ProviderOverloaded, RateLimited, ReplyCut, ScriptInvalid
+from vibe_llms.base.exceptions import ProviderOverloaded, RateLimited, ReplyCut, ScriptInvalid
 from vibe_llms.messages.canisters import StopReason, Usage
 from vibe_llms.providers.scripted.scripts import (
     FAULTS,
@@ -113,7 +113,7 @@ WRONG: dict[str, tuple[str, str]] = {
     ),
     "an unknown error": (
         "[[replies]]\nparts = [{ error = 'headache' }]",
-        "reply 1: there is no error 'headache'; there are context-overflow,",
+        "reply 1: unknown error 'headache'; the errors are context-overflow,",
     ),
     "unknown usage": (
         "[[replies]]\nparts = []\nusage = { tokens = 1 }",
@@ -139,7 +139,7 @@ def test_a_script_that_is_not_there_is_reported(tmp_path: Path) -> None:
 
 
 def test_a_script_of_python_says_what_is_wrong_when_it_is_played() -> None:
-    with pytest.raises(ScriptInvalid, match="no error 'headache'"):
+    with pytest.raises(ScriptInvalid, match="unknown error 'headache'"):
         produce_fault(Part(error="headache"), "row")
     with pytest.raises(ScriptInvalid, match="not a regular expression"):
         Script((ScriptedReply(parts=(), when="("),)).choose("x", 0)

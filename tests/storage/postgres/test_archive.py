@@ -12,7 +12,7 @@ import pytest
 
 from tests.fakes.postgres import TestDatabase, access_cluster, temporary_database
 from tests.faults.archives import produce_details, say
-from vibe_llms.exceptions import ArchiveDamaged, ConversationMoved, FormatNewer, StorageError
+from vibe_llms.base.exceptions import ArchiveDamaged, ConversationMoved, FormatNewer, StorageError
 from vibe_llms.messages.canisters import UserCanister
 from vibe_llms.messages.codecs import encode_canister
 from vibe_llms.messages.contents import ImageContent
@@ -22,7 +22,7 @@ from vibe_llms.storage.postgres.archive import PostgresArchive
 from vibe_llms.storage.postgres.contents import PostgresContents
 from vibe_llms.storage.postgres.database import Database
 from vibe_llms.storage.postgres.migrations import migrate
-from vibe_llms.storage.postgres.pipelines import Answer, Statement
+from vibe_llms.storage.postgres.pipelines import Statement, StatementResult
 from vibe_llms.storage.postgres.settings import PostgresSettings
 
 
@@ -193,10 +193,10 @@ async def test_what_a_newer_version_wrote_is_not_touched(
         archive.fork("abcd", "fork", produce_details()),
         archive.revise("abcd", name="x"),
     ):
-        with pytest.raises(FormatNewer, match="a newer version of vibe-llms wrote this"):
+        with pytest.raises(FormatNewer, match="written by a newer version of vibe-llms"):
             await work
     (summary,) = await archive.survey()
-    assert summary.problem.startswith("a newer version")
+    assert summary.problem.startswith("written by a newer version")
     # Unknown fields of this format stay.
     ask(
         place,
@@ -236,7 +236,7 @@ class Counting(Database):
 
     asked = 0
 
-    async def run(self, statements: Sequence[Statement]) -> Sequence[Answer]:
+    async def run(self, statements: Sequence[Statement]) -> Sequence[StatementResult]:
         self.asked += 1
         return await super().run(statements)
 

@@ -13,7 +13,7 @@ import pytest
 from tests.fakes.objects import access_bucket_server
 from tests.fakes.postgres import TestDatabase, access_cluster, temporary_database
 from tests.faults.archives import produce_details, say
-from vibe_llms.exceptions import ContentMissing
+from vibe_llms.base.exceptions import ContentMissing
 from vibe_llms.messages.canisters import UserCanister
 from vibe_llms.messages.contents import ImageContent, Reference
 from vibe_llms.storage.interfaces import Restored

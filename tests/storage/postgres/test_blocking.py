@@ -9,7 +9,7 @@ from threading import Barrier
 import pytest
 
 from tests.fakes.postgres import TestDatabase, access_cluster, temporary_database
-from vibe_llms.exceptions import StorageError, StorageUnavailable
+from vibe_llms.base.exceptions import StorageError, StorageUnavailable
 from vibe_llms.storage.postgres.blocking import BlockingDatabase
 from vibe_llms.storage.postgres.settings import PostgresSettings
 

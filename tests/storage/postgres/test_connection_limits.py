@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from vibe_llms.exceptions import StorageUnavailable
+from vibe_llms.base.exceptions import StorageUnavailable
 from vibe_llms.storage.postgres.connections import (
     _limit,
     connection_options,

@@ -11,7 +11,7 @@ import pytest
 
 from tests.fakes.passage import Passage, open_passage
 from tests.fakes.postgres import TestDatabase, temporary_database
-from vibe_llms.exceptions import StorageUnavailable
+from vibe_llms.base.exceptions import StorageUnavailable
 from vibe_llms.runs.interfaces import Lease
 from vibe_llms.runs.news import News
 from vibe_llms.runs.postgres import PostgresRunStore

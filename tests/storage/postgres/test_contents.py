@@ -13,7 +13,12 @@ import pytest
 
 from tests.fakes.objects import BucketServer, access_bucket_server
 from tests.fakes.postgres import TestDatabase, temporary_database
-from vibe_llms.exceptions import ContentDamaged, ContentMissing, StorageError, StorageUnavailable
+from vibe_llms.base.exceptions import (
+    ContentDamaged,
+    ContentMissing,
+    StorageError,
+    StorageUnavailable,
+)
 from vibe_llms.messages.canisters import Canister, SupervisorCanister, UserCanister
 from vibe_llms.messages.contents import ImageContent, Reference, TextualContent
 from vibe_llms.storage.deposits import Deposit

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from tests.fakes.postgres import TestDatabase, access_cluster, temporary_database
-from vibe_llms.exceptions import FormatNewer, PackageMissing, StorageError, StorageUnavailable
+from vibe_llms.base.exceptions import FormatNewer, PackageMissing, StorageError, StorageUnavailable
 from vibe_llms.storage.postgres.blocking import BlockingDatabase
 from vibe_llms.storage.postgres.database import Database
 from vibe_llms.storage.postgres.pipelines import Statement

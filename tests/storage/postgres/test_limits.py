@@ -10,9 +10,9 @@ import psycopg
 import pytest
 
 from tests.fakes.postgres import TestDatabase, temporary_database
-from vibe_llms.events import Notice
-from vibe_llms.exceptions import RateLimited
+from vibe_llms.base.exceptions import RateLimited
 from vibe_llms.messages.canisters import Usage
+from vibe_llms.messages.events import Notice
 from vibe_llms.providers import limits
 from vibe_llms.providers.limits import Limiter
 from vibe_llms.storage.postgres.database import Database
@@ -63,7 +63,7 @@ async def test_tokens_count_for_a_minute_as_they_were_used(
     first, *_ = await one.enter("row", 60, None, 100)
     assert first is not None
     assert (await other.enter("row", 60, None, 100))[0] is None
-    await one.settle("row", first, 10)
+    await one.record_usage("row", first, 10)
     second, *_ = await other.enter("row", 60, None, 100)
     assert second is not None
     assert (await one.enter("row", 31, None, 100))[0] is None
@@ -91,7 +91,7 @@ async def test_a_wait_that_a_provider_asks_for_holds_for_all(
 async def test_a_request_waits_for_those_of_another_server(
     windows: list[PostgresWindow], place: TestDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "_LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(limits, "_POLL_SECONDS", 0.02)
     notices: list[Notice] = []
     one, other = [Limiter("row", requests=1, tokens=100, window=window) for window in windows[:2]]
     spent = await one.enter(50, notices.append, 1)
@@ -99,8 +99,8 @@ async def test_a_request_waits_for_those_of_another_server(
     async with asyncio.timeout(30):
         while not notices:
             await asyncio.sleep(0.01)
-    assert "requests of other servers" in notices[0].text
-    one.settle(spent, Usage(7))
+    assert "requests of other processes" in notices[0].text
+    one.record_usage(spent, Usage(7))
     await one.close()
     with psycopg.connect(place.admin_dsn) as connection:
         counted = connection.execute("select tokens from vibe.limited_requests").fetchall()
@@ -118,7 +118,7 @@ async def test_while_the_database_is_away_the_limits_hold_for_each_server(
     ignored: list[Any] = []
     limiter = Limiter("row", requests=1, window=PostgresWindow(database))
     spent = await limiter.enter(1, ignored.append, 1)
-    limiter.settle(spent, Usage(5))
+    limiter.record_usage(spent, Usage(5))
     await limiter.close()
     waiting = asyncio.ensure_future(limiter.enter(1, ignored.append, 1))
     await asyncio.wait([waiting], timeout=0.1)

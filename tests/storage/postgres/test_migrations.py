@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from tests.fakes.postgres import TestDatabase, access_cluster, temporary_database
-from vibe_llms.exceptions import StorageError, StorageUnavailable
+from vibe_llms.base.exceptions import StorageError, StorageUnavailable
 from vibe_llms.storage.postgres import migrations, rights
 from vibe_llms.storage.postgres.migrating import migrate_database
 from vibe_llms.storage.postgres.migrations import Migration

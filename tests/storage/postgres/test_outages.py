@@ -12,7 +12,7 @@ import pytest
 from tests.fakes.postgres import TestDatabase, temporary_database
 from tests.faults.archives import produce_details, say
 from tests.faults.outages import Outage, change, closed, full_for_messages, read_only
-from vibe_llms.exceptions import StorageError, StorageUnavailable
+from vibe_llms.base.exceptions import StorageError, StorageUnavailable
 from vibe_llms.messages.canisters import UserCanister
 from vibe_llms.messages.contents import ImageContent
 from vibe_llms.storage.postgres.archive import PostgresArchive
@@ -45,7 +45,7 @@ async def archive(place: TestDatabase) -> AsyncIterator[PostgresArchive]:
     ("outage", "complaint"),
     [
         (closed, "not currently accepting connections"),
-        (read_only, "read-only transaction; .* connect to one that accepts writes"),
+        (read_only, "read-only transaction; .* connect to a server that accepts writes"),
         (full_for_messages, "No space left on device; free space on its disk"),
     ],
 )

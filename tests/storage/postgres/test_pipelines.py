@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from tests.fakes.postgres import TestDatabase, access_cluster, temporary_database
-from vibe_llms.exceptions import LeaseLost, StorageError, StorageUnavailable
+from vibe_llms.base.exceptions import LeaseLost, StorageError, StorageUnavailable
 from vibe_llms.storage.postgres.database import Database
 from vibe_llms.storage.postgres.pipelines import Statement
 from vibe_llms.storage.postgres.settings import PostgresSettings
@@ -115,7 +115,7 @@ async def test_what_was_prepared_and_is_not_valid_any_more_is_prepared_again(
     query = "select * from public.changed"
     await database.fetch("ada", query)
     await database.fetch("ada", change)
-    with pytest.raises(StorageUnavailable, match="a connection was given up"):
+    with pytest.raises(StorageUnavailable, match="a connection was closed"):
         await database.fetch("ada", query)
     assert await database.fetch("ada", query) == []
     await database.close()

@@ -16,8 +16,8 @@ def test_words_have_the_places_where_they_are() -> None:
 def test_a_word_has_only_so_many_places_and_the_last_is_the_largest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(words, "_PLACES", 3)
-    monkeypatch.setattr(words, "_LAST", 4)
+    monkeypatch.setattr(words, "_POSITIONS_PER_WORD", 3)
+    monkeypatch.setattr(words, "_LAST_POSITION", 4)
     assert encode_words("ada", "a a a a b c") == "'@ada' 'a':1,2,3 'b':4 'c':4"
 
 
@@ -28,11 +28,11 @@ def test_what_a_vector_cannot_hold_is_left_out(monkeypatch: pytest.MonkeyPatch) 
         (17, "'@ada' 'aaa':1"),
         (8, "'@ada'"),
     ):
-        monkeypatch.setattr(words, "_LARGEST", largest)
+        monkeypatch.setattr(words, "_VECTOR_BYTES", largest)
         assert encode_words("ada", "aaa bbb") == held
-    monkeypatch.setattr(words, "_LARGEST", 13)
+    monkeypatch.setattr(words, "_VECTOR_BYTES", 13)
     assert encode_words("ada", "aaa aaa bbb") == "'@ada' 'aaa':1,2"
-    monkeypatch.setattr(words, "_LARGEST", 10)
+    monkeypatch.setattr(words, "_VECTOR_BYTES", 10)
     assert encode_words("ada", "aaa aaa bbb") == "'@ada'"
 
 

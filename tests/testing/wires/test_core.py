@@ -6,21 +6,21 @@ from typing import Any
 
 import pytest
 
-from vibe_llms.exceptions import ScriptInvalid
+from vibe_llms.base.exceptions import ScriptInvalid
 from vibe_llms.invocation.invokers import InvocationContext
 from vibe_llms.messages.canisters import InvocationCanister, Usage, UserCanister
 from vibe_llms.messages.contents import ImageContent
 from vibe_llms.testing import Part, ScriptedReply
-from vibe_llms.testing.listening import BEHIND, Answer
+from vibe_llms.testing.listening import BEHIND, HttpAnswer
 from vibe_llms.testing.wires.chat_completions import ChatCompletionsWire
-from vibe_llms.testing.wires.core import Asked, estimate_tokens, play, produce_invoker
+from vibe_llms.testing.wires.core import AskedReply, estimate_tokens, play, produce_invoker
 
 WAIT = Part(delay_seconds=2)
 TEXT = Part(text=("a", "", "b"))
 
 
-def answer(*parts: Part, streaming: bool = True, chunk_bytes: int | None = None) -> Answer:
-    asked = Asked(
+def answer(*parts: Part, streaming: bool = True, chunk_bytes: int | None = None) -> HttpAnswer:
+    asked = AskedReply(
         interface="chat-completions",
         model="m",
         canisters=(),

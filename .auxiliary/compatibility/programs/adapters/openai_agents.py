@@ -6,6 +6,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from interfaces import KEY, MODEL, OPENAI_URL, PICTURE_URL, AsyncProgram, Streamed
+from openai import AsyncOpenAI
+from pydantic import BaseModel
+
 from agents import (
     Agent,
     Model,
@@ -16,9 +20,6 @@ from agents import (
     function_tool,
     set_tracing_disabled,
 )
-from interfaces import KEY, MODEL, OPENAI_URL, PICTURE_URL, AsyncProgram, Streamed
-from openai import AsyncOpenAI
-from pydantic import BaseModel
 
 set_tracing_disabled(True)
 

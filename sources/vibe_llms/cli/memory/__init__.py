@@ -1,4 +1,4 @@
-"""The command `memory`: what is remembered across conversations."""
+"""The command `memory`: manages the facts remembered across conversations."""
 
 from __future__ import annotations
 

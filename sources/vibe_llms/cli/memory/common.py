@@ -1,4 +1,4 @@
-"""What the subcommands of `memory` share: opening it, scopes, options, and printing entries."""
+"""Parts shared by subcommands of `memory`: opening it, scopes, options, and printing entries."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ import click
 import msgspec
 from msgspec.structs import replace
 
-from vibe_llms.attachments import read_text
+from vibe_llms.base.configuration import LOCAL, Configuration, load_configuration
+from vibe_llms.base.exceptions import MemoryInvalid, SecretRefused, StorageError
 from vibe_llms.cli.progress import Waiting
 from vibe_llms.cli.running import asynchronous, interruptible
 from vibe_llms.cli.terminal import (
@@ -31,18 +32,18 @@ from vibe_llms.cli.terminal import (
     write_json,
 )
 from vibe_llms.cli.text import cut
-from vibe_llms.configuration import LOCAL, Configuration, load_configuration
-from vibe_llms.exceptions import MemoryInvalid, SecretRefused, StorageError
+from vibe_llms.conversations.attachments import read_text
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.descriptions import MemoryEntry
 from vibe_llms.memory.entries import GLOBAL, LARGEST_BYTES, Entry, Scope
-from vibe_llms.memory.interfaces import MemoryStore, MemoryStores
+from vibe_llms.memory.interfaces import MemoryStore
 from vibe_llms.memory.long_work import EMBEDDING, READING, IndexingProgress, Stage
 from vibe_llms.memory.recall import SHORT
 from vibe_llms.memory.settings import MemorySettings, produce_memory, read_memory_settings
+from vibe_llms.memory.stores import MEMORY_STORES
 from vibe_llms.memory.tickets import TicketJournal
-from vibe_llms.server.users import find_user_places
-from vibe_llms.storage.backends import Backend, open_backend, produce_part
+from vibe_llms.storage.backends import Backend, open_backend
+from vibe_llms.storage.users import find_user_places
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -50,8 +51,8 @@ T = TypeVar("T")
 _STAGES: Mapping[Stage, str] = {READING: "read", EMBEDDING: "embedded"}
 #: Standard input or standard output.
 STANDARD = "-"
-#: The least number of characters of a text that are shown.
-_LEAST_ROOM = 20
+#: Minimum number of characters of a text that are shown.
+_MIN_ROOM = 20
 
 scope_option = click.option(
     "--scope",
@@ -71,7 +72,7 @@ secrets_option = click.option(
 def with_memory(
     work: Callable[Concatenate[Memory, MemorySettings, P], Coroutine[Any, Any, T]],
 ) -> Callable[P, T]:
-    """A command that runs with the user's memory and the settings of `[memory]`."""
+    """Make a command that runs with the user's memory and the settings of `[memory]`."""
 
     @asynchronous
     @functools.wraps(work)
@@ -88,7 +89,7 @@ def with_memory(
             return await work(memory, settings, *arguments, **options)
         except asyncio.CancelledError:
             if line.begun:
-                note("interrupted; what was indexed is kept, and the next command continues")
+                note("interrupted; the next command continues the indexing")
             raise
         finally:
             with progress("finishing"):
@@ -99,16 +100,16 @@ def with_memory(
 
 
 def open_store(backend: Backend, user: str) -> MemoryStore:
-    """Where the memory of a user is kept; callers close it, and then the backend."""
-    stores: MemoryStores = produce_part(backend, "memory")
+    """Open the memory of a user; callers close it, and then the backend."""
+    stores = MEMORY_STORES.produce(backend)
     places = find_user_places(backend.configuration.places, user)
     return stores.open_store(user, replace(backend.configuration, places=places))
 
 
 @contextmanager
 def opened_journal(configuration: Configuration) -> Iterator[TicketJournal]:
-    """The turns that are still to be remembered for the user."""
-    stores: MemoryStores = produce_part(open_backend(configuration), "memory")
+    """Open the journal of turns that are still to be remembered for the user."""
+    stores = MEMORY_STORES.produce(open_backend(configuration))
     journal = stores.open_journal(LOCAL, configuration)
     try:
         yield journal
@@ -118,9 +119,9 @@ def opened_journal(configuration: Configuration) -> Iterator[TicketJournal]:
 
 
 def words_argument(name: str, *, required: bool = True) -> Callable[[Any], Any]:
-    """An argument of words that make one text; `-` alone reads standard input.
+    """Make an argument of words that form one text; `-` alone reads standard input.
 
-    It is `None` without words.
+    It is None without words.
     """
 
     def read(context: click.Context, _: click.Parameter, words: Sequence[str]) -> str | None:
@@ -130,7 +131,7 @@ def words_argument(name: str, *, required: bool = True) -> Callable[[Any], Any]:
 
 
 class ProgressLine:
-    """Shows on a terminal what a command waits for, and how far an index is."""
+    """A line on a terminal with the current wait of a command, and the progress of an index."""
 
     def __init__(self) -> None:
         #: True if an index has reported progress.
@@ -151,7 +152,7 @@ class ProgressLine:
             self._waiting.clear()
 
     def report(self, progress: IndexingProgress) -> None:
-        """Show the progress of an index; called in any thread."""
+        """Show the progress of an index; callable from any thread."""
         # The loop may be closed while another thread completes its part.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._show, progress)
@@ -169,7 +170,7 @@ class ProgressLine:
             self._waiting.show(f"indexing: {count}")
 
 
-#: That of the command that runs.
+#: Progress line of the running command.
 _LINE: ContextVar[ProgressLine | None] = ContextVar("_LINE", default=None)
 
 
@@ -183,17 +184,17 @@ def progress(words: str) -> Iterator[None]:
 
 @contextmanager
 def keeping(describe: Callable[[], str]) -> Iterator[None]:
-    """Add to storage errors what was done before them."""
+    """Prefix storage errors with a description of the completed work."""
     try:
         yield
     except StorageError as error:
-        # The class of the error stays, and with it the exit status.
+        # Change the message only: the class decides the exit status.
         error.args = (f"{describe()}: {error}",)
         raise
 
 
 async def ask_before_secrets(store: Callable[[bool], Awaitable[T]], *, yes: bool) -> T:
-    """The result of `store(keep_secrets)`; asks at a terminal if the text looks like a secret.
+    """Await `store(keep_secrets)`; ask at a terminal if the text looks like a secret.
 
     Without a terminal, only --yes stores one. Raises `click.exceptions.Exit` if the answer is no.
     """
@@ -207,25 +208,25 @@ async def ask_before_secrets(store: Callable[[bool], Awaitable[T]], *, yes: bool
 
 
 def confirm_secret(error: SecretRefused) -> bool:
-    """Ask at the terminal whether to store a secret; without a terminal raises the error."""
+    """Ask at the terminal whether to store a secret; without a terminal, raise the error."""
     if not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
         error.args = (f"{error}; to store it anyway: --yes",)
         raise error
     note(f"this looks like a secret: {error.masked}")
-    note("memory is kept as plain text and is sent to models")
+    note("memory is stored as plain text and sent to models")
     with interruptible():
         return click.confirm("Store it anyway?", err=True)
 
 
 def scope_of(scope: str | None, settings: MemorySettings) -> Scope:
-    """The given scope, or else the user's own."""
+    """Return the given scope, or else the user's own."""
     return Scope.of_user(settings.user) if scope is None else Scope.parse(scope)
 
 
 async def visible_scopes(
     store: Memory, settings: MemorySettings, scope: str | None = None
 ) -> Sequence[Scope]:
-    """Where an id is looked for: in the given scope, or in all except those of other users."""
+    """Return the scopes to search for an id: the given one, or all but those of other users."""
     if scope is not None:
         return [Scope.parse(scope)]
     own = scope_of(None, settings)
@@ -234,10 +235,10 @@ async def visible_scopes(
 
 
 def survey_latest(count: int) -> Sequence[Entry]:
-    """The latest entries that the user can see, read directly from where they are kept."""
+    """Return the latest entries that the user can see, read directly from the store."""
     configuration = load_configuration()
     settings = read_memory_settings(configuration)
-    stores: MemoryStores = produce_part(open_backend(configuration), "memory")
+    stores = MEMORY_STORES.produce(open_backend(configuration))
     store = stores.open_store(LOCAL, configuration)
     entries: list[Entry] = []
     for scope in (scope_of(None, settings), GLOBAL):
@@ -250,9 +251,9 @@ def survey_latest(count: int) -> Sequence[Entry]:
 
 
 def read_words(words: Sequence[str]) -> str:
-    """The text of words on the command line; `-` alone reads standard input.
+    """Join words of the command line to a text; `-` alone reads standard input.
 
-    Raises `MemoryInvalid` if that is not text.
+    Raises `MemoryInvalid` if standard input is not text.
     """
     if tuple(words) != (STANDARD,):
         return _decode(" ".join(words))
@@ -267,7 +268,7 @@ def read_words(words: Sequence[str]) -> str:
 
 
 def _decode(text: str) -> str:
-    """The text decoded as UTF-8, which a locale without UTF-8 does not do."""
+    """Decode the text as UTF-8, which a locale without UTF-8 does not do."""
     try:
         return os.fsencode(text).decode()
     except UnicodeError:
@@ -275,26 +276,26 @@ def _decode(text: str) -> str:
 
 
 def short_identity(entry: Entry) -> str:
-    """The short id of an entry."""
+    """Return the short id of an entry."""
     return entry.identity[-SHORT:]
 
 
 def local_time(time: datetime) -> str:
-    """A time in the local time zone."""
+    """Format a time in the local time zone."""
     return time.astimezone().strftime("%Y-%m-%d %H:%M")
 
 
 def count_entries(number: int) -> str:
-    """The number of entries, as text."""
+    """Return the number of entries as text."""
     return "1 entry" if number == 1 else f"{number} entries"
 
 
 def describe_entry(entry: Entry, stream: TextIO | None = None, *, indent: str = "") -> str:
-    """An entry as one line, cut at the width of a terminal."""
+    """Describe an entry in one line, cut at the width of a terminal."""
     seen = sys.stdout if stream is None else stream
     begun = f"{indent}{short_identity(entry)}"
     head = f"{begun}  {local_time(entry.created)}  "
-    if is_terminal(seen) and columns(seen) - len(head) < _LEAST_ROOM:
+    if is_terminal(seen) and columns(seen) - len(head) < _MIN_ROOM:
         head = f"{begun} {entry.created.astimezone():%m-%d}  "
     speaker = f"{entry.speaker}: " if entry.speaker else ""
     if entry.copy_of:
@@ -303,18 +304,18 @@ def describe_entry(entry: Entry, stream: TextIO | None = None, *, indent: str = 
 
 
 def describe_deleted(entry: Entry) -> str:
-    """The notice on a deleted entry."""
+    """Describe a deleted entry in a notice."""
     return fit(f"deleted {short_identity(entry)}: {one_line(entry.content)}", sys.stderr)
 
 
 def fit(text: str, stream: TextIO, *, least: int = 0) -> str:
-    """The text for a stream: on a terminal, visible and cut to one line.
+    """Fit a text to a stream: on a terminal, make it visible and cut it to one line.
 
-    However narrow it is, `least` characters and a few more are kept.
+    Even on a narrow terminal, `least` characters and a few more are kept.
     """
     if not is_terminal(stream):
         return text
-    room = max(least + _LEAST_ROOM, columns(stream))
+    room = max(least + _MIN_ROOM, columns(stream))
     return cut(visible(text), room)
 
 
@@ -329,7 +330,7 @@ def print_json(value: Any) -> None:
 
 
 def encode_entry(entry: Entry) -> dict[str, Any]:
-    """An entry as JSON."""
+    """Encode an entry as JSON."""
     encoded: dict[str, Any] = msgspec.to_builtins(MemoryEntry.of(entry))
     return encoded
 

@@ -1,7 +1,7 @@
-"""`memory edit`: changes an entry to a text, or in an editor, without losing either.
+"""`memory edit`: changes an entry to a given text or in an editor, and loses neither version.
 
-What is written in an editor is a draft until it is stored. The next edit continues a draft that
-could not be stored:
+The text in the editor is a draft until it is stored. The next edit continues a draft that could not
+be stored:
 
     STATE/edits/SCOPE__ID/entry.md   the text in the editor
     STATE/edits/SCOPE__ID/base       the entry when the edit began
@@ -15,8 +15,11 @@ from contextlib import ExitStack, contextmanager, suppress
 
 import click
 
-from vibe_llms.attachments import read_text
-from vibe_llms.cli.commands import json_option
+from vibe_llms.base.configuration import Places, find_places
+from vibe_llms.base.exceptions import ArchiveLocked, MemoryInvalid, RequestError, VibeLlmsError
+from vibe_llms.base.files import LARGEST_FILE, read_file
+from vibe_llms.base.folders import make_folder, replace_file, storage_errors
+from vibe_llms.base.locks import locked
 from vibe_llms.cli.completion import complete_facts
 from vibe_llms.cli.memory.common import (
     ask_before_secrets,
@@ -32,16 +35,13 @@ from vibe_llms.cli.memory.common import (
     words_argument,
 )
 from vibe_llms.cli.programs import find_editor, run_editor
+from vibe_llms.cli.shared_options import json_option
 from vibe_llms.cli.terminal import note
-from vibe_llms.configuration import Places, find_places
-from vibe_llms.exceptions import ArchiveLocked, MemoryInvalid, RequestError, VibeLlmsError
-from vibe_llms.files import LARGEST_FILE, read_file
+from vibe_llms.conversations.attachments import read_text
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import LARGEST_BYTES, Entry, Scope
 from vibe_llms.memory.settings import MemorySettings
 from vibe_llms.memory.text_search import holds
-from vibe_llms.storage.files import make_folder, replace_file, storage_errors
-from vibe_llms.storage.locks import locked
 
 _FOLDER = "edits"
 _TEXT = "entry.md"
@@ -106,13 +106,13 @@ async def _edit(memory: Memory, entry: Entry, *, yes: bool) -> Entry:
     draft = Draft(find_places(), entry)
     with ExitStack() as stack:
         with keeping(lambda: "nothing was changed"):
-            stack.enter_context(draft.held())
+            stack.enter_context(draft.lock())
             if draft.is_left(entry.content):
                 note(f"note: continuing an earlier edit that was not saved: {draft.path}")
                 if draft.base != entry.content:
                     shown = f"vibe-llms memory show {short_identity(entry)}"
                     note(f"note: the entry has changed since; to see it: {shown}")
-                draft.settle(entry.content)
+                draft.rebase(entry.content)
             else:
                 draft.begin(entry.content)
         try:
@@ -124,7 +124,7 @@ async def _edit(memory: Memory, entry: Entry, *, yes: bool) -> Entry:
                 words += f"; your text is kept in {draft.path}; to continue: {command}"
             else:
                 draft.drop()
-            # The class of the error stays, and with it the exit status.
+            # Change the message only: the class decides the exit status.
             error.args = (words,)
             raise
         draft.drop()
@@ -152,8 +152,8 @@ class Draft:
         self.path = self.folder / _TEXT
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """Lock the draft; `RequestError` if another process edits the entry."""
+    def lock(self) -> Iterator[None]:
+        """Lock the draft; raise `RequestError` if another process edits the entry."""
         with ExitStack() as stack:
             with storage_errors(self.folder):
                 make_folder(self.folder)
@@ -171,27 +171,27 @@ class Draft:
             replace_file(self.folder / _BASE, content.encode(), LARGEST_BYTES)
             replace_file(self.path, f"{content}\n".encode(), LARGEST_BYTES)
 
-    def settle(self, content: str) -> None:
+    def rebase(self, content: str) -> None:
         """Make the present content of the entry the base of the draft."""
         with storage_errors(self.path):
             replace_file(self.folder / _BASE, content.encode(), LARGEST_BYTES)
 
     @property
     def base(self) -> str | None:
-        """The content of the entry when the edit began; `None` without a draft."""
+        """Content of the entry when the edit began; None without a draft."""
         with suppress(OSError):
             return read_file(self.folder / _BASE, LARGEST_BYTES).decode("utf-8", "replace")
         return None
 
     def is_left(self, content: str) -> bool:
-        """Whether there is a text that differs from the entry, now and when the edit began."""
+        """Return True if a draft differs from the entry, both now and when the edit began."""
         with suppress(OSError):
             known = {text.strip().encode() for text in ("", content, self.base or "")}
             return read_file(self.path, LARGEST_FILE).strip() not in known
         return False
 
     def read(self) -> str:
-        """The text; `RequestError` if it is not a valid text."""
+        """Read the draft; raise `RequestError` if it is not a valid text."""
         try:
             data = read_file(self.path, LARGEST_BYTES)
         except FileNotFoundError:
@@ -209,7 +209,7 @@ class Draft:
 
 
 def forget_drafts(places: Places, wanted: str, *, scope: Scope | None = None) -> int:
-    """Delete the drafts that contain folded words, or those of a scope; returns how many."""
+    """Delete the drafts that contain folded words, or those of a scope; return their number."""
     gone = 0
     with suppress(FileNotFoundError):
         for folder in sorted((places.state / _FOLDER).iterdir()):

@@ -10,7 +10,9 @@ from pathlib import Path
 import click
 import msgspec
 
-from vibe_llms.cli.commands import json_option
+from vibe_llms.base.exceptions import AttachmentUnreadable, MemoryInvalid, SecretRefused
+from vibe_llms.base.files import read_file
+from vibe_llms.base.folders import replace_file, storage_errors
 from vibe_llms.cli.memory.common import (
     STANDARD,
     count_entries,
@@ -21,9 +23,8 @@ from vibe_llms.cli.memory.common import (
     with_memory,
 )
 from vibe_llms.cli.running import interruptible
+from vibe_llms.cli.shared_options import json_option
 from vibe_llms.cli.terminal import is_terminal, note, one_line
-from vibe_llms.exceptions import AttachmentUnreadable, MemoryInvalid, SecretRefused
-from vibe_llms.files import read_file
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import Entry
 from vibe_llms.memory.settings import MemorySettings
@@ -33,10 +34,9 @@ from vibe_llms.memory.transfer import (
     ImportFile,
     ImportResult,
     export_memory,
+    import_memory,
     read_export,
-    take_in,
 )
-from vibe_llms.storage.files import replace_file, storage_errors
 
 _SHOWN_FAULTS = 10
 
@@ -106,7 +106,7 @@ async def take(
     elif source.secrets and not yes and not dry_run and not _confirm_secrets(source, name):
         note("nothing was imported")
         return 1
-    taken = await _take_in(memory, source, entries, dry_run=dry_run)
+    taken = await _import_entries(memory, source, entries, dry_run=dry_run)
     if as_json:
         faults, secrets = (
             [msgspec.to_builtins(one) for one in some]
@@ -175,10 +175,10 @@ def _describe(fault: Fault) -> str:
     return f"memories[{fault.index}], line {fault.line}: {one_line(fault.reason)}"
 
 
-async def _take_in(
+async def _import_entries(
     memory: Memory, source: ImportFile, entries: Sequence[Entry], *, dry_run: bool
 ) -> ImportResult:
-    """Import entries; reports progress on a terminal, and how far it came if it ends early."""
+    """Import entries; show the progress on a terminal, and report it if the import ends early."""
     total, taken = len(entries), 0
 
     def show_progress(done: int) -> None:
@@ -192,7 +192,7 @@ async def _take_in(
 
     try:
         with keeping(describe):
-            return await take_in(
+            return await import_memory(
                 memory,
                 entries,
                 dry_run=dry_run,

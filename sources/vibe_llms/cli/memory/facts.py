@@ -8,7 +8,6 @@ from typing import Any
 import click
 import msgspec
 
-from vibe_llms.cli.commands import json_option
 from vibe_llms.cli.completion import complete_facts
 from vibe_llms.cli.memory.common import (
     ask_before_secrets,
@@ -30,6 +29,7 @@ from vibe_llms.cli.memory.common import (
     with_memory,
     words_argument,
 )
+from vibe_llms.cli.shared_options import json_option
 from vibe_llms.cli.terminal import note, one_line, write, write_lines
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.descriptions import FoundEntry
@@ -83,7 +83,7 @@ async def add(
             )
 
     entry = await ask_before_secrets(add_entry, yes=yes)
-    # Before memory is closed, which may take a while, or fail.
+    # Printed before memory is closed, which may take a while, or fail.
     if as_json:
         print_json(encode_entry(entry))
     else:

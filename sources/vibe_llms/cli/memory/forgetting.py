@@ -1,4 +1,4 @@
-"""`memory forget`: removes words or scopes completely, after showing what it will remove."""
+"""`memory forget`: removes words or scopes completely, after a preview."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any, TextIO
 import click
 from msgspec import Struct
 
-from vibe_llms.cli.commands import json_option, yes_option
+from vibe_llms.base.configuration import LOCAL, Configuration, load_configuration
+from vibe_llms.base.exceptions import ConversationNotFound, StorageError
 from vibe_llms.cli.memory.common import (
     count_entries,
     describe_entry,
@@ -29,9 +30,8 @@ from vibe_llms.cli.memory.common import (
 )
 from vibe_llms.cli.memory.editing import forget_drafts
 from vibe_llms.cli.questions import confirm
+from vibe_llms.cli.shared_options import json_option, yes_option
 from vibe_llms.cli.terminal import is_terminal, note, one_line, write_lines
-from vibe_llms.configuration import LOCAL, Configuration, load_configuration
-from vibe_llms.exceptions import ConversationNotFound, StorageError
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import Entry, Role, Scope
 from vibe_llms.memory.forgetting import Trace, survey_offspring, survey_traces
@@ -40,12 +40,12 @@ from vibe_llms.memory.purging import Held, describe_held, find_held, find_surrou
 from vibe_llms.memory.repository import Repository
 from vibe_llms.memory.settings import MemorySettings
 from vibe_llms.memory.text_search import fold
-from vibe_llms.memory.tickets import Left, Ticket
+from vibe_llms.memory.tickets import PendingTicket, Ticket
 from vibe_llms.messages.contents import text_of
 from vibe_llms.storage.backends import opened_backend
 from vibe_llms.storage.interfaces import Archive
 
-#: The number of entries that are shown before the question.
+#: Number of entries that are shown before the question.
 _SHOWN = 5
 _NAMES = {
     "fact": "facts",
@@ -56,17 +56,17 @@ _NAMES = {
 
 
 class _Found(Struct, frozen=True):
-    """What would be removed: files, and turns that are still to be remembered."""
+    """Files and queued turns that would be removed."""
 
     traces: Sequence[Trace]
-    pending: Sequence[Left]
+    pending: Sequence[PendingTicket]
 
 
 class _Gone(Struct, frozen=True, kw_only=True):
-    """What was removed, or would be; facts that stay; and commits that contain it."""
+    """Removed entries, or those that would be; facts that stay; and commits with the words."""
 
     forgotten: Sequence[Entry]
-    pending: Sequence[Left]
+    pending: Sequence[PendingTicket]
     left: Sequence[Entry]
     held: Sequence[Held]
     dry_run: bool = False
@@ -129,7 +129,7 @@ async def forget(
 
 
 class _Forgetting:
-    """Forgets words, or all of one scope."""
+    """One removal of words, or of a whole scope."""
 
     def __init__(
         self, memory: Memory, words: str | None, scope: str | None, *, own: Scope, quiet: bool
@@ -146,7 +146,7 @@ class _Forgetting:
             self._repository = Repository(memory.folder) if not versions else versions.repository
 
     async def preview(self) -> _Gone:
-        """Print what would be removed."""
+        """Print everything that would be removed."""
         found = await self._find()
         held = await self._find_held()
         entries = [one.entry for one in found.traces]
@@ -161,7 +161,7 @@ class _Forgetting:
         return _Gone(forgotten=entries, pending=found.pending, left=left, held=held, dry_run=True)
 
     async def confirm(self, *, history: bool) -> bool:
-        """Show what would be removed, and ask."""
+        """Show everything that would be removed, and ask."""
         found = await self._find()
         if self._words is None:
             about = [f"{', '.join(map(str, self._scopes or ()))} has {_count(found)}"]
@@ -173,9 +173,9 @@ class _Forgetting:
         held = await self._find_held() if history else ()
         if held:
             about.append(f"git contains it in {describe_held(held)}; later commits get new ids")
-        remedy = f"use --yes to forget {_count(found)}, or --dry-run to see what that is"
+        remedy = f"use --yes to forget {_count(found)}, or --dry-run to list it"
         if not (found.traces or found.pending or held) and is_terminal(sys.stdin):
-            # Nothing will be removed, so nothing is asked.
+            # Nothing will be removed, so don't ask.
             note(about[0])
             return True
         return confirm("Remove it permanently?", about=about, remedy=remedy)
@@ -205,7 +205,7 @@ class _Forgetting:
             )
 
     async def _forget(self) -> tuple[Sequence[Entry], int]:
-        """Forget; returns the entries, and the number of drafts."""
+        """Forget; return the entries, and the number of drafts."""
         places = self._configuration.places
         if self._words is not None:
             gone = await self._memory.forget(self._words, scopes=self._scopes)
@@ -218,7 +218,7 @@ class _Forgetting:
         return every, drafts
 
     async def _find_held(self) -> Sequence[Held]:
-        """The commits that contain it; prints a note if git cannot be searched."""
+        """Find the commits that contain it; print a note if git cannot be searched."""
         if self._repository is None:
             return ()
         try:
@@ -229,9 +229,9 @@ class _Forgetting:
             return ()
 
     async def _purge(self) -> Sequence[Held]:
-        """Rewrite the commits that contain it; returns those that did."""
+        """Rewrite the commits that contain it, and return them."""
         if self._repository is None:
-            print_note("there are no versions in git: this memory is kept in a database")
+            print_note("no versions in git: this memory is stored in a database")
             return ()
         with progress("rewriting the history"):
             held = await purge(self._repository, self._words, scopes=self._scopes)
@@ -240,7 +240,7 @@ class _Forgetting:
         return held
 
     async def _report_held(self) -> Sequence[Held]:
-        """The commits that contain it, and the command that removes it from them."""
+        """Report the commits that contain it, and the command that removes it from them."""
         held = await self._find_held()
         if held and not self._quiet:
             scope = [word for one in self._scopes or () for word in ("--scope", str(one))]
@@ -256,7 +256,7 @@ class _Forgetting:
 def _describe(
     found: _Found, own: Scope, stream: TextIO, *, most: int | None = None
 ) -> Iterator[str]:
-    """A line for each file, or for the first ones, with its scope if that is not the own one."""
+    """Yield a line for each of `most` files, or of all; name scopes other than the user's own."""
     for one in found.traces[:most]:
         entry = one.entry
         head = "" if entry.scope == own else f"{entry.scope}: "
@@ -267,7 +267,7 @@ def _describe(
 
 
 def _count(found: _Found) -> str:
-    """The number of entries and turns, as text."""
+    """Return the number of entries and turns as text."""
     numbers = dict.fromkeys(_NAMES, 0)
     for one in found.traces:
         numbers[_name(one)] += 1
@@ -312,8 +312,8 @@ def _name_left(left: Sequence[Entry], own: Scope) -> None:
 
 async def find_pending(
     configuration: Configuration, words: str | None, scopes: Sequence[Scope] | None
-) -> Sequence[Left]:
-    """The turns still to be remembered in these scopes that contain the words, or all of them."""
+) -> Sequence[PendingTicket]:
+    """Find turns still to be remembered in these scopes that contain the words, or all."""
     with opened_journal(configuration) as journal:
         every = journal.survey()
     left = [
@@ -333,11 +333,11 @@ async def find_pending(
             await archive.close()
 
 
-def drop_pending(configuration: Configuration, pending: Sequence[Left]) -> None:
+def drop_pending(configuration: Configuration, pending: Sequence[PendingTicket]) -> None:
     """Cancel turns that are still to be remembered, except those that a program is working on."""
     with opened_journal(configuration) as journal:
         for one in pending:
-            journal.settle(one.identity)
+            journal.remove(one.identity)
     held = sum(one.held for one in pending)
     dropped = len(pending) - held
     if dropped:
@@ -348,7 +348,7 @@ def drop_pending(configuration: Configuration, pending: Sequence[Left]) -> None:
 
 
 async def _holds(archive: Archive, ticket: Ticket, wanted: str) -> bool:
-    """Whether a turn contains folded words."""
+    """Return True if a turn contains folded words."""
     try:
         stored = await archive.restore(ticket.conversation)
     except ConversationNotFound:

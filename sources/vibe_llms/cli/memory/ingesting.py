@@ -16,7 +16,9 @@ import click
 import msgspec
 from msgspec import Struct
 
-from vibe_llms.cli.commands import json_option
+from vibe_llms.base.configuration import Configuration, load_configuration
+from vibe_llms.base.detaching import detach
+from vibe_llms.base.exceptions import StorageError
 from vibe_llms.cli.memory.common import (
     local_time,
     opened_journal,
@@ -25,23 +27,21 @@ from vibe_llms.cli.memory.common import (
     progress,
 )
 from vibe_llms.cli.running import asynchronous
+from vibe_llms.cli.shared_options import json_option
 from vibe_llms.cli.terminal import note, one_line
-from vibe_llms.configuration import Configuration, load_configuration
-from vibe_llms.events import Event, NoticeEvent
-from vibe_llms.exceptions import StorageError
-from vibe_llms.memory.detaching import detach
 from vibe_llms.memory.hook import MemoryHook
 from vibe_llms.memory.settings import read_memory_settings
 from vibe_llms.memory.tickets import TicketJournal
+from vibe_llms.messages.events import Event, NoticeEvent
 from vibe_llms.opening import open_session
 
 _LOG = "ingestion.log"
-#: The background process yields to everything else.
+#: The background process yields to all others.
 _NICENESS = 19
 
 
 class IngestionStatus(Struct, frozen=True):
-    """The numbers of turns that are running, queued or failed; since when, and why."""
+    """Numbers of turns that are running, queued or failed, with the earliest time and the error."""
 
     running: int = 0
     queued: int = 0
@@ -53,7 +53,7 @@ class IngestionStatus(Struct, frozen=True):
 
     @property
     def left(self) -> int:
-        """The number of turns still to be remembered."""
+        """Number of turns still to be remembered."""
         return self.running + self.queued + self.failed
 
 
@@ -72,7 +72,7 @@ async def ingest(detached: bool, as_json: bool) -> int:
         os.nice(_NICENESS)
         given = json.loads(sys.stdin.buffer.read() or b"{}")
 
-    count, status = await _take_in(given, detached=detached, quiet=as_json)
+    count, status = await _ingest(given, detached=detached, quiet=as_json)
     if as_json:
         print_json({"taken_in": count, **msgspec.to_builtins(status)})
     elif not detached:
@@ -91,7 +91,7 @@ def start_ingestion(
 ) -> None:
     """Start a background process that remembers queued turns.
 
-    If it cannot be started, prints a note, and the next command tries again.
+    If it cannot be started, print a note; the next command tries again.
     """
     data = json.dumps({"keys": keys or {}, "configuration": overrides or {}}).encode()
     try:
@@ -109,7 +109,7 @@ def finish_ingestion() -> None:
 
 
 def survey_ingestion(configuration: Configuration) -> IngestionStatus:
-    """The turns still to be remembered."""
+    """Count the turns still to be remembered."""
     with opened_journal(configuration) as journal:
         left = journal.survey()
         worker = journal.find_worker() if left else None
@@ -131,7 +131,7 @@ def survey_ingestion(configuration: Configuration) -> IngestionStatus:
 
 
 def describe_ingestion(status: IngestionStatus) -> Collection[str]:
-    """The status as lines; none if nothing is left."""
+    """Describe the status in lines; none if no turns are left."""
     if not status.left:
         return ()
     counts = [("running", status.running), ("queued", status.queued), ("failed", status.failed)]
@@ -148,15 +148,15 @@ def describe_ingestion(status: IngestionStatus) -> Collection[str]:
     return lines
 
 
-async def _take_in(
+async def _ingest(
     given: Mapping[str, Any], *, detached: bool, quiet: bool
 ) -> tuple[int, IngestionStatus]:
-    """Remember queued turns; returns how many, and the status afterwards."""
+    """Remember queued turns; return their number, and the status afterwards."""
     configuration = load_configuration(overrides=given.get("configuration"))
     settings = read_memory_settings(configuration)
     count, tried = 0, set[str]()
 
-    def hear(event: Event) -> None:
+    def print_notices(event: Event) -> None:
         if isinstance(event, NoticeEvent):
             print_notice(event.notice.text, detached=detached)
 
@@ -170,7 +170,9 @@ async def _take_in(
                     if not mine:
                         break
                     async with open_session(
-                        event_handler=hear, configuration=configuration, keys=given.get("keys")
+                        event_handler=print_notices,
+                        configuration=configuration,
+                        keys=given.get("keys"),
                     ) as session:
                         memory = session.access_memory()
                         assert isinstance(memory, MemoryHook)
@@ -178,7 +180,7 @@ async def _take_in(
                             done, names = await memory.catch_up(known=tried, failed=not detached)
                         count += done
                         if tried.issuperset(names):
-                            # The next command takes over what cannot be done now.
+                            # The next command retries the rest.
                             break
                         tried.update(names)
                         for report in () if quiet or detached else memory.reports:
@@ -197,7 +199,7 @@ async def _take_in(
 
 
 def _is_waiting(journal: TicketJournal, user: str, tried: Collection[str], *, failed: bool) -> bool:
-    """Whether a user has queued turns that no process holds and that were not just tried."""
+    """Return True if a user has untried queued turns that no process holds."""
     return any(
         not one.held
         and one.ticket.user == user

@@ -1,9 +1,10 @@
-"""`/memory` in the REPL: shows what was recalled and remembered, and changes memory."""
+"""`/memory` in the REPL: shows recalled and remembered facts, and changes memory."""
 
 from __future__ import annotations
 
 import sys
 
+from vibe_llms.base.exceptions import RequestError, SecretRefused
 from vibe_llms.cli.memory.common import (
     confirm_secret,
     describe_deleted,
@@ -14,19 +15,20 @@ from vibe_llms.cli.memory.common import (
 from vibe_llms.cli.terminal import note, one_line, shown, write
 from vibe_llms.conversations.conversation import Conversation
 from vibe_llms.conversations.history import start_of_turn
-from vibe_llms.exceptions import RequestError, SecretRefused
-from vibe_llms.hooks import MEMORY, TurnHook
+from vibe_llms.conversations.hooks import TurnHook
 from vibe_llms.memory.entries import GLOBAL
 from vibe_llms.memory.hook import MemoryHook
 from vibe_llms.memory.recall import is_recalled
 from vibe_llms.messages.canisters import Canister
-from vibe_llms.session import Session
+from vibe_llms.session.core import MEMORY, Session
 
 USAGE = "/memory [on | off | list | search TEXT | add TEXT | rm ID]"
 _LISTED = 20
 
 
-async def obey(words: str, session: Session, conversation: Conversation, *, quiet: bool) -> None:
+async def run_memory_command(
+    words: str, session: Session, conversation: Conversation, *, quiet: bool
+) -> None:
     """Run the words after `/memory`."""
     name, _, rest = words.partition(" ")
     rest = rest.strip()

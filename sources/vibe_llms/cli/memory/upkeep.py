@@ -13,8 +13,8 @@ from typing import Any
 import click
 import msgspec
 
-from vibe_llms.asking import ModelAsker
-from vibe_llms.cli.commands import json_option
+from vibe_llms.base.configuration import Configuration, load_configuration
+from vibe_llms.base.exceptions import ArchiveLocked, ConfigurationError
 from vibe_llms.cli.memory.common import (
     count_entries,
     encode_entry,
@@ -30,20 +30,20 @@ from vibe_llms.cli.memory.common import (
 )
 from vibe_llms.cli.memory.ingesting import describe_ingestion, survey_ingestion
 from vibe_llms.cli.running import ENDINGS, asynchronous, signals
+from vibe_llms.cli.shared_options import json_option
 from vibe_llms.cli.terminal import note, one_line, write, write_lines
-from vibe_llms.configuration import Configuration, load_configuration
-from vibe_llms.exceptions import ArchiveLocked, ConfigurationError
+from vibe_llms.conversations.asking import ModelAsker
+from vibe_llms.embedding.interfaces import LoadingEmbedder
+from vibe_llms.embedding.rows import produce_embedder
+from vibe_llms.embedding.serving import EmbedderServer, Served, find_server
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.deduplication import Deduplication, Group
-from vibe_llms.memory.embedders.interfaces import LoadingEmbedder
-from vibe_llms.memory.embedders.rows import produce_embedder
-from vibe_llms.memory.embedders.serving import EmbedderServer, Served, find_server
 from vibe_llms.memory.settings import MemorySettings, read_memory_settings
 from vibe_llms.memory.store import ScopeStatus
 from vibe_llms.memory.watching import watch
 from vibe_llms.opening import open_session
 
-#: A server that another command starts yields to everything else.
+#: A server that another command starts yields to all other processes.
 _NICENESS = 5
 
 
@@ -181,7 +181,7 @@ async def watch_files(memory: Memory, _: MemorySettings, as_json: bool) -> None:
 
 
 async def _find_damaged(memory: Memory) -> Sequence[str]:
-    """The errors of unreadable files."""
+    """Return the errors of unreadable files."""
     return sorted(str(error) for one in await memory.status() for error in one.damaged)
 
 
@@ -232,7 +232,8 @@ async def serve_embedder(idle_minutes: float, embedder: str | None, detached: bo
     if not address:
         raise configuration.error(
             "no embedder is set; for a local one: embedder = 'onnx'",
-            *("memory", "embedder"),
+            "memory",
+            "embedder",
         )
     strict = produce_embedder(configuration, address, notify=print_note, served=False)
     try:
@@ -275,7 +276,7 @@ async def _serve(
 
 
 async def survey_served(configuration: Configuration, settings: MemorySettings) -> Served | None:
-    """The process that keeps the embedding model loaded, if there is one."""
+    """Find the process that keeps the embedding model loaded, if any."""
     if not settings.embedder:
         return None
     embedder = produce_embedder(configuration, settings.embedder, served=False)
@@ -288,7 +289,7 @@ async def survey_served(configuration: Configuration, settings: MemorySettings) 
 
 
 def describe_served(served: Served) -> str:
-    """The process as one line."""
+    """Describe the process in one line."""
     return (
         f"embedder: {served.model}, kept loaded by process {served.process} since "
         f"{local_time(served.since)}, until it is idle for {served.idle_minutes:g} minutes"

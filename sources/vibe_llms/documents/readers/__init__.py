@@ -1,1 +1,1 @@
-"""One module for each format; the rows of `[documents.readers]` name them."""
+"""Readers, one module for each format, named by the rows of `[documents.readers]`."""

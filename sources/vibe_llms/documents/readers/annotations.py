@@ -1,4 +1,4 @@
-"""What people added to the pages of a PDF: form fields, comments, marked text and links."""
+"""Additions to the pages of a PDF: form fields, comments, marked text, and links."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any, NamedTuple
 
 from vibe_llms.documents.readers.drawings import describe_comment
 
-#: So many annotations of a page are read, and so many characters of each.
+#: Maximum number of annotations per page, and maximum characters of each.
 _MOST = 2000
 _LONGEST = 20_000
 _MOST_OPTIONS = 1000
-#: Values of a checked box that say no more than that it is checked.
+#: Values of a checked box that only tell that it is checked.
 _CHECKED = frozenset({"", "yes", "on", "true", "1", "checked", "x", "ja", "oui", "si", "sí"})
 _ADDRESS = re.compile(r"(?:https?://|mailto:)\S{1,2000}", re.IGNORECASE)
 _DATE = re.compile(r"(?:D:)?(\d{4})(\d\d)(\d\d)(?:(\d\d)(\d\d)(\d\d)?)?")
-#: The kinds of annotations by the end of their name in PDFium, and how each is called.
+#: Labels of annotations by the end of their kind's name in PDFium.
 _MARKED = {
     "HIGHLIGHT": "Highlighted",
     "UNDERLINE": "Underlined",
@@ -25,7 +25,7 @@ _MARKED = {
     "STRIKEOUT": "Struck out",
     "REDACT": "Marked for removal",
 }
-_REMARKS = {
+_COMMENTS = {
     **dict.fromkeys(("TEXT", "LINE", "SQUARE", "CIRCLE", "POLYGON", "POLYLINE", "INK"), "Comment"),
     "FREETEXT": "Text box",
     "CARET": "Insertion",
@@ -42,22 +42,22 @@ class _Box(NamedTuple):
 
 
 class PageAnnotations:
-    """Reads the annotations of a document's pages; `raw` are the functions of PDFium."""
+    """Reader of the annotations of a document's pages. `raw` has the functions of PDFium."""
 
     def __init__(self, document: Any, raw: Any) -> None:
         self._document = document
         self._raw = raw
         self._kinds = {
             getattr(raw, f"FPDF_ANNOT_{name}"): name
-            for name in (*_MARKED, *_REMARKS, "LINK", "WIDGET")
+            for name in (*_MARKED, *_COMMENTS, "LINK", "WIDGET")
         }
 
     def read(self, page: Any, text_page: Any, text: str) -> str:
-        """Return what was added to a page, as paragraphs; `text` is the text of the page."""
+        """Return the additions to a page as paragraphs. `text` is the text of the page."""
         if self._raw.FPDFPage_GetAnnotCount(page) <= 0:
             return ""
         fields: list[str] = []
-        remarks: list[str] = []
+        comments: list[str] = []
         links: dict[str, list[str]] = {}
         radios: dict[str, str] = {}
         empty = 0
@@ -75,7 +75,7 @@ class PageAnnotations:
                 case "":
                     pass
                 case _:
-                    remarks += filter(None, [self._read_remark(annotation, kind, text_page)])
+                    comments += filter(None, [self._read_comment(annotation, kind, text_page)])
         fields += [f"- {name}: {value}" for name, value in radios.items() if value]
         empty += sum(not value for value in radios.values())
         if fields and empty:
@@ -86,7 +86,7 @@ class PageAnnotations:
         ]
         return "\n\n".join(
             "\n".join([head, *group] if head else group)
-            for head, group in (("Form fields:", fields), ("", remarks), ("Links:", lines))
+            for head, group in (("Form fields:", fields), ("", comments), ("Links:", lines))
             if group
         )
 
@@ -99,9 +99,9 @@ class PageAnnotations:
                     self._raw.FPDFPage_CloseAnnot(annotation)
 
     def _read_field(self, annotation: Any, radios: dict[str, str]) -> str | None:
-        """Return the line of a form field, empty without one; `None` if the field is empty.
+        """Return the line of a form field, "" for other kinds, or `None` if the field is empty.
 
-        Of the boxes of one group, of which one is checked, `radios` gets the value.
+        `radios` collects the value of each group of radio buttons.
         """
         raw, form = self._raw, self._document.formenv
         if form is None:
@@ -139,13 +139,13 @@ class PageAnnotations:
             if raw.FPDFAnnot_IsOptionSelected(form, annotation, index):
                 yield self._call(raw.FPDFAnnot_GetOptionLabel, form, annotation, index)
 
-    def _read_remark(self, annotation: Any, kind: str, text_page: Any) -> str:
-        """Return the line of a comment or of marked text; empty if it says nothing."""
+    def _read_comment(self, annotation: Any, kind: str, text_page: Any) -> str:
+        """Return the line of a comment or of marked text, or "" if it is empty."""
         contents, author, modified = (
             self._call(self._raw.FPDFAnnot_GetStringValue, annotation, key)
             for key in (b"Contents", b"T", b"M")
         )
-        label = _REMARKS.get(kind, "")
+        label = _COMMENTS.get(kind, "")
         if kind in _MARKED:
             marked = self._read_marked(annotation, text_page)
             if not (marked or contents):
@@ -193,7 +193,7 @@ class PageAnnotations:
         return " (hidden)" if raw.FPDFAnnot_GetFlags(annotation) & hidden else ""
 
     def _call(self, function: Callable[..., int], *arguments: Any) -> str:
-        """Return the text that a function writes into a buffer in UTF-16."""
+        """Return the text that a function writes into a UTF-16 buffer."""
         size = function(*arguments, None, 0)
         if size <= 2 or size > 2 * _LONGEST:
             return ""
@@ -203,7 +203,7 @@ class PageAnnotations:
 
 
 def _read_date(text: str) -> str:
-    """Return the time of an annotation as ISO 8601; empty if it is none.
+    """Return the time of an annotation as ISO 8601, or "" if it is invalid.
 
     >>> _read_date("D:20260131102030+01'00'"), _read_date("yesterday")
     ('2026-01-31T10:20:30', '')

@@ -1,4 +1,4 @@
-"""ZIP files and XML that other people made, within limits."""
+"""Untrusted ZIP files and XML, read within limits."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
-from vibe_llms.exceptions import DocumentUnreadable
-from vibe_llms.files import describe_size
+from vibe_llms.base.exceptions import DocumentUnreadable
+from vibe_llms.base.files import describe_size
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
-#: What the files of an archive may take in all when they are unpacked.
+#: Maximum total size in bytes of an archive's files when unpacked.
 _LARGEST = 1024**3
 _MOST_FILES = 20_000
-#: Attributes of these names in any namespace refer to another file of the same document.
+#: Names of attributes, in any namespace, that refer to another file of the same document.
 _IDENTITIES = ("id", "embed", "link", "dm")
 _DAMAGE = (zipfile.BadZipFile, zipfile.LargeZipFile, NotImplementedError, EOFError, KeyError)
 
 
 @contextmanager
 def opened_zip(file: BinaryIO) -> Iterator[zipfile.ZipFile]:
-    """A ZIP file whose files have a moderate size in all; damage is a `DocumentUnreadable`."""
+    """Open a ZIP file of moderate total size, and raise `DocumentUnreadable` for damage."""
     try:
         with zipfile.ZipFile(file) as archive:
             files = archive.infolist()
             if len(files) > _MOST_FILES or sum(one.file_size for one in files) > _LARGEST:
                 raise DocumentUnreadable(
-                    f"unpacked, it has more than {describe_size(_LARGEST)} or {_MOST_FILES:,} files"
+                    f"it unpacks to more than {describe_size(_LARGEST)} or {_MOST_FILES:,} files"
                 )
             if any(one.flag_bits & 1 for one in files):
                 raise DocumentUnreadable(
@@ -39,18 +39,18 @@ def opened_zip(file: BinaryIO) -> Iterator[zipfile.ZipFile]:
                 )
             yield archive
     except _DAMAGE as error:
-        raise DocumentUnreadable(f"it is damaged, or not all of it was copied ({error})") from error
+        raise DocumentUnreadable(f"it is damaged or incomplete ({error})") from error
     finally:
         file.seek(0)
 
 
 def read_xml(archive: zipfile.ZipFile, name: str) -> Element:
-    """The tree of an XML file in an archive."""
+    """Return the tree of an XML file in an archive."""
     return parse_xml(archive.read(name))
 
 
 def parse_xml(data: bytes) -> Element:
-    """A tree of XML; no external file is read, and expat limits how far entities expand."""
+    """Parse XML without external files. Expat limits the expansion of entities."""
     from xml.etree import ElementTree as ET
 
     try:
@@ -89,7 +89,7 @@ def find_relations(relations: Mapping[str, Relation], *kinds: str) -> Sequence[s
 
 
 def read_identity(element: Element) -> str:
-    """Return the identity by which an element refers to another file; empty without one."""
+    """Return the identity by which an element refers to another file, or "" without one."""
     for name, value in element.attrib.items():
         if name.startswith("{") and "/relationships}" in name and local_name(name) in _IDENTITIES:
             return value
@@ -98,5 +98,5 @@ def read_identity(element: Element) -> str:
 
 @lru_cache(maxsize=1000)
 def local_name(tag: str) -> str:
-    """The name of an element without its namespace."""
+    """Return the name of an element without its namespace."""
     return tag.rpartition("}")[2]

@@ -1,4 +1,4 @@
-"""What Microsoft's documents hold besides text: charts, diagrams, text in shapes, and comments."""
+"""Charts, diagrams, text in shapes, and comments of Microsoft documents."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from vibe_llms.base.exceptions import DocumentUnreadable
 from vibe_llms.documents.readers.archives import (
     Relation,
     local_name,
@@ -15,13 +16,12 @@ from vibe_llms.documents.readers.archives import (
 )
 from vibe_llms.documents.readers.markup import draw_table
 from vibe_llms.documents.readers.number_formats import parse_format
-from vibe_llms.exceptions import DocumentUnreadable
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
 _DRAWING = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
-#: What charts are called; the other kinds are just charts.
+#: Names of charts; other kinds are just called charts.
 _CHARTS = {
     "barChart": "Bar chart",
     "bar3DChart": "Bar chart",
@@ -45,7 +45,7 @@ _MOST_SERIES = 100
 
 
 class _Series(NamedTuple):
-    """A series of a chart: its name, and the label and the values of each point by its number."""
+    """A series of a chart: its name, and the label and value of each point by number."""
 
     name: str
     labels: Mapping[int, str]
@@ -53,7 +53,7 @@ class _Series(NamedTuple):
 
 
 def read_paragraphs(shape: Element) -> Iterator[str]:
-    """Return the paragraphs of text in a shape or a cell; those of lists are indented."""
+    """Yield the paragraphs of text in a shape or a cell. Items of lists are indented."""
     #: The last number of the list at each level.
     numbers: dict[int, int] = {}
     for paragraph in shape.iter(f"{_DRAWING}p"):
@@ -83,7 +83,7 @@ def read_paragraphs(shape: Element) -> Iterator[str]:
 def read_graphic(
     archive: zipfile.ZipFile, element: Element, relations: Mapping[str, Relation]
 ) -> str:
-    """Return the text of the chart or the diagram that an element refers to; empty without one."""
+    """Return the text of the chart or diagram that an element refers to, or "" without one."""
     relation = relations.get(read_identity(element))
     if relation is None or relation.kind not in ("chart", "chartEx", "diagramData"):
         return ""
@@ -99,7 +99,7 @@ def read_graphic(
 def draw_chart(root: Element, *, most_points: int = _MOST_POINTS) -> str:
     """Return a chart as its title and a table: a row for each point, a column for each series.
 
-    With more points than `most_points`, it is the title and the names of the series.
+    With more points than `most_points`, return its title and the names of the series.
     """
     kinds = [_CHARTS[local_name(one.tag)] for one in root.iter() if local_name(one.tag) in _CHARTS]
     head = ", ".join(dict.fromkeys(kinds)) or "Chart"
@@ -172,7 +172,7 @@ def _read_series(element: Element) -> _Series:
 
 
 def _read_points(element: Element) -> dict[int, str]:
-    """Return the texts or numbers that a chart keeps of cells; of several levels, all in one."""
+    """Return the cached texts or numbers of a chart's cells, with all levels joined."""
     points: dict[int, str] = {}
     levels = [one for one in element.iter() if local_name(one.tag) == "lvl"]
     for holder in reversed(levels or [element]):
@@ -204,7 +204,7 @@ def _show(value: str, code: str | None) -> str:
 
 
 def _read_newer(root: Element) -> Sequence[_Series]:
-    """Return the series of a chart of Office 2016's kinds, such as a waterfall or a treemap."""
+    """Return the series of a chart kind of Office 2016, such as a waterfall or a treemap."""
     data: dict[str, _Series] = {}
     for element in root.iter():
         if local_name(element.tag) != "data" or not element.get("id"):

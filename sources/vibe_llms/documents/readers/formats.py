@@ -1,4 +1,4 @@
-"""Which reader reads a file: by the given MIME type, else by its bytes, else by its suffix."""
+"""Choice of the reader by the given MIME type, else by the bytes, else by the suffix."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from pathlib import PurePath
 from typing import BinaryIO
 
-from vibe_llms.exceptions import DocumentUnreadable
-from vibe_llms.registries import Row
+from vibe_llms.base.exceptions import DocumentUnreadable
+from vibe_llms.base.registries import Row
 
 _HEAD_BYTES = 8192
 _OOXML = "application/vnd.openxmlformats-officedocument."
-#: The types of files in Microsoft's ZIP format, by the folder of their main part.
+#: MIME types of files in Microsoft's ZIP format, by the folder of their main part.
 _PARTS = {
     "word/": f"{_OOXML}wordprocessingml.document",
     "xl/": f"{_OOXML}spreadsheetml.sheet",
@@ -22,24 +22,24 @@ _PARTS = {
 _COMPOUND = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 _EXCEL = "application/vnd.ms-excel"
 _TEXT, _BYTES = "text/plain", "application/octet-stream"
-#: Types that say little, so that a suffix counts too.
+#: Types that tell little, so the suffix is used too.
 _VAGUE = frozenset({"", "application/zip", "application/x-ole-storage"})
 #: Types whose files are never text.
 _BINARY = ("application/pdf", "application/vnd.", "application/epub")
 _HTML = (b"<!doctype html", b"<html", b"<head", b"<body")
-#: Control characters that text files have: tab, line feed, form feed, carriage return, escape.
+#: Control characters that do not occur in text files; tab, LF, FF, CR, and escape do.
 _CONTROLS = frozenset(range(32)) - {9, 10, 12, 13, 27}
 
 
 def choose_row(rows: Sequence[Row], file: BinaryIO, name: str, mimetype: str) -> Row:
-    """The row that reads a file; of several, the last, so that a user's own row wins.
+    """Return the row that reads a file. Of several, the last wins, such as a user's own row.
 
-    `DocumentUnreadable` if none does.
+    Raises `DocumentUnreadable` if none does.
     """
     given = mimetype.partition(";")[0].strip().lower()
     found = find_type(file)
     if found and (given.startswith("text/") or given == _BYTES):
-        # Servers send these for files that they do not know.
+        # Servers send these types for unknown files.
         given = given if found == "text/html" and given != _BYTES else ""
     for kind in (given, found):
         if kind and (row := _find_row(rows, "types", kind)) is not None:
@@ -53,7 +53,7 @@ def choose_row(rows: Sequence[Row], file: BinaryIO, name: str, mimetype: str) ->
         return row
     what = f"of the type {found}" if found else "of an unknown format"
     raise DocumentUnreadable(
-        f"it is {what}, which no reader reads; convert it to PDF, DOCX, HTML or text"
+        f"it is {what}, which cannot be read; convert it to PDF, DOCX, HTML or text"
     )
 
 
@@ -72,7 +72,7 @@ def _find_row(rows: Sequence[Row], key: str, value: str) -> Row | None:
 
 
 def find_type(file: BinaryIO) -> str:
-    """The MIME type that the bytes of a file show; empty if they are text or unknown."""
+    """Return the MIME type that a file's bytes show, or "" if they are text or unknown."""
     head = _read_head(file)
     if b"%PDF-" in head[:1024]:
         return "application/pdf"
@@ -94,7 +94,7 @@ def find_type(file: BinaryIO) -> str:
 
 
 def is_text(file: BinaryIO) -> bool:
-    """Whether the bytes of a file look like text in some encoding."""
+    """Return True if the bytes of a file look like text in some encoding."""
     head = _read_head(file)
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)):
         return True
@@ -116,9 +116,7 @@ def _find_zip_type(file: BinaryIO) -> str:
                 with archive.open("mimetype") as declared:
                     return declared.read(100).decode("ascii", "replace").strip()
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, ValueError) as error:
-        raise DocumentUnreadable(
-            f"it is a damaged ZIP file, or not all of it was copied ({error})"
-        ) from error
+        raise DocumentUnreadable(f"it is a damaged or incomplete ZIP file ({error})") from error
     finally:
         file.seek(0)
     if "[Content_Types].xml" in names:
@@ -129,7 +127,7 @@ def _find_zip_type(file: BinaryIO) -> str:
 
 
 def _find_compound_type(file: BinaryIO) -> str:
-    """The type of a file in Microsoft's older format, by the names of its streams."""
+    """Return the type of a file in Microsoft's older format, by the names of its streams."""
     data = file.read()
     file.seek(0)
     if _encode("EncryptedPackage") in data:

@@ -1,28 +1,28 @@
-"""The headings of Markdown: each part of a text with the headings above it."""
+"""Sections of Markdown, each with the headings above it."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
 
-from vibe_llms.documents.texts import Part, Place
+from vibe_llms.conversations.document_texts import Part, Place
 
 _HEADING = re.compile(r" {0,3}(#{1,6})[ \t]")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
-#: Marks of emphasis, code and links, which a heading in a place does without.
+#: Marks of emphasis, code, and links, which are removed from headings.
 _MARKS = re.compile(r"[*`]+|!?\[([^\]]{0,200})\](?:\([^)]{0,400}\))?")
 _LONGEST_HEADING = 200
 SEPARATOR = " > "
 
 
 class Headings:
-    """The headings above the current place of a document."""
+    """Headings above the current place of a document."""
 
     def __init__(self) -> None:
         self._above: list[tuple[int, str]] = []
 
     def enter(self, level: int, text: str) -> str:
-        """Begin a section; returns the headings above its text."""
+        """Begin a section, and return the headings above its text."""
         while self._above and self._above[-1][0] >= level:
             self._above.pop()
         text = " ".join(text[: 2 * _LONGEST_HEADING].split())
@@ -32,7 +32,7 @@ class Headings:
 
 
 def split_headings(markdown: str, place: Place = Place()) -> Iterator[Part]:
-    """The sections of a Markdown text, each with its headings; others of the place stay."""
+    """Yield the sections of a Markdown text with their headings. Text before them keeps `place`."""
     headings = Headings()
     heading = place.heading
     lines: list[str] = []

@@ -1,4 +1,4 @@
-"""What a reader of a format is, built-in or third-party, and how it registers.
+"""Interface of the readers of formats, built-in or third-party, and their registration.
 
 A module registers its reader, and a row of `[documents.readers]` names the module and the files
 that it reads::
@@ -8,8 +8,8 @@ that it reads::
     types = ["image/tiff"]
     suffixes = [".tif", ".tiff"]
 
-A reader runs in a process of its own with limits on time, memory and output. It may be slow or
-crash: the caller gets an error.
+A reader runs in a separate process with limits on time, memory, and output. If it takes too
+long or crashes, the caller gets an error.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from typing import Any, BinaryIO, TypeAlias
 
 from msgspec import Struct
 
-from vibe_llms.documents.texts import Part
-from vibe_llms.registries import Registry, Row
+from vibe_llms.base.registries import Registry, Row
+from vibe_llms.conversations.document_texts import Part
 
 READERS = "documents.readers"
 
 
 class Source(Struct, frozen=True):
-    """A file to read: its bytes as an open, seekable file, and its name, for its suffix only.
+    """A file to read: its bytes as an open, seekable file, and its name, only for its suffix.
 
     `password` opens an encrypted file. `settings` are the keys of the reader's row.
     """
@@ -37,12 +37,12 @@ class Source(Struct, frozen=True):
     settings: Mapping[str, Any] = {}
 
 
-class Remark(Struct, frozen=True, array_like=True, tag=True):
-    """What a reader says of a document besides its text.
+class ReaderNotice(Struct, frozen=True, array_like=True, tag=True):
+    """Data about a document besides its text.
 
-    `title` is the document's own title, `pages` how many it has, `format` the row that reads it.
-    `problem` says what cannot be read, as a sentence for the user. `complete` is false if the text
-    ends early.
+    `title` is the document's own title, `pages` its number of pages, and `format` the row that
+    reads it. `problem` is a sentence for the user about an unreadable part. `complete` is False if
+    the text ends early.
     """
 
     title: str = ""
@@ -52,10 +52,9 @@ class Remark(Struct, frozen=True, array_like=True, tag=True):
     complete: bool = True
 
 
-#: Gives the parts of a document in order, as soon as each is read, and remarks at any time. A part
-#: without text says that its page has none. Raises `DocumentUnreadable`; what was given before that
-#: counts.
-Reader: TypeAlias = Callable[[Source], Iterator[Part | Remark]]
+#: Yields the parts of a document in order, each as soon as it is read, and remarks at any time. A
+#: part without text stands for a page without text. Parts yielded before an error are kept.
+Reader: TypeAlias = Callable[[Source], Iterator[Part | ReaderNotice]]
 
 _REGISTRY: Registry[Reader] = Registry(READERS)
 
@@ -66,5 +65,5 @@ def register(name: str, reader: Reader) -> None:
 
 
 def access_reader(row: Row) -> Reader:
-    """The reader that a row names; imports its module. `RegistrationError` says why not."""
+    """Import a row's module and return its reader, or raise a `RegistrationError`."""
     return _REGISTRY.access(row)

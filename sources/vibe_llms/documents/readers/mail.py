@@ -1,4 +1,4 @@
-"""The reader of mail: the headers, the body, and the names of attachments."""
+"""Reader of mail: the headers, the body, and the names of attachments."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from collections.abc import Iterator
 from email import message_from_binary_file, policy
 from email.message import EmailMessage
 
+from vibe_llms.base.exceptions import DocumentUnreadable
+from vibe_llms.conversations.document_texts import Part
 from vibe_llms.documents.readers.headings import split_headings
-from vibe_llms.documents.readers.interfaces import Remark, Source, register
+from vibe_llms.documents.readers.interfaces import ReaderNotice, Source, register
 from vibe_llms.documents.readers.markup import draw_markdown, parse_html
 from vibe_llms.documents.readers.texts import decode
-from vibe_llms.documents.texts import Part
-from vibe_llms.exceptions import DocumentUnreadable
 
 _SHOWN = ("From", "To", "Cc", "Date", "Subject")
 
 
-def read_mail(source: Source) -> Iterator[Part | Remark]:
-    """A message; its body is the plain text if it has one, else its HTML as Markdown."""
+def read_mail(source: Source) -> Iterator[Part | ReaderNotice]:
+    """Yield a message. Its body is the plain text if present, else its HTML as Markdown."""
     message = message_from_binary_file(source.file, policy=policy.default)
     if not isinstance(message, EmailMessage) or not message.keys():
         raise DocumentUnreadable("it is not a mail message: it has no headers")
     heads = [(name, " ".join(str(message.get(name, "")).split())) for name in _SHOWN]
-    yield Remark(title=dict(heads)["Subject"])
+    yield ReaderNotice(title=dict(heads)["Subject"])
     yield Part("\n".join(f"{name}: {text}" for name, text in heads if text))
     body = message.get_body(("plain", "html"))
     if body is not None:

@@ -1,4 +1,4 @@
-"""HTML as Markdown: headings, lists, tables, code and links; all other words as paragraphs."""
+"""Conversion of HTML to Markdown: headings, lists, tables, code, links, and paragraphs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vibe_llms.documents.readers.packages import import_package
 _SKIPPED = frozenset(
     {"script", "style", "template", "noscript", "head", "svg", "iframe", "object", "_comment"}
 )
-#: The elements that begin and end a paragraph; all others continue it.
+#: Elements that begin and end a paragraph. All others continue it.
 _BLOCKS = frozenset(
     {
         *(
@@ -28,11 +28,11 @@ _BLOCKS = frozenset(
         *("dialog", "div", "dl", "dt", "fieldset", "figcaption", "figure", "footer", "form"),
         *("h1", "h2", "h3", "h4", "h5", "h6", "header", "hgroup", "hr", "html", "legend", "li"),
         *("main", "menu", "nav", "ol", "option", "p", "pre", "section", "select", "summary"),
-        # A table that holds tables is a layout.
+        # A table that contains tables is a layout.
         *("table", "tbody", "td", "tfoot", "th", "thead", "tr", "ul"),
     }
 )
-#: The marks of text that is struck, deleted or inserted, by element.
+#: Marks of struck, deleted, or inserted text, by element.
 _MARKED = {
     "s": ("~~", "~~"),
     "strike": ("~~", "~~"),
@@ -41,26 +41,26 @@ _MARKED = {
 }
 _LISTS = frozenset({"ul", "ol", "menu"})
 _SPACES = re.compile(r"[ \t\n\r\f]+")
-#: Text at the beginning of a line that Markdown would take for a heading or a fence.
+#: Text at the beginning of a line that Markdown would read as a heading or a fence.
 _MARK = re.compile(r"(#{1,6}[ \t]|`{3,}|~{3,})")
 _ITEM = re.compile(r" *(?:-|\d+\.) ")
 _ADDRESS = re.compile(r"(?:https?://|mailto:)[^\s()<>]{1,500}", re.IGNORECASE)
-#: The rows of a larger table are left at different lengths.
+#: Maximum number of cells of a table whose rows are padded to the same length.
 _MOST_CELLS = 1_000_000
-#: A cell of a hostile table may span a million columns.
+#: Limits for a hostile table, whose cells may span a million columns.
 _MOST_COLUMNS = 1000
 _MOST_SPAN = 100
 
 
 def parse_html(text: str) -> Any:
-    """The tree of an HTML text."""
+    """Return the tree of an HTML text."""
     return import_package("selectolax.lexbor", "selectolax", "reading HTML").LexborHTMLParser(text)
 
 
 def draw_markdown(root: Any) -> str:
-    """The text below an element as Markdown."""
+    """Return the text below an element as Markdown."""
     writer = _Writer()
-    # A stack of our own, because a hostile page is nested deeper than Python allows.
+    # An explicit stack, because a hostile page may be nested deeper than Python allows.
     stack = [(root, iter(root.iter(include_text=True)))]
     while stack:
         node, children = stack[-1]
@@ -77,7 +77,7 @@ def draw_markdown(root: Any) -> str:
 
 
 def join_blocks(blocks: Sequence[str]) -> str:
-    """Paragraphs with an empty line between them, but none between the items of a list."""
+    """Join paragraphs by empty lines, and items of a list by line feeds."""
     joined: list[str] = []
     before = False
     for block in blocks:
@@ -88,7 +88,7 @@ def join_blocks(blocks: Sequence[str]) -> str:
 
 
 def draw_table(rows: Iterable[Sequence[str]]) -> str:
-    """A table as Markdown; its first row is the heading."""
+    """Return a table as Markdown. Its first row is the heading."""
     drawn = [[_draw_cell(cell) for cell in row] for row in rows]
     drawn = [row for row in drawn if any(row)]
     if not drawn:
@@ -105,7 +105,7 @@ def draw_table(rows: Iterable[Sequence[str]]) -> str:
 
 
 class Cell(NamedTuple):
-    """A cell of a table, and how many columns and rows it covers."""
+    """A cell of a table, and the number of columns and rows that it covers."""
 
     text: str
     across: int = 1
@@ -113,9 +113,9 @@ class Cell(NamedTuple):
 
 
 def fill_spans(rows: Iterable[Iterable[Cell]]) -> Iterator[list[str]]:
-    """Yield the rows of a table; a cell that covers several is repeated in each of them.
+    """Yield the rows of a table, with the text of a cell repeated in all places that it covers.
 
-    The cells that are covered are left out of `rows`.
+    `rows` omits the covered places.
     """
     spans: dict[int, tuple[int, str]] = {}
     for row in rows:
@@ -133,12 +133,12 @@ def fill_spans(rows: Iterable[Iterable[Cell]]) -> Iterator[list[str]]:
 
 
 def read_span(value: str | None) -> int:
-    """Return how many columns or rows an attribute says that a cell covers, within limits."""
+    """Return the number of columns or rows that a span attribute names, within limits."""
     return max(1, min(int(value), _MOST_SPAN)) if value and value.isdecimal() else 1
 
 
 def _repeat(cells: list[str], spans: Mapping[int, tuple[int, str]]) -> None:
-    """Add the cells of rows above that reach down into this one."""
+    """Add the cells of rows above that extend into this one."""
     while (span := spans.get(len(cells))) is not None and len(cells) < _MOST_COLUMNS:
         cells.append(span[1])
 
@@ -148,7 +148,7 @@ def _draw_cell(text: str) -> str:
 
 
 class _Writer:
-    """The Markdown of elements that are entered and left in the order of the document."""
+    """Markdown of elements that are entered and left in the order of the document."""
 
     def __init__(self) -> None:
         self._blocks: list[str] = []
@@ -156,7 +156,7 @@ class _Writer:
         self._lists: list[int] = []
         self._marker = ""
         self._links: list[tuple[str, int]] = []
-        #: The marks that are open: how often, and where in the line they begin.
+        #: Starts of the open marks in the line, by mark.
         self._marks: dict[tuple[str, str], list[int]] = {}
 
     def write(self, text: str) -> None:
@@ -164,7 +164,7 @@ class _Writer:
         self._line.append(text)
 
     def enter(self, node: Any) -> bool:
-        """Begin an element; returns whether to go into it."""
+        """Begin an element. Return True if its children should be visited."""
         tag = node.tag
         if tag == "br":
             self._line.append("\0")
@@ -211,7 +211,7 @@ class _Writer:
                 self._marker = ""
 
     def close(self) -> str:
-        """All of it."""
+        """Return the complete Markdown."""
         self._end_paragraph()
         return join_blocks(self._blocks)
 
@@ -229,7 +229,7 @@ class _Writer:
     def _end_mark(self, marks: tuple[str, str]) -> None:
         starts = self._marks[marks]
         start = starts.pop()
-        # Of marks within marks of the same kind, the outermost count.
+        # Of nested marks of the same kind, the outermost counts.
         if not starts:
             del self._marks[marks]
             self._mark(marks, start)
@@ -237,12 +237,12 @@ class _Writer:
     def _mark(self, marks: tuple[str, str], start: int) -> None:
         text = "".join(self._line[start:])
         if bare := text.strip():
-            # What is around it is kept: words may be joined by spaces only there.
+            # Keep the surrounding spaces, which may be the only ones between words.
             before, _, after = text.partition(bare)
             self._line[start:] = [f"{before}{marks[0]}{bare}{marks[1]}{after}"]
 
     def _write_box(self, node: Any) -> None:
-        """Write a box that can be checked; what other fields hold is not part of a page."""
+        """Write a checkbox or radio button. Values of other fields are not part of a page."""
         if node.attributes.get("type") in ("checkbox", "radio"):
             self._line.append("[x] " if "checked" in node.attributes else "[ ] ")
 

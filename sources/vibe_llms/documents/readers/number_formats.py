@@ -1,7 +1,7 @@
-"""Number formats of spreadsheets, such as `0.0%`: what a number is, and how it is shown.
+"""Number formats of spreadsheets, such as `0.0%`: the kind of a number, and its display.
 
-Units, currencies, percentages, dates and leading zeros are shown as the format says. Digits are
-not: a number keeps those that the format would round away, because a reader may calculate.
+Units, currencies, percentages, dates, and leading zeros follow the format. Digits do not: a number
+keeps those that the format would round away, because a reader may calculate.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-#: The formats that a file names only by number. Source: ECMA-376, part 1, 18.8.30. The currencies
-#: of 5 to 8 and 41 to 44 are left out: they depend on the country of the program that shows them.
+#: Formats that a file names only by number. Source: ECMA-376, part 1, 18.8.30. The currency formats
+#: 5 to 8 and 41 to 44 are omitted, because they depend on the country of the program.
 BUILT_IN = {
     1: "0",
     2: "0.00",
@@ -37,7 +37,7 @@ BUILT_IN = {
     **dict.fromkeys((*range(27, 32), 36, *range(50, 55), 57, 58), "yyyy-mm-dd"),
     **dict.fromkeys((32, 33, 34, 35, 55, 56), "h:mm:ss"),
 }
-#: The tokens of a format: quoted and escaped text, room, fillings, brackets, digits, and the rest.
+#: Tokens of a format: quoted and escaped text, room, fillings, brackets, digits, and the rest.
 _TOKEN = re.compile(
     r'"(?P<quoted>[^"]*)"?|\\(?P<escaped>.)|[_*].?|\[(?P<bracket>[^\]]*)\]?'
     r"|(?P<general>General)|(?P<noon>AM/PM|A/P|上午/下午)|(?P<digits>[0#?][0#?.,]*|\.[0#?]+)"
@@ -45,9 +45,9 @@ _TOKEN = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _DATE_LETTERS = frozenset("ymdhsg年月日时時分秒")
-#: A number of more digits is written with an exponent.
+#: Digits above which a number is written with an exponent.
 _MOST_DIGITS = 21
-#: Excel counts 1900 as a leap year, so that its days before March 1900 begin one day later.
+#: Excel counts 1900 as a leap year, so its days before March 1900 begin one day later.
 _LEAP_DAY = 60
 _SINCE_1900 = dt.datetime(1899, 12, 30)  # noqa: DTZ001  (a spreadsheet knows no time zones)
 _SINCE_1904 = dt.datetime(1904, 1, 1)  # noqa: DTZ001
@@ -55,9 +55,9 @@ _SECONDS = 86_400
 
 
 class NumberFormat(Struct, frozen=True):
-    """How a number is shown: the text around it, and what it counts.
+    """Display of a number: the text around it, and its kind.
 
-    `decimals` are the zeros after the point; `digits` those before it if it has nothing else.
+    `decimals` counts the zeros after the point. `digits` counts those of a format like `000`.
     """
 
     prefix: str = ""
@@ -95,7 +95,7 @@ class NumberFormat(Struct, frozen=True):
 
     def _show_time(self, value: float, *, since_1904: bool) -> str:
         try:
-            # Excel keeps times to the millisecond, as shares of a day.
+            # Excel keeps times to the millisecond, as fractions of a day.
             seconds = round(value * _SECONDS * 1000) / 1000
             if self.elapsed:
                 whole = int(abs(seconds))
@@ -122,7 +122,7 @@ def show_moment(moment: dt.datetime) -> str:
 
 
 def write_number(value: float) -> str:
-    """Return a number as text: all digits of a whole one, else the fifteen that Excel shows.
+    """Return a number as text: all digits of an integer, else the 15 that Excel shows.
 
     >>> write_number(1234567890123456.0), write_number(0.1 + 0.2), write_number(3.0)
     ('1234567890123456', '0.3', '3')
@@ -134,9 +134,9 @@ def write_number(value: float) -> str:
 
 @lru_cache(maxsize=1000)
 def parse_format(code: str) -> NumberFormat:
-    """Return what a format says; of one with conditions or parts of a number, nothing.
+    """Return the parsed format, or a plain one for conditions, fractions, and exponents.
 
-    Of its sections, the first counts: it is the one for positive numbers.
+    Only its first section counts, which is for positive numbers.
     """
     around = ["", ""]
     bare, letters = "", ""
@@ -171,7 +171,7 @@ def parse_format(code: str) -> NumberFormat:
                 around[side] += text
             case _:
                 pass
-    # A point and zeros are parts of a second.
+    # A point and zeros are part of the seconds.
     clock = clock or (_DATE_LETTERS & set(letters) and (digits or ".").startswith("."))
     if elapsed or clock:
         return _describe_time(letters, elapsed=elapsed)

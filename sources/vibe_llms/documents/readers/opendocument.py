@@ -1,4 +1,4 @@
-"""The reader of ODT and ODP files: headings, lists, tables, charts, notes, comments and slides."""
+"""Reader of ODT and ODP files: headings, lists, tables, charts, notes, comments, and slides."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import zipfile
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from vibe_llms.conversations.document_texts import Part, Place
 from vibe_llms.documents.readers.archives import local_name, opened_zip, read_xml
 from vibe_llms.documents.readers.drawings import describe_comment
 from vibe_llms.documents.readers.headings import split_headings
-from vibe_llms.documents.readers.interfaces import Remark, Source, register
+from vibe_llms.documents.readers.interfaces import ReaderNotice, Source, register
 from vibe_llms.documents.readers.markup import (
     Cell,
     draw_table,
@@ -18,7 +19,6 @@ from vibe_llms.documents.readers.markup import (
     join_blocks,
     read_span,
 )
-from vibe_llms.documents.texts import Part, Place
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
@@ -33,9 +33,9 @@ _CHART = f"{{{_SPACES}chart:1.0}}"
 _DC = "{http://purl.org/dc/elements/1.1/}"
 _LINK = "{http://www.w3.org/1999/xlink}href"
 _IDENTITY = "{http://www.w3.org/XML/1998/namespace}id"
-#: What is not text of the document: former versions of it, and descriptions of its format.
+#: Elements that are not text of the document: its former versions, and styles.
 _SKIPPED = frozenset({"tracked-changes", "automatic-styles", "font-face-decls", "forms", "title"})
-#: What a paragraph may hold that is not part of its line.
+#: Elements in a paragraph that are not part of its line.
 _APART = frozenset({"text-box", "object", "annotation", "note"})
 _CHARTS = {
     "bar": "Bar chart",
@@ -54,12 +54,14 @@ _MOST_REPEATED = 100
 _DEEPEST = 10
 
 
-def read_opendocument(source: Source) -> Iterator[Part | Remark]:
-    """The text as Markdown; of a presentation, a part for each slide."""
+def read_opendocument(source: Source) -> Iterator[Part | ReaderNotice]:
+    """Yield the text as Markdown, or a part for each slide of a presentation."""
     with opened_zip(source.file) as archive:
         if "meta.xml" in archive.namelist():
             title = next(read_xml(archive, "meta.xml").iter(f"{_DC}title"), None)
-            yield Remark(title=" ".join(((title.text if title is not None else "") or "").split()))
+            yield ReaderNotice(
+                title=" ".join(((title.text if title is not None else "") or "").split())
+            )
         content = read_xml(archive, "content.xml")
         trees = [content]
         if "styles.xml" in archive.NameToInfo:
@@ -67,7 +69,7 @@ def read_opendocument(source: Source) -> Iterator[Part | Remark]:
         document = _Document(archive, trees)
         slides = [element for element in content.iter() if local_name(element.tag) == "page"]
         if slides:
-            yield Remark(pages=len(slides))
+            yield ReaderNotice(pages=len(slides))
             for page, slide in enumerate(slides, 1):
                 title_of, text = document.draw_slide(slide)
                 yield Part(text, Place(page, "", title_of))
@@ -77,11 +79,11 @@ def read_opendocument(source: Source) -> Iterator[Part | Remark]:
                 "\n\n".join(filter(None, [margins[0], document.draw(content), margins[1]]))
             )
         for problem in document.describe(slides):
-            yield Remark(problem=problem)
+            yield ReaderNotice(problem=problem)
 
 
 class _Change(NamedTuple):
-    """A tracked change: `ins` or `del`, who made it, and what was deleted."""
+    """A tracked change: `ins` or `del`, its author, and the deleted text."""
 
     mark: str
     author: str
@@ -89,14 +91,14 @@ class _Change(NamedTuple):
 
 
 class _Document:
-    """Draws the elements of a file, with what its styles and tracked changes say of them."""
+    """Converter of a file's elements, with its styles and tracked changes."""
 
     def __init__(self, archive: zipfile.ZipFile, trees: Sequence[Element]) -> None:
         self._archive = archive
-        #: What is written around text of a style: struck, or hidden.
+        #: Marks around the text of a style: struck or hidden.
         self._marks: dict[str, tuple[str, str]] = {}
         self._invisible: set[str] = set()
-        #: The levels of list styles that have numbers.
+        #: Levels of list styles that have numbers.
         self._numbered: dict[str, set[int]] = {}
         for tree in reversed(trees):
             self._read_styles(tree)
@@ -104,11 +106,11 @@ class _Document:
         authors = {change.author for change in self._changes.values()} - {""}
         self._named = len(authors) > 1
         self._hidden = False
-        #: The charts and tables that are drawn, by their path.
+        #: Converted charts and tables, by path.
         self._objects: dict[str, str] = {}
 
     def describe(self, slides: Sequence[Element]) -> Iterator[str]:
-        """Say what readers should know about the text."""
+        """Yield notes about the text for readers."""
         if self._changes:
             authors = {change.author for change in self._changes.values()} - {""}
             names = ", ".join(sorted(authors)[:10])
@@ -123,7 +125,7 @@ class _Document:
             yield f"hidden slides, which are read too: {', '.join(hidden)}"
 
     def draw_slide(self, slide: Element) -> tuple[str, str]:
-        """Return the title of a slide, and its text with the notes at its end."""
+        """Return the title of a slide, and its text followed by the notes."""
         title = ""
         rest: list[str] = []
         for shape in slide:
@@ -134,20 +136,20 @@ class _Document:
                 title = " ".join(text.split())
             else:
                 rest += [text] if text else []
-        # The notes are written before comments in some files.
+        # Some files have the notes before the comments.
         rest.sort(key=lambda text: text.startswith("Notes: "))
         about = "(hidden slide)" if self._is_invisible(slide) else ""
         heading = f"## {title} {about}".rstrip() if title else about
         return title, "\n\n".join(filter(None, [heading, *rest]))
 
     def draw_margins(self, trees: Sequence[Element], kind: str) -> str:
-        """Return the text of the headers or the footers of all kinds of pages, each once."""
+        """Return the text of the headers or footers of all kinds of pages, each once."""
         texts: dict[str, None] = {}
         for tree in trees:
             for margin in tree.iter():
                 if local_name(margin.tag) in (kind, f"{kind}-left", f"{kind}-first"):
                     text = self.draw(margin)
-                    # A number of a page is no text.
+                    # A page number does not count as text.
                     if any(map(str.isalpha, text)):
                         texts[f"{kind.capitalize()}: {text}"] = None
         return "\n\n".join(texts)
@@ -207,7 +209,7 @@ class _Document:
             yield item, depth, style, marker
 
     def _survey_apart(self, paragraph: Element) -> list[tuple[Element, int, str, str]]:
-        """Return the frames, notes and comments in a paragraph, the last one first."""
+        """Return the frames, notes, and comments in a paragraph, last one first."""
         found: list[Element] = []
         stack = [paragraph]
         while stack:
@@ -219,7 +221,7 @@ class _Document:
         return [(element, 0, "", "") for element in reversed(found)]
 
     def _read(self, element: Element) -> str:
-        """Return the line of a paragraph, without what its frames and notes hold."""
+        """Return the line of a paragraph, without its frames and notes."""
         words: list[str] = []
         stack: list[Element | str] = [element]
         while stack:
@@ -282,7 +284,7 @@ class _Document:
                 yield from [Cell(text, across, down)] * times
 
     def _draw_object(self, element: Element) -> str:
-        """Return the chart or the table of a document in this one; empty for another one."""
+        """Return an embedded chart or table, or "" for other objects."""
         path = posixpath.normpath(posixpath.join(element.get(_LINK, ""), "content.xml"))
         if path in self._archive.NameToInfo and path not in self._objects:
             self._objects[path] = self._draw_chart(read_xml(self._archive, path))
@@ -351,7 +353,7 @@ class _Document:
 
 
 def _survey_rows(table: Element) -> Iterator[Element]:
-    """Yield the rows of a table, without those of tables in its cells."""
+    """Yield the rows of a table, without rows of nested tables."""
     stack = [table]
     while stack:
         element = stack.pop()
@@ -362,7 +364,7 @@ def _survey_rows(table: Element) -> Iterator[Element]:
 
 
 def _find_text(element: Element, name: str) -> str:
-    """Return the text of the first element of a name; empty without one."""
+    """Return the text of the first element with a name, or ""."""
     found = next((one for one in element.iter() if local_name(one.tag) == name), None)
     return "" if found is None else "".join(found.itertext()).strip()
 

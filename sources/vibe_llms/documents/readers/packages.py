@@ -1,15 +1,15 @@
-"""The packages of the extra `documents`, each imported by the reader that needs it."""
+"""Packages of the extra `documents`, each imported by the reader that needs it."""
 
 from __future__ import annotations
 
 from importlib import import_module
 from typing import Any
 
-from vibe_llms.exceptions import PackageMissing
+from vibe_llms.base.exceptions import PackageMissing
 
 
 def import_package(module: str, package: str, purpose: str) -> Any:
-    """A module of a package; `PackageMissing` if it is not installed."""
+    """Return a module of a package, or raise `PackageMissing`."""
     try:
         return import_module(module)
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""The reader of PDF files, a page at a time, with pypdfium2."""
+"""Reader of PDF files, one page at a time, with pypdfium2."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from contextlib import closing, suppress
 from typing import Any
 
+from vibe_llms.base.exceptions import DocumentUnreadable
+from vibe_llms.conversations.document_texts import Part, Place
 from vibe_llms.documents.readers.annotations import PageAnnotations
 from vibe_llms.documents.readers.headings import Headings
-from vibe_llms.documents.readers.interfaces import Remark, Source, register
+from vibe_llms.documents.readers.interfaces import ReaderNotice, Source, register
 from vibe_llms.documents.readers.packages import import_package
-from vibe_llms.documents.texts import Part, Place
-from vibe_llms.exceptions import DocumentUnreadable
 
 #: PDFium's marks of a hyphen at the end of a line.
 _HYPHENS = re.compile("[\ufffe\x02]\r?\n?(?=(\\w?))")
@@ -22,10 +22,10 @@ _PASSWORD_ERROR = 4
 _REPAIR = "copy or export it again"
 
 
-def read_pdf(source: Source) -> Iterator[Part | Remark]:
-    """The text of each page, with the headings of the outline; no text for a scanned page.
+def read_pdf(source: Source) -> Iterator[Part | ReaderNotice]:
+    """Yield the text of each page with the outline's headings; a scanned page is empty.
 
-    What people added to a page follows its text.
+    Annotations follow the text of their page.
     """
     package = import_package("pypdfium2", "pypdfium2", "reading PDF files")
     try:
@@ -43,11 +43,11 @@ def read_pdf(source: Source) -> Iterator[Part | Remark]:
         yield from _read_document(document, package)
 
 
-def _read_document(document: Any, package: Any) -> Iterator[Part | Remark]:
+def _read_document(document: Any, package: Any) -> Iterator[Part | ReaderNotice]:
     title = str(document.get_metadata_value("Title")).strip()
     with suppress(package.PdfiumError):
         document.init_forms()
-    yield Remark(title=title, pages=len(document))
+    yield ReaderNotice(title=title, pages=len(document))
     if not len(document):
         raise DocumentUnreadable(f"it has no pages, so it is damaged; {_REPAIR}", damaged=True)
     reader = PageAnnotations(document, package.raw)
@@ -78,27 +78,26 @@ def _read_document(document: Any, package: Any) -> Iterator[Part | Remark]:
             f"none of its pages can be read, so it is damaged; {_REPAIR}", damaged=True
         )
     if broken:
-        yield Remark(problem=f"{len(broken):,} pages are damaged, first page {broken[0]}")
+        yield ReaderNotice(problem=f"{len(broken):,} pages are damaged, first page {broken[0]}")
     yield from _describe(document, package)
 
 
-def _describe(document: Any, package: Any) -> Iterator[Remark]:
-    """Say what of a document is not read."""
+def _describe(document: Any, package: Any) -> Iterator[ReaderNotice]:
+    """Yield remarks on the parts of a document that are not read."""
     if document.get_formtype() == package.raw.FORMTYPE_XFA_FULL:
-        yield Remark(
-            problem="its form is of a kind that only Adobe's programs show (XFA); print it to a "
-            "new PDF in one of them"
+        yield ReaderNotice(
+            problem="its form is XFA, which only Adobe's programs show; print it to a new PDF"
         )
     names = [
         document.get_attachment(index).get_name()
         for index in range(min(document.count_attachments(), _MOST_ATTACHMENTS))
     ]
     if names:
-        yield Remark(problem=f"files in it are not read: {', '.join(names)}")
+        yield ReaderNotice(problem=f"files in it are not read: {', '.join(names)}")
 
 
 def _read_page(document: Any, index: int, reader: PageAnnotations) -> tuple[str, str]:
-    """The text of a page, and what people added to it."""
+    """Return the text of a page, and its annotations."""
     page = document[index]
     try:
         text_page = page.get_textpage()
@@ -117,7 +116,7 @@ def _join_word(found: re.Match[str]) -> str:
 
 
 def _read_outline(document: Any) -> dict[int, list[tuple[int, str]]]:
-    """The bookmarks of each page: their levels and titles."""
+    """Return the bookmarks of each page: their levels and titles."""
     outline: dict[int, list[tuple[int, str]]] = {}
     for number, bookmark in enumerate(document.get_toc()):
         if number == _MOST_BOOKMARKS:
@@ -130,7 +129,7 @@ def _read_outline(document: Any) -> dict[int, list[tuple[int, str]]]:
 
 
 def _find_heading(text: str, name: str, start: int) -> int:
-    """Where a line of the page begins with a heading; -1 if none does."""
+    """Return the offset of the line that begins with a heading, or -1."""
     words = name.split()
     if not words:
         return -1

@@ -1,4 +1,4 @@
-"""The reader of PPTX files: the text of slides, their tables, charts, notes and comments."""
+"""Reader of PPTX files: the text of slides, their tables, charts, notes, and comments."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from vibe_llms.conversations.document_texts import Part, Place
 from vibe_llms.documents.readers.archives import (
     Relation,
     local_name,
@@ -19,9 +20,8 @@ from vibe_llms.documents.readers.drawings import (
     read_graphic,
     read_paragraphs,
 )
-from vibe_llms.documents.readers.interfaces import Remark, Source, register
+from vibe_llms.documents.readers.interfaces import ReaderNotice, Source, register
 from vibe_llms.documents.readers.markup import Cell, draw_table, fill_spans, read_span
-from vibe_llms.documents.texts import Part, Place
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
@@ -33,8 +33,8 @@ _TITLES = frozenset({"title", "ctrTitle"})
 _TRUE = frozenset({"1", "true"})
 
 
-def read_slides(source: Source) -> Iterator[Part | Remark]:
-    """A part for each slide, with its title as the heading."""
+def read_slides(source: Source) -> Iterator[Part | ReaderNotice]:
+    """Yield a part for each slide, with its title as the heading."""
     with opened_zip(source.file) as archive:
         targets = read_relations(archive, _START)
         slides = [
@@ -42,7 +42,7 @@ def read_slides(source: Source) -> Iterator[Part | Remark]:
             for element in read_xml(archive, _START).iter(f"{_SLIDES}sldId")
             if (relation := targets.get(read_identity(element))) is not None
         ]
-        yield Remark(pages=len(slides))
+        yield ReaderNotice(pages=len(slides))
         authors = _read_authors(archive, targets)
         hidden: list[str] = []
         for page, name in enumerate(slides, 1):
@@ -65,20 +65,20 @@ def read_slides(source: Source) -> Iterator[Part | Remark]:
                     blocks += filter(None, ["\n".join(_read_comments(root, authors))])
             yield Part("\n\n".join(filter(None, [heading, *blocks])), Place(page, "", title))
         if hidden:
-            yield Remark(problem=f"hidden slides, which are read too: {', '.join(hidden)}")
+            yield ReaderNotice(problem=f"hidden slides, which are read too: {', '.join(hidden)}")
 
 
 class _Slide:
-    """Reads the shapes of a slide; the relations lead to its charts and diagrams."""
+    """Reader of a slide's shapes. The relations lead to its charts and diagrams."""
 
     def __init__(self, archive: zipfile.ZipFile, relations: Mapping[str, Relation]) -> None:
         self._archive = archive
         self._relations = relations
 
     def read(self, slide: Element, *, notes: bool = False) -> tuple[str, list[str]]:
-        """Return the title and the other paragraphs and tables, in the order of the file.
+        """Return the title, and the other paragraphs and tables in the order of the file.
 
-        Of `notes`, the number of the slide is left out.
+        In `notes`, the number of the slide is omitted.
         """
         title = ""
         blocks: list[str] = []
@@ -106,7 +106,7 @@ class _Slide:
 
 
 def _choose(alternatives: Element) -> list[Element]:
-    """Return the first of several forms of one content that has text or a graphic."""
+    """Return the first of several alternatives that has text or a graphic."""
     for choice in alternatives:
         for element in choice.iter():
             tag = local_name(element.tag)
@@ -138,7 +138,7 @@ def _draw_table(table: Element) -> str:
 
 
 def _read_authors(archive: zipfile.ZipFile, relations: Mapping[str, Relation]) -> dict[str, str]:
-    """Return the names of those who commented, by the identity that comments have of them."""
+    """Return the names of comment authors, by the identity that comments use."""
     return {
         element.get("id", ""): element.get("name", "")
         for relation in relations.values()
@@ -149,7 +149,7 @@ def _read_authors(archive: zipfile.ZipFile, relations: Mapping[str, Relation]) -
 
 
 def _read_comments(root: Element, authors: Mapping[str, str]) -> Iterator[str]:
-    """Yield the comments and the replies to them, each after what it answers."""
+    """Yield the comments, each followed by its replies."""
     for element in root.iter():
         if local_name(element.tag) not in ("cm", "reply"):
             continue

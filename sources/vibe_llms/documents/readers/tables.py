@@ -1,4 +1,4 @@
-"""The reader of CSV and TSV files, and tables as parts of a document."""
+"""Reader of CSV and TSV files, and conversion of tables to parts of a document."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ import io
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
-from vibe_llms.documents.readers.interfaces import Remark, Source, register
+from vibe_llms.base.exceptions import DocumentUnreadable
+from vibe_llms.conversations.document_texts import Part, Place
+from vibe_llms.documents.readers.interfaces import ReaderNotice, Source, register
 from vibe_llms.documents.readers.markup import draw_table
 from vibe_llms.documents.readers.texts import decode
-from vibe_llms.documents.texts import Part, Place
-from vibe_llms.exceptions import DocumentUnreadable
 
-#: A longer table is several parts, each with the heading of the table.
+#: Rows per part. A longer table becomes several parts, each with the table's heading.
 _PART_ROWS = 500
 _SAMPLE = 16 * 1024
 _DELIMITERS = ",;\t|"
 _LARGEST_CELL = 2**31 - 1
 
 
-def read_csv(source: Source) -> Iterator[Part | Remark]:
-    """The rows as a Markdown table; the delimiter is the one that the first lines agree on."""
+def read_csv(source: Source) -> Iterator[Part | ReaderNotice]:
+    """Yield the rows as a Markdown table, with the delimiter that fits the first lines best."""
     text = decode(source.file.read())
     csv.field_size_limit(_LARGEST_CELL)
     rows = csv.reader(io.StringIO(text, newline=""), delimiter=_find_delimiter(text, source.name))
@@ -32,7 +32,7 @@ def read_csv(source: Source) -> Iterator[Part | Remark]:
 
 
 def _find_delimiter(text: str, name: str) -> str:
-    """The delimiter with the most columns in the most lines."""
+    """Return the delimiter with the most columns in the most lines."""
     lines = text[:_SAMPLE].splitlines()[:50]
     if len(text) > _SAMPLE and len(lines) > 1:
         lines.pop()
@@ -47,7 +47,7 @@ def _find_delimiter(text: str, name: str) -> str:
 
 
 def split_blocks(rows: Iterable[list[str]]) -> Iterator[Iterator[list[str]]]:
-    """The runs of rows that are not empty, one after the other."""
+    """Yield the runs of nonempty rows one by one."""
     rows = iter(rows)
     for row in rows:
         if any(row):
@@ -66,7 +66,7 @@ def split_blocks(rows: Iterable[list[str]]) -> Iterator[Iterator[list[str]]]:
 
 
 def draw_parts(rows: Iterable[Sequence[str]], place: Place) -> Iterator[Part]:
-    """Rows as parts with Markdown tables; a single cell is plain text."""
+    """Yield rows as parts with Markdown tables. A single cell becomes plain text."""
     rows = (row for row in rows if any(cell.strip() for cell in row))
     head = next(rows, None)
     if head is None:
@@ -81,7 +81,7 @@ def draw_parts(rows: Iterable[Sequence[str]], place: Place) -> Iterator[Part]:
 
 
 def _draw(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table without the columns that are empty on its left."""
+    """Return a table without the empty columns on its left."""
     every = [head, *rows]
     first = min(next((index for index, cell in enumerate(row) if cell), len(row)) for row in every)
     return draw_table(row[first:] for row in every)

@@ -1,4 +1,4 @@
-"""The reader of plain text, Markdown, JSON and source code."""
+"""Reader of plain text, Markdown, JSON, and source code."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 
+from vibe_llms.base.exceptions import DocumentUnreadable
+from vibe_llms.conversations.document_texts import Part
 from vibe_llms.documents.readers.headings import split_headings
-from vibe_llms.documents.readers.interfaces import Remark, Source, register
+from vibe_llms.documents.readers.interfaces import ReaderNotice, Source, register
 from vibe_llms.documents.readers.packages import import_package
-from vibe_llms.documents.texts import Part
-from vibe_llms.exceptions import DocumentUnreadable
 
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
@@ -20,18 +20,18 @@ _MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-#: How HTML and XML name their encoding.
+#: Declaration of an encoding in HTML and XML.
 _DECLARED = re.compile(rb"""(?:charset|encoding)\s*=\s*["']?([\w.:-]+)""", re.IGNORECASE)
-#: A page in these could not say so in ASCII, or they are slow encodings of names.
+#: A page in these encodings could not declare them in ASCII, or they are slow encodings of names.
 _REFUSED = (b"utf-16", b"utf-32", b"utf-7", b"idna", b"punycode")
-#: Long texts are split after a paragraph from here on.
+#: Characters after which a long text is split at the next paragraph.
 _PART_CHARACTERS = 100_000
-#: What the encoding is guessed from.
+#: Bytes of the sample for guessing an encoding.
 _SAMPLE_BYTES = 256 * 1024
 
 
 def decode(data: bytes) -> str:
-    """The bytes of a text file as text, with line feeds; the encoding is guessed if need be."""
+    """Return a text file's text with line feeds. The encoding is guessed if necessary."""
     encoding = next((name for mark, name in _MARKS if data.startswith(mark)), "")
     try:
         text = data.decode(encoding or "utf-8", "replace" if encoding else "strict")
@@ -45,7 +45,7 @@ def decode(data: bytes) -> str:
 
 
 def decode_page(data: bytes) -> str:
-    """The bytes of an HTML or XML file as text; what it says of its encoding counts."""
+    """Return the text of an HTML or XML file, decoded as it declares."""
     if not data.startswith(tuple(mark for mark, _ in _MARKS)):
         declared = _DECLARED.search(data[:2048])
         if declared and not declared[1].lower().startswith(_REFUSED):
@@ -61,14 +61,14 @@ def _guess(data: bytes) -> str:
     found = list(package.from_bytes(data[:_SAMPLE_BYTES]))
     if not found:
         return "utf-8"
-    # Of encodings that fit as well, the one of Western Europe is by far the most usual.
+    # Of equally good encodings, that of Western Europe is by far the most common.
     likely = [one for one in found if one.chaos <= found[0].chaos + 0.02]
     best = max(likely, key=lambda one: (one.coherence, one.encoding == "cp1252"))
     return str(best.encoding)
 
 
-def read_text(source: Source) -> Iterator[Part | Remark]:
-    """The text as it is, in parts of moderate size."""
+def read_text(source: Source) -> Iterator[Part | ReaderNotice]:
+    """Yield the text as it is, in parts of moderate size."""
     text = decode(source.file.read())
     start = 0
     while start < len(text):
@@ -80,8 +80,8 @@ def read_text(source: Source) -> Iterator[Part | Remark]:
         start = end
 
 
-def read_markdown(source: Source) -> Iterator[Part | Remark]:
-    """The text as it is, in a part for each heading."""
+def read_markdown(source: Source) -> Iterator[Part | ReaderNotice]:
+    """Yield the text as it is, in a part for each heading."""
     yield from split_headings(decode(source.file.read()))
 
 

@@ -1,7 +1,7 @@
-"""The reader of DOCX files, with mammoth.
+"""Reader of DOCX files, with mammoth.
 
-Mammoth leaves out formulas, charts, headers and what was deleted, and does not tell inserted and
-hidden text from other text. So all of that is made plain text first, in a copy of the file.
+Mammoth omits formulas, charts, headers, and deleted text, and does not distinguish inserted and
+hidden text from other text. So all of these become plain text first, in a copy of the file.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
+from vibe_llms.conversations.document_texts import Part
 from vibe_llms.documents.readers.archives import (
     Relation,
     find_relations,
@@ -24,10 +25,9 @@ from vibe_llms.documents.readers.archives import (
 )
 from vibe_llms.documents.readers.drawings import read_graphic
 from vibe_llms.documents.readers.headings import split_headings
-from vibe_llms.documents.readers.interfaces import Remark, Source, register
+from vibe_llms.documents.readers.interfaces import ReaderNotice, Source, register
 from vibe_llms.documents.readers.markup import draw_markdown, parse_html
 from vibe_llms.documents.readers.packages import import_package
-from vibe_llms.documents.texts import Part
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
@@ -36,22 +36,22 @@ _PROPERTIES = "docProps/core.xml"
 _TITLE = "{http://purl.org/dc/elements/1.1/}title"
 _STYLES = "comment-reference => sup"
 _SPACE = "{http://www.w3.org/XML/1998/namespace}space"
-#: How changed text is marked, by the element around it.
+#: Marks of changed text, by the element around it.
 _CHANGES = {"ins": "ins", "moveTo": "ins", "del": "del", "moveFrom": "del"}
-#: In deleted text, these elements have names of their own.
+#: Elements with other names in deleted text.
 _DELETED = {"delText": "t", "delInstrText": "instrText"}
 _FALSE = frozenset({"0", "false", "off"})
-#: The parts with text of their own, by the last word of their type.
+#: Parts with text of their own, by the last word of their type.
 _NOTES = ("footnotes", "endnotes", "comments")
 _MARGINS = {"headerReference": "Header", "footerReference": "Footer"}
 _GRAPHICS = ("chart", "chartEx", "diagramData")
-#: A graphic in the text, until it is drawn; a character that is in no text.
+#: Placeholder of a graphic, with a private-use character, until the graphic is drawn.
 _GRAPHIC = re.compile("\ue0f7([0-9]{1,9})\ue0f7")
 _MOST_STYLES = 20
 
 
-def read_word(source: Source) -> Iterator[Part | Remark]:
-    """The text with headings, lists, tables and comments, as Markdown."""
+def read_word(source: Source) -> Iterator[Part | ReaderNotice]:
+    """Yield the text with headings, lists, tables, and comments, as Markdown."""
     package = import_package("mammoth", "mammoth", "reading DOCX files")
     with opened_zip(source.file) as archive:
         title = ""
@@ -60,7 +60,7 @@ def read_word(source: Source) -> Iterator[Part | Remark]:
         plain = _PlainCopy(archive)
         file = plain.write(source.file)
     if title.strip():
-        yield Remark(title=" ".join(title.split()))
+        yield ReaderNotice(title=" ".join(title.split()))
     page = package.convert_to_html(
         file,
         style_map=_STYLES,
@@ -74,11 +74,11 @@ def read_word(source: Source) -> Iterator[Part | Remark]:
             text = text.replace(f"</{mark}><{mark}>", "")
         yield from split_headings(_GRAPHIC.sub(plain.draw, text))
     for problem in plain.describe():
-        yield Remark(problem=problem)
+        yield ReaderNotice(problem=problem)
 
 
 class _PlainCopy:
-    """A copy of a file in which all that mammoth leaves out is plain text."""
+    """A copy of a file in which everything that mammoth omits is plain text."""
 
     def __init__(self, archive: zipfile.ZipFile) -> None:
         self._archive = archive
@@ -87,7 +87,7 @@ class _PlainCopy:
         self._graphics: list[str] = []
 
     def write(self, file: BinaryIO) -> BinaryIO:
-        """Return the copy; the file itself if there is nothing to write in it."""
+        """Return the copy, or the original bytes if nothing changed."""
         from xml.etree import ElementTree as ET
 
         archive = self._archive
@@ -128,7 +128,7 @@ class _PlainCopy:
         return self._graphics[number] if number < len(self._graphics) else ""
 
     def describe(self) -> Iterator[str]:
-        """Say what readers should know about the text."""
+        """Yield notes about the text for readers."""
         if self._authors:
             names = ", ".join(sorted(self._authors - {""})[:10])
             yield (
@@ -149,7 +149,7 @@ class _PlainCopy:
     def _add_margins(
         self, writer: _Writer, relations: Mapping[str, Relation], styles: Mapping[str, _Style]
     ) -> None:
-        """Put the headers before the text, and the footers behind it, each once."""
+        """Put the headers before the text and the footers after it, each once."""
         texts: set[str] = set()
         for reference in [*writer.survey("headerReference", "footerReference")]:
             relation = relations.get(read_identity(reference))
@@ -157,7 +157,7 @@ class _PlainCopy:
                 continue
             root = parse_xml(self._archive.read(relation.path))
             text = "".join(root.itertext())
-            # A number of a page is no text.
+            # A page number does not count as text.
             if text in texts or not any(map(str.isalpha, text)):
                 continue
             texts.add(text)
@@ -168,19 +168,19 @@ class _PlainCopy:
 
 
 class _Style(NamedTuple):
-    """What a style says of its text, apart from its look; of the style that it is based on, too."""
+    """Flags of a style that matter for its text, including those of its base style."""
 
     struck: bool
     hidden: bool
 
 
 class _Writer:
-    """The tree of one part of a document, in which what mammoth leaves out is made plain text."""
+    """Tree of one part of a document, in which everything that mammoth omits becomes plain text."""
 
     def __init__(self, root: Element, styles: Mapping[str, _Style], *, named: bool) -> None:
         self._root = root
         self._styles = styles
-        #: Marks say who changed the text.
+        #: True if marks name the author of a change.
         self._named = named
         self._space = root.tag[: root.tag.rfind("}") + 1]
         self._headers = 0
@@ -188,7 +188,7 @@ class _Writer:
         self.hidden = False
 
     def write(self) -> None:
-        """Change the tree; what is within an element is changed before it."""
+        """Change the tree, inner elements before outer ones."""
         elements = [self._root]
         for element in elements:
             elements.extend(element)
@@ -216,18 +216,18 @@ class _Writer:
                 self._mark_changes(element)
 
     def survey(self, *names: str) -> Iterator[Element]:
-        """Yield the elements of these names."""
+        """Yield the elements with these names."""
         return self._survey(self._root, *names)
 
     def survey_graphics(self) -> Iterator[tuple[Element, Element]]:
-        """Yield the charts and diagrams, each with the block of the text that it is in."""
+        """Yield the charts and diagrams, each with the block of text around it."""
         for body in self._survey(self._root, "body"):
             for block in list(body):
                 for graphic in self._survey(block, "chart", "relIds"):
                     yield block, graphic
 
     def add_after(self, block: Element, text: str) -> None:
-        """Add a paragraph behind a block of the text."""
+        """Add a paragraph after a block of the text."""
         self.changed = True
         for body in self._survey(self._root, "body"):
             paragraph = block.makeelement(f"{self._space}p", {})
@@ -235,9 +235,9 @@ class _Writer:
             body.insert(list(body).index(block) + 1, paragraph)
 
     def add_margin(self, label: str, margin: _Writer) -> None:
-        """Add a header before the text, or a footer behind it."""
+        """Add a header before the text, or a footer after it."""
         for element in margin.survey():
-            # What it refers to belongs to its own part.
+            # Its references belong to its own part.
             for name in [one for one in element.attrib if "/relationships}" in one]:
                 del element.attrib[name]
         first = next(margin.survey("p"), None)
@@ -273,7 +273,7 @@ class _Writer:
         return element.find("/".join(f"{self._space}{name}" for name in path))
 
     def _prepare_paragraph(self, paragraph: Element) -> None:
-        """Keep a deleted paragraph apart from the next one, and look up its style."""
+        """Keep a deleted paragraph separate from the next one, and apply its style."""
         if (marks := self._find(paragraph, "pPr", "rPr")) is not None:
             deleted = marks.find(f"{self._space}del")
             if deleted is not None and not _has_kept_text(paragraph):
@@ -316,7 +316,7 @@ class _Writer:
             self.hidden = self.changed = True
 
     def _apply(self, style: _Style, run: Element) -> None:
-        """Say in a run what its style says, unless the run says something else."""
+        """Add the properties of a style to a run, unless the run overrides them."""
         properties = self._find(run, "rPr")
         if properties is None:
             properties = run.makeelement(f"{self._space}rPr", {})
@@ -331,7 +331,7 @@ class _Writer:
         return found is not None and found.get(f"{self._space}val", "1") not in _FALSE
 
     def _mark_changes(self, element: Element) -> None:
-        """Mark the changes among the children of an element; those that touch have one mark."""
+        """Mark the changes among the children of an element. Adjacent changes share a mark."""
         children: list[Element] = []
         for change, group in groupby(element, self._describe_change):
             members = list(group)
@@ -340,7 +340,7 @@ class _Writer:
                 continue
             self.changed = True
             for member in members:
-                # Mammoth reads this one, and leaves out what was deleted.
+                # Mammoth reads this element, but omits deleted text.
                 member.tag = f"{self._space}ins"
                 for one in member.iter():
                     if (name := _DELETED.get(local_name(one.tag))) is not None:
@@ -351,7 +351,7 @@ class _Writer:
         element[:] = children
 
     def _describe_change(self, element: Element) -> tuple[str, str] | None:
-        """Return how the text in an element was changed and by whom; `None` if it was not."""
+        """Return the kind and author of a change to an element's text, or `None` if unchanged."""
         mark = _CHANGES.get(local_name(element.tag))
         if mark is None or not _has_text(element):
             return None
@@ -376,7 +376,7 @@ def _has_kept_text(paragraph: Element) -> bool:
 
 
 def _survey_authors(root: Element) -> Iterator[str]:
-    """Yield who changed text; an empty name for one who is not named."""
+    """Yield the authors of changes, or "" for an unnamed author."""
     for element in root.iter():
         if local_name(element.tag) in _CHANGES and _has_text(element):
             yield next(

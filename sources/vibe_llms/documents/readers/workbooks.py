@@ -1,7 +1,7 @@
-"""The readers of spreadsheets: XLSX by itself, and the others with python-calamine.
+"""Readers of spreadsheets: XLSX with our own code, and others with python-calamine.
 
-Of XLSX, cells are read as they are shown, with what is hidden, and what is around them: a library
-that is as fast gives neither errors nor formats nor formulas.
+XLSX cells are read as displayed, with hidden cells and the objects around them. Libraries that are
+as fast provide neither errors nor formats nor formulas.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from vibe_llms.base.exceptions import DocumentUnreadable
+from vibe_llms.conversations.document_texts import Part, Place
 from vibe_llms.documents.readers.archives import (
     Relation,
     find_relations,
@@ -28,7 +30,7 @@ from vibe_llms.documents.readers.drawings import (
     draw_chart,
     read_paragraphs,
 )
-from vibe_llms.documents.readers.interfaces import Remark, Source, register
+from vibe_llms.documents.readers.interfaces import ReaderNotice, Source, register
 from vibe_llms.documents.readers.number_formats import (
     BUILT_IN,
     NumberFormat,
@@ -38,32 +40,30 @@ from vibe_llms.documents.readers.number_formats import (
 )
 from vibe_llms.documents.readers.packages import import_package
 from vibe_llms.documents.readers.tables import draw_parts, split_blocks
-from vibe_llms.documents.texts import Part, Place
-from vibe_llms.exceptions import DocumentUnreadable
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
 _MERGED = re.compile(rb'mergeCell ref="([A-Z]{1,3})(\d{1,7}):([A-Z]{1,3})(\d{1,7})"')
 _MOST_MERGED = 100_000
-#: Where the first row begins, with the prefix of its name, and where rows end.
+#: Start of the first row, with the prefix of its name, and end of a row.
 _ROW_START = re.compile(rb"<((?:\w+:)?)row[ />]")
 _ROW_END = re.compile(rb"</(?:\w+:)?row>")
 _PIECE_ROWS = 500
 _MOST_COLUMNS = 16_384
-#: A merged cell is repeated in so many columns at most.
+#: Maximum number of columns in which a merged cell is repeated.
 _MOST_SPAN = 100
-#: A character that XML does not allow, as Excel writes it.
+#: Excel's escape for a character that XML does not allow.
 _ESCAPED = re.compile(r"_x([0-9A-Fa-f]{4})_")
-#: A chart of more points is not drawn: its numbers are in the cells.
+#: Maximum number of points of a chart that is drawn. Its numbers are also in the cells.
 _MOST_POINTS = 100
-#: So many hidden things are named.
+#: Maximum number of hidden items that are named.
 _NAMED = 10
 _PLAIN = NumberFormat()
 
 
-def read_workbook(source: Source) -> Iterator[Part | Remark]:
-    """The sheets, each as Markdown tables between its empty rows."""
+def read_workbook(source: Source) -> Iterator[Part | ReaderNotice]:
+    """Yield the sheets, each as Markdown tables separated at its empty rows."""
     if zipfile.is_zipfile(source.file):
         with opened_zip(source.file) as archive:
             starts = find_relations(read_relations(archive, ""), "officeDocument")
@@ -74,7 +74,7 @@ def read_workbook(source: Source) -> Iterator[Part | Remark]:
     yield from _read_other(source)
 
 
-def _read_excel(archive: zipfile.ZipFile, name: str) -> Iterator[Part | Remark]:
+def _read_excel(archive: zipfile.ZipFile, name: str) -> Iterator[Part | ReaderNotice]:
     book = Workbook(archive, name)
     hidden: list[str] = []
     uncalculated = 0
@@ -89,24 +89,24 @@ def _read_excel(archive: zipfile.ZipFile, name: str) -> Iterator[Part | Remark]:
                 named = True
                 yield Part(text, Place(sheet=sheet.name))
         except DocumentUnreadable as error:
-            yield Remark(problem=f"the sheet {sheet.name!r} cannot be read ({error})")
+            yield ReaderNotice(problem=f"the sheet {sheet.name!r} cannot be read ({error})")
             continue
         for count, what in ((cells.hidden_rows, "row"), (cells.hidden_columns, "column")):
             if count:
                 hidden.append(f"{count:,} {what}{'s' * (count > 1)} of {sheet.name!r}")
         uncalculated += cells.uncalculated
     if hidden:
-        yield Remark(problem=f"hidden, but read too: {_enumerate(hidden)}")
+        yield ReaderNotice(problem=f"hidden, but read too: {_enumerate(hidden)}")
     if uncalculated:
         many = "1 formula has" if uncalculated == 1 else f"{uncalculated:,} formulas have"
-        yield Remark(
+        yield ReaderNotice(
             problem=f"{many} no value, because no spreadsheet program has calculated it: open the "
             "file in one, and save it"
         )
 
 
 def draw_sheet(rows: Iterable[list[str]]) -> Iterator[str]:
-    """Yield the tables of a sheet; a cell that is merged over the width of a table is text."""
+    """Yield the tables of a sheet. A cell merged across a table becomes text."""
     for block in split_blocks(rows):
         head = next(block, None)
         while head is not None:
@@ -125,13 +125,13 @@ def _is_title(row: Sequence[str]) -> bool:
 
 
 class _Title(str):
-    """The text of the only cell of a row that is merged with its neighbors."""
+    """Text of a row's only cell, which is merged with its neighbors."""
 
     __slots__ = ()
 
 
 def _find(row: Sequence[str]) -> int:
-    """Return the index of the first cell with text; the length of a row without one."""
+    """Return the index of the first cell with text, or the length of an empty row."""
     return next((index for index, text in enumerate(row) if text), len(row))
 
 
@@ -143,7 +143,7 @@ class _Sheet(NamedTuple):
 
 
 class Cells:
-    """The rows of a sheet as texts, and what was noticed while they were read."""
+    """Rows of a sheet as texts, and counters of hidden and uncalculated cells."""
 
     def __init__(self, book: Workbook, data: bytes) -> None:
         self._book = book
@@ -155,14 +155,14 @@ class Cells:
         self._spans: list[_Merged] = []
         self._hidden: set[int] = set()
         self._columns: dict[str, int] = {}
-        #: The name of the elements with values, once the namespace of the file is known.
+        #: Tag of the elements with values, once the namespace of the file is known.
         self._value = ""
         self.hidden_columns = 0
         self.hidden_rows = 0
         self.uncalculated = 0
 
     def __iter__(self) -> Iterator[list[str]]:
-        """Yield the rows that have cells; between two that do not touch, an empty one."""
+        """Yield the rows that have cells, with an empty row at each gap."""
         number = 0
         for index, data in enumerate(_divide(self._data)):
             for group in parse_xml(data):
@@ -191,7 +191,7 @@ class Cells:
         if spans:
             spans = self._spans = [one for one in spans if one.last_row >= number]
         for cell in row:
-            # Most cells of some sheets have a style and nothing else.
+            # Most cells of some sheets have only a style.
             if not len(cell) or not (text := self._read_cell(cell)):
                 continue
             column = len(texts)
@@ -222,7 +222,7 @@ class Cells:
         return texts
 
     def _mark_hidden(self, row: Element, texts: list[str]) -> None:
-        """Say of a hidden row, and of each hidden column once, that it is hidden."""
+        """Add a note to a hidden row, and once to each hidden column."""
         for column in [one for one in self._hidden if one < len(texts) and texts[one]]:
             self._hidden.discard(column)
             self.hidden_columns += 1
@@ -247,7 +247,7 @@ class Cells:
                     formula = (child.text or "a formula").strip()
                 case _:
                     pass
-        # A formula whose value is an empty text is of the kind `str`.
+        # A formula whose value is an empty text has the kind `str`.
         if not formula or kind == "str":
             return ""
         self.uncalculated += 1
@@ -268,9 +268,9 @@ def _read_merged(found: re.Match[bytes]) -> _Merged:
 
 
 def _divide(data: bytes) -> Iterator[bytes]:
-    """Yield the XML of a sheet in pieces of some rows, which take less memory, and time, to parse.
+    """Yield the XML of a sheet in pieces, which take less memory and time to parse.
 
-    Each piece is a sheet of its own, with what comes before the rows.
+    Each piece is a separate sheet, with everything that comes before the rows.
     """
     ends = [found.end() for found in _ROW_END.finditer(data)][_PIECE_ROWS - 1 : -1 : _PIECE_ROWS]
     start = _ROW_START.search(data)
@@ -285,7 +285,7 @@ def _divide(data: bytes) -> Iterator[bytes]:
 
 
 class Workbook:
-    """The parts of a file that its sheets share."""
+    """Parts of a file that its sheets share."""
 
     def __init__(self, archive: zipfile.ZipFile, name: str) -> None:
         self._archive = archive
@@ -299,7 +299,7 @@ class Workbook:
         self._people = self._read_people()
 
     def find_string(self, index: str) -> str:
-        """Return a text by the index that cells have of it."""
+        """Return a text by the index that cells use."""
         try:
             return self._strings[int(index)]
         except (ValueError, IndexError):
@@ -313,7 +313,7 @@ class Workbook:
                     shown = self._formats[int(style)]
                     if shown is not _PLAIN:
                         return shown.show(float(value), since_1904=self._since_1904)
-                    # A whole number is kept as it is, however long.
+                    # Keep an integer as it is, regardless of its length.
                     return value if value.isdecimal() else write_number(float(value))
                 case "b":
                     return "FALSE" if value.strip() in ("0", "false") else "TRUE"
@@ -325,7 +325,7 @@ class Workbook:
             return value
 
     def read_cells(self, sheet: _Sheet) -> Cells:
-        """Return the rows of a sheet; a sheet that is a chart has none."""
+        """Return the rows of a sheet. A chart sheet has none."""
         if not sheet.path:
             raise DocumentUnreadable("it is missing in the file")
         return Cells(
@@ -333,7 +333,7 @@ class Workbook:
         )
 
     def read_surroundings(self, sheet: _Sheet) -> Iterator[str]:
-        """Yield the charts and the texts that lie over a sheet, and its comments."""
+        """Yield the charts and texts on top of a sheet, and its comments."""
         relations = read_relations(self._archive, sheet.path)
         for path in find_relations(relations, "drawing"):
             parts = read_relations(self._archive, path)
@@ -346,7 +346,7 @@ class Workbook:
             yield "\n".join(comments)
 
     def _read_comments(self, relations: Mapping[str, Relation]) -> Iterator[str]:
-        """Yield the comments of a sheet; an old one that stands for a thread is left out."""
+        """Yield the comments of a sheet, without old ones that stand for a thread."""
         threads: set[str] = set()
         for path in find_relations(relations, "threadedComment"):
             for element in read_xml(self._archive, path):
@@ -375,13 +375,13 @@ class Workbook:
                 yield _Sheet(element.get("name", ""), relation.path, relation.kind, hidden)
 
     def _find_part(self, kind: str) -> str:
-        """Return the path of a part, at its usual place if no relation names it."""
+        """Return the path of a part, or its usual path if no relation names it."""
         usual = f"xl/{kind}.xml"
         usual = usual if usual in self._archive.NameToInfo else ""
         return next(iter(find_relations(self._relations, kind)), usual)
 
     def _read_formats(self) -> Sequence[NumberFormat]:
-        """Return the number formats of the styles that cells refer to by their index."""
+        """Return the number formats of styles, which cells refer to by index."""
         if not (path := self._find_part("styles")):
             return [_PLAIN]
         codes = dict(BUILT_IN)
@@ -426,7 +426,7 @@ def _enumerate(names: Sequence[str]) -> str:
 
 
 def _read_string(element: Element) -> str:
-    """Return the text of a string or a comment without the pronunciation of its characters."""
+    """Return the text of a string or a comment without phonetic hints."""
     texts: list[str] = []
     for child in element:
         match local_name(child.tag):
@@ -467,8 +467,8 @@ def _is_true(text: str | None) -> bool:
     return text in ("1", "true", "on")
 
 
-def _read_other(source: Source) -> Iterator[Part | Remark]:
-    """The sheets of an XLS, XLSB or ODS file."""
+def _read_other(source: Source) -> Iterator[Part | ReaderNotice]:
+    """Yield the sheets of an XLS, XLSB, or ODS file."""
     package = import_package("python_calamine", "python-calamine", "reading spreadsheets")
     try:
         workbook = package.CalamineWorkbook.from_filelike(source.file)
@@ -484,14 +484,14 @@ def _read_other(source: Source) -> Iterator[Part | Remark]:
         try:
             cells = workbook.get_sheet_by_index(index).iter_rows()
         except package.CalamineError as error:
-            yield Remark(problem=f"the sheet {sheet.name!r} cannot be read ({error})")
+            yield ReaderNotice(problem=f"the sheet {sheet.name!r} cannot be read ({error})")
             continue
         place = Place(sheet=sheet.name)
         named = False
         hidden = sheet.visible != package.SheetVisibleEnum.Visible
         about = " (hidden sheet)" if hidden else ""
         if hidden:
-            yield Remark(problem=f"hidden, but read too: the sheet {sheet.name!r}")
+            yield ReaderNotice(problem=f"hidden, but read too: the sheet {sheet.name!r}")
         for block in split_blocks([_describe(cell) for cell in row] for row in cells):
             for part in draw_parts(block, place):
                 text = part.text if named else f"## {sheet.name}{about}\n\n{part.text}"

@@ -1,7 +1,7 @@
 """Downloads an image from a URL that a server returned.
 
-The URL is untrusted: it is requested without a key, over https, and never leads to addresses that
-only this machine or its network can reach, unless the server itself runs here.
+The URL is untrusted: it must use https and is requested without a key. Unless the server itself
+runs on this machine, addresses that only this machine or its network can reach are refused.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit
 
-from vibe_llms.configuration import StreamSettings
-from vibe_llms.exceptions import ProviderError, RequestRefused
-from vibe_llms.network.connections import AddressKind, classify_address, resolve
-from vibe_llms.network.offline import is_loopback
+from vibe_llms.base.configuration import StreamSettings
+from vibe_llms.base.exceptions import ProviderError, RequestRefused
+from vibe_llms.base.network.connections import AddressKind, classify_address, resolve
+from vibe_llms.base.network.offline import is_loopback
+from vibe_llms.base.redaction import redact
 from vibe_llms.providers.http_transport import HttpTransport
 from vibe_llms.providers.round_trip import fetch
 from vibe_llms.providers.transport import Outgoing
-from vibe_llms.redaction import redact
 
 
 async def read_address(
@@ -28,7 +28,7 @@ async def read_address(
     settings: StreamSettings,
     offline: bool,
 ) -> bytes:
-    """The bytes at a URL; `RequestRefused` if it is not allowed, or has too many."""
+    """Return the bytes at a URL; raise `RequestRefused` if it is not allowed or too large."""
     origin, path = await _check(url, base_url, provider)
     # A server on this machine may store its images here.
     kinds: Sequence[AddressKind] = (
@@ -70,7 +70,7 @@ async def read_address(
 
 
 async def _check(url: str, base_url: str, provider: str) -> tuple[str, str]:
-    """The origin and the path of an allowed URL."""
+    """Return the origin and the path of an allowed URL; raise `RequestRefused` for others."""
 
     def refuse(reason: str) -> RequestRefused:
         return RequestRefused(
@@ -100,5 +100,5 @@ async def _find(host: str, port: int) -> Sequence[str]:
     try:
         return await resolve(host, port)
     except (OSError, UnicodeError):
-        # Connecting fails for the same reason, or a proxy can resolve it.
+        # Connecting fails for the same reason, or a proxy can resolve the name.
         return ()

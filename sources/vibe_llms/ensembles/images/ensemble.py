@@ -1,4 +1,4 @@
-"""`ImagesEnsemble`: one tool that asks a server for an image."""
+"""`ImagesEnsemble`: a tool that asks a server for an image."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from vibe_llms.attachments import detect_type
-from vibe_llms.configuration import Configuration, Seconds, StreamSettings
-from vibe_llms.credentials import Credential
-from vibe_llms.ensembles.images.addresses import read_address
-from vibe_llms.ensembles.images.errors import ERRORS
-from vibe_llms.ensembles.interfaces import EnsembleConfiguration, EnsembleRules
-from vibe_llms.exceptions import (
+from vibe_llms.base.configuration import Configuration, Seconds, StreamSettings
+from vibe_llms.base.credentials import Credential
+from vibe_llms.base.exceptions import (
     AttachmentUnreadable,
     CredentialRefused,
     PaymentRequired,
     ProviderError,
     RequestRefused,
 )
+from vibe_llms.conversations.attachments import detect_type
+from vibe_llms.conversations.hosts import EnsembleConfiguration
+from vibe_llms.ensembles.images.addresses import read_address
+from vibe_llms.ensembles.images.errors import ERRORS
+from vibe_llms.invocation.ensembles import EnsembleRules
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.invocation.results import InvocationOutput
 from vibe_llms.messages.contents import ImageContent, TextualContent
@@ -38,7 +39,7 @@ _PROMPT_CHARACTERS = 32_000
 
 
 class ImagesSettings(EnsembleRules, frozen=True, rename="kebab", forbid_unknown_fields=True):
-    """`model` generates images; `provider` is the row of `[providers]` with its address and key.
+    """Keys of the row: `model` generates images, `provider` names the row of `[providers]`.
 
     `extras` are additional fields in each request, as the server defines them. A call takes at most
     `call-seconds`, and an image has at most `picture-bytes`.
@@ -52,7 +53,7 @@ class ImagesSettings(EnsembleRules, frozen=True, rename="kebab", forbid_unknown_
 
 
 class _Row(Struct, frozen=True, rename="kebab"):
-    """The needed keys of a provider's row; the others belong to the provider."""
+    """Keys of a provider's row that are needed here; the others belong to the provider."""
 
     base_url: str = "${OPENAI_BASE_URL:-${OPENAI_API_BASE:-https://api.openai.com/v1}}"
     credential: Literal["key", "none", "package"] = "key"
@@ -78,7 +79,7 @@ class ImagesEnsemble:
         self._offline = whole.offline
         self._settings = whole.read(ImagesSettings, configuration.settings, "ensembles", name)
         if not self._settings.model:
-            raise whole.error("it names no model", "ensembles", name, "model")
+            raise whole.error("no model is set", "ensembles", name, "model")
         self._row = _read_row(whole, name, self._settings.provider)
         self._stream = msgspec.structs.replace(
             whole.stream,
@@ -104,25 +105,25 @@ class ImagesEnsemble:
 
     @property
     def name(self) -> str:
-        """The name of its row."""
+        """Name of its row."""
         return self._name
 
     @property
     def invokers(self) -> Sequence[Invoker]:
-        """The tool `generate_image`, once it is open."""
+        """Tool `generate_image`, once it is open."""
         return self._invokers
 
     async def open(self) -> None:
         """Look up the key; nothing is sent."""
-        # The system's keyring takes its time, in which the other ensembles open.
+        # The system's keyring is slow; other ensembles open in the meantime.
         await asyncio.to_thread(self._transport.prepare)
         tool = Invoker.from_function(
             self._generate_image, name=f"{self._name}/generate_image", sends=True
         )
         tool = msgspec.structs.replace(tool, ensemble=self._name)
-        settled = self._settings.settle(tool, reads_only=False)
+        settled = self._settings.apply(tool, reads_only=False)
         if settled.timeout_seconds is None:
-            # Our own limit comes first, so that the model learns which one it was.
+            # This limit ends first, so that the model learns which one it was.
             seconds = self._settings.call_seconds + _SPARE_SECONDS
             settled = msgspec.structs.replace(settled, timeout_seconds=seconds)
         self._invokers = (settled,)
@@ -143,14 +144,14 @@ class ImagesEnsemble:
         """Make a picture. Each call costs the person money, so make only what was asked for.
 
         Args:
-            prompt: What the picture shows, in words, with its style.
+            prompt: Description of the picture, in words, with its style.
             size: WIDTHxHEIGHT in pixels, such as 1024x1024 or 1536x1024, or auto.
-            quality: How carefully it is drawn. The higher ones cost more; not all models have them.
+            quality: Higher qualities cost more; not all models have them.
             background: transparent needs the format png or webp.
             format: The format of the file.
         """
         if not prompt.strip() or len(prompt) > _PROMPT_CHARACTERS:
-            return _fail(f"A prompt has between 1 and {_PROMPT_CHARACTERS:,} characters.")
+            return _fail(f"The prompt must have between 1 and {_PROMPT_CHARACTERS:,} characters.")
         chosen = {"size": size, "quality": quality, "background": background}
         body = {
             "model": self._settings.model,
@@ -162,18 +163,20 @@ class ImagesEnsemble:
         try:
             data = await self._ask(body)
         except (CredentialRefused, PaymentRequired) as error:
-            return _fail(f"{error}\nThe person has to mend that; calling again is no use.")
+            return _fail(f"{error}\nThe user must fix this. Do not retry.")
         except RequestRefused as error:
             return _fail(str(error))
         except ProviderError as error:
-            return _fail(f"{error}\nNo picture came; it may have been paid for, though.")
+            return _fail(f"{error}\nNo image was returned. The user may still have been charged.")
         try:
             mimetype = detect_type(data, "the picture")
         except AttachmentUnreadable:
             mimetype = ""
         if mimetype not in _PICTURES:
-            return _fail("The server sent what is no picture.")
-        about = f"A picture was made ({mimetype}, {len(data):,} bytes). The person sees it too."
+            return _fail("The server did not return an image.")
+        about = (
+            f"The image was generated ({mimetype}, {len(data):,} bytes). The user can see it too."
+        )
         return InvocationOutput((TextualContent(about), ImageContent(data, mimetype)))
 
     async def _ask(self, body: Mapping[str, Any]) -> bytes:
@@ -205,7 +208,7 @@ async def read_picture(
     settings: StreamSettings,
     offline: bool,
 ) -> bytes:
-    """The bytes of the first image of an answer, embedded or at a URL."""
+    """Return the bytes of the first image of an answer, embedded or at a URL."""
     try:
         reply = msgspec.json.decode(answer, type=_Reply)
     except msgspec.DecodeError as error:
@@ -245,15 +248,19 @@ def _read_row(configuration: Configuration, name: str, provider: str) -> _Row:
     rows = {row.name: row for row in configuration.rows("providers")}
     if provider not in rows:
         raise configuration.error(
-            f"there is no provider {provider!r}; there are {', '.join(rows)}",
-            *("ensembles", name, "provider"),
+            f"provider {provider!r} not found; known providers: {', '.join(rows)}",
+            "ensembles",
+            name,
+            "provider",
         )
     row = configuration.read(_Row, rows[provider].settings, "providers", provider)
     if row.credential == "package":
         raise configuration.error(
-            f"the row {provider!r} leaves its credentials to a package, which makes no pictures; "
-            "name a row with a key",
-            *("ensembles", name, "provider"),
+            f"the row {provider!r} uses a package, which cannot generate images; "
+            "use a row with an API key",
+            "ensembles",
+            name,
+            "provider",
         )
     return msgspec.structs.replace(row, base_url=find_address(row.base_url, provider).url)
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from vibe_llms.exceptions import (
+from vibe_llms.base.exceptions import (
     PaymentRequired,
     ProviderError,
     ProviderOverloaded,
@@ -27,7 +27,7 @@ _KINDS: Mapping[str, type[ProviderError]] = {
 }
 _STATUSES: Mapping[int, type[ProviderError]] = {
     **dict.fromkeys((404, 408, 409, 413, 499), RequestRefused),
-    # The image may have been made, and paid for: only what says "later" is sent again.
+    # The image may have been made and charged: retry only if the server says "later".
     **dict.fromkeys(range(500, 600), ProviderError),
     503: ProviderOverloaded,
     529: ProviderOverloaded,
@@ -40,14 +40,14 @@ class ImageErrors(ErrorMap, frozen=True):
     def produce(
         self, provider: str, error: ErrorObject, *, status: int | None = None, model: str = ""
     ) -> ProviderError:
-        """The error of an answer; it says if the server's rules forbid the image."""
+        """Return the error of an answer; its message says if the server forbids the image."""
         if (error.code or error.type) in _POLICY:
-            words = f"{error.message} (its rules forbid this image; ask for another)"
+            words = f"{error.message} (the provider's policy forbids this image; request another)"
             error = msgspec.structs.replace(error, message=words)
         return super().produce(provider, error, status=status, model=model)
 
     def read_wait(self, kind: type[ProviderError], headers: Mapping[str, str]) -> float | None:
-        """The seconds to wait, including the time until used-up limits are reset."""
+        """Return the seconds to wait, including the time until used-up limits are reset."""
         wait = super().read_wait(kind, headers)
         return read_reset(headers) if wait is None else wait
 

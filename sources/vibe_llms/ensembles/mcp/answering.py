@@ -1,4 +1,4 @@
-"""Answers a server's requests: for user input, for a model's reply, and for working folders.
+"""Answers a server's requests for user input, for a model's reply and for working folders.
 
 Each is offered to the server only if the session and the row allow it. Both protocol versions use
 the same functions: up to 2025-11-25 the server sends its own request; from 2026-07-28 on its result
@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
-from vibe_llms.controls import Controls
-from vibe_llms.credentials import get_logger
-from vibe_llms.ensembles.interfaces import EnsembleHost
+from vibe_llms.base.credentials import get_logger
+from vibe_llms.base.exceptions import AnswerInvalid, ContentUnsupported, VibeLlmsError
+from vibe_llms.base.redaction import redact
+from vibe_llms.conversations.hosts import EnsembleHost
 from vibe_llms.ensembles.mcp.contents import assimilate_block
 from vibe_llms.ensembles.mcp.settings import McpSettings
-from vibe_llms.exceptions import AnswerInvalid, ContentUnsupported, VibeLlmsError
 from vibe_llms.invocation.asking import ask
 from vibe_llms.invocation.invokers import InvocationContext, Invoker
-from vibe_llms.invocation.limits import Patience
+from vibe_llms.invocation.limits import SharedLimits
 from vibe_llms.invocation.questions import (
     ElicitationAnswer,
     ElicitationRequest,
@@ -37,7 +37,7 @@ from vibe_llms.messages.canisters import (
     UserCanister,
 )
 from vibe_llms.messages.contents import repair_text
-from vibe_llms.redaction import redact
+from vibe_llms.messages.controls import Controls
 
 if TYPE_CHECKING:
     from mcp_types import (
@@ -49,29 +49,28 @@ if TYPE_CHECKING:
         ListRootsResult,
     )
 
-_Said: TypeAlias = UserCanister | AssistantCanister
+_Message: TypeAlias = UserCanister | AssistantCanister
 _LOGGER = get_logger("vibe_llms.ensembles.mcp")
-#: JSON-RPC codes for invalid requests, and the MCP code for requests that the user declines.
+#: JSON-RPC code for invalid requests, and MCP code for requests that the user declines.
 _INVALID_PARAMS, _REFUSED = -32602, -1
 
 
 class Answerer:
-    """Answers the requests of one server; time limits pause while the user is asked."""
+    """The answers to one server's requests; time limits pause while the user is asked."""
 
     def __init__(
-        self, ensemble: str, settings: McpSettings, host: EnsembleHost, patience: Patience
+        self, ensemble: str, settings: McpSettings, host: EnsembleHost, limits: SharedLimits
     ) -> None:
         self._ensemble = ensemble
         self._settings = settings
         self._host = host
-        self._patience = patience
-        #: Who can be asked for each call that is running, by its conversation; `None` if that is
-        #: the user of the session.
+        self._limits = limits
+        #: Conversation and elicitor of each running call; None is the elicitor of the session.
         self._callers: dict[object, tuple[str, Elicitor | None]] = {}
 
     @contextmanager
     def serve(self, context: InvocationContext) -> Iterator[None]:
-        """Ask the user of this call during the block."""
+        """Send the server's questions to the user of this call during the block."""
         mark = object()
         self._callers[mark] = (context.conversation, context.ask)
         try:
@@ -80,7 +79,7 @@ class Answerer:
             del self._callers[mark]
 
     def callbacks(self) -> dict[str, Any]:
-        """The callbacks of the official client, for the requests that are allowed here."""
+        """Return the callbacks of the official client for the requests that are allowed here."""
         given: dict[str, Any] = {}
         if self._host.elicitor is not None:
             given["elicitation_callback"] = self.elicit
@@ -91,26 +90,28 @@ class Answerer:
         return given
 
     async def ask(self, request: ElicitationRequest) -> ElicitationAnswer:
-        """The user's answer, with the values of a form checked; or `AnswerInvalid`."""
+        """Return the user's answer with the values of a form checked, or raise `AnswerInvalid`."""
         elicitor = self._find_elicitor()
-        with self._patience.ask():
+        with self._limits.paused():
             answer = await ask(elicitor, request)
         if answer.action != "accept" or request.url:
             return ElicitationAnswer(answer.action)
-        return ElicitationAnswer("accept", request.settle(answer.values))
+        return ElicitationAnswer("accept", request.check(answer.values))
 
     def _find_elicitor(self) -> Elicitor:
-        """Who is asked: a server does not say which of its calls a question belongs to."""
+        """Choose whom to ask: a server does not say which call its question belongs to."""
         callers = [*self._callers.values()]
         asking = [one for _, one in callers if one is not None]
         if asking and len({conversation for conversation, _ in callers}) > 1:
-            raise AnswerInvalid("several conversations call this server, and one of them is a run")
+            raise AnswerInvalid(
+                "the server cannot ask: several conversations call it, and one of them is a run"
+            )
         elicitor = asking[-1] if asking else self._host.elicitor
         assert elicitor is not None
         return elicitor
 
     async def elicit(self, _: Any, params: ElicitRequestParams) -> ElicitResult | ErrorData:
-        """Let the user fill in a form, or open a URL."""
+        """Let the user fill in a form or open a URL."""
         from mcp_types import ElicitResult
 
         message = repair_text(params.message)
@@ -127,12 +128,12 @@ class Answerer:
             answer = await self.ask(request)
         except AnswerInvalid as error:
             return _refuse(str(error), _INVALID_PARAMS)
-        # A form without values is left out: the protocol has no place for it.
+        # The protocol does not allow values in answers about a URL.
         values = dict(answer.values) if answer.action == "accept" and not request.url else None
         return ElicitResult(action=answer.action, content=values)
 
     async def list_roots(self, _: Any) -> ListRootsResult:
-        """The folders of the row, as file URLs."""
+        """Return the row's working folders as file URLs."""
         from mcp_types import ListRootsResult, Root
 
         roots = [Root.model_validate(_describe_folder(root)) for root in self._settings.roots]
@@ -141,13 +142,13 @@ class Answerer:
     async def sample(
         self, _: Any, params: CreateMessageRequestParams
     ) -> CreateMessageResult | ErrorData:
-        """Ask the model of the row, if that is approved."""
+        """Ask the model of the row if the request is approved."""
         from mcp_types import CreateMessageResult, TextContent
 
         assert self._host.ask_model is not None
         address = self._settings.sampling_model
         if params.tools:
-            return _refuse("a model that a server uses gets no tools", _INVALID_PARAMS)
+            return _refuse("tools are not supported in sampling requests", _INVALID_PARAMS)
         try:
             canisters = _assimilate_messages(params.messages)
             controls = Controls(
@@ -156,7 +157,7 @@ class Answerer:
                 stop=tuple(params.stop_sequences) if params.stop_sequences else None,
             )
             supervisor = repair_text(params.system_prompt or "")
-            with self._patience.ask():
+            with self._limits.paused():
                 refusal = await self._admit(address, supervisor, canisters)
             if refusal:
                 return _refuse(refusal)
@@ -172,8 +173,8 @@ class Answerer:
             stop_reason="maxTokens" if cut else "endTurn",
         )
 
-    async def _admit(self, address: str, supervisor: str, canisters: Sequence[_Said]) -> str:
-        """Why the model may not be used; empty if it may. Shows the server's messages in full."""
+    async def _admit(self, address: str, supervisor: str, canisters: Sequence[_Message]) -> str:
+        """Ask for approval, showing all messages; return why it was denied, or an empty string."""
         said = [{_role(one): [_describe(content) for content in one.contents]} for one in canisters]
         shown = {"model": address, "system": supervisor, "messages": said}
         invoker = Invoker(
@@ -195,7 +196,7 @@ class Answerer:
         )
 
 
-def _role(canister: _Said) -> str:
+def _role(canister: _Message) -> str:
     return "user" if isinstance(canister, UserCanister) else "assistant"
 
 
@@ -203,9 +204,9 @@ async def _invoke_nothing(_: str, __: InvocationContext) -> InvocationOutput:
     raise NotImplementedError("it is not a tool; it represents a request to a model")
 
 
-def _assimilate_messages(messages: Sequence[Any]) -> list[_Said]:
-    """The server's messages for the model; the last one is the user's."""
-    canisters: list[_Said] = []
+def _assimilate_messages(messages: Sequence[Any]) -> list[_Message]:
+    """Convert the server's messages for the model; the last one must be the user's."""
+    canisters: list[_Message] = []
     for message in messages:
         blocks = message.content if isinstance(message.content, list) else [message.content]
         if any(block.type not in ("text", "image", "audio") for block in blocks):

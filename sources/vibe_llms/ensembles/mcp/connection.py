@@ -11,44 +11,44 @@ from importlib.util import find_spec
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from vibe_llms.credentials import get_logger
-from vibe_llms.ensembles.mcp.http import connect_http
-from vibe_llms.ensembles.mcp.listings import ListingStream, Refuse
-from vibe_llms.ensembles.mcp.oauth import SignIn
-from vibe_llms.ensembles.mcp.settings import McpSettings
-from vibe_llms.ensembles.mcp.stdio import ServerProcess, connect_process, start_process
-from vibe_llms.exceptions import (
+from vibe_llms.base.credentials import get_logger
+from vibe_llms.base.exceptions import (
     EnsembleFailed,
     PackageMissing,
     SessionLost,
     SignInNeeded,
     VibeLlmsError,
 )
-from vibe_llms.invocation.limits import Limit, Patience
+from vibe_llms.base.meta import CAGE_VARIABLE, __version__
+from vibe_llms.base.redaction import redact
+from vibe_llms.ensembles.mcp.http import connect_http
+from vibe_llms.ensembles.mcp.listings import ListingStream, Refuse
+from vibe_llms.ensembles.mcp.oauth import SignIn
+from vibe_llms.ensembles.mcp.settings import McpSettings
+from vibe_llms.ensembles.mcp.stdio import ServerProcess, connect_process, start_process
+from vibe_llms.invocation.limits import Limit, SharedLimits
 from vibe_llms.messages.contents import repair_text
-from vibe_llms.meta import CAGE_VARIABLE, __version__
-from vibe_llms.redaction import redact
 
 if TYPE_CHECKING:
     from mcp import Client, MCPError
 
 T = TypeVar("T")
-#: Makes what signs requests in; receives a function to call with the reason if that fails.
+#: Makes the sign-in; its argument is called with the error if signing in fails.
 SignInFactory: TypeAlias = Callable[[Callable[[Exception], None]], Awaitable["SignIn"]]
 
 _CLOSE_SECONDS, _STATUS_SECONDS = 10.0, 0.5
 _LISTEN_AGAIN_SECONDS, _LONGEST_PAUSE_SECONDS = 1.0, 60.0
-#: The package's message if the server's answer is not a protocol error.
+#: Messages of the package for answers that are not protocol errors.
 _SESSION_LOST, _HTTP_ERROR = "Session terminated", "Server returned an error response"
 _CLOSED = "Connection closed"
 
 
-class Connection:
+class McpConnection:
     """The official client in its own task.
 
-    The package must be entered and left in the same task; callers need not care. The client calls
-    `callbacks` when the server asks for something, `changed` when the server says that its tools
-    have changed, and `refuse` for each tool that is left out of a list.
+    The package must be entered and exited in the same task; callers may use any task. The client
+    calls `callbacks` for the server's requests, `changed` when the server says that its tools have
+    changed, and `refuse` for each tool that is omitted from a list.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Connection:
         ensemble: str,
         settings: McpSettings,
         *,
-        patience: Patience,
+        limits: SharedLimits,
         callbacks: dict[str, Any],
         produce_sign_in: SignInFactory,
         changed: Callable[[], None],
@@ -65,7 +65,7 @@ class Connection:
     ) -> None:
         self._ensemble = ensemble
         self._settings = settings
-        self._patience = patience
+        self._limits = limits
         self._callbacks = callbacks
         self._produce_sign_in = produce_sign_in
         self._offline = offline
@@ -74,7 +74,7 @@ class Connection:
         self._status = 0
         self._stop = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        #: Whether the task has what it must close: cancelled before, it would not run at all.
+        #: True once the task has something to close: a task cancelled earlier would not run at all.
         self._owns = False
         self._client: Client | None = None
         self._server: ServerProcess | None = None
@@ -90,14 +90,14 @@ class Connection:
 
     @property
     def alive(self) -> bool:
-        """Whether the connection is still usable."""
+        """True if the connection is usable."""
         ended = self._task is None or self._task.done()
         gone = self._server is not None and self._server.status is not None
         return not ended and not gone and self._broken is None and self._client is not None
 
     @property
     def details(self) -> Mapping[str, str]:
-        """The protocol version, and the server's name and version, while connected."""
+        """Protocol version, and the server's name and version, while connected."""
         if self._client is None:
             return {}
         info = self._client.server_info
@@ -106,24 +106,23 @@ class Connection:
         return {"protocol": str(self._client.protocol_version), "server": repair_text(server)}
 
     async def open(self) -> None:
-        """Connect within `open-seconds`; `EnsembleFailed` says why not and leaves nothing open."""
+        """Connect within `open-seconds`, or raise `EnsembleFailed` and leave nothing open."""
         require_packages(self._ensemble, self._settings)
         async with AsyncExitStack() as starting:
-            # Importing takes half a second; it must not block others or count as the server's time,
-            # and the server starts in the meantime.
+            # Importing takes half a second. It must not block other tasks or count as the server's
+            # time, and the server starts in the meantime.
             importing = asyncio.create_task(asyncio.to_thread(import_module, "mcp"))
             if self._settings.command:
                 self._server = await starting.enter_async_context(self._start_process())
             await importing
             stack = starting.pop_all()
-        # Its log is for programs that configure logging, not for the screen; records contain no
-        # keys.
+        # Send its log to logging handlers instead of the screen, with keys redacted.
         get_logger("mcp")
         ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._task = asyncio.create_task(self._own(stack, ready), name=f"mcp {self._ensemble}")
+        self._task = asyncio.create_task(self._run(stack, ready), name=f"mcp {self._ensemble}")
         try:
             async with Limit(self._settings.open_seconds) as limit:
-                with self._patience.keep(limit.pause):
+                with self._limits.register(limit.pause):
                     await asyncio.shield(ready)
         except TimeoutError as error:
             ready.cancel()
@@ -151,7 +150,7 @@ class Connection:
             await asyncio.wait([task])
 
     async def close_when_idle(self) -> None:
-        """End the connection once its requests are answered, each within its own time."""
+        """Close after all pending requests are answered, each within its own time limit."""
         try:
             await self._idle.wait()
         finally:
@@ -160,7 +159,7 @@ class Connection:
     async def request(
         self, seconds: float, phase: str, call: Callable[[Client], Awaitable[T]]
     ) -> T:
-        """The server's answer within the given seconds; `EnsembleFailed` names the phase.
+        """Return the server's answer within `seconds`; `EnsembleFailed` names the phase.
 
         Time that the server spends asking the user does not count.
         """
@@ -185,23 +184,23 @@ class Connection:
 
         try:
             async with Limit(seconds) as limit:
-                with self._patience.keep(limit.pause):
+                with self._limits.register(limit.pause):
                     return await self._watch(call(client))
         except TimeoutError as error:
             raise self._failure(f"it did not answer within {seconds:g} s", phase) from error
         except MCPError as error:
             if self._server is not None and str(error) == _CLOSED:
-                # Its streams end shortly before the process does, and its exit status says more.
+                # The streams end shortly before the process does, and its exit status says more.
                 await self._server.wait(_STATUS_SECONDS)
             raise self._explain(error, phase) from error
         except (BrokenResourceError, ClosedResourceError, httpx2.HTTPError) as error:
             raise self._failure("the connection has ended", phase) from error
         except (ValueError, RuntimeError) as error:
-            # The package's errors about answers that violate the protocol.
+            # The package raises these for answers that violate the protocol.
             raise self._failure(f"its answer is not valid: {_brief(error)}", phase) from error
 
     async def _watch(self, answer: Awaitable[T]) -> T:
-        """The answer, or the failure of the connection if that comes first."""
+        """Return the answer, or raise the connection's failure if that comes first."""
         assert self._task is not None
         asking = asyncio.ensure_future(answer)
         try:
@@ -215,19 +214,19 @@ class Connection:
                 await asyncio.wait([asking])
 
     def _explain(self, error: MCPError, phase: str) -> EnsembleFailed:
-        """The server's message, or the package's if the server sent none."""
+        """Make an error with the server's message, or the package's if the server sent none."""
         words = redact(str(error))
         if words == _SESSION_LOST and self._settings.url:
             self._broken = SessionLost(f"{phase}: {words}", ensemble=self._ensemble)
             return self._broken
         if words == _CLOSED:
-            # Its tasks may take a moment to end; nothing may be requested in that time.
+            # The package's tasks may take a moment to end; send no requests until then.
             self._broken = self._broken or error
         if words == _HTTP_ERROR and self._status:
             words = f"it answered with HTTP {self._status}"
         return self._failure(words, phase)
 
-    async def _own(self, stack: AsyncExitStack, ready: asyncio.Future[None]) -> None:
+    async def _run(self, stack: AsyncExitStack, ready: asyncio.Future[None]) -> None:
         import httpx2
         from mcp import MCPError
 
@@ -240,27 +239,29 @@ class Connection:
                 self._client = await stack.enter_async_context(client)
                 self._require_era(self._client.protocol_version)
                 ready.set_result(None)
-                await self._stay(self._client)
+                await self._wait_for_close(self._client)
         except MCPError as error:
-            self._settle(ready, self._explain(error, "opening"))
+            self._record_failure(ready, self._explain(error, "opening"))
         except (VibeLlmsError, httpx2.HTTPError) as error:
-            self._settle(ready, error)
+            self._record_failure(ready, error)
         except (ExceptionGroup, OSError, ValueError, RuntimeError) as error:
-            # Errors from the package's tasks, and its message about something that is not a server.
-            self._settle(ready, _first(error))
+            # Errors from the package's tasks, or about a response that is not a server's.
+            self._record_failure(ready, _first(error))
         finally:
             self._client = None
-            # Another task closed it while it was being opened.
-            self._settle(ready, EnsembleFailed("it has been closed", ensemble=self._ensemble))
+            # Another task may have closed it while it was being opened.
+            self._record_failure(
+                ready, EnsembleFailed("it has been closed", ensemble=self._ensemble)
+            )
 
-    async def _stay(self, client: Client) -> None:
+    async def _wait_for_close(self, client: Client) -> None:
         """Keep the connection until it should end, and listen for changed tools."""
         from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
         tools = client.server_capabilities.tools
         changes = tools is not None and tools.list_changed
         if not changes or client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
-            # Before 2026-07-28 a server sends this by itself; see `_hear`.
+            # Before 2026-07-28, servers send changes without being asked; see `_receive`.
             await self._stop.wait()
             return
         listening = asyncio.create_task(self._listen(client), name=f"mcp {self._ensemble} changes")
@@ -274,7 +275,9 @@ class Connection:
         from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
         if self._settings.protocol == "stateless" and version not in MODERN_PROTOCOL_VERSIONS:
-            raise self._failure(f'it speaks {version}; protocol = "auto" lets it')
+            raise self._failure(
+                f'it uses protocol version {version}; to allow it: protocol = "auto"'
+            )
 
     async def _listen(self, client: Client) -> None:
         from mcp import MCPError
@@ -293,16 +296,16 @@ class Connection:
             await asyncio.sleep(
                 min(_LISTEN_AGAIN_SECONDS * 2 ** min(attempt, 6), _LONGEST_PAUSE_SECONDS)
             )
-            # Changes in the meantime were not reported.
+            # Changes during the pause were not reported.
             self._changed()
 
-    async def _hear(self, message: Any) -> None:
+    async def _receive(self, message: Any) -> None:
         from mcp_types import ToolListChangedNotification
 
         if isinstance(message, ToolListChangedNotification):
             self._changed()
 
-    def _settle(self, ready: asyncio.Future[None], error: Exception) -> None:
+    def _record_failure(self, ready: asyncio.Future[None], error: Exception) -> None:
         """Store why the connection ended, and wake the task that waits for it to open."""
         self._broken = self._broken or error
         if ready.done():
@@ -345,12 +348,12 @@ class Connection:
             )
         return Client(
             self._repair_lists(target),
-            # The limits are ours, because they pause while the user is asked.
+            # `Limit` is used instead: it pauses while the user is asked.
             read_timeout_seconds=None,
             client_info=Implementation(name="vibe-llms", version=__version__),
             cache=None,
             mode="legacy" if settings.protocol == "handshake" else "auto",
-            message_handler=self._hear,
+            message_handler=self._receive,
             **self._callbacks,
         )
 
@@ -385,7 +388,7 @@ class Connection:
 
 
 def require_packages(ensemble: str, settings: McpSettings) -> None:
-    """`PackageMissing` unless everything is installed that a row needs."""
+    """Raise `PackageMissing` unless all packages that a row needs are installed."""
     for package in ("mcp", *settings.needs):
         if find_spec(package) is None:
             raise PackageMissing(
@@ -396,7 +399,7 @@ def require_packages(ensemble: str, settings: McpSettings) -> None:
 
 
 def _first(error: Exception) -> Exception:
-    """The first real error in a group; this library's own errors come first."""
+    """Return the first real error in a group, preferring this library's own errors."""
     if not isinstance(error, ExceptionGroup):
         return error
     found = [_first(one) for one in error.exceptions]
@@ -404,6 +407,6 @@ def _first(error: Exception) -> Exception:
 
 
 def _brief(error: Exception) -> str:
-    """An error of the package in one line."""
+    """Shorten an error of the package to one line."""
     error = _first(error)
     return redact(" ".join(str(error).split()) or type(error).__name__)[:500]

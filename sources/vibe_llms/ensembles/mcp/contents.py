@@ -1,4 +1,4 @@
-"""Converts what an MCP server sends to contents."""
+"""Converts the results of an MCP server to contents."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def assimilate_result(result: CallToolResult) -> InvocationOutput:
-    """The output of a call; structured content is used if there are no contents."""
+    """Convert the result of a call; use structured content only if there are no contents."""
     contents = [content for block in result.content for content in assimilate_block(block)]
     if not contents and result.structured_content is not None:
         text = msgspec.json.encode(result.structured_content).decode()
@@ -33,7 +33,7 @@ def assimilate_result(result: CallToolResult) -> InvocationOutput:
 
 
 def assimilate_block(block: Any) -> Iterator[Content]:
-    """One block of a result or prompt; unsupported blocks are described in words."""
+    """Yield the contents of a block of a result or prompt; describe unsupported blocks in words."""
     match block.type:
         case "text":
             yield TextualContent(repair_text(block.text))
@@ -48,11 +48,11 @@ def assimilate_block(block: Any) -> Iterator[Content]:
             about = f": {block.description}" if block.description else ""
             yield TextualContent(repair_text(f"[resource {name} at {block.uri}{about}]"))
         case kind:
-            yield TextualContent(f"[the server sent a {kind!r}, which is not understood]")
+            yield TextualContent(f"[the server sent a {kind!r}, which is not supported]")
 
 
-def assimilate_said(block: Any) -> Iterator[Content]:
-    """One block of a user's message in a prompt; the text of a resource becomes a file.
+def assimilate_user_block(block: Any) -> Iterator[Content]:
+    """Yield the contents of a user's message in a prompt; the text of a resource becomes a file.
 
     The user picked the prompt, but did not write the resource: files are untrusted.
     """
@@ -61,13 +61,13 @@ def assimilate_said(block: Any) -> Iterator[Content]:
         yield from assimilate_block(block)
         return
     mimetype = getattr(resource, "mime_type", None) or ""
-    # All providers can send files of text.
+    # All providers accept text files.
     mimetype = mimetype if mimetype.startswith("text/") else "text/plain"
     yield FileContent(repair_text(text).encode(), mimetype, _name_of(resource))
 
 
 def assimilate_resource(resource: Any) -> Iterator[Content]:
-    """The contents of a resource, read or embedded."""
+    """Yield the contents of a resource, read or embedded."""
     mimetype = resource.mime_type or ""
     if (text := getattr(resource, "text", None)) is not None:
         yield TextualContent(repair_text(text), mimetype or "text/plain")

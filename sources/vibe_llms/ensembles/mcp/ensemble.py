@@ -12,10 +12,13 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from vibe_llms.credentials import get_logger
-from vibe_llms.ensembles.interfaces import EnsembleConfiguration
+from vibe_llms.base.credentials import get_logger
+from vibe_llms.base.exceptions import EnsembleFailed, InvokerInvalid, SessionLost
+from vibe_llms.base.meta import CONVERSATION_KEY
+from vibe_llms.base.network.offline import permit_request
+from vibe_llms.conversations.hosts import EnsembleConfiguration
 from vibe_llms.ensembles.mcp.answering import Answerer
-from vibe_llms.ensembles.mcp.connection import Connection, require_packages
+from vibe_llms.ensembles.mcp.connection import McpConnection, require_packages
 from vibe_llms.ensembles.mcp.contents import assimilate_result
 from vibe_llms.ensembles.mcp.oauth import SignIn, produce_sign_in
 from vibe_llms.ensembles.mcp.reading import (
@@ -32,23 +35,20 @@ from vibe_llms.ensembles.mcp.reading import (
 from vibe_llms.ensembles.mcp.settings import LOADING_VARIABLES, McpSettings
 from vibe_llms.ensembles.mcp.tokens import TokenStore
 from vibe_llms.ensembles.mcp.tool_lists import ServerTool, ToolListFile, assimilate_tool
-from vibe_llms.events import Notice
-from vibe_llms.exceptions import EnsembleFailed, InvokerInvalid, SessionLost
 from vibe_llms.invocation.checks import SchemaCheck
 from vibe_llms.invocation.invokers import InvocationContext, Invoker
-from vibe_llms.invocation.limits import Patience, Pause
+from vibe_llms.invocation.limits import Pause, SharedLimits
 from vibe_llms.invocation.questions import decline
 from vibe_llms.invocation.results import InvocationOutput
 from vibe_llms.messages.canisters import Canister, InvocationCanister
 from vibe_llms.messages.contents import Content
-from vibe_llms.meta import CONVERSATION_KEY
-from vibe_llms.network.offline import permit_request
+from vibe_llms.messages.events import Notice
 
-#: How often a server that answers no call in between is restarted.
+#: Maximum restarts of a server that answers no call in between.
 MAX_RESTARTS = 3
 _RESTART_SECONDS = 0.5
 _REFRESH_SECONDS = 0.1
-_NO_CAGE = "it runs without a cage: code reaches the network, and your files and programs"
+_NO_CAGE = "it runs without a cage: its code can use the network, your files, and your programs"
 
 T = TypeVar("T")
 _LOGGER = get_logger("vibe_llms.ensembles.mcp")
@@ -64,27 +64,32 @@ class McpEnsemble:
         self._settings = read.read(McpSettings, configuration.settings, "ensembles", name)
         settings = self._settings
         if bool(settings.command) == bool(settings.url):
-            raise read.error("a server has either a command or a url", "ensembles", name, "command")
+            raise read.error(
+                "a server must have either a command or a url", "ensembles", name, "command"
+            )
         for variable in settings.environment:
             if variable in LOADING_VARIABLES:
                 raise read.error(
-                    "it makes a program load code that its command does not name",
-                    *("ensembles", name, "environment", variable),
+                    "it can make the program load other code, so it is not allowed",
+                    "ensembles",
+                    name,
+                    "environment",
+                    variable,
                 )
         settings.remember_keys()
-        self._patience = Patience()
-        self._answerer = Answerer(name, settings, configuration.host, self._patience)
+        self._limits = SharedLimits()
+        self._answerer = Answerer(name, settings, configuration.host, self._limits)
         self._keys_file = read.places.keys_file
         self._vault = configuration.host.vault
         self._notify = configuration.host.notify
         self._left_out: set[tuple[str, str]] = set()
-        # No one can sign in where only a run may be answered.
+        # Nobody can sign in if the session cannot ask a user.
         self._asks = configuration.host.elicitor not in (None, decline)
         self._connection = self._produce_connection(settings)
         self._list = ToolListFile(read.places.state, name)
         self._tools: dict[str, ServerTool] = {}
         self._invokers: tuple[Invoker, ...] = ()
-        #: What it was started with, or connected to with, last.
+        #: Settings of the current or most recent connection.
         self._begun: McpSettings | None = None
         self._opening = asyncio.Lock()
         self._closed = False
@@ -95,30 +100,30 @@ class McpEnsemble:
 
     @property
     def name(self) -> str:
-        """The name of its row."""
+        """Name of its row."""
         return self._name
 
     @property
     def invokers(self) -> Sequence[Invoker]:
-        """The server's tools, as it last listed them."""
+        """Tools of the server's most recent list."""
         return self._invokers
 
     @property
     def origin(self) -> str:
-        """The command that starts it, or its URL."""
+        """Command that starts the server, or its URL."""
         return self._settings.origin
 
     @property
     def details(self) -> Mapping[str, str]:
-        """The protocol version, and the server's name and version."""
+        """Protocol version, and the server's name and version."""
         return self._connection.details
 
     def recall(self) -> bool:
-        """Offer the tools that the server listed in an earlier session, if they still hold.
+        """Offer the tools that the server listed in an earlier session, if the list is still valid.
 
-        The first call then starts it.
+        The first call then starts the server.
         """
-        # What a server lists at an address may depend on who signs in.
+        # The list of a server with a URL may depend on who signs in.
         if self._begun is not None or self._settings.url:
             return False
         tools = self._list.read(self._expand())
@@ -135,9 +140,9 @@ class McpEnsemble:
         await self._connect()
 
     async def close(self) -> None:
-        """End the connection, and the server's process."""
+        """End the connection and the server's process."""
         self._closed = True
-        # Opening is cancelled, and nothing opens it any more.
+        # Cancels an opening in progress; `_connect` then refuses to open another connection.
         await self._connection.close()
         async with self._opening:
             await self._connection.close()
@@ -148,24 +153,24 @@ class McpEnsemble:
             await asyncio.wait(ending)
 
     async def invoke(self, name: str, arguments: str = "{}") -> InvocationOutput:
-        """Call a tool without a model, its arguments as JSON, without approval."""
+        """Call a tool without a model and without approval; `arguments` is JSON."""
         canonical = name if name.startswith(f"{self._name}/") else f"{self._name}/{name}"
         found = [one for one in self._invokers if one.name == canonical]
         if not found:
             known = ", ".join(one.name for one in self._invokers) or "none"
-            raise InvokerInvalid(f"{self._name!r} has no tool {name!r}; its tools are {known}")
+            raise InvokerInvalid(f"{self._name!r} has no tool {name!r}; known tools: {known}")
         invocation = InvocationCanister(name=canonical, arguments=arguments)
         context = InvocationContext("", invocation, lambda *_, **__: None)
         return await found[0].invoke(arguments, context)
 
     async def survey_prompts(self) -> Sequence[ServerPrompt]:
-        """The prompts that the server offers; none if it does not support them."""
+        """List the server's prompts; empty if it does not support them."""
         return await self._gather("prompts", "list_prompts", assimilate_prompt)
 
     async def read_prompt(
         self, name: str, arguments: Mapping[str, str] | None = None
     ) -> Sequence[Canister]:
-        """A prompt filled in with its arguments: the messages to begin a conversation with."""
+        """Fill in a prompt, and return the messages to begin a conversation with."""
         filled = dict(arguments or {})
         result = await self._request(
             self._settings.call_seconds,
@@ -175,15 +180,15 @@ class McpEnsemble:
         return assimilate_messages(result)
 
     async def survey_resources(self) -> Sequence[ServerResource]:
-        """The resources that the server offers; none if it does not support them."""
+        """List the server's resources; empty if it does not support them."""
         return await self._gather("resources", "list_resources", assimilate_listed)
 
     async def survey_templates(self) -> Sequence[ResourceTemplate]:
-        """The URI templates of further resources."""
+        """List the URI templates of further resources."""
         return await self._gather("resources", "list_resource_templates", assimilate_template)
 
     async def read_resource(self, uri: str) -> Sequence[Content]:
-        """The contents of a resource, by its URI: text, images, audio, files."""
+        """Read a resource by its URI: text, images, audio, files."""
         result = await self._request(
             self._settings.call_seconds,
             f"reading {uri}",
@@ -203,11 +208,11 @@ class McpEnsemble:
         settings.remember_keys()
         return settings
 
-    def _produce_connection(self, settings: McpSettings) -> Connection:
-        return Connection(
+    def _produce_connection(self, settings: McpSettings) -> McpConnection:
+        return McpConnection(
             self._name,
             settings,
-            patience=self._patience,
+            limits=self._limits,
             callbacks=self._answerer.callbacks(),
             produce_sign_in=partial(self._produce_sign_in, settings),
             changed=self._refresh_soon,
@@ -224,7 +229,7 @@ class McpEnsemble:
             TokenStore(self._name, settings.url, self._vault),
             self._answerer.ask if self._asks else None,
             notify,
-            self._patience,
+            self._limits,
             self._keys_file,
         )
 
@@ -239,7 +244,7 @@ class McpEnsemble:
                 return
             await self._wait_before_restart()
             if self._connection.has_lost_session:
-                # Other calls may wait for their answers: that the session is lost, or results.
+                # Other calls may still receive results, or the error that the session is lost.
                 self._retire(self._connection)
             else:
                 await self._connection.close()
@@ -255,13 +260,13 @@ class McpEnsemble:
                 await self._connection.close()
                 raise
 
-    def _retire(self, connection: Connection) -> None:
+    def _retire(self, connection: McpConnection) -> None:
         task = asyncio.create_task(connection.close_when_idle(), name=f"mcp {self._name} ends")
         self._retired.add(task)
         task.add_done_callback(self._retired.discard)
 
     async def _wait_before_restart(self) -> None:
-        """Wait longer each time, and finally stop until a conversation names it again."""
+        """Wait longer before each restart; raise `EnsembleFailed` after `MAX_RESTARTS`."""
         if self._restarts > MAX_RESTARTS:
             raise EnsembleFailed(
                 f"it was restarted {MAX_RESTARTS} times and answered no call, so it is not "
@@ -279,20 +284,20 @@ class McpEnsemble:
         call: Callable[[Any], Awaitable[T]],
         pause: Pause = nullcontext,
     ) -> T:
-        """The server's answer; reconnects if the server ended or lost the session."""
-        with self._patience.keep(pause):
+        """Return the server's answer; reconnect if the server ended or lost the session."""
+        with self._limits.register(pause):
             await self._connect()
             try:
                 answer = await self._connection.request(seconds, phase, call)
             except SessionLost:
-                # It did not carry out the request, so it may be asked again.
+                # The server did not carry out the request, so it is safe to repeat.
                 await self._connect()
                 answer = await self._connection.request(seconds, phase, call)
         self._restarts = min(self._restarts, 1)
         return answer
 
     def _refresh_soon(self) -> None:
-        """The server says that its tools have changed; several such messages count as one."""
+        """Schedule a new listing after a change of tools; changes in quick succession share one."""
         self._stale = True
         if self._closed or (self._refresh is not None and not self._refresh.done()):
             return
@@ -301,7 +306,7 @@ class McpEnsemble:
     async def _refresh_tools(self) -> None:
         while self._stale:
             await asyncio.sleep(_REFRESH_SECONDS)
-            # If they change while being listed, they are listed again.
+            # Cleared first, so that changes during the listing cause another one.
             self._stale = False
             try:
                 await self._list_tools()
@@ -378,15 +383,15 @@ class McpEnsemble:
             check=check,
             ensemble=self._name,
             outside=tool.open_world,
-            # A tool that only reads may still send what it is asked for to others.
+            # A read-only tool may still send its arguments to others.
             sends=tool.open_world,
             caution=_NO_CAGE if self._settings.cage == "none" else "",
             annotations=tool.annotations,
         )
-        settled = self._settings.settle(invoker, reads_only=tool.reads_only)
+        settled = self._settings.apply(invoker, reads_only=tool.reads_only)
         seconds = settled.timeout_seconds or self._settings.call_seconds
         if settled.timeout_seconds is None:
-            # A server that ended is restarted first.
+            # Time to restart a server that has ended.
             spare = self._settings.open_seconds + self._settings.list_seconds
             settled = msgspec.structs.replace(settled, timeout_seconds=seconds + spare)
         return settled
@@ -401,7 +406,7 @@ class McpEnsemble:
             if self._tools.get(tool.name) != tool:
                 raise EnsembleFailed(
                     f"calling {tool.name}: its server has changed the tool's description, so "
-                    "nothing was called",
+                    "it was not called",
                     ensemble=self._name,
                 )
             answer: Awaitable[Any] = client.call_tool(
@@ -417,9 +422,9 @@ class McpEnsemble:
         return assimilate_result(result)
 
     def _describe_conversation(self, context: InvocationContext) -> Any:
-        """Lets the server keep state for each conversation without knowing which one it is.
+        """Return a value with which the server can keep state for each conversation.
 
-        The value differs for each server, so servers cannot compare what they know.
+        It is a hash that differs for each server, so servers cannot compare conversations.
         """
         if not context.conversation:
             return None

@@ -1,4 +1,4 @@
-"""The parent of a server's process: it ends the server with everything that descends from it.
+"""The parent of a server's process: it ends the server and all of its descendants.
 
     python -I -S guardian.py CONTROL PROGRAM COMMAND...
 
@@ -7,8 +7,8 @@ process that loses its parent becomes a child of the nearest ancestor that adopt
 this program, so the tree below it is always complete. It ends the tree when the server ends, when
 CONTROL is closed, and when the process PROGRAM, which uses the server, ends for any reason.
 
-It is two processes, one the parent of the other, and each ends the tree when the other is killed.
-It imports little and nothing of this library, so that it starts in a few milliseconds.
+It consists of two processes, parent and child, and each ends the tree if the other is killed. It
+imports little and nothing of this library, to start in a few milliseconds.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 
 _SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 _RESTORED = (13, 25)  # SIGPIPE and SIGXFSZ: Python ignores them, servers expect their defaults
-#: Asks the server to end, written to CONTROL.
+#: Byte written to CONTROL that asks the server to end.
 TERMINATE = b"t"
-#: How long the end of the tree may take; what cannot be killed lives on.
+#: Seconds to end the tree; processes that cannot be killed survive.
 END_SECONDS = 5.0
 _GRACE_SECONDS = 1.0
 _POLL_SECONDS, _REAP_MILLISECONDS = 0.01, 60_000
-#: The module `signal` is imported only where it must be: that takes as long as all the rest.
+#: Importing `signal` takes as long as all other imports, so only some functions do it.
 _SIGKILL, _SIGTERM, _SIGSTOP = 9, 15, 19
 
 
 def main() -> None:
-    """Start the server, wait for its end or for that of the program, and end the rest."""
+    """Start the server, wait until it or the program ends, and end all descendants."""
     control, program, command = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
     os.set_inheritable(control, False)
     outer = os.getpid()
@@ -68,14 +68,14 @@ def _adopt_orphans() -> None:
 
 
 class Guardian:
-    """Watches one child; `status` is how it ended, as `waitpid` reports it."""
+    """A watcher of one child; `status` is its exit status as `waitpid` reports it."""
 
     def __init__(self, child: int) -> None:
         self._child = child
         self.status: int | None = None
 
     def detach(self) -> None:
-        """Let go of the server's streams: they end when the server ends."""
+        """Release the server's streams, so that they end when the server ends."""
         nothing = os.open(os.devnull, os.O_RDWR)
         for number in (0, 1, 2):
             os.dup2(nothing, number)
@@ -92,7 +92,7 @@ class Guardian:
         except ProcessLookupError:
             return
         while self.reap(os.WNOHANG) and self.status is None:
-            # Adopted processes that have ended are reaped once in a while.
+            # Wakes up regularly to reap adopted processes that have ended.
             for ready, _ in poll.poll(_REAP_MILLISECONDS):
                 if ready == control and os.read(control, 1) == TERMINATE:
                     os.killpg(self._child, _SIGTERM)
@@ -101,7 +101,7 @@ class Guardian:
                     return
 
     def reap(self, options: int) -> bool:
-        """Whether there are still children, adopted ones among them."""
+        """Collect ended children; return True if others remain, including adopted ones."""
         try:
             while (ended := os.waitpid(-1, options))[0]:
                 if ended[0] == self._child:
@@ -112,10 +112,10 @@ class Guardian:
         return True
 
     def end(self) -> NoReturn:
-        """End all descendants, and then as the child did.
+        """End all descendants, then exit with the child's status.
 
-        They get a moment to clean up. Then all are stopped before any is killed, so that none
-        starts another.
+        They get a moment to clean up. Then all are stopped before any is killed, so that none can
+        start another.
         """
         begun = time.monotonic()
         signals: tuple[int, ...] = (_SIGTERM,)
@@ -132,7 +132,7 @@ class Guardian:
 
 
 def list_descendants(root: int) -> list[tuple[int, int]]:
-    """The processes that descend from one, each with the time of its start."""
+    """List the descendants of a process, each with its start time."""
     children: dict[int, list[tuple[int, int]]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit() and (about := _read_process(int(name))) is not None:
@@ -144,7 +144,7 @@ def list_descendants(root: int) -> list[tuple[int, int]]:
 
 
 def send(process: int, started: int, number: int) -> None:
-    """Send a signal to a process, but never to a newer process with its number."""
+    """Send a signal to a process, but never to a newer process with the same number."""
     import signal
 
     try:
@@ -162,7 +162,7 @@ def send(process: int, started: int, number: int) -> None:
 
 
 def _read_process(process: int) -> tuple[int, int] | None:
-    """The parent of a process, and when it started in ticks of the clock; see proc_pid_stat(5)."""
+    """Return the parent of a process and its start time in clock ticks; see proc_pid_stat(5)."""
     try:
         with open(f"/proc/{process}/stat", "rb") as file:
             words = file.read().rpartition(b")")[2].split()
@@ -172,14 +172,14 @@ def _read_process(process: int) -> tuple[int, int] | None:
 
 
 def _read_environment() -> dict[bytes, bytes]:
-    """The original environment, to which Python may have added a locale."""
+    """Read the original environment, to which Python may have added a locale."""
     with open("/proc/self/environ", "rb") as file:
         given = (entry.partition(b"=") for entry in file.read().split(b"\0") if entry)
         return {name: value for name, _, value in given}
 
 
 def _end_with(status: int | None) -> NoReturn:
-    """End by the same status or the same signal as the child."""
+    """Exit with the child's status, or by the same signal."""
     if status is not None and os.WIFEXITED(status):
         os._exit(os.WEXITSTATUS(status))
     number = _SIGKILL if status is None else os.WTERMSIG(status)

@@ -1,4 +1,4 @@
-"""HTTP connections, streamable and of the older protocol: bounded, and closed to other origins.
+"""HTTP connections, streamable and of the older protocol, with limits on sizes and origins.
 
 The package follows redirects only within the origin of its URL, so that no header or token reaches
 another one. It limits the events of a stream but not other bodies; this module does. A server names
@@ -16,22 +16,22 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
+from vibe_llms.base.network.connections import AddressRefused, origin_of
+from vibe_llms.base.network.guard import AddressGuard, Admit
 from vibe_llms.ensembles.mcp.settings import McpSettings
 from vibe_llms.ensembles.mcp.stdio import MessageTooLong
-from vibe_llms.network.connections import AddressRefused, origin_of
-from vibe_llms.network.guard import Admit, Guard
 
 if TYPE_CHECKING:
     import httpx2
 
 _EVENTS = "text/event-stream"
 _SESSION = "mcp-session-id"
-#: JSON-RPC code of a method that a server does not have, which some report with status 404.
+#: JSON-RPC code for unknown methods, which some servers report with status 404.
 _METHOD_NOT_FOUND = -32601
 #: JSON-RPC codes with which servers refuse an unknown session with status 400.
 _REFUSED = (-32000, -32001, -32600)
-#: Their words, such as of those made from the examples of the TypeScript SDK: "Bad Request: No
-#: valid session ID provided". They begin the message; in other messages, they may be a tool's.
+#: Beginnings of messages about an unknown session, such as "Bad Request: No valid session ID
+#: provided" (TypeScript SDK). Elsewhere in a message, they may be a tool's words.
 _NO_SESSION = re.compile(
     r"((bad request|invalid request|not found): )?("
     r"(no|missing|expired|unknown|invalid)( valid)?( mcp)?[ -]session\b"
@@ -47,22 +47,22 @@ async def connect_http(
     settings: McpSettings,
     auth: httpx2.Auth | None,
     notify: Callable[[Exception], None],
-    hear: Callable[[int], None],
+    report_status: Callable[[int], None],
     *,
     offline: bool = False,
     agree: Admit | None = None,
 ) -> AsyncIterator[Any]:
-    """The message streams that the official client needs, over HTTP.
+    """Open the message streams that the official client needs, over HTTP.
 
-    `notify` receives the reason if a connection is closed because of the server, and `hear` the
-    status of each error response. `agree` raises an error if the user does not allow a request to
-    another origin than the server's.
+    `notify` receives the error if a connection is closed because of the server, and
+    `report_status` the status of each error response. `agree` raises an error if the user does not
+    allow a request to another origin than the server's.
     """
     import httpx2
 
-    async def look_at(response: httpx2.Response) -> None:
+    async def check_status(response: httpx2.Response) -> None:
         if response.status_code >= 400:
-            hear(response.status_code)
+            report_status(response.status_code)
 
     def produce_client(*_: Any, **__: Any) -> httpx2.AsyncClient:
         return httpx2.AsyncClient(
@@ -77,7 +77,7 @@ async def connect_http(
                 limit=settings.message_bytes,
                 notify=notify,
             ),
-            event_hooks={"response": [look_at]},
+            event_hooks={"response": [check_status]},
         )
 
     async with AsyncExitStack() as stack:
@@ -95,11 +95,11 @@ async def connect_http(
         yield await stack.enter_async_context(streams)
 
 
-class _BoundedGuard(Guard):
-    """Sends to the server and to addresses that it names; limits the size of responses.
+class _BoundedGuard(AddressGuard):
+    """Transport to the server and the addresses that it names; limits the size of responses.
 
-    The kinds of addresses that the server has at the first request are the only ones that it, and
-    addresses that it names, may have later. So no name can be redirected afterwards.
+    Both may later have only the kinds of addresses that the server has at the first request, so no
+    name can be redirected to another kind.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class _BoundedGuard(Guard):
         self._notify = notify
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send a request, or raise why not; the package limits streams of events."""
+        """Send a request and limit the response; the package limits streams of events."""
         import httpx2
 
         try:
@@ -134,7 +134,7 @@ class _BoundedGuard(Guard):
         if refused:
             body = await response.aread()
             if _has_lost_session(response.status_code, body):
-                # Only without a body does the package know what this means.
+                # The package understands a lost session only from a 404 without a body.
                 return httpx2.Response(404)
         return response
 
@@ -148,7 +148,7 @@ class _BoundedGuard(Guard):
 def _has_lost_session(status: int, body: bytes) -> bool:
     """Return True if a server refused a request because it does not know the session.
 
-    It has not carried out the request then.
+    The server has not carried out such a request.
     """
     try:
         error = msgspec.json.decode(body, type=_Refusal).error
@@ -165,13 +165,13 @@ class _Fault(Struct, frozen=True):
 
 
 class _Refusal(Struct, frozen=True):
-    """A JSON-RPC error, as the body of an HTTP error."""
+    """Body of an HTTP error that contains a JSON-RPC error."""
 
     error: _Fault = _Fault()
 
 
 def _bound(stream: Any, limit: int, notify: Callable[[Exception], None]) -> httpx2.AsyncByteStream:
-    """A stream that ends with an error if it exceeds the given number of bytes."""
+    """Wrap a stream to raise an error if it exceeds the given number of bytes."""
     import httpx2
 
     class BoundedStream(httpx2.AsyncByteStream):

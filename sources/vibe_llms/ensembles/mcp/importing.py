@@ -14,10 +14,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from vibe_llms.configuration import VARIABLE
+from vibe_llms.base.configuration import VARIABLE
+from vibe_llms.base.exceptions import RequestError
+from vibe_llms.base.redaction import remember
 from vibe_llms.ensembles.mcp.settings import LOADING_VARIABLES, SECRET
-from vibe_llms.exceptions import RequestError
-from vibe_llms.redaction import remember
 
 MODULE = "vibe_llms.ensembles.mcp"
 _TABLES = ("mcpServers", "servers", "context_servers")
@@ -26,25 +26,25 @@ _KINDS = {
     **dict.fromkeys(("http", "streamable-http", "streamableHttp", "remote"), "http"),
     "sse": "sse",
 }
-#: The keys that are read; a note mentions each other key.
+#: Keys of a server that are read; a note mentions all others.
 _READ = frozenset(
     {
         *("command", "args", "env", "cwd", "type", "transport", "url", "serverUrl", "httpUrl"),
         *("headers", "disabled", "enabled", "name", "description"),
     }
 )
-# What JSON does not have: comments, and a comma before the end of a table. Strings stay. An
+# Extensions of JSON to remove: comments, and a comma before the end of a table. Strings stay. An
 # unterminated string or comment extends to the end, so no part is read twice.
 _COMMENT = re.compile(r'("(?:\\.|[^"\\\n])*"?)|//[^\n]*|/\*.*?(?:\*/|\Z)', re.DOTALL)
 _COMMA = re.compile(r'("(?:\\.|[^"\\\n])*"?)|,(?=\s*[\]}])')
-#: Editors replace these names themselves; they are not environment variables.
+#: Variables that editors replace themselves; they are not environment variables.
 _EDITORS = frozenset({"workspaceFolder", "workspaceFolderBasename", "workspaceRoot", "execPath"})
 _FOREIGN = re.compile(r"\$\{([^{}]*)\}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 
 
 class ImportedServer(Struct, frozen=True):
-    """A server from another program's file: the row that it becomes, and notes about it.
+    """A server from another program's file: its new row, and notes about it.
 
     If `problem` is not empty, it cannot be imported.
     """
@@ -55,32 +55,34 @@ class ImportedServer(Struct, frozen=True):
     problem: str = ""
 
 
-class _Unfit(ValueError):
-    """A server that a row cannot describe."""
+class _EntryInvalid(ValueError):
+    """Raised for a server that a row cannot describe."""
 
 
 def read_servers(text: str) -> list[ImportedServer]:
-    """The servers in a file of another program; `RequestError` if there are none."""
+    """Read the servers in a file of another program; raise `RequestError` if there are none."""
     try:
         text = text.removeprefix("\ufeff")
         for extra in (_COMMENT, _COMMA):
             text = extra.sub(lambda found: found[1] or "", text)
         tree = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise RequestError(f"this is not valid JSON: {error}") from error
+        raise RequestError(f"not valid JSON: {error}") from error
     servers = _find_table(tree)
     taken: set[str] = set()
     found: list[ImportedServer] = []
     for given, entry in servers.items():
         name = _produce_name(given)
         if name in taken:
-            found.append(ImportedServer(given, {}, problem=f"another one is called {name!r} too"))
+            found.append(
+                ImportedServer(given, {}, problem=f"another server is also called {name!r}")
+            )
             continue
         taken.add(name)
         notes = [] if name == given else [f"it was called {given!r}"]
         try:
             row = _produce_row(entry, notes)
-        except _Unfit as error:
+        except _EntryInvalid as error:
             found.append(ImportedServer(name, {}, tuple(notes), str(error)))
         else:
             found.append(ImportedServer(name, row, tuple(notes)))
@@ -88,7 +90,7 @@ def read_servers(text: str) -> list[ImportedServer]:
 
 
 def survey_keys(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """The keys that a row itself contains, by the names of their headers or variables."""
+    """Yield the secrets written in a row, with the names of their headers or variables."""
     for table in ("headers", "environment"):
         for key, value in row.get(table, {}).items():
             if SECRET.search(key) and VARIABLE.search(str(value)) is None:
@@ -102,7 +104,7 @@ def remember_row(row: Mapping[str, Any]) -> None:
 
 
 def is_name(name: str) -> bool:
-    """Whether a row may have this name: its tools' names begin with it."""
+    """Return True if a row may have this name; the names of its tools begin with it."""
     return _NAME.fullmatch(name) is not None
 
 
@@ -115,7 +117,7 @@ def _find_table(tree: object) -> Mapping[str, Any]:
             if isinstance(place, dict) and isinstance(found := place.get(key), dict) and found:
                 return found
     raise RequestError(
-        f"it names no servers; expected a table {' or '.join(map(repr, _TABLES))} with some in it"
+        f"no servers found; expected a nonempty table {' or '.join(map(repr, _TABLES))}"
     )
 
 
@@ -126,24 +128,24 @@ def _produce_name(given: str) -> str:
 
 def _produce_row(entry: object, notes: list[str]) -> dict[str, Any]:
     if not isinstance(entry, dict):
-        raise _Unfit("it is not a table")
+        raise _EntryInvalid("it is not a table")
     reader = _Reader(entry, notes)
     row: dict[str, Any] = {"module": MODULE}
     if entry.get("disabled") is True or entry.get("enabled") is False:
         row["enabled"] = False
     kind = reader.text("type") or reader.text("transport")
     if kind and kind not in _KINDS:
-        raise _Unfit(f"its type {kind!r} is unknown")
+        raise _EntryInvalid(f"its type {kind!r} is unknown")
     url = reader.text("url") or reader.text("serverUrl") or reader.text("httpUrl")
     command = reader.text("command")
     if bool(url) == bool(command):
-        raise _Unfit("it has neither a command nor a url" if not url else "it has two URLs")
+        raise _EntryInvalid("it has neither a command nor a url" if not url else "it has two URLs")
     if command:
         row["command"] = [command, *reader.texts("args")]
         if environment := reader.table("env"):
             for name in LOADING_VARIABLES & environment.keys():
                 del environment[name]
-                notes.append(f"{name} is left out: it makes a program load code unseen")
+                notes.append(f"{name} is omitted: it can make the program load other code")
             row["environment"] = environment
         if folder := reader.text("cwd"):
             row["folder"] = folder
@@ -154,37 +156,37 @@ def _produce_row(entry: object, notes: list[str]) -> dict[str, Any]:
         if headers := reader.table("headers"):
             row["headers"] = headers
     for key in entry.keys() - _READ:
-        notes.append(f"{key} is left out")
+        notes.append(f"{key} is omitted")
     notes.sort()
     return {key: value for key, value in row.items() if value != {}}
 
 
 class _Reader:
-    """The values of a server's table, with its variables in this library's form."""
+    """A reader of a server's table that converts its variables to this library's form."""
 
     def __init__(self, entry: Mapping[str, Any], notes: list[str]) -> None:
         self._entry = entry
         self._notes = notes
 
     def text(self, key: str) -> str:
-        """A text; empty if there is none."""
+        """Return a string; empty if missing."""
         value = self._entry.get(key) or ""
         if not isinstance(value, str):
-            raise _Unfit(f"its {key} is not a text")
+            raise _EntryInvalid(f"its {key} is not text")
         return self._translate(value)
 
     def texts(self, key: str) -> list[str]:
-        """A list of texts."""
+        """Return a list of strings; empty if missing."""
         values = self._entry.get(key) or []
         if not isinstance(values, list):
-            raise _Unfit(f"its {key} is not a list")
+            raise _EntryInvalid(f"its {key} is not a list")
         return [self._translate(_plain(value, key)) for value in values]
 
     def table(self, key: str) -> dict[str, str]:
-        """A table of texts; null values are left out."""
+        """Return a table of strings; null values are omitted."""
         values = self._entry.get(key) or {}
         if not isinstance(values, dict):
-            raise _Unfit(f"its {key} is not a table")
+            raise _EntryInvalid(f"its {key} is not a table")
         return {
             name: self._translate(_plain(value, key))
             for name, value in values.items()
@@ -210,7 +212,7 @@ class _Reader:
             case _:
                 pass
         if words in _EDITORS or VARIABLE.fullmatch(f"${{{words}}}") is None:
-            raise _Unfit(f"it uses ${{{words}}}, which has no meaning here; replace it")
+            raise _EntryInvalid(f"it uses ${{{words}}}, which is not supported; replace it")
         return f"${{{words}}}"
 
 
@@ -221,4 +223,4 @@ def _plain(value: object, key: str) -> str:
         case str() | int() | float():
             return str(value)
         case _:
-            raise _Unfit(f"its {key} holds what is no text")
+            raise _EntryInvalid(f"its {key} contains a value that is not text")

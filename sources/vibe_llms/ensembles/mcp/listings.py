@@ -1,8 +1,8 @@
-"""Reads a server's lists of tools leniently: an invalid tool is left out; the others stay.
+"""Reads a server's lists of tools leniently: invalid tools are omitted and the others stay.
 
-The package refuses a whole list for one tool that violates the protocol. So lists are looked
-through before the package sees them: members that it does not need are left out if they are
-invalid, and otherwise the tool, with a reason.
+The package refuses a whole list for one tool that violates the protocol. So lists are checked
+before the package sees them: invalid optional members are omitted, and a tool with other faults is
+omitted with a reason.
 """
 
 from __future__ import annotations
@@ -11,39 +11,39 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Self, TypeAlias
 
-from vibe_llms.offloading import offload
+from vibe_llms.base.offloading import offload
 
-#: Is called with the name of a tool that is left out, and the reason.
+#: Called with the name of each omitted tool and the reason.
 Refuse: TypeAlias = Callable[[str, str], None]
 
 _LONGEST_NAME = 128
-#: Characters of a place in a schema; the rest is not shown.
+#: Characters shown of a place in a schema.
 _LONGEST_PLACE = 100
 _NEEDED = ("name", "inputSchema")
 _TYPES = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
 _TABLES = ("properties", "$defs", "definitions", "patternProperties", "dependentSchemas")
 _LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
 _SINGLE = ("items", "not", "additionalProperties", "if", "then", "else", "contains")
-#: More parts of a schema are not looked at.
-_MOST_PARTS = 10_000
+#: Maximum parts of a schema that are checked.
+_MAX_PARTS = 10_000
 
 
 class ListingStream:
-    """The messages of a server, in which lists have no tools that the package refuses."""
+    """Messages of a server, without tools that the package would refuse."""
 
     def __init__(self, inner: Any, find_version: Callable[[], str], refuse: Refuse) -> None:
-        """A stream over the package's; `find_version` returns the protocol version."""
+        """Wrap a stream of the package; `find_version` returns the protocol version."""
         self._inner = inner
         self._find_version = find_version
         self._refuse = refuse
 
     @property
     def last_context(self) -> Any:
-        """The context of the sender, which the package asks for."""
+        """Context of the sender, which the package reads."""
         return getattr(self._inner, "last_context", None)
 
     async def receive(self) -> Any:
-        """The next message."""
+        """Receive the next message."""
         return await self._repair(await self._inner.receive())
 
     async def aclose(self) -> None:
@@ -65,7 +65,7 @@ class ListingStream:
 
     async def _repair(self, item: Any) -> Any:
         result = getattr(getattr(item, "message", None), "result", None)
-        # Of all results, only lists of tools have this member.
+        # Only lists of tools have this member.
         if isinstance(result, dict) and "tools" in result:
             refused: list[tuple[str, str]] = []
             # A list may be as large as a message.
@@ -78,7 +78,7 @@ class ListingStream:
 
 
 def repair_tools(result: Mapping[str, Any], version: str, refuse: Refuse) -> list[Any]:
-    """The tools of a list that the package accepts; `refuse` is called for each of the others."""
+    """Return the tools of a list that the package accepts; call `refuse` for each other one."""
     tools = result["tools"]
     if not isinstance(tools, list):
         return []
@@ -102,7 +102,7 @@ def repair_tools(result: Mapping[str, Any], version: str, refuse: Refuse) -> lis
 
 
 def find_fault(tool: Mapping[str, Any]) -> str:
-    """Return why a tool cannot be offered to any model, or an empty text."""
+    """Return why a tool cannot be offered to any model, or an empty string."""
     name = tool.get("name")
     if not isinstance(name, str) or not _is_name(name):
         return f"its name is not 1 to {_LONGEST_NAME} printable characters"
@@ -112,7 +112,7 @@ def find_fault(tool: Mapping[str, Any]) -> str:
     if schema.get("type", "object") != "object":
         return "its inputSchema does not describe an object"
     if not isinstance(tool.get("description") or "", str):
-        return "its description is not a text"
+        return "its description is not text"
     if place := _find_invalid(schema):
         return f"its inputSchema is not valid at {place!r}"
     return ""
@@ -125,10 +125,10 @@ def _is_name(name: str) -> bool:
 def _repair_tool(
     page: Mapping[str, Any], tool: Mapping[str, Any], version: str
 ) -> dict[str, Any] | None:
-    """The tool with as many of its members as the package accepts; None if it accepts none."""
+    """Return a tool with the members that the package accepts; None if it is refused."""
     from mcp_types import Tool
 
-    # Each member may be tried alone, so those that the package ignores are left out.
+    # Each member may be validated alone, so unknown ones are omitted.
     fields = [field.alias or name for name, field in Tool.model_fields.items()]
     whole = {key: tool[key] for key in fields if tool.get(key) is not None}
     whole["inputSchema"] = {"type": "object", **whole["inputSchema"]}
@@ -161,9 +161,9 @@ def _is_accepted(page: Mapping[str, Any], tool: Mapping[str, Any], version: str)
 
 
 def _find_invalid(schema: object) -> str:
-    """The place in a schema where a keyword has a value of a kind that it cannot have."""
+    """Return the first place in a schema where a keyword has an invalid type; empty if none."""
     waiting: list[tuple[str, Any]] = [("#", schema)]
-    for _ in range(_MOST_PARTS):
+    for _ in range(_MAX_PARTS):
         if not waiting:
             break
         place, node = waiting.pop()
@@ -176,7 +176,7 @@ def _find_invalid(schema: object) -> str:
         if not all(isinstance(one, str) and one in _TYPES for one in kinds):
             return f"{place}/type"
         required = node.get("required", [])
-        # A draft before 2020-12 has a boolean here.
+        # Drafts before 2020-12 have a boolean here.
         if not isinstance(required, bool) and not (
             isinstance(required, list) and all(isinstance(one, str) for one in required)
         ):
@@ -187,12 +187,12 @@ def _find_invalid(schema: object) -> str:
         for key in _TABLES:
             if not isinstance(node.get(key, {}), dict):
                 return f"{place}/{key}"
-        waiting += islice(_list_parts(place, node), _MOST_PARTS - len(waiting))
+        waiting += islice(_list_parts(place, node), _MAX_PARTS - len(waiting))
     return ""
 
 
 def _list_parts(place: str, node: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The schemas in a schema, each with its place."""
+    """Yield the schemas directly in a schema, each with its place."""
     for key in _TABLES:
         for name, one in node.get(key, {}).items():
             yield f"{place}/{key}/{name}"[:_LONGEST_PLACE], one

@@ -20,16 +20,16 @@ from urllib.parse import parse_qs, urlsplit
 import msgspec
 from msgspec import Struct
 
-from vibe_llms.credentials import Credential, get_logger
+from vibe_llms.base.credentials import Credential, get_logger
+from vibe_llms.base.exceptions import ConfigurationError, SignInNeeded
+from vibe_llms.base.files import read_trusted
+from vibe_llms.base.network.connections import origin_of
+from vibe_llms.base.network.guard import Admit
+from vibe_llms.base.redaction import remember
 from vibe_llms.ensembles.mcp.settings import McpSettings, OAuthSettings
 from vibe_llms.ensembles.mcp.tokens import TokenStore
-from vibe_llms.exceptions import ConfigurationError, SignInNeeded
-from vibe_llms.files import read_trusted
-from vibe_llms.invocation.limits import Patience
+from vibe_llms.invocation.limits import SharedLimits
 from vibe_llms.invocation.questions import ElicitationAnswer, ElicitationField, ElicitationRequest
-from vibe_llms.network.connections import origin_of
-from vibe_llms.network.guard import Admit
-from vibe_llms.redaction import remember
 
 if TYPE_CHECKING:
     import httpx2
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 #: Asks the user through the session's elicitor; time limits pause.
 Asking = Callable[[ElicitationRequest], Awaitable[ElicitationAnswer]]
 _PATH = "/callback"
-#: Where a server is described that is its own authorization server.
+#: Path of the description of a server that is its own authorization server.
 _DESCRIPTION = "/.well-known/oauth-authorization-server"
 _LONGEST_REQUEST = 16 * 1024
 _PAGE = (
@@ -49,7 +49,7 @@ _PAGE = (
 
 
 class SignIn(Struct, frozen=True):
-    """Adds a token to each request; `agree` is called before a request to another origin."""
+    """The source of a token for each request; `agree` is called before one to another origin."""
 
     auth: httpx2.Auth | None
     agree: Admit
@@ -61,12 +61,12 @@ async def produce_sign_in(
     store: TokenStore,
     ask: Asking | None,
     notify: Callable[[Exception], None],
-    patience: Patience,
+    limits: SharedLimits,
     keys_file: Path,
 ) -> SignIn:
-    """How to sign in to a server; `notify` is called with the error if that fails.
+    """Choose how to sign in to a server; `notify` is called with the error if that fails.
 
-    Nothing is added if the row already has a header with credentials.
+    No token is added if the row already has an `Authorization` header.
     """
     oauth = settings.oauth or OAuthSettings()
     agreement = _Agreement(ensemble, settings.url, oauth, store, ask, notify)
@@ -74,7 +74,7 @@ async def produce_sign_in(
         return SignIn(None, agreement)
     await store.load()
     return SignIn(
-        await _produce_auth(ensemble, settings, oauth, store, ask, notify, patience, keys_file),
+        await _produce_auth(ensemble, settings, oauth, store, ask, notify, limits, keys_file),
         agreement,
     )
 
@@ -86,7 +86,7 @@ async def _produce_auth(
     store: TokenStore,
     ask: Asking | None,
     notify: Callable[[Exception], None],
-    patience: Patience,
+    limits: SharedLimits,
     keys_file: Path,
 ) -> httpx2.Auth:
     if oauth.grant == "client-credentials":
@@ -101,9 +101,9 @@ async def _produce_auth(
             if needs_secret
             else ""
         )
-        login = _Login(ensemble, ask, oauth.sign_in_seconds, patience, notify)
+        login = _Login(ensemble, ask, oauth.sign_in_seconds, limits, notify)
         provider = _produce_person(settings.url, oauth, store, login, secret)
-    # It has loggers now that did not exist when the package was imported.
+    # The provider's modules may have added loggers after the package was imported.
     get_logger("mcp")
     return provider
 
@@ -128,7 +128,7 @@ def _find_secret(ensemble: str, oauth: OAuthSettings, keys_file: Path) -> str:
 def _produce_program(
     ensemble: str, url: str, oauth: OAuthSettings, store: TokenStore, secret: str
 ) -> OAuthClientProvider:
-    """A program that signs in by itself."""
+    """Make the provider of a program that signs in with its own key."""
     from mcp.client.auth.extensions import client_credentials as package
 
     if not oauth.client_id or not oauth.issuer:
@@ -168,7 +168,7 @@ def _produce_program(
 def _produce_person(
     url: str, oauth: OAuthSettings, store: TokenStore, login: _Login, secret: str
 ) -> OAuthClientProvider:
-    """A user who signs in with a browser."""
+    """Make the provider of a user who signs in with a browser."""
     from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata
 
     port = oauth.redirect_port or urlsplit(store.redirect).port or find_port()
@@ -205,10 +205,10 @@ def _produce_person(
 
 
 def _choose_provider() -> type[OAuthClientProvider]:
-    """The package's provider, which also signs in at servers of 2025-03-26 that name a path.
+    """Return the package's provider, extended for servers of 2025-03-26 that name a path.
 
     Such a server is its own authorization server, described at its root. The package refuses a
-    description of an issuer with a path, as RFC 8414 wants, but servers of that time have one. An
+    description of an issuer with a path, as RFC 8414 demands, but servers of that time have one. An
     issuer at the server's own origin is the server itself.
     """
     import httpx2
@@ -223,11 +223,11 @@ def _choose_provider() -> type[OAuthClientProvider]:
                 while True:
                     response = yield sent
                     try:
-                        sent = await flow.asend(await self._settle_issuer(sent, response))
+                        sent = await flow.asend(await self._correct_issuer(sent, response))
                     except StopAsyncIteration:
                         return
 
-        async def _settle_issuer(
+        async def _correct_issuer(
             self, request: httpx2.Request, response: httpx2.Response
         ) -> httpx2.Response:
             own = origin_of(self.context.server_url)
@@ -241,7 +241,7 @@ def _choose_provider() -> type[OAuthClientProvider]:
             issuer = str(about.get("issuer"))
             if issuer != own and not issuer.startswith(f"{own}/"):
                 return response
-            # A server that names the issuer again when it answers does so by the path.
+            # A server that repeats the issuer in its responses uses the one with the path.
             if about.get("authorization_response_iss_parameter_supported"):
                 return response
             return httpx2.Response(200, json={**about, "issuer": own}, request=request)
@@ -250,7 +250,7 @@ def _choose_provider() -> type[OAuthClientProvider]:
 
 
 class _Agreement:
-    """Whether sign-in requests may go to another origin than the server's; asked once for each."""
+    """Permission for sign-in requests to origins other than the server's; asked once for each."""
 
     def __init__(
         self,
@@ -305,21 +305,21 @@ class _Agreement:
 
 
 class _Login:
-    """One user signing in: opens the server's page, and receives the browser on a local port."""
+    """One sign-in by a user: opens the server's page, and receives the browser on a local port."""
 
     def __init__(
         self,
         ensemble: str,
         ask: Asking | None,
         seconds: float,
-        patience: Patience,
+        limits: SharedLimits,
         notify: Callable[[Exception], None],
     ) -> None:
         self.port = 0
         self._ensemble = ensemble
         self._ask = ask
         self._seconds = seconds
-        self._patience = patience
+        self._limits = limits
         self._notify = notify
         self._url = ""
 
@@ -330,7 +330,7 @@ class _Login:
         self._url = url
 
     def _failure(self, reason: str) -> SignInNeeded:
-        """Why signing in failed; reported at once, because the package only ends the connection."""
+        """Report and return an error; the package itself would only end the connection."""
         error = SignInNeeded(reason, ensemble=self._ensemble)
         self._notify(error)
         return error
@@ -345,7 +345,7 @@ class _Login:
             ensemble=self._ensemble, message=f"Sign in at {host}", url=self._url
         )
         try:
-            with self._patience.ask():
+            with self._limits.paused():
                 async with listen(self.port) as arrival, asyncio.timeout(self._seconds):
                     answer = await self._ask(request)
                     if answer.action != "accept":
@@ -367,7 +367,7 @@ class _Login:
 
 @asynccontextmanager
 async def listen(port: int) -> AsyncIterator[asyncio.Future[dict[str, str]]]:
-    """The parameters of the first browser request to this local port."""
+    """Receive the parameters of the first browser request to this local port."""
     arrival: asyncio.Future[dict[str, str]] = asyncio.get_running_loop().create_future()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -378,7 +378,7 @@ async def listen(port: int) -> AsyncIterator[asyncio.Future[dict[str, str]]]:
             known = target.path == _PATH and ("code" in found or "error" in found)
             text = "You have signed in. You may close this page."
             if not known:
-                text = "There is nothing here."
+                text = "Not found."
             elif "error" in found:
                 text = f"Signing in was refused: {found['error']}"
             body = f"<!doctype html><title>vibe-llms</title><p>{html.escape(text)}</p>"
@@ -389,7 +389,7 @@ async def listen(port: int) -> AsyncIterator[asyncio.Future[dict[str, str]]]:
             if known and not arrival.done():
                 arrival.set_result(found)
         except (OSError, ValueError, IndexError, asyncio.IncompleteReadError):
-            # Any other request to the port.
+            # Ignore other requests to the port.
             pass
         except asyncio.LimitOverrunError:
             pass
@@ -405,7 +405,7 @@ async def listen(port: int) -> AsyncIterator[asyncio.Future[dict[str, str]]]:
 
 
 def find_port() -> int:
-    """A free local port."""
+    """Return a free local port."""
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         port: int = one.getsockname()[1]
@@ -413,7 +413,7 @@ def find_port() -> int:
 
 
 def _produce_refusal(ensemble: str, notify: Callable[[Exception], None]) -> httpx2.Auth:
-    """No token: the error of a server that requires one is reported in our words."""
+    """Return an `Auth` without a token that reports a server's demand for one."""
     import httpx2
 
     class Refusal(httpx2.Auth):

@@ -1,4 +1,4 @@
-"""What a server offers to read: prompts, resources, and URI templates of resources."""
+"""Readable parts of a server: prompts, resources, and URI templates of resources."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
+from vibe_llms.base.exceptions import EnsembleFailed
 from vibe_llms.ensembles.mcp.contents import (
     assimilate_block,
     assimilate_resource,
-    assimilate_said,
+    assimilate_user_block,
 )
-from vibe_llms.exceptions import EnsembleFailed
 from vibe_llms.messages.canisters import AssistantCanister, Canister, UserCanister
 from vibe_llms.messages.contents import Content, repair_text
 
@@ -54,7 +54,7 @@ class ServerResource(Struct, frozen=True):
 
 
 class ResourceTemplate(Struct, frozen=True):
-    """Resources whose URIs are made by filling in a template (RFC 6570), `file:///{path}`."""
+    """A family of resources, as a template of their URIs (RFC 6570): `file:///{path}`."""
 
     template: str
     name: str
@@ -66,7 +66,7 @@ class ResourceTemplate(Struct, frozen=True):
 async def gather_pages(
     ensemble: str, what: str, turn: Callable[[str | None], Awaitable[tuple[list[T], str | None]]]
 ) -> list[T]:
-    """Everything that a server lists, page by page, within limits."""
+    """Gather all pages of a server's list, within limits."""
     found: list[T] = []
     cursor: str | None = None
     for _ in range(_MAX_PAGES):
@@ -83,7 +83,7 @@ async def gather_pages(
 
 
 def assimilate_prompt(prompt: Any) -> ServerPrompt:
-    """A prompt of a list."""
+    """Convert a prompt of a list."""
     arguments = tuple(
         PromptArgument(one.name, repair_text(one.description or ""), bool(one.required))
         for one in prompt.arguments or ()
@@ -92,9 +92,9 @@ def assimilate_prompt(prompt: Any) -> ServerPrompt:
 
 
 def assimilate_messages(result: Any) -> tuple[Canister, ...]:
-    """The messages of a filled-in prompt."""
+    """Convert the messages of a filled-in prompt."""
     return tuple(
-        UserCanister(tuple(assimilate_said(message.content)))
+        UserCanister(tuple(assimilate_user_block(message.content)))
         if message.role == "user"
         else AssistantCanister(tuple(assimilate_block(message.content)))
         for message in result.messages
@@ -102,14 +102,14 @@ def assimilate_messages(result: Any) -> tuple[Canister, ...]:
 
 
 def assimilate_listed(resource: Any) -> ServerResource:
-    """A resource of a list."""
+    """Convert a resource of a list."""
     name, title, description = _names(resource.name, resource)
     mimetype = resource.mime_type or ""
     return ServerResource(str(resource.uri), name, title, description, mimetype, resource.size)
 
 
 def assimilate_template(template: Any) -> ResourceTemplate:
-    """A template of a list."""
+    """Convert a template of a list."""
     name, title, description = _names(template.name, template)
     return ResourceTemplate(
         template.uri_template, name, title, description, template.mime_type or ""
@@ -117,7 +117,7 @@ def assimilate_template(template: Any) -> ResourceTemplate:
 
 
 def assimilate_read(result: Any) -> tuple[Content, ...]:
-    """The contents of a resource."""
+    """Convert the contents of a resource."""
     return tuple(content for one in result.contents for content in assimilate_resource(one))
 
 

@@ -1,4 +1,4 @@
-"""The keys of a row of `[ensembles]` that names an MCP server."""
+"""Keys of a row of `[ensembles]` that names an MCP server."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from vibe_llms.configuration import VARIABLE, Seconds, fill_variables
-from vibe_llms.ensembles.interfaces import EnsembleRules
+from vibe_llms.base.configuration import VARIABLE, Seconds, fill_variables
+from vibe_llms.base.redaction import remember
+from vibe_llms.invocation.ensembles import EnsembleRules
 from vibe_llms.invocation.invokers import Approval
-from vibe_llms.redaction import remember
 
 #: Variables that would make a child load code that its command does not name.
 LOADING_VARIABLES = frozenset(
@@ -28,13 +28,13 @@ SECRET = re.compile("authorization|cookie|key|password|secret|token", re.IGNOREC
 
 
 class OAuthSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
-    """How to sign in to an HTTP server.
+    """Settings for signing in to an HTTP server.
 
     With the grant `code`, a user signs in with a browser, which returns to the local port
     `redirect-port` (any free one if 0) within `sign-in-seconds`. With `client-credentials`, a
-    program signs in by itself, with a secret or the key in `private-key-file`. `client-id` is for
-    servers where we are registered; others register us, or read `client-metadata-url`. The secret
-    is looked up like a key: in an environment variable, a command, or the stored keys, under
+    program signs in with a secret or the key in `private-key-file`. `client-id` is for servers
+    where we are registered; others register us, or read `client-metadata-url`. The secret is looked
+    up like a key: in an environment variable, a command, or the stored keys, under
     `NAME.client-secret`. If the server signs in through another one, the user is asked once, unless
     its origin is in `allowed-origins`.
     """
@@ -57,20 +57,21 @@ class McpSettings(EnsembleRules, frozen=True, rename="kebab", forbid_unknown_fie
     """Either `command`, which starts a server that uses its standard streams, or `url`.
 
     `{python}` in a command is the Python that runs this library. `needs` are packages that must be
-    installed in it; the extra `extra` of this library installs them. `environment` is what the
-    server gets besides a few harmless variables, and `folder` its working directory. `${NAME}` in
-    any of these stands for an environment variable, so that no key need be in the file. `transport`
-    is `http` for streamable HTTP, `sse` for the older protocol. `protocol` is `handshake` up to
-    2025-11-25, `stateless` from 2026-07-28, or `auto` for whichever the server supports. The time
-    limits apply to opening, to listing, and to each call without a `timeout-seconds` of its own;
-    time spent asking the user does not count. No message may exceed `message-bytes`.
+    installed in it; the extra `extra` of this library installs them. `environment` is added to a
+    few harmless variables that the server inherits, and `folder` is its working directory.
+    `${NAME}` in any of these is replaced by an environment variable, to keep keys out of the file.
+    `transport` is `http` for streamable HTTP, `sse` for the older protocol. `protocol` is
+    `handshake` up to 2025-11-25, `stateless` from 2026-07-28, or `auto` to use the one that the
+    server supports. The time limits apply to opening, to listing, and to each call without a
+    `timeout-seconds` of its own; time spent asking the user does not count. No message may exceed
+    `message-bytes`.
 
     `cage` is for the Python interpreter: with `none`, code runs without a cage, and each approval
     question says so.
 
-    `roots` are working folders that the server is sent. With `sampling-model`, the address of a
-    model, it may use that model, for at most `sampling-tokens` at a time, if the approver agrees or
-    `sampling-approval` is `allow`.
+    `roots` are working folders that are sent to the server. With `sampling-model`, the address of a
+    model, the server may use that model, for at most `sampling-tokens` at a time, if the approver
+    agrees or `sampling-approval` is `allow`.
     """
 
     command: tuple[str, ...] = ()
@@ -95,14 +96,14 @@ class McpSettings(EnsembleRules, frozen=True, rename="kebab", forbid_unknown_fie
 
     @property
     def origin(self) -> str:
-        """What is started and where, or the URL: what the user agreed to."""
+        """Command, folder and cage of the server, or its URL: everything the user agreed to."""
         if self.url:
             return self.url
         place = f" (in {self.folder})" if self.folder else ""
         return shlex.join(self.command) + place + " (without a cage)" * (self.cage == "none")
 
     def expand(self, environment: Mapping[str, str]) -> McpSettings:
-        """The settings with `${NAME}` and `${NAME:-else}` replaced from the environment.
+        """Replace `${NAME}` and `${NAME:-else}` in the settings from the environment.
 
         `KeyError` names a variable that is not set and has no default.
         """

@@ -19,10 +19,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
+from vibe_llms.base.exceptions import EnsembleFailed
+from vibe_llms.base.redaction import redact
 from vibe_llms.ensembles.mcp import guardian
-from vibe_llms.exceptions import EnsembleFailed
 from vibe_llms.messages.codecs import repair_escapes
-from vibe_llms.redaction import redact
 
 INHERITED = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
 GRACE_SECONDS = 2.0
@@ -33,11 +33,11 @@ _POLL_SECONDS = 0.01
 
 
 class MessageTooLong(Exception):
-    """A line of the server exceeds the size limit of messages."""
+    """Raised when a message of the server exceeds the size limit."""
 
 
-class LineSplitter:
-    """Splits a stream into lines, looking at each byte once."""
+class StdioLineSplitter:
+    """A splitter of a stream into lines that looks at each byte once."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -45,7 +45,7 @@ class LineSplitter:
         self._size = 0
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The lines that are complete now; `MessageTooLong` if one exceeds the limit."""
+        """Add bytes and return the completed lines; raise `MessageTooLong` if one is too long."""
         *whole, rest = chunk.split(b"\n")
         lines: list[bytes] = []
         for piece in whole:
@@ -65,10 +65,10 @@ class LineSplitter:
 
 
 class ServerProcess:
-    """A running server; `complaints` are the last lines that it wrote to standard error."""
+    """A running server and its guardian."""
 
     def __init__(self, process: asyncio.subprocess.Process, control: socket.socket) -> None:
-        # The guardian, which ends with the server's status.
+        # Process of the guardian, which exits with the server's status.
         self._process = process
         self._control = control
         self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
@@ -77,16 +77,16 @@ class ServerProcess:
 
     @property
     def complaints(self) -> str:
-        """The server's last output on standard error, in one line; may be empty."""
+        """Last output of the server on standard error, in one line; may be empty."""
         return redact(" ".join(" ".join(self._tail).split()))[-_TAIL_BYTES:]
 
     @property
     def status(self) -> int | None:
-        """Its exit status; `None` while it runs."""
+        """Exit status; None while it runs."""
         return self._process.returncode
 
     async def confirm(self) -> None:
-        """Wait until the server has started; `OSError` if that fails."""
+        """Wait until the server has started; raise `OSError` if that fails."""
         reported = await asyncio.get_running_loop().sock_recv(self._control, 16)
         if reported != b"0":
             number = int(reported or 0)
@@ -98,20 +98,20 @@ class ServerProcess:
         self._tasks += [self._draining, *map(asyncio.ensure_future, works)]
 
     async def write(self, data: bytes) -> None:
-        """Send bytes to the server; `OSError` if it no longer accepts them."""
+        """Send bytes to the server; raise `OSError` if it no longer accepts them."""
         assert self._process.stdin is not None
         self._process.stdin.write(data)
         await self._process.stdin.drain()
 
     async def read(self) -> bytes:
-        """Some bytes from the server; none at its end."""
+        """Read some bytes from the server; empty at its end."""
         assert self._process.stdout is not None
         return await self._process.stdout.read(_READ_BYTES)
 
     async def end(self) -> None:
-        """End the process and everything that it started."""
+        """End the process and all of its descendants."""
         assert self._process.stdin is not None
-        # Closed in every case: the guardian then kills what is left, and ends.
+        # Closing it makes the guardian kill all remaining processes and exit.
         with self._control:
             if self.status is None:
                 # A stopped guardian would not notice any of this.
@@ -125,18 +125,18 @@ class ServerProcess:
                 await self.wait(GRACE_SECONDS)
         await self.wait(guardian.END_SECONDS + GRACE_SECONDS)
         if self._draining is not None:
-            # Its last words say why it ended.
+            # Its last output explains why it ended.
             await asyncio.wait([self._draining], timeout=GRACE_SECONDS / 4)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        # An unkillable process may hold a pipe; we do not wait for it.
+        # An unkillable process may hold a pipe; don't wait for it.
         transport: Any = getattr(self._process, "_transport", None)
         if transport is not None:
             transport.close()
 
     async def wait(self, seconds: float) -> bool:
-        """Whether the process ends within the given seconds."""
+        """Wait for the process to end; return True if it does within the given seconds."""
         # asyncio's `wait()` also waits for the pipes to close, which a descendant may hold.
         until = asyncio.get_running_loop().time() + seconds
         while self._process.returncode is None:
@@ -156,7 +156,7 @@ class ServerProcess:
 
 
 def produce_environment(given: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a server's process: a few harmless variables, and those of its row."""
+    """Return a server's environment: a few harmless variables and those of its row."""
     inherited = {
         name: value
         for name in INHERITED
@@ -170,15 +170,20 @@ def produce_environment(given: Mapping[str, str]) -> dict[str, str]:
 async def start_process(
     ensemble: str, command: tuple[str, ...], environment: Mapping[str, str], folder: str
 ) -> AsyncIterator[ServerProcess]:
-    """A server's process; `EnsembleFailed` if it cannot be started."""
+    """Start a server's process, or raise `EnsembleFailed`."""
     control, given = socket.socketpair()
     control.setblocking(False)
     with control:
         try:
             with given:
                 process = await asyncio.create_subprocess_exec(
-                    *(sys.executable, "-I", "-S", guardian.__file__),
-                    *(str(given.fileno()), str(os.getpid()), *command),
+                    sys.executable,
+                    "-I",
+                    "-S",
+                    guardian.__file__,
+                    str(given.fileno()),
+                    str(os.getpid()),
+                    *command,
                     stdin=asyncio.subprocess.PIPE,
                     stdout=asyncio.subprocess.PIPE,
                     stderr=asyncio.subprocess.PIPE,
@@ -213,9 +218,9 @@ def _refuse(ensemble: str, command: tuple[str, ...], error: Exception) -> Ensemb
 async def connect_process(
     server: ServerProcess, limit: int, notify: Callable[[Exception], None]
 ) -> AsyncIterator[Any]:
-    """The message streams that the official client needs, over a server's process.
+    """Open the message streams that the official client needs, over a server's process.
 
-    `notify` receives why the streams ended, if that is the server's fault.
+    `notify` receives the error if the streams end because of the server.
     """
     import anyio
     from mcp.shared.message import SessionMessage
@@ -226,7 +231,7 @@ async def connect_process(
     gone = (anyio.ClosedResourceError, anyio.BrokenResourceError)
 
     async def receive() -> None:
-        splitter = LineSplitter(limit)
+        splitter = StdioLineSplitter(limit)
         with suppress(*gone):
             async with arriving:
                 while chunk := await server.read():

@@ -1,7 +1,7 @@
 """The result of signing in to a server: tokens and registration data, stored like keys.
 
-The package stores neither when a token expires nor where to request a new one. With it alone, every
-new process would have to sign in again once the first token has expired.
+The package's storage lacks a token's expiry time and the server that issues new tokens. Without
+them, each new process would have to sign in again once the first token has expired.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
-from vibe_llms.ensembles.interfaces import Vault
-from vibe_llms.network.connections import origin_of
-from vibe_llms.redaction import remember
+from vibe_llms.base.network.connections import origin_of
+from vibe_llms.base.redaction import remember
+from vibe_llms.conversations.hosts import Vault
 
 if TYPE_CHECKING:
     from mcp.client.auth import OAuthClientProvider
     from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 
-#: The prefix of the names under which an ensemble's values are stored.
+#: Prefix of the names under which an ensemble's values are stored.
 PREFIX = "mcp."
-#: A token is not used in its last moments.
+#: Tokens count as expired this many seconds early.
 _MARGIN_SECONDS = 10.0
 
 
@@ -66,8 +66,8 @@ class TokenStore:
 
     @property
     def origins(self) -> frozenset[str]:
-        """The other servers that the user lets the server sign in through."""
-        # Those that were used before the user was asked about them.
+        """Origins of other servers that the user lets the server sign in through."""
+        # Origins that were used by versions without this question are allowed too.
         used = (one for one in self._kept.server.values() if isinstance(one, str))
         known = {origin_of(one) for one in used if one.startswith("https://")}
         return frozenset(self._kept.origins) | known
@@ -78,12 +78,12 @@ class TokenStore:
 
     @property
     def signed_in(self) -> bool:
-        """Whether there are tokens, valid or not."""
+        """True if tokens are stored, valid or not."""
         return bool(self._kept.tokens)
 
     @property
     def redirect(self) -> str:
-        """The URL that the server redirects the browser to; may be unset."""
+        """URL that the server redirects the browser to; may be empty."""
         addresses = self._kept.client.get("redirect_uris") or [""]
         return str(addresses[0])
 
@@ -104,13 +104,13 @@ class TokenStore:
             context.auth_server_url = str(resource.authorization_servers[0])
 
     async def get_tokens(self) -> OAuthToken | None:
-        """For the package: the stored tokens."""
+        """Return the stored tokens; called by the package."""
         from mcp.shared.auth import OAuthToken
 
         return OAuthToken.model_validate(self._kept.tokens) if self._kept.tokens else None
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
-        """For the package: store new tokens, and what the next process needs with them."""
+        """Store new tokens and the data that the next process needs; called by the package."""
         assert self._provider is not None
         context = self._provider.context
         lasts = tokens.expires_in
@@ -123,7 +123,7 @@ class TokenStore:
         )
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
-        """For the package: our registration at the server."""
+        """Return our registration at the server; called by the package."""
         from mcp.shared.auth import OAuthClientInformationFull
 
         if self._fixed is not None:
@@ -132,7 +132,7 @@ class TokenStore:
         return OAuthClientInformationFull.model_validate(known) if known else None
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
-        """For the package: store our registration at the server."""
+        """Store our registration at the server; called by the package."""
         await self._keep(client=_plain(client_info))
 
     async def _keep(self, **members: Any) -> None:

@@ -1,4 +1,4 @@
-"""The tools of a server as it lists them, remembered for as long as it says that they hold."""
+"""A cache of a server's list of tools, valid for as long as the server says."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
+from vibe_llms.base.exceptions import StorageError
+from vibe_llms.base.files import LARGEST_SETTINGS, read_trusted
+from vibe_llms.base.folders import make_folder, replace_file, storage_errors
+from vibe_llms.base.meta import __version__
 from vibe_llms.ensembles.mcp.settings import McpSettings
-from vibe_llms.exceptions import StorageError
-from vibe_llms.files import LARGEST_SETTINGS, read_trusted
 from vibe_llms.messages.contents import repair_text
-from vibe_llms.meta import __version__
-from vibe_llms.storage.files import make_folder, replace_file, storage_errors
 
 if TYPE_CHECKING:
     from mcp_types import Tool
 
-#: A list holds for a day at most, whatever its server says, as in the official package.
+#: Longest validity of a list, as in the official package.
 LONGEST_SECONDS = 24 * 3600.0
 #: Parts of a server's description of a tool that are not annotations.
 _DEFINED_ELSEWHERE = {"name", "description", "input_schema", "icons", "meta"}
@@ -41,17 +41,17 @@ class ServerTool(Struct, frozen=True):
 
     @property
     def reads_only(self) -> bool:
-        """Whether it says that it changes nothing."""
+        """True if the server says that the tool changes nothing."""
         return self._read("annotations", "readOnlyHint") is True
 
     @property
     def open_world(self) -> bool:
-        """Whether it may deal with more than the server itself."""
+        """True if the tool may deal with more than the server itself."""
         return self._read("annotations", "openWorldHint") is not False
 
     @property
     def needs_task(self) -> bool:
-        """Whether its calls must be tasks of 2025-11-25, which the package does not support."""
+        """True if its calls must be tasks of 2025-11-25, which the package does not support."""
         return self._read("execution", "taskSupport") == "required"
 
     def _read(self, table: str, name: str) -> object:
@@ -59,7 +59,7 @@ class ServerTool(Struct, frozen=True):
 
 
 class _Remembered(Struct):
-    """What the file holds: a list, the time until which it is valid, and a hash of its server."""
+    """Content of the file: a list, its expiry time, and a hash of its server."""
 
     key: str
     until: float
@@ -67,7 +67,7 @@ class _Remembered(Struct):
 
 
 def assimilate_tool(tool: Tool) -> ServerTool:
-    """A tool of a list."""
+    """Convert a tool of a list."""
     return ServerTool(
         tool.name,
         repair_text(tool.description or tool.title or ""),
@@ -84,7 +84,7 @@ class ToolListFile:
         self.path = state / "tools" / f"{digest}.json"
 
     def read(self, settings: McpSettings) -> Sequence[ServerTool] | None:
-        """The tools that a server with these settings listed; None if they may be others by now."""
+        """Return the tools that a server with these settings listed; None if expired or changed."""
         import json
 
         try:
@@ -96,7 +96,7 @@ class ToolListFile:
         return found.tools if same and fresh else None
 
     def keep(self, settings: McpSettings, tools: Sequence[ServerTool], seconds: float) -> None:
-        """Remember a list for so many seconds, if it can be stored, in place of the last one."""
+        """Replace the stored list with one valid for `seconds`; ignore storage errors."""
         import json
 
         self.forget()
@@ -110,13 +110,13 @@ class ToolListFile:
             replace_file(self.path, data, LARGEST_SETTINGS, durable=False)
 
     def forget(self) -> None:
-        """Ask the server itself the next time."""
+        """Delete the stored list."""
         with suppress(OSError):
             self.path.unlink()
 
 
 def _produce_key(settings: McpSettings) -> str:
-    """A hash of what is started, with what and where. The settings may contain keys."""
+    """Hash the server's program, folder and settings, which may contain keys."""
     import json
 
     program = shutil.which(settings.command[0])

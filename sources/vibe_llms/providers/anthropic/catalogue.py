@@ -1,4 +1,4 @@
-"""What Anthropic says of its models, in the terms of our attributes."""
+"""Anthropic's list of models, converted to our attributes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vibe_llms.providers.anthropic.messages import PDF
 _PICTURES = ("image", "image/png", "image/jpeg", "image/gif", "image/webp")
 
 
-class ModelEntry(Struct):
+class AnthropicModelEntry(Struct):
     """An item of the list of models. Source: `types/model_info.py` of anthropic 2.12.0."""
 
     id: str
@@ -25,7 +25,7 @@ class ModelEntry(Struct):
     capabilities: dict[str, Any] | None = None
 
     def attributes(self) -> Mapping[str, Any]:
-        """What the server says of the model, in the terms of our attributes."""
+        """Return the reported properties of the model as our attributes."""
         controls: dict[str, Any] = {}
         reported: dict[str, Any] = {"title": self.display_name, "retires": self.retires_at or ""}
         if self.max_input_tokens:
@@ -58,15 +58,15 @@ class ModelEntry(Struct):
 
 
 class ModelPage(Struct):
-    """A page of the list."""
+    """One page of the list of models."""
 
-    data: list[ModelEntry]
+    data: list[AnthropicModelEntry]
     has_more: bool = False
     last_id: str | None = None
 
 
 def _table(capabilities: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """A table of what the server says; empty where it says something else."""
+    """Return the table of that name, or an empty one if the server sent something else."""
     entry = capabilities.get(name)
     return entry if isinstance(entry, dict) else {}
 

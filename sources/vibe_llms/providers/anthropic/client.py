@@ -1,4 +1,4 @@
-"""The rows of Anthropic's module, and their clients: models listed page by page."""
+"""Provider rows and clients for Anthropic; the list of models is read page by page."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from urllib.parse import quote
 
 from vibe_llms.providers.anthropic.catalogue import PAGE
-from vibe_llms.providers.anthropic.model import AnthropicModel, Settings
+from vibe_llms.providers.anthropic.model import AnthropicModel, AnthropicSettings
 from vibe_llms.providers.models import HttpClient, HttpProvider
 from vibe_llms.providers.transport import Outgoing
 
 
-class AnthropicClient(HttpClient[AnthropicModel, Settings]):
+class AnthropicClient(HttpClient[AnthropicModel, AnthropicSettings]):
     """A connection to Anthropic."""
 
     async def survey_models(self) -> Sequence[AnthropicModel]:
-        """The models that the key may use, with what Anthropic says of them."""
+        """Return all models that the key may use, with their reported attributes."""
         models: list[AnthropicModel] = []
         after = ""
         while True:
@@ -28,4 +28,4 @@ class AnthropicClient(HttpClient[AnthropicModel, Settings]):
             after = page.last_id
 
 
-AnthropicProvider = HttpProvider.of(AnthropicModel, Settings, AnthropicClient)
+AnthropicProvider = HttpProvider.of(AnthropicModel, AnthropicSettings, AnthropicClient)

@@ -1,6 +1,6 @@
 """Controls for Anthropic's interface, version 2026-10-21.
 
-`temperature`, `top_p` and `top_k` are no part of it any more; the models' attributes refuse them.
+This version has no `temperature`, `top_p` or `top_k`; the models' attributes refuse them.
 """
 
 from __future__ import annotations
@@ -10,25 +10,25 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from vibe_llms.controls import Controls
-from vibe_llms.exceptions import ControlInvalid
+from vibe_llms.base.exceptions import ControlInvalid
 from vibe_llms.invocation.invokers import name_tools
+from vibe_llms.messages.controls import Controls
 from vibe_llms.providers import requests
 from vibe_llms.providers.interfaces import Model
 
-# What an unstreamed reply may have: more could take over ten minutes, and then some proxy on the
-# way closes the connection. Source: `_calculate_nonstreaming_timeout` of anthropic 2.12.0.
+# Output limit of an unstreamed reply, in tokens. A longer one could take over ten minutes, and
+# proxies close such connections. Source: `_calculate_nonstreaming_timeout` of anthropic 2.12.0.
 UNSTREAMED_OUTPUT_TOKENS = 21_333
 CAREFUL_OUTPUT_TOKENS = 8_192
 SMALLEST_BUDGET_TOKENS = 1_024
 ThinkingType = Literal["adaptive", "enabled", "disabled", "between_tools"]
 
 
-class NativeAttributes(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
-    """What only this provider needs to know of a model: `native` in its attributes.
+class AnthropicAttributes(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
+    """Attributes of a model that only this provider reads: `native` in the model's attributes.
 
-    `thinking` are the accepted types, `thinking-default` is sent where nothing else is asked for.
-    `system-messages` says whether system text may be in the middle of a conversation.
+    `thinking` lists the accepted types; `thinking-default` is sent unless a control asks for
+    another. With `system-messages`, system text may be in the middle of a conversation.
     """
 
     thinking: tuple[ThinkingType, ...] = ()
@@ -39,12 +39,12 @@ class NativeAttributes(Struct, frozen=True, rename="kebab", forbid_unknown_field
 def nativize_controls(
     controls: Controls, model: Model, *, streaming: bool = True
 ) -> Mapping[str, Any]:
-    """The members; controls that the attributes refuse have been refused before."""
+    """Return the request members for controls that the model's attributes accept."""
     body: dict[str, Any] = {"max_tokens": _bound(controls, model, streaming)}
     if controls.stop is not None:
         if not all(text.strip() for text in controls.stop):
             raise ControlInvalid(
-                "the control 'stop' cannot hold a text of nothing but white space",
+                "the control 'stop' cannot contain an empty text or only white space",
                 control="stop",
                 model=model.name,
             )
@@ -66,10 +66,10 @@ def nativize_controls(
 def nativize_choice(
     controls: Controls, names: Mapping[str, str], *, offered: bool
 ) -> Mapping[str, Any] | None:
-    """The `tool_choice`; `names` are the names on the wire of the tools that are offered.
+    """Return the `tool_choice`, or None if it need not be sent.
 
-    `offered` says whether there are any, named or not: without tools the interface takes no
-    choice, and what needs none is left unsaid.
+    `names` maps our names of tools to those on the wire. `offered` is True if the request has any
+    tools, named or not; the interface takes no choice without tools.
     """
     choice = controls.tool_choice
     if choice is None and controls.parallel_invocations is None:
@@ -84,9 +84,9 @@ def nativize_choice(
     elif choice in names:
         native = {"type": "tool", "name": names[choice]}
     else:
-        demanded = "a call" if choice == "any" else f"a call of {choice!r}"
+        required = "a call" if choice == "any" else f"a call of {choice!r}"
         raise ControlInvalid(
-            f"{demanded} cannot be demanded; {name_tools(sorted(names))}", control="tool-choice"
+            f"{required} cannot be required; {name_tools(sorted(names))}", control="tool-choice"
         )
     if controls.parallel_invocations is not None and native["type"] != "none":
         native["disable_parallel_tool_use"] = not controls.parallel_invocations
@@ -139,7 +139,7 @@ def _nativize_thinking(controls: Controls, model: Model) -> Mapping[str, Any] | 
             )
         accepted = _accepted("enabled", thinking, known, model)
         if controls.tool_choice not in (None, "auto", "none"):
-            # Adaptive thinking goes with every choice. Source:
+            # Adaptive thinking allows every choice. Source:
             # https://platform.claude.com/docs/en/build-with-claude/thinking-tool-workflows
             # (2026-11).
             raise ControlInvalid(
@@ -163,15 +163,15 @@ def _accepted(
     model: Model,
 ) -> Mapping[str, Any]:
     if known and kind not in known:
-        advice = "it decides by itself; use effort" if kind == "enabled" else "it always thinks"
+        advice = "it decides on its own; use effort" if kind == "enabled" else "it always thinks"
         raise ControlInvalid(
-            f"the model takes no reasoning-tokens of this value: {advice}",
+            f"the model does not accept this value of reasoning-tokens: {advice}",
             control="reasoning-tokens",
             model=model.name,
         )
     return thinking
 
 
-def read_native(model: Model) -> NativeAttributes:
-    """What only this provider knows of a model; `ConfigurationError` where it is wrong."""
-    return requests.read_native(model, NativeAttributes)
+def read_native(model: Model) -> AnthropicAttributes:
+    """Return the model's native attributes; raise `ConfigurationError` if they are invalid."""
+    return requests.read_native(model, AnthropicAttributes)

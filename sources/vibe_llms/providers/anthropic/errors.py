@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from vibe_llms.exceptions import (
+from vibe_llms.base.exceptions import (
     CredentialRefused,
     ModelUnavailable,
     PaymentRequired,
@@ -37,9 +37,9 @@ BY_TYPE: dict[str, type[ProviderError]] = {
     "memory_path_conflict_error": RequestRefused,
 }
 
-#: Where the name of the cause says more than type and status: spending limits that have the status
-#: of a rate limit, though waiting does not help; things other than a model that were not found; a
-#: body that came too slowly; pictures that are too large because there are many of them.
+#: Error codes that say more than type and status: spending limits with the status of a rate limit
+#: (waiting does not help); missing things other than a model; a body that came too slowly; pictures
+#: that are too large because there are many of them.
 BY_CODE: dict[str, type[ProviderError]] = {
     "contract_spend_limit_reached": PaymentRequired,
     "enforced_spend_limit_reached": PaymentRequired,
@@ -59,9 +59,9 @@ BY_CODE: dict[str, type[ProviderError]] = {
     "image_dimensions_too_large": RequestTooLarge,
 }
 
-# Words alone say that a request has too many pictures, or many that are too large:
-#   too many images and documents: 601 + 0 > 600
-#   At least one of the image dimensions exceed max allowed size for many-image requests: 2000 ...
+# Only the message says that a request has too many pictures, or many that are too large:
+#  - too many images and documents: 601 + 0 > 600
+#  - At least one of the image dimensions exceed max allowed size for many-image requests: 2000 ...
 _TOO_MANY = re.compile(r"too many images and documents|exceed max allowed size for many-image")
 
 
@@ -71,7 +71,7 @@ class AnthropicErrors(ErrorMap, frozen=True):
     def refine(
         self, kind: type[ProviderError], message: str, provider: str, model: str
     ) -> tuple[type[ProviderError], str]:
-        """A request with too many pictures is too large."""
+        """Map a request with too many pictures to `RequestTooLarge`."""
         return (RequestTooLarge if _TOO_MANY.search(message) else kind), ""
 
 

@@ -1,4 +1,4 @@
-"""What Anthropic's stream is made of: its events, and the steps that a block grows by, typed.
+"""Typed events of Anthropic's stream, and the steps by which a block grows.
 
 Source: the event types of anthropic 2.12.0, `types/raw_message_stream_event.py`.
 """
@@ -44,39 +44,39 @@ class CitationStep(Struct, tag_field="type", tag="citations_delta"):
 BlockStep: TypeAlias = TextStep | JsonStep | ThinkingStep | SignatureStep | CitationStep
 
 
-class OutputDetails(Struct):
-    """What the output tokens were spent on."""
+class OutputTokens(Struct):
+    """Breakdown of the output tokens."""
 
     thinking_tokens: int | None = None
 
 
 class MessageUsage(Struct):
-    """Tokens, as far as they are counted yet."""
+    """Token counts so far."""
 
     input_tokens: int | None = None
     output_tokens: int | None = None
     cache_creation_input_tokens: int | None = None
     cache_read_input_tokens: int | None = None
-    output_tokens_details: OutputDetails | None = None
+    output_tokens_details: OutputTokens | None = None
 
 
 class StopDetails(Struct):
-    """Why the model refused."""
+    """Reason for a refusal."""
 
     category: str | None = None
     explanation: str | None = None
 
 
-class Ending(Struct):
-    """How the message ended."""
+class MessageEnding(Struct):
+    """End of a message."""
 
     stop_reason: str | None = None
     stop_sequence: str | None = None
     stop_details: StopDetails | None = None
 
 
-class Message(Ending):
-    """A whole message, or its beginning; `error` instead where the request failed."""
+class Message(MessageEnding):
+    """A whole message or its beginning; `error` is set instead if the request failed."""
 
     type: str | None = None
     id: str | None = None
@@ -86,50 +86,50 @@ class Message(Ending):
 
 
 class MessageStart(Struct, tag_field="type", tag="message_start"):
-    """The message begins."""
+    """Beginning of a message."""
 
     message: Message | None = None
 
 
 class BlockStart(Struct, kw_only=True, tag_field="type", tag="content_block_start"):
-    """A block begins; some carry content already."""
+    """Beginning of a block, sometimes with content."""
 
     index: int | None = None
     content_block: Raw
 
 
 class BlockDelta(Struct, kw_only=True, tag_field="type", tag="content_block_delta"):
-    """A block grows."""
+    """Step of a block."""
 
     index: int | None = None
     delta: BlockStep
 
 
 class BlockStop(Struct, tag_field="type", tag="content_block_stop"):
-    """A block is complete."""
+    """End of a block."""
 
     index: int | None = None
 
 
-class MessageDelta(Struct, tag_field="type", tag="message_delta"):
-    """How the message ends, and what it used."""
+class AnthropicDelta(Struct, tag_field="type", tag="message_delta"):
+    """End of the message, and its usage."""
 
-    delta: Ending | None = None
+    delta: MessageEnding | None = None
     usage: MessageUsage | None = None
-    # Where a server leaves the delta out.
+    # Some servers omit the delta and send the reason here.
     stop_reason: str | None = None
 
 
 class MessageStop(Struct, tag_field="type", tag="message_stop"):
-    """The message is complete: the only mark of a whole reply."""
+    """Last event of a complete reply."""
 
 
 class Ping(Struct, tag_field="type", tag="ping"):
-    """The server is still there."""
+    """Sign that the connection is alive."""
 
 
 class StreamError(Struct, tag_field="type", tag="error"):
-    """The reply failed after it had begun."""
+    """Error after the beginning of the reply."""
 
 
 StreamEvent: TypeAlias = (
@@ -137,7 +137,7 @@ StreamEvent: TypeAlias = (
     | BlockStart
     | BlockDelta
     | BlockStop
-    | MessageDelta
+    | AnthropicDelta
     | MessageStop
     | Ping
     | StreamError
@@ -151,7 +151,7 @@ STEPS: dict[str, type[Struct]] = {step.__struct_config__.tag: step for step in B
 
 
 class BlockHead(Struct):
-    """What a block may begin with."""
+    """Members that a block may begin with."""
 
     type: str | None = None
     text: str | None = None

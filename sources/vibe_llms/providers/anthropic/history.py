@@ -1,9 +1,8 @@
-"""A history as the messages of a request that Anthropic accepts.
+"""Builds messages that Anthropic accepts from a history.
 
-What the interface demands and a history need not fulfil is mended here, on the way out only: every
-call has its result in the message after it, tools of the server's have returned, roles alternate,
-the first message is a user's, no message is empty or ends with thinking, system text is where
-it may.
+The history is adapted to the rules of the interface, in the request only: every call has its result
+in the next message, tools of the server have returned, roles alternate, the first message is the
+user's, no message is empty or ends with thinking, and system text is only where it is allowed.
 
 Source: the rules for system messages are those of
 https://platform.claude.com/docs/en/build-with-claude/mid-conversation-system-messages (2026-06).
@@ -16,12 +15,12 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from vibe_llms.events import Notice
 from vibe_llms.invocation.execution import INTERRUPTED
 from vibe_llms.messages.canisters import Canister, ResultCanister, UserCanister
+from vibe_llms.messages.events import Notice
 from vibe_llms.providers import histories
 from vibe_llms.providers.anthropic.controls import read_native
-from vibe_llms.providers.anthropic.messages import Piece, nativize
+from vibe_llms.providers.anthropic.messages import AnthropicPiece, nativize
 from vibe_llms.providers.histories import Exchange, MessageHistory
 from vibe_llms.providers.interfaces import Model
 from vibe_llms.providers.pieces import Block, Fragment, append_member, encode_json, interleave
@@ -32,7 +31,7 @@ def _encode_text(text: str) -> Block:
 
 
 _BEGIN, _CONTINUE = _encode_text(histories.BEGIN), _encode_text(histories.CONTINUE)
-_SEVERED = _encode_text("(A tool of the server was called here and did not return.)")
+_SEVERED = _encode_text("(A server tool was called here and did not return.)")
 
 
 class _Message(Struct):
@@ -41,14 +40,14 @@ class _Message(Struct):
 
 
 class _Spoken:
-    """What the assistant says in an exchange.
+    """The assistant's blocks of one exchange.
 
-    `thinking` counts the thinking at its end, `thinks` says whether it begins with some. `running`
-    are the places of calls that the server itself carries out, by their ids, as long as no result
-    has come.
+    `thinking` counts the thinking blocks at the end; `thinks` is True if it begins with thinking.
+    `running` maps the ids of calls that the server carries out, and that have no result yet, to
+    their places.
     """
 
-    def __init__(self, pieces: Sequence[Piece]) -> None:
+    def __init__(self, pieces: Sequence[AnthropicPiece]) -> None:
         self.blocks: list[Block] = []
         self.thinking = 0
         self.thinks = False
@@ -67,11 +66,11 @@ class _Spoken:
 
     @property
     def silent(self) -> bool:
-        """Whether nothing of it is sent."""
+        """True if all blocks are thinking, so that none is sent."""
         return self.thinking == len(self.blocks)
 
     def finish(self, *, last: bool) -> list[Block]:
-        """The blocks, fit to be sent; `last` if nothing follows."""
+        """Return the blocks to send; `last` is True if nothing follows."""
         blocks = list(self.blocks)
         if not (last and self.paused):
             for place in self.running.values():
@@ -79,16 +78,16 @@ class _Spoken:
         return blocks[: len(blocks) - self.thinking]
 
 
-class AnthropicHistory(MessageHistory[Piece, _Message]):
+class AnthropicHistory(MessageHistory[AnthropicPiece, _Message]):
     """The messages of one conversation for one model.
 
-    `citing` says whether documents are cited, `unsigned` whether thinking without a signature is
-    sent back.
+    With `citing`, documents can be cited; with `unsigned`, thinking without a signature is sent
+    back.
     """
 
     call_form = re.compile(r"[a-zA-Z0-9_-]{1,64}")
     call_prefix = "toolu_"
-    # So many that the last two of the user's, which are marked, stay as they are.
+    # Large enough that the last two user messages, which are marked, are not baked.
     unbaked = 6
 
     def __init__(self, model: Model, *, citing: bool = True, unsigned: bool = False) -> None:
@@ -97,29 +96,29 @@ class AnthropicHistory(MessageHistory[Piece, _Message]):
         self._unsigned = unsigned
         self._midway = read_native(model).system_messages
         self._unpaired: list[Notice] = []
-        # Whether the present run of calls and results began with thinking; nothing outside of one.
-        # Where something else is said with the results, the interface does not say whether the run
-        # goes on, so the second of them counts from there.
+        # True if the current run of calls and results began with thinking; None outside of a run.
+        # If other contents come with the results, the interface does not say whether the run
+        # continues, so `_thought_since` counts from there.
         self._thought: bool | None = None
         self._thought_since: bool | None = None
 
     def add(self, canister: Canister, texts: Mapping[str, bytes]) -> Sequence[Notice]:
-        """Add the next canister; the notices say what of it is not sent as it is."""
+        """Add the next canister; return notices about contents that are changed or not sent."""
         notices = super().add(canister, texts)
         unpaired, self._unpaired = self._unpaired, []
         return [*unpaired, *notices]
 
     def unpair(self, canister: ResultCanister) -> UserCanister:
-        """A result that does not follow its call, as words, which a notice says."""
+        """Convert a result that does not follow its call to user text, and add a notice."""
         address = f"{self.model.provider}/{self.model.name}"
-        text = f"a result that does not follow its call is said in words for {address}"
+        text = f"a result that does not follow its call is sent as text for {address}"
         self._unpaired = [Notice("conversion", text, canister.identity)]
         return super().unpair(canister)
 
     def nativize(
         self, canister: Canister, texts: Mapping[str, bytes], call: str
-    ) -> tuple[Piece, Sequence[Notice]]:
-        """The piece of a canister."""
+    ) -> tuple[AnthropicPiece, Sequence[Notice]]:
+        """Return the piece of a canister."""
         return nativize(
             canister,
             self.model,
@@ -129,14 +128,14 @@ class AnthropicHistory(MessageHistory[Piece, _Message]):
             unsigned=self._unsigned,
         )
 
-    def is_empty(self, piece: Piece) -> bool:
-        """Whether nothing of a canister is sent."""
+    def is_empty(self, piece: AnthropicPiece) -> bool:
+        """Return True if the piece has no blocks to send."""
         return not piece.blocks
 
     def messages(self, mark: bytes) -> list[Fragment]:
-        """The start of the body, its messages; `mark` is put on the last two of the user's.
+        """Return the start of the body with its messages, the last two of the user's marked.
 
-        They come first in the body because nothing before them may change from turn to turn.
+        Messages come first in the body because nothing before them may change from turn to turn.
         """
         recent = self.current()
         if mark:
@@ -146,7 +145,7 @@ class AnthropicHistory(MessageHistory[Piece, _Message]):
         return [*self.join(recent), b"]"]
 
     def system(self, mark: bytes) -> list[Fragment]:
-        """The system text at the head of the request, as members of an array."""
+        """Return the system text at the head of the request, as members of an array."""
         blocks = [block for piece in self.instructions for block in piece.blocks]
         if blocks and mark:
             blocks[-1] = append_member(blocks[-1], mark)
@@ -154,9 +153,9 @@ class AnthropicHistory(MessageHistory[Piece, _Message]):
 
     @property
     def forbids_thinking(self) -> bool:
-        """Whether a run of calls continues that began without thinking.
+        """True if an unfinished run of calls began without thinking.
 
-        Then `thinking` of the type `enabled` is refused: such a run has to begin with some.
+        Such a request must not ask for thinking of type `enabled`: its run has to begin with some.
         """
         spoken = _Spoken(self.open.spoken)
         begun = (self._thought, self._thought_since)
@@ -165,13 +164,13 @@ class AnthropicHistory(MessageHistory[Piece, _Message]):
         thought = all(spoken.thinks if one is None else one for one in begun)
         return bool(self.open.calls) and not thought
 
-    def settle(self, exchange: Exchange[Piece]) -> None:
+    def append_exchange(self, exchange: Exchange[AnthropicPiece]) -> None:
         """Keep an exchange that is closed."""
-        super().settle(exchange)
+        super().append_exchange(exchange)
         spoken = _Spoken(exchange.spoken)
         heard = any(self._is_heard(piece) for piece in exchange.others)
         if spoken.silent:
-            # What is said before and after it becomes one message of the user's.
+            # The text before and after it becomes one user message.
             self._thought_since = None if heard else self._thought_since
         elif not exchange.calls:
             self._thought = self._thought_since = None
@@ -180,7 +179,9 @@ class AnthropicHistory(MessageHistory[Piece, _Message]):
             since = spoken.thinks if self._thought_since is None else self._thought_since
             self._thought_since = None if heard else since
 
-    def push(self, recent: list[_Message], exchange: Exchange[Piece], *, last: bool) -> None:
+    def push(
+        self, recent: list[_Message], exchange: Exchange[AnthropicPiece], *, last: bool
+    ) -> None:
         """Append the messages of an exchange."""
         spoken = _Spoken(exchange.spoken)
         user = self.results(exchange)
@@ -201,36 +202,36 @@ class AnthropicHistory(MessageHistory[Piece, _Message]):
             recent.append(_Message("assistant", blocks))
         if silent:
             if blocks and spoken.paused:
-                # Only what paused goes on when it is sent its own words; any other message of the
-                # assistant's at the end would be a prefill, which newer models refuse.
+                # Only a paused reply continues when it is sent its own words; any other assistant
+                # message at the end would be a prefill, which newer models refuse.
                 return
             user.append(_CONTINUE)
         _push_user(recent, user, system)
 
-    def results(self, exchange: Exchange[Piece]) -> list[Block]:
-        """A result for each call, in their order."""
+    def results(self, exchange: Exchange[AnthropicPiece]) -> list[Block]:
+        """Return a result for each call, in the order of the calls."""
         return [
             exchange.answers[call].blocks[0] if call in exchange.answers else _interrupted(call)
             for call in exchange.calls
         ]
 
     def copy(self, message: _Message) -> _Message:
-        """A message that can grow without the original."""
+        """Return a copy of a message that can grow."""
         return _Message(message.role, list(message.blocks))
 
     def frame(self, message: _Message) -> list[Fragment]:
-        """A message as JSON."""
+        """Return a message as JSON."""
         start = b'{"role":"' + message.role.encode() + b'","content":['
         return [start, *interleave(message.blocks), b"]}"]
 
-    def _is_heard(self, piece: Piece) -> bool:
-        """Whether a message of the user's contains something that others said."""
+    def _is_heard(self, piece: AnthropicPiece) -> bool:
+        """Return True if the piece belongs in a user message."""
         return not (piece.role == "system" and self._midway)
 
 
 def _push_user(recent: list[_Message], user: list[Block], system: list[Block]) -> None:
     if recent and recent[-1].role == "system":
-        # An empty reply stood between: the two sides become one, its system text at the end.
+        # An empty reply was between them: the two sides become one, with system text at the end.
         system = [*recent.pop().blocks, *system]
     if recent and recent[-1].role == "user":
         recent[-1].blocks += user

@@ -1,6 +1,6 @@
-"""Canisters to pieces of Anthropic's requests: encoded blocks, each with its role on the wire.
+"""Converts canisters to pieces of Anthropic's requests: encoded blocks with a role.
 
-How pieces are put together, grouped and repaired is in `history.py`.
+`history.py` joins, groups and repairs the pieces.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from typing import Literal
 import msgspec
 from msgspec import Raw, Struct
 
-from vibe_llms.events import Notice
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
@@ -33,6 +32,7 @@ from vibe_llms.messages.contents import (
     Upload,
     repair_text,
 )
+from vibe_llms.messages.events import Notice
 from vibe_llms.providers.conversions import (
     Writer,
     head_document,
@@ -58,13 +58,13 @@ class _Cited(Struct):
 _CITATIONS = msgspec.json.Decoder(_Cited)
 
 
-class Piece(Struct, frozen=True):
-    """A canister, encoded: its blocks and the role of the message that they belong to.
+class AnthropicPiece(Struct, frozen=True):
+    """An encoded canister: its blocks and the role of their message.
 
-    `thinking` counts the blocks at the end that must not be last in a message, `thinks` says
-    whether the first one is of that kind. `running` are the places of the calls that the server
-    carries out itself, by their identities; `returned` are those that have a result here, or that
-    wait for ours. `paused` says that this very model has only paused there.
+    `thinking` counts the thinking blocks at the end, which must not be last in a message; `thinks`
+    is True if the first block is thinking. `running` maps the ids of calls that the server carries
+    out to their places; `returned` lists those that have a result here or wait for ours. `paused`
+    is True if this same model paused its reply there.
     """
 
     role: Literal["user", "assistant", "system"]
@@ -77,7 +77,7 @@ class Piece(Struct, frozen=True):
 
 
 class _ServerTool(Struct):
-    """What the blocks of tools that the server runs have in common."""
+    """Common members of the blocks of tools that the server runs."""
 
     type: str = ""
     id: str = ""
@@ -96,26 +96,25 @@ def nativize(
     call: str = "",
     citing: bool = True,
     unsigned: bool = False,
-) -> tuple[Piece, Sequence[Notice]]:
-    """The piece of a canister, and what of it this model cannot be sent.
+) -> tuple[AnthropicPiece, Sequence[Notice]]:
+    """Return the piece of a canister, and notices about contents that are not sent.
 
-    `texts` are the bytes of texts that the canister has by reference, `call` is the identity on
-    the wire of a call, for the canister of the call and for its result; `citing` says whether
-    documents are sent so that they can be cited, all of a request or none, and `unsigned` whether
-    thinking goes back that this model did not sign.
+    `texts` maps hashes of referenced texts to their bytes. `call` is the wire id of a call, for its
+    canister and for its result. `citing` makes documents citable; it must be the same for all
+    documents of a request. `unsigned` sends back thinking that this model did not sign.
     """
     work = _Work(canister, model, MODULE, texts, call)
     work.citing, work.unsigned = citing, unsigned
     return work.write(), work.notices
 
 
-class _Work(Writer[Piece, Block]):
-    """One canister on its way to the wire."""
+class _Work(Writer[AnthropicPiece, Block]):
+    """Writer of one canister."""
 
     citing = True
     unsigned = False
 
-    def write_reply(self, canister: AssistantCanister) -> Piece:
+    def write_reply(self, canister: AssistantCanister) -> AnthropicPiece:
         blocks: list[Block] = []
         thinking = 0
         thinks = False
@@ -144,12 +143,12 @@ class _Work(Writer[Piece, Block]):
                         continue
                     blocks.append(self.nativize_cited(content, text))
                 case _:
-                    # A model's own picture or sound cannot be given back as its words.
+                    # The interface takes no pictures or sound in an assistant's message.
                     blocks.append(self.say(content))
             thinking = 0
         paused = self.has_paused(canister) and len(blocks) > thinking
         ran = tuple(returned)
-        return Piece("assistant", tuple(blocks), thinking, thinks, running, ran, paused)
+        return AnthropicPiece("assistant", tuple(blocks), thinking, thinks, running, ran, paused)
 
     def nativize_thinking(self, content: ReasoningContent) -> Block | None:
         native = content.native
@@ -162,11 +161,11 @@ class _Work(Writer[Piece, Block]):
                 return (encode_json(thinking),)
         if native is None and self.unsigned and self.own and (text := self.text(content.data)):
             return (encode_json({"type": "thinking", "thinking": text}),)
-        # Without its signature no thinking is accepted: that of an interrupted reply, say.
+        # Unsigned thinking is refused, such as that of an interrupted reply.
         if native is not None:
             self.leave_out("the reasoning of another model")
         elif content.data:
-            self.leave_out("reasoning that its model did not sign")
+            self.leave_out("unsigned reasoning")
         return None
 
     def nativize_cited(self, content: TextualContent, text: str) -> Block:
@@ -175,11 +174,11 @@ class _Work(Writer[Piece, Block]):
             self.leave_out_sources(content)
             return self.encode_text(text)
         for citation in cited.citations:
-            # The interface sends this member and does not take it back.
+            # The interface sends this member but refuses to take it back.
             citation.pop("file_id", None)
         return (encode_json({"type": "text", "text": text, "citations": cited.citations}),)
 
-    def write_call(self, canister: InvocationCanister) -> Piece:
+    def write_call(self, canister: InvocationCanister) -> AnthropicPiece:
         extra = self.members(canister)
         block = {
             "type": "tool_use",
@@ -191,25 +190,25 @@ class _Work(Writer[Piece, Block]):
         # Code that the server runs may have made the call; it continues when the result arrives.
         caller = _read_server_tool(extra.get("caller", Raw(b"{}")))
         ran, paused = (caller.tool_id,), self.has_paused(canister)
-        return Piece("assistant", ((encode_json(block),),), returned=ran, paused=paused)
+        return AnthropicPiece("assistant", ((encode_json(block),),), returned=ran, paused=paused)
 
     def has_paused(self, canister: AssistantCanister | InvocationCanister) -> bool:
-        """Whether a reply waits to be continued, which only the model that paused can do."""
+        """Return True if the reply was paused and this model can continue it."""
         ending = canister.ending
         return self.own and ending is not None and ending.reason == StopReason.PAUSED
 
-    def write_result(self, canister: ResultCanister) -> Piece:
+    def write_result(self, canister: ResultCanister) -> AnthropicPiece:
         blocks = self.encode(canister.contents)
         head: dict[str, object] = {"type": "tool_result", "tool_use_id": self.call}
         if canister.failed:
             head["is_error"] = True
         before = encode_json(head)[:-1]
         if not blocks:
-            return Piece("user", ((before + b"}",),))
-        return Piece("user", ((before + b',"content":[', *interleave(blocks), b"]}"),))
+            return AnthropicPiece("user", ((before + b"}",),))
+        return AnthropicPiece("user", ((before + b',"content":[', *interleave(blocks), b"]}"),))
 
-    def write_document(self, canister: DocumentCanister) -> Piece:
-        return Piece("user", tuple(self.encode_document(canister)))
+    def write_document(self, canister: DocumentCanister) -> AnthropicPiece:
+        return AnthropicPiece("user", tuple(self.encode_document(canister)))
 
     def encode_document(self, canister: DocumentCanister) -> Sequence[Block]:
         about = self.about(*name_document(canister))
@@ -278,26 +277,26 @@ class _Work(Writer[Piece, Block]):
                 )
 
     def about(self, title: str, context: str = "") -> dict[str, object]:
-        """What a document's block says besides its source."""
+        """Return the members of a document's block other than its source."""
         about: dict[str, object] = {}
         if title.strip():
             about["title"] = title.strip()[:_LONGEST_TITLE]
         if context:
             about["context"] = context
         if self.citing:
-            # In one request either all documents can be cited or none.
+            # In one request, either all documents can be cited or none.
             about["citations"] = {"enabled": True}
         return about
 
-    def frame(self, role: Literal["user", "system"], blocks: Sequence[Block]) -> Piece:
-        return Piece(role, tuple(blocks))
+    def frame(self, role: Literal["user", "system"], blocks: Sequence[Block]) -> AnthropicPiece:
+        return AnthropicPiece(role, tuple(blocks))
 
     def encode_text(self, text: str) -> Block:
         return (encode_json({"type": "text", "text": text}),)
 
 
 def unsupported(content: MediaContent, model: Model) -> str:
-    """Why a model cannot take a content, in words; empty where it can."""
+    """Return why a model does not accept a content, or an empty text if it does."""
     name = name_content(content)
     attributes = model.attributes
     if not isinstance(content, ImageContent | FileContent):
@@ -312,7 +311,7 @@ def unsupported(content: MediaContent, model: Model) -> str:
             taken = textual or known in attributes.accepts
         case Location(url):
             if not url.startswith(("http://", "https://")):
-                return f"{name} at {url!r}, which is no http(s) address"
+                return f"{name} at {url!r}, which is not an http(s) address"
             known = "image" if picture else PDF
             taken = known in attributes.accepts and (picture or content.mimetype in ("", PDF))
         case data:
@@ -327,7 +326,7 @@ def _is_file(content: Content) -> bool:
 
 
 def _is_picture(content: ImageContent | FileContent) -> bool:
-    """Whether it is sent as a picture: what it is follows its MIME type, where that is known."""
+    """Return True if a content is sent as a picture; a MIME type decides before the class."""
     if content.mimetype:
         return content.mimetype.startswith("image/")
     return isinstance(content, ImageContent)

@@ -1,4 +1,4 @@
-"""A model of Anthropic's Messages interface, and how its requests are put together."""
+"""A model of Anthropic's Messages interface, and how its requests are assembled."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from msgspec import Meta
 
-from vibe_llms.configuration import merge, read_toml, shipped_folder
-from vibe_llms.controls import Controls
-from vibe_llms.exceptions import ControlInvalid
+from vibe_llms.base.configuration import merge, read_toml, shipped_folder
+from vibe_llms.base.exceptions import ControlInvalid
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import Canister, DocumentCanister
 from vibe_llms.messages.contents import FileContent, MediaContent
+from vibe_llms.messages.controls import Controls
 from vibe_llms.providers.anthropic.controls import nativize_choice, nativize_controls, read_native
 from vibe_llms.providers.anthropic.errors import ERRORS
 from vibe_llms.providers.anthropic.history import AnthropicHistory
 from vibe_llms.providers.anthropic.messages import MODULE, unsupported
-from vibe_llms.providers.anthropic.package import PackageTransport
+from vibe_llms.providers.anthropic.package import AnthropicTransport
 from vibe_llms.providers.anthropic.streams import AnthropicAssimilator
 from vibe_llms.providers.attributes import ModelAttributes
 from vibe_llms.providers.interfaces import TurnContext
-from vibe_llms.providers.models import Connection, HttpModel, HttpSettings
+from vibe_llms.providers.models import HttpModel, HttpSettings, ModelConnection
 from vibe_llms.providers.pieces import Fragment, append_member, encode_json
 from vibe_llms.providers.requests import (
     HistoryCache,
@@ -34,29 +34,29 @@ from vibe_llms.providers.tool_names import nativize_name
 from vibe_llms.providers.tool_schemas import ANTHROPIC, fit_tools
 
 BASE_URL = "${ANTHROPIC_BASE_URL:-https://api.anthropic.com}"
-#: The version of the interface that this code speaks.
+#: Version of the interface that is requested.
 VERSION = "2026-10-21"
-#: How long Anthropic shall keep the prefix of a conversation for the next turn.
+#: Time for which Anthropic caches the prefix of a conversation.
 CacheDuration: TypeAlias = Literal["5m", "1h", "off"]
-#: The name of an experimental feature, as a header may contain it.
+#: Name of an experimental feature, in the characters that a header may contain.
 Beta: TypeAlias = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]+\Z")]
 _MARKS: dict[CacheDuration, bytes] = {
     "5m": b'"cache_control":{"type":"ephemeral"}',
     "1h": b'"cache_control":{"type":"ephemeral","ttl":"1h"}',
     "off": b"",
 }
-#: What is said with canisters, or by which model and how a conversation is held.
+#: Members of the body that cannot be given as extras.
 _OURS = ("messages", "system", "model", "stream")
 
 
-class Settings(HttpSettings, frozen=True):
-    """The keys of a row of this module.
+class AnthropicSettings(HttpSettings, frozen=True):
+    """Settings of a provider row.
 
-    `cache` is how long Anthropic shall keep the prefix of a conversation for the next turn,
-    `citations` whether documents are sent so that the model can cite them, `beta` the names of
-    experimental features. `replays_unsigned_thinking` sends thinking back that came without a
-    signature: some servers with this interface need it after tool calls, Anthropic refuses it. By
-    default it is on for the addresses that `data/providers/anthropic.toml` names.
+    `cache` is the time for which Anthropic caches the prefix of a conversation. With `citations`,
+    documents are sent so that the model can cite them. `beta` lists the names of experimental
+    features. With `replays_unsigned_thinking`, thinking that came without a signature is sent back:
+    some servers with this interface need it after tool calls, and Anthropic refuses it. By default
+    it is on for the addresses in `data/providers/anthropic.toml`.
     """
 
     base_url: str = BASE_URL
@@ -67,7 +67,7 @@ class Settings(HttpSettings, frozen=True):
 
     @property
     def wants_unsigned_thinking(self) -> bool:
-        """Return True if thinking without a signature goes back to the server that sent it."""
+        """True if thinking without a signature is sent back to its server."""
         if self.replays_unsigned_thinking is not None:
             return self.replays_unsigned_thinking
         shipped = read_toml(shipped_folder() / "providers" / "anthropic.toml")
@@ -75,15 +75,15 @@ class Settings(HttpSettings, frozen=True):
         return any(address.startswith(f"{one}/") for one in shipped["replays-unsigned-thinking"])
 
 
-class Cache(HistoryCache[AnthropicHistory]):
-    """What a conversation keeps for a model; `citing` says whether its documents can be cited."""
+class AnthropicCache(HistoryCache[AnthropicHistory]):
+    """Encoded history of a conversation; `citing` is True if its documents can be cited."""
 
     def __init__(self) -> None:
         super().__init__()
         self.citing = True
 
 
-class AnthropicModel(HttpModel[Settings]):
+class AnthropicModel(HttpModel[AnthropicSettings]):
     """One of Anthropic's models."""
 
     module = MODULE
@@ -93,12 +93,12 @@ class AnthropicModel(HttpModel[Settings]):
     attributes_files = ("anthropic",)
     controls = None
     count_path = "/v1/messages/count_tokens"
-    #: What the counting endpoint takes besides the messages.
+    #: Members that the counting endpoint accepts in addition to the messages.
     counted = ("model", "output_config", "thinking", "tool_choice")
-    package = PackageTransport
+    package = AnthropicTransport
 
     def __init__(
-        self, client: Connection[Settings], name: str, attributes: ModelAttributes
+        self, client: ModelConnection[AnthropicSettings], name: str, attributes: ModelAttributes
     ) -> None:
         super().__init__(client, name, attributes)
         self._mark = _MARKS[self.settings.cache]
@@ -106,21 +106,21 @@ class AnthropicModel(HttpModel[Settings]):
         read_native(self)
 
     @classmethod
-    def headers(cls, settings: Settings) -> Mapping[str, str]:
-        """The version of the interface, and experimental features."""
+    def headers(cls, settings: AnthropicSettings) -> Mapping[str, str]:
+        """Return the headers for the version and for experimental features."""
         beta = {"anthropic-beta": ",".join(settings.beta)} if settings.beta else {}
         return {"anthropic-version": VERSION, **beta}
 
-    def produce_cache(self) -> Cache:
-        """A fresh cache of encoded history."""
-        return Cache()
+    def produce_cache(self) -> AnthropicCache:
+        """Return an empty cache of encoded history."""
+        return AnthropicCache()
 
     def unsupported(self, content: MediaContent) -> str:
-        """Why the model cannot take a content, in words; empty where it can."""
+        """Return why the model does not accept a content, or an empty text if it does."""
         return unsupported(content, self)
 
     def check_controls(self, controls: Controls) -> None:
-        """`ControlInvalid` for what the interface does not take."""
+        """Raise `ControlInvalid` for controls that the interface does not take."""
         self._pick_extras(controls)
         nativize_controls(controls, self)
 
@@ -131,8 +131,8 @@ class AnthropicModel(HttpModel[Settings]):
         controls: Controls,
         context: TurnContext,
     ) -> Request:
-        """The request of a round trip, its history taken from the cache as far as that goes."""
-        cache = context.cache if isinstance(context.cache, Cache) else Cache()
+        """Assemble the request of a round trip, with history from the cache where possible."""
+        cache = context.cache if isinstance(context.cache, AnthropicCache) else AnthropicCache()
         invokers = await cache.fit_tools(
             invokers, lambda new: fit_tools(self, new, ANTHROPIC, context)
         )
@@ -153,7 +153,9 @@ class AnthropicModel(HttpModel[Settings]):
         )
         if history.forbids_thinking and _kind_of(members, "thinking") == "enabled":
             del members["thinking"]
-            text = "reasoning-tokens is not sent while calls go on that began without reasoning"
+            text = (
+                "reasoning-tokens is not sent until calls that began without reasoning are complete"
+            )
             send_notice(self, context, text)
         fragments = history.messages(self._mark)
         if system := history.system(self._mark):
@@ -170,7 +172,7 @@ class AnthropicModel(HttpModel[Settings]):
     def _nativize(
         self, controls: Controls, invokers: Sequence[Invoker], context: TurnContext
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The members that the controls become, and those that are given as they are."""
+        """Return the members for the controls, and the extras that are sent unchanged."""
         extras = self._pick_extras(controls)
         native = extras.get("tools", ())
         names = {tool["name"]: tool["name"] for tool in native if "name" in tool}
@@ -184,12 +186,12 @@ class AnthropicModel(HttpModel[Settings]):
         return members, extras
 
     def _pick_extras(self, controls: Controls) -> dict[str, Any]:
-        """What goes to the wire as it is, checked as far as we have to do with it."""
+        """Return the extras for this provider, after checking the members that we set or read."""
         extras = dict(controls.extras.get(self.provider, {}))
         for name in _OURS:
             if name in extras:
                 raise ControlInvalid(
-                    f"{name!r} cannot be given as it is; it is a part of the conversation",
+                    f"{name!r} cannot be set in extras; it is part of the conversation",
                     control="extras",
                     model=self.name,
                 )
@@ -206,11 +208,11 @@ class AnthropicModel(HttpModel[Settings]):
         canisters: Sequence[Canister],
         context: TurnContext,
     ) -> bool:
-        """Whether documents can be cited in this request.
+        """Return True if documents can be cited in this request.
 
-        A reply that follows a schema has no place for citations, and the interface answers 400 to
-        both at once. Source: https://platform.claude.com/docs/en/build-with-claude/structured-outputs
-        (2026-11).
+        A reply that follows a schema cannot contain citations; the interface answers 400 to a
+        request for both. Source:
+        https://platform.claude.com/docs/en/build-with-claude/structured-outputs (2026-11).
         """
         citations, output = self.settings.citations, members.get("output_config")
         if not citations or not isinstance(output, dict) or "format" not in output:
@@ -221,14 +223,14 @@ class AnthropicModel(HttpModel[Settings]):
 
     def _encode_tools(
         self,
-        cache: Cache,
+        cache: AnthropicCache,
         invokers: Sequence[Invoker],
         native: Sequence[Mapping[str, Any]],
     ) -> Sequence[Fragment]:
         *before, last = cache.encode_tools(
             invokers, native, lambda new: [nativize_invoker(one) for one in new]
         )
-        # Marks are few, so one that was given as it is replaces ours.
+        # The interface allows few marks, so a mark given in a native tool replaces ours.
         if self._mark and not any("cache_control" in tool for tool in native):
             return [*before, *append_member((last,), self._mark)]
         return [*before, last]
@@ -246,7 +248,7 @@ def _is_document(canister: Canister) -> bool:
 
 
 def nativize_invoker(invoker: Invoker) -> dict[str, Any]:
-    """The declaration of a tool."""
+    """Return the declaration of a tool."""
     return {
         "name": nativize_name(invoker.name),
         **({"description": invoker.description} if invoker.description else {}),

@@ -1,4 +1,4 @@
-"""The official client as a transport: its credentials, profiles and federation, our bytes.
+"""A transport that sends our bytes with the official client and its credentials.
 
 This is the only module that imports the package `anthropic`.
 """
@@ -10,26 +10,26 @@ from typing import Any
 from vibe_llms.providers.sdk_transport import OfficialTransport
 
 
-class PackageTransport(OfficialTransport):
-    """Sends through `anthropic.AsyncAnthropic`."""
+class AnthropicTransport(OfficialTransport):
+    """Transport that sends through `anthropic.AsyncAnthropic`."""
 
     package = "anthropic"
 
     def load(self) -> Any:
-        """The package; `ImportError` where it is not installed."""
+        """Import the package; raise `ImportError` if it is not installed."""
         import anthropic
 
         return anthropic
 
     def list_complaints(self) -> tuple[type[Exception], ...]:
-        """What the package raises, while it sends, where it has no credentials."""
+        """Return the errors that the package raises on sending without credentials."""
         from anthropic import AnthropicError
 
         return (AnthropicError, TypeError)
 
     def produce_client(self, **options: Any) -> Any:
-        """The official client, with these options of ours."""
+        """Return the official client with the given options."""
         from anthropic import AsyncAnthropic
 
-        # Spans are ours to make; two of one call would be counted twice.
+        # We make the spans ourselves; a second span for one call would be counted twice.
         return AsyncAnthropic(**options, open_telemetry=False)

@@ -1,12 +1,13 @@
 """Anthropic's replies, streamed and whole, translated to deltas.
 
-Events are decoded by typed structs. A block of an unknown kind is kept as it came; an unknown event
-and an unknown delta are passed over. A reply is complete with `message_stop`, or with a stop reason
-if the stream ends cleanly after it.
+Events are decoded by typed structs. A block of an unknown kind is kept unchanged; unknown events
+and deltas are skipped. A reply is complete with `message_stop`, or with a stop reason if the stream
+ends cleanly after it.
 
-Servers with the same interface leave out the beginning, the index or the end of a block, or have
-several open at once. A step belongs to the open block of its index and kind, else to the last open
-one of its kind, else to a new one; what has no end of its own ends with the reply.
+Other servers with this interface omit the beginning, the index or the end of a block, or have
+several blocks open at once. A step belongs to the open block of its index and kind, else to the
+last open block of its kind, else to a new one. Blocks without an end of their own end with the
+reply.
 
 Source: the event types of anthropic 2.12.0, `types/raw_message_stream_event.py`.
 """
@@ -20,7 +21,8 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Raw, Struct
 
-from vibe_llms.exceptions import ReplyCut
+from vibe_llms.base.exceptions import ReplyCut
+from vibe_llms.base.redaction import quote
 from vibe_llms.messages.canisters import Usage
 from vibe_llms.messages.contents import Citation, NativeContent, ReasoningContent, repair_text
 from vibe_llms.providers.anthropic.errors import ERRORS
@@ -31,16 +33,16 @@ from vibe_llms.providers.anthropic.events import (
     MEMBERS,
     STEPS,
     WHOLE,
+    AnthropicDelta,
     BlockDelta,
     BlockHead,
     BlockStart,
     BlockStep,
     BlockStop,
     CitationStep,
-    Ending,
     JsonStep,
     Message,
-    MessageDelta,
+    MessageEnding,
     MessageStart,
     MessageStop,
     MessageUsage,
@@ -72,36 +74,35 @@ from vibe_llms.providers.repairs import TextJoiner, convert_members, is_object, 
 from vibe_llms.providers.stop_reasons import close_reply
 from vibe_llms.providers.usages import subtract
 from vibe_llms.providers.wire import DONE
-from vibe_llms.redaction import quote
 
 T = TypeVar("T")
 
-#: The members of a block that hold what the model says.
+#: Members of a block that contain the model's words.
 _WORDS = ("text", "thinking")
 _KNOWN_KINDS = ("text", "thinking", "redacted_thinking", "tool_use")
 
 
 class AnthropicAssimilator(StreamAssimilator):
-    """One reply of Anthropic's."""
+    """Reader of one reply from Anthropic."""
 
     errors = ERRORS
 
     def __init__(self, provider: str, name_of: Callable[[str], str]) -> None:
         super().__init__(provider, name_of)
         self._usage = MessageUsage()
-        self._ending = Ending()
-        # What some servers send with the beginning of a message in place of blocks.
+        self._ending = MessageEnding()
+        # Blocks that some servers send with the beginning of the message.
         self._brought: Sequence[Raw] = ()
-        # The blocks that are not passed on yet: the first is the open one.
+        # Blocks not passed on yet; the first is the open one.
         self._queue: deque[_Block] = deque()
         self._last = -1
         self._called = False
-        # The open block of text, unless the half of a surrogate pair waits for its other half.
+        # Index of the open text block, unless half of a surrogate pair waits for its other half.
         self._plain: int | None = None
         self._joiner = TextJoiner()
 
     def read(self, events: Sequence[bytes]) -> Iterator[Delta]:
-        """The deltas of some more events of the stream."""
+        """Yield the deltas of the next events of the stream."""
         for data in events:
             try:
                 event = EVENT.decode(data)
@@ -122,7 +123,7 @@ class AnthropicAssimilator(StreamAssimilator):
                 return
 
     def conclude(self) -> Iterator[Delta]:
-        """The end, where a stop reason was seen; else `ReplyCut`."""
+        """Yield the end of the reply, or raise `ReplyCut` if no stop reason was seen."""
         if not self.closed and (rest := self._splitter.conclude()):
             yield from self.read(self.refine(rest))
         if not self.closed and self._ending.stop_reason:
@@ -130,7 +131,7 @@ class AnthropicAssimilator(StreamAssimilator):
         yield from super().conclude()
 
     def assimilate(self, body: bytes) -> Iterator[Delta]:
-        """The deltas of a reply that was not streamed: each block in one step."""
+        """Yield the deltas of an unstreamed reply, each block in one step."""
         try:
             message = WHOLE.decode(body)
         except (ValueError, RecursionError) as error:
@@ -161,8 +162,8 @@ class AnthropicAssimilator(StreamAssimilator):
                 here = (one for one in unfinished if index in (None, one.index))
                 if (block := next(here, None)) is not None:
                     block.stopped = True
-            case MessageDelta(ending, usage, reason):
-                self._note_ending(ending or Ending(reason))
+            case AnthropicDelta(ending, usage, reason):
+                self._note_ending(ending or MessageEnding(reason))
                 yield from self._count(usage)
             case MessageStop():
                 yield from self._end()
@@ -171,7 +172,7 @@ class AnthropicAssimilator(StreamAssimilator):
         yield from self._pass_on()
 
     def _begin(self, block: _Block) -> None:
-        """A block begins; where its server says of no block that it ends, another one has ended."""
+        """Begin a block, and end open ones that are implied or have its index."""
         for one in self._queue:
             if not one.ended and (one.implied or one.index == block.index):
                 one.over = True
@@ -179,13 +180,13 @@ class AnthropicAssimilator(StreamAssimilator):
         self._queue.append(block)
 
     def _find(self, index: int | None, step: BlockStep) -> _Block | None:
-        """The block that grows by a step, perhaps a new one; nothing for what grows nothing."""
+        """Return the block that a step extends, perhaps a new one, or None if it extends none."""
         unfinished = [one for one in reversed(self._queue) if one.takes(step) and not one.ended]
         for one in unfinished:
             if one.index == index:
                 return one
         if index is not None and (fresh := next((one for one in unfinished if one.fresh), None)):
-            # Its steps have another index than its beginning.
+            # Some servers send steps with another index than the beginning of their block.
             fresh.index = index
             return fresh
         match step:
@@ -194,8 +195,8 @@ class AnthropicAssimilator(StreamAssimilator):
             case ThinkingStep(text) if text and (index is not None or not unfinished):
                 return self._imply("thinking", index)
             case JsonStep(text) if (text or "").strip() and not unfinished:
-                raise self.malformed(f"arguments that belong to no call: {quote(text or '')}")
-        # A piece that names no block continues the last one that is open.
+                raise self.malformed(f"arguments without a call: {quote(text or '')}")
+        # A step without an index continues the last open block.
         return unfinished[0] if unfinished else None
 
     def _imply(self, kind: str, index: int | None) -> _Block:
@@ -206,7 +207,7 @@ class AnthropicAssimilator(StreamAssimilator):
         return block
 
     def _pass_on(self, *, cut: bool = False) -> Iterator[Delta]:
-        """Pass on what waits, up to the first block that has not ended."""
+        """Yield the waiting deltas, up to the first block that has not ended."""
         while self._queue:
             block = self._queue[0]
             if not block.opened:
@@ -240,7 +241,7 @@ class AnthropicAssimilator(StreamAssimilator):
                 yield ContentReceived(ReasoningContent(), block.content)
             case "tool_use":
                 if not head.name:
-                    raise self.malformed("a call without the name of its tool")
+                    raise self.malformed("a call without a tool name")
                 self._called = True
                 name = self.name_of(repair_text(head.name))
                 yield InvocationOpened(name, repair_text(head.id or ""))
@@ -286,7 +287,7 @@ class AnthropicAssimilator(StreamAssimilator):
     def _close_call(self, block: _Block) -> Iterator[Delta]:
         text = "".join(block.arguments)
         if not text:
-            # The whole input came with the beginning of the block, by some servers as a text.
+            # The whole input came with the beginning of the block; some servers send it as a text.
             text = block.read_input()
             yield ArgumentsDelta(text)
             arrived = block.stopped or text != "{}"
@@ -308,7 +309,7 @@ class AnthropicAssimilator(StreamAssimilator):
     def _think(self, block: _Block, text: str) -> Iterator[Delta]:
         sent = text.count("\ufffd")
         text = self._joiner.join(text)
-        # The signature covers the thinking as it was sent; a lone surrogate cannot be kept.
+        # The signature covers the thinking as it was sent, but a lone surrogate cannot be kept.
         block.repaired = block.repaired or text.count("\ufffd") != sent
         if text:
             yield ReasoningDelta(text)
@@ -323,7 +324,7 @@ class AnthropicAssimilator(StreamAssimilator):
         yield CitationDelta(read)
 
     def _count(self, usage: MessageUsage | None) -> Iterator[Delta]:
-        # Counts are cumulative; what a later event leaves out keeps its earlier value.
+        # Counts are cumulative; one that a later event omits keeps its earlier value.
         if usage is None:
             return
         for name in usage.__struct_fields__:
@@ -345,14 +346,14 @@ class AnthropicAssimilator(StreamAssimilator):
             )
         )
 
-    def _note_ending(self, ending: Ending) -> None:
-        """A later event may hold nothing of what an earlier one has said."""
-        for name in Ending.__struct_fields__:
+    def _note_ending(self, ending: MessageEnding) -> None:
+        """Update the ending with an event; members that it omits keep their earlier values."""
+        for name in MessageEnding.__struct_fields__:
             if getattr(ending, name) is not None:
                 setattr(self._ending, name, getattr(ending, name))
 
     def _end(self) -> Iterator[Delta]:
-        """The reply is complete: what has no end of its own ends here."""
+        """Complete the reply, and end all open blocks."""
         if self._last < 0:
             for index, content in enumerate(self._brought):
                 block = self._produce_block(index, content)
@@ -376,7 +377,7 @@ class AnthropicAssimilator(StreamAssimilator):
         return close_reply(self.provider, native, detail=repair_text(detail), called=self._called)
 
     def _decode_leniently(self, data: bytes, error: Exception) -> StreamEvent | None:
-        """An event that the typed decoder refuses: a newer kind, or of another server."""
+        """Decode an event that the typed decoder refuses; return None for an unknown kind."""
         event = self.parse(data, error)
         kind = event.get("type")
         known = BY_KIND.get(kind) if isinstance(kind, str) else None
@@ -404,7 +405,7 @@ class AnthropicAssimilator(StreamAssimilator):
         try:
             return convert_members(value, kind)
         except (ValueError, TypeError) as error:
-            raise self.malformed(f"an event has not its promised form: {error}") from error
+            raise self.malformed(f"an event does not have the expected form: {error}") from error
 
     def _produce_block(self, index: int | None, content: Raw) -> _Block:
         kept = self.keep(content)
@@ -414,10 +415,10 @@ class AnthropicAssimilator(StreamAssimilator):
             try:
                 head = _read_head(kept)
             except (ValueError, RecursionError) as error:
-                raise self.malformed(f"block {index} is not what it says: {error}") from error
+                raise self.malformed(f"block {index} does not match its type: {error}") from error
         kind = repair_text(head.type or "") or _kind_of(head)
         if not kind:
-            raise self.malformed(f"block {index} does not say what it is: {quote(bytes(kept))}")
+            raise self.malformed(f"block {index} has no type: {quote(bytes(kept))}")
         if index is None:
             index = self._last + 1
         return _Block(index, kind, kept, head)
@@ -431,11 +432,11 @@ _SPOKEN: dict[str, Callable[[str], Delta]] = {
 
 
 class _Block:
-    """A block of the reply, from its first event on.
+    """A block of the reply.
 
-    `content` is the block as it began; it is `implied` if it began with a step. It is `stopped`
-    once its last event has come, and `over` if no such event will come. `waiting` are the steps
-    that are not passed on yet, `repaired` says that its text is not quite what was sent.
+    `content` is the block as it began; `implied` means that it began with a step. `stopped` means
+    that its last event has come, `over` that no such event will come. `waiting` holds the steps not
+    passed on yet; `repaired` means that its text differs from what was sent.
     """
 
     def __init__(self, index: int, kind: str, content: Raw, head: BlockHead) -> None:
@@ -450,12 +451,12 @@ class _Block:
 
     @property
     def fresh(self) -> bool:
-        """Return True if it has begun, and nothing more."""
+        """True if the block has begun and no step has come."""
         return not (self.implied or self.grown)
 
     @property
     def ended(self) -> bool:
-        """Return True if nothing more of it will come."""
+        """True if the block gets no more steps."""
         return self.stopped or self.over
 
     def takes(self, step: BlockStep) -> bool:
@@ -471,7 +472,7 @@ class _Block:
                 return self.kind == "tool_use"
 
     def read_input(self) -> str:
-        """The input that came with the beginning of a call; empty if nothing came anywhere."""
+        """Return the input that came with the beginning of a call, or an empty text."""
         raw = compact(bytes(self.head.input))
         if raw == b"null":
             return "{}" if self.stated else ""
@@ -479,20 +480,20 @@ class _Block:
         return text or "{}"
 
     def thinking_payload(self) -> Raw | None:
-        """What Anthropic wants back with its thinking; nothing where it would not fit the text."""
+        """Return the signature to send back, or None if there is none or the text was repaired."""
         if not self.signature or self.repaired:
             return None
         return Raw(encode_json({"signature": repair_text(self.signature)}))
 
     def call_payload(self) -> Raw | None:
-        """The members of a call that have no place in ours: who called, from which toolset."""
+        """Return the members of a call that our canister lacks, such as its caller and toolset."""
         members = MEMBERS.decode(self.content)
         for name in ("type", "id", "name", "input"):
             members.pop(name, None)
         return Raw(encode_json(members)) if members else None
 
     def whole_payload(self) -> Raw:
-        """The block with the input that arrived for it, unless that was cut."""
+        """Return the block with its received input, or without it if it was cut."""
         arguments = repair_text("".join(self.arguments)).encode()
         try:
             members = {**MEMBERS.decode(self.content), "input": Raw(compact(arguments))}
@@ -504,12 +505,12 @@ class _Block:
 def _read_head(kept: Raw) -> BlockHead:
     members = parse_object(bytes(kept))
     if not all(isinstance(members.get(name), str | None) for name in _WORDS):
-        raise ValueError("its text is no text")
+        raise ValueError("its text is not a string")
     return convert_members(members, BlockHead)
 
 
 def _step_of(delta: dict[str, Any]) -> type[Struct] | None:
-    """The kind of a step that says it, or that has the member of one."""
+    """Return the kind of a step by its type, or by its first member."""
     kind = delta.get("type")
     if kind is not None:
         return STEPS.get(kind) if isinstance(kind, str) else None
@@ -542,7 +543,7 @@ _SOURCE = msgspec.json.Decoder(_Source)
 
 
 def read_citation(raw: bytes) -> Citation:
-    """A citation in our terms; its units are those that Anthropic counts in.
+    """Return a citation in our terms; its offsets are in Anthropic's units.
 
     Source: the `citation_*_location.py` types of anthropic 2.12.0.
     """

@@ -1,1 +1,1 @@
-"""The contract: tools for models without calls of their own, in plain JSON, around any model."""
+"""Contract: tool calls in plain JSON, for any model without native tool calls."""

@@ -1,4 +1,4 @@
-"""Reads the replies of the wrapped model and passes them on through one accumulator."""
+"""Filter that reads the wrapped model's replies and passes them on through one accumulator."""
 
 from __future__ import annotations
 
@@ -9,16 +9,7 @@ from typing import Self
 
 import msgspec
 
-from vibe_llms.events import (
-    Event,
-    MessageCompletedEvent,
-    MessageFailedEvent,
-    MessageProgressEvent,
-    NoticeEvent,
-    ReasoningChunk,
-    TextChunk,
-)
-from vibe_llms.exceptions import ProviderError
+from vibe_llms.base.exceptions import ProviderError
 from vibe_llms.messages.canisters import (
     Ending,
     InvocationCanister,
@@ -27,9 +18,18 @@ from vibe_llms.messages.canisters import (
     Usage,
 )
 from vibe_llms.messages.contents import Content, ReasoningContent, TextualContent
+from vibe_llms.messages.events import (
+    Event,
+    MessageCompletedEvent,
+    MessageFailedEvent,
+    MessageProgressEvent,
+    NoticeEvent,
+    ReasoningChunk,
+    TextChunk,
+)
 from vibe_llms.providers.accumulators import Accumulator
 from vibe_llms.providers.contract.objects import IsKnown
-from vibe_llms.providers.contract.parser import Outcome, Reading
+from vibe_llms.providers.contract.parser import ReplyOutcome, ReplyReading
 from vibe_llms.providers.deltas import (
     ArgumentsDelta,
     InvocationClosed,
@@ -41,11 +41,11 @@ from vibe_llms.providers.deltas import (
 )
 
 
-class Hearing:
-    """The event handler of the wrapped model: passes all attempts at a reply on as one reply.
+class ReplyFilter:
+    """Event handler of the wrapped model that passes on all attempts at a reply as one reply.
 
-    With `patient`, no text is shown before the end, since it may not be what was asked for. The
-    text ends before the first of `stop`.
+    If `patient`, no text is shown before the end, because the reply may still be rejected. The text
+    ends before the first of the `stop` sequences.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Hearing:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        # What was refused before anything was sent has no events.
+        # A request that was refused before it was sent has emitted no events.
         if error is None or not self._begun:
             return
         if not self._ending:
@@ -87,10 +87,10 @@ class Hearing:
         self._accumulator.__exit__(kind, error, trace)
 
     def __call__(self, event: Event) -> None:
-        """Take an event of the wrapped model."""
+        """Handle an event of the wrapped model."""
         self._begun = True
         if type(event) is MessageProgressEvent and type(event.chunk) is TextChunk:
-            # Nearly every event is more text.
+            # Fast path: most events are text chunks.
             said = self._reading.feed(event.chunk.text)
             if self._patient:
                 self._waiting.append(said)
@@ -105,12 +105,12 @@ class Hearing:
             case NoticeEvent():
                 self._accumulator.pass_on(event)
 
-    def conclude(self) -> Outcome:
-        """The outcome of the attempt that has just ended."""
+    def conclude(self) -> ReplyOutcome:
+        """Return the outcome of the attempt that has just ended."""
         return self._reading.conclude()
 
     def abandon(self, reply: Sequence[ReplyCanister]) -> None:
-        """Abandon the attempt for another; its reasoning stays, since it was shown."""
+        """Discard the attempt in favor of another; keep its reasoning, which was already shown."""
         self._spent = _add(self._spent, reply)
         self._thought += [
             msgspec.structs.replace(content, native=None)
@@ -119,8 +119,8 @@ class Hearing:
         ]
         self._renew()
 
-    def finish(self, reply: Sequence[ReplyCanister], outcome: Outcome) -> None:
-        """Report the end of the reply: the rest of the text, the calls, and how it ended."""
+    def finish(self, reply: Sequence[ReplyCanister], outcome: ReplyOutcome) -> None:
+        """Report the rest of the text, the calls, and the ending of the reply."""
         ending = reply[-1].ending or Ending(StopReason.FINISHED)
         cut = ending.reason in (StopReason.LENGTH, StopReason.REFUSED)
         severed = self._reading.severed if cut and not outcome.calls else None
@@ -151,7 +151,7 @@ class Hearing:
 
     def _renew(self) -> None:
         self._received: list[ReplyCanister] = []
-        self._reading = Reading(self._knows)
+        self._reading = ReplyReading(self._knows)
         self._cutter = Cutter(self._stop)
         self._waiting: list[str] = []
         self._said: list[str] = []
@@ -163,7 +163,7 @@ class Hearing:
             self._accumulator.accept(TextDelta(text))
 
     def _take_over(self, reply: Sequence[ReplyCanister], *, prose: bool) -> None:
-        """The contents of the wrapped model, with our text in place of its own."""
+        """Take over the wrapped model's contents; unless `prose`, replace their text by ours."""
         contents = _contents_of(reply)
         if not prose:
             contents = _replace_words(contents, "".join(self._said))
@@ -172,9 +172,9 @@ class Hearing:
 
 
 class Cutter:
-    """Ends text before the first of some stop texts.
+    """Filter that ends text before the first stop sequence.
 
-    These are not sent to the wrapped model: within JSON they would look different.
+    Stop sequences are not sent to the wrapped model because they would look different within JSON.
     """
 
     def __init__(self, stop: Sequence[str]) -> None:
@@ -183,7 +183,7 @@ class Cutter:
         self._held = ""
 
     def feed(self, text: str) -> str:
-        """The part of more text that can be shown."""
+        """Add text and return the part that can be shown now."""
         if not self._stop:
             return text
         if self.found:
@@ -201,7 +201,7 @@ class Cutter:
         return text
 
     def conclude(self) -> str:
-        """The text that was held back."""
+        """Return the text that was held back."""
         held, self._held = self._held, ""
         return held
 
@@ -211,7 +211,7 @@ def _contents_of(reply: Sequence[ReplyCanister]) -> list[Content]:
 
 
 def _replace_words(contents: Sequence[Content], words: str) -> list[Content]:
-    """The contents with this text in place of all text, keeping its citations."""
+    """Replace all text in the contents by `words`, keeping its citations."""
     texts = [content for content in contents if isinstance(content, TextualContent)]
     citations = tuple(citation for text in texts for citation in text.citations)
     replaced: list[Content] = []
@@ -226,7 +226,7 @@ def _replace_words(contents: Sequence[Content], words: str) -> list[Content]:
 
 
 def _add(spent: Usage | None, reply: Sequence[ReplyCanister]) -> Usage | None:
-    """The usage of the earlier attempts and of this one."""
+    """Return the usage of the earlier attempts plus this one."""
     ending = reply[-1].ending if reply else None
     usage = ending.usage if ending is not None else None
     if spent is None or usage is None:

@@ -1,4 +1,4 @@
-"""A conversation for a model without calls of its own: calls and results become text."""
+"""Conversation history for a model without native tool calls: calls and results become text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from vibe_llms.events import Notice
 from vibe_llms.invocation.execution import INTERRUPTED
 from vibe_llms.messages.canisters import (
     AssistantCanister,
@@ -18,6 +17,7 @@ from vibe_llms.messages.canisters import (
     UserCanister,
 )
 from vibe_llms.messages.contents import Content, Reference, TextualContent, repair_text
+from vibe_llms.messages.events import Notice
 from vibe_llms.providers.contract.prompt import write_answer, write_call, write_result
 from vibe_llms.providers.interfaces import Loader
 from vibe_llms.providers.pieces import load_texts
@@ -26,23 +26,23 @@ _NOTHING = "(It returned nothing.)"
 
 
 class RewrittenHistory:
-    """The canisters of one conversation, rewritten; grows as the conversation does.
+    """Rewritten canisters of one conversation, which grow as the conversation does.
 
-    A rewritten canister stays the same object, so that the wrapped model finds it in its cache.
-    `instructions` follow the instructions at the beginning of the conversation.
+    A rewritten canister stays the same object so that the wrapped model finds it in its cache.
+    `instructions` are added after the instructions at the beginning of the conversation.
     """
 
     def __init__(self, instructions: SupervisorCanister) -> None:
         self._instructions = instructions
         self._begun = False
         self._rewritten: list[Canister] = []
-        # The calls of the last reply, with what they returned, in the order of the calls.
+        # The calls of the last reply and their results, in the order of the calls.
         self._calls: dict[str, InvocationCanister] = {}
         self._answers: dict[str, UserCanister] = {}
         self._reply = ""
 
     def add(self, canister: Canister, texts: Mapping[str, bytes]) -> Sequence[Notice]:
-        """Take the next canister; nothing of it is lost, so there are no notices."""
+        """Add the next canister. Nothing is lost, so there are never notices."""
         match canister:
             case SupervisorCanister() if not self._begun:
                 self._rewritten.append(canister)
@@ -75,7 +75,7 @@ class RewrittenHistory:
         return ()
 
     def canisters(self) -> Sequence[Canister]:
-        """All canisters, every call with its result."""
+        """Return all canisters, with a result for every call."""
         self._begin()
         return [*self._rewritten, *self._collect_answers()]
 
@@ -88,7 +88,7 @@ class RewrittenHistory:
         return result.invocation in self._calls and result.invocation not in self._answers
 
     def _close(self) -> None:
-        """Close the calls of the last reply: those without a result were interrupted."""
+        """Close the calls of the last reply; report calls without a result as interrupted."""
         self._rewritten += self._collect_answers()
         self._calls, self._answers = {}, {}
 
@@ -100,7 +100,7 @@ class RewrittenHistory:
 
 
 async def read_texts(canisters: Sequence[Canister], load: Loader) -> Mapping[str, bytes]:
-    """The texts that are rewritten; others are not loaded."""
+    """Load the texts of the canisters that are rewritten, and no others."""
     rewritten = [one for one in canisters if isinstance(one, AssistantCanister | ResultCanister)]
     return await load_texts(rewritten, load)
 
@@ -118,7 +118,7 @@ def _rewrite_call(call: InvocationCanister) -> AssistantCanister:
 def _rewrite_reply(canister: AssistantCanister, texts: Mapping[str, bytes]) -> AssistantCanister:
     paused = canister.ending is not None and canister.ending.reason == StopReason.PAUSED
     if paused or not any(isinstance(content, TextualContent) for content in canister.contents):
-        # What a provider has only paused it wants back word for word.
+        # A provider requires a paused reply back unchanged.
         return canister
     contents: list[Content] = []
     for content in canister.contents:

@@ -1,7 +1,6 @@
-"""Decides as early as possible whether a reply is in the form of the contract.
+"""Detection, as early as possible, of replies in the form of the contract.
 
-A decision never changes when more of the text arrives, so the pieces in which a reply arrives do
-not matter.
+A decision never changes as more text arrives, so chunk boundaries do not matter.
 """
 
 from __future__ import annotations
@@ -9,15 +8,15 @@ from __future__ import annotations
 import re
 from typing import Literal, NamedTuple
 
-#: Words for the two kinds of objects; models are asked to write the first of each.
+#: Accepted values of an object's `type`; the prompt asks for `final` and `tool_call`.
 FINALS = frozenset({"final", "final_answer", "answer"})
 CALLS = frozenset({"tool_call", "function_call", "tool_use", "function"})
-#: If the first member of an object is one of these, it may be in the form of the contract.
+#: Accepted member names for the tool's name and arguments.
 NAMES = ("name", "tool", "tool_name", "function")
 ARGUMENTS = ("arguments", "parameters", "args", "input")
 _MEMBERS = frozenset({"type", "content", *NAMES, *ARGUMENTS})
 
-#: What models put around and between the objects: fences, tags, brackets, ends of turns.
+#: Marks around and between the objects: fences, tags, brackets, ends of turns.
 _TAG = re.compile(r"</?(?:tool_calls?|function_calls?|tools?|s)>|<\|[a-z_]{1,30}\|>")
 MARK = re.compile(
     rf"\s+|\[/?TOOL_CALLS\]|[\[\],;]|`{{3}}(?!`)[\w-]*|~{{3}}(?!~)[\w-]*|{_TAG.pattern}"
@@ -29,12 +28,12 @@ _KEY = re.compile(r"\{\s*(?:\"([^\"\\\s]{0,40})\"|'([^'\\\s]{0,40})'|(\w{1,40}))
 _PART_OF_A_KEY = re.compile(r"\{\s*(?:(?:\"[^\"\\\s]{0,40}\"?|'[^'\\\s]{0,40}'?|\w{1,40})\s*)?")
 _WORD = re.compile(r"\s*[\"']([\w-]{0,40})[\"']")
 _PART_OF_A_WORD = re.compile(r"\s*(?:[\"'][\w-]{0,40})?")
-#: Where the text has more than this before its kind is known, it waits for its end.
+#: Limit in characters for deciding the kind of a text; an undecided text is then a `form`.
 _LONGEST = 4096
 
 
 class Beginning(NamedTuple):
-    """The kind of a text, from its beginning; at `start`, the final answer's content begins."""
+    """Kind of a text, judged by its beginning; `start` is where a final answer's content begins."""
 
     kind: Literal["open", "prose", "form", "content"]
     start: int = 0
@@ -44,7 +43,7 @@ OPEN, PROSE, FORM = Beginning("open"), Beginning("prose"), Beginning("form")
 
 
 def read_beginning(text: str) -> Beginning:
-    r"""Whether a text is prose, in the form of the contract, or still open.
+    r"""Decide whether a text is prose, in the form of the contract, or still open.
 
     >>> read_beginning("Hello").kind, read_beginning('```json\n{"ty').kind
     ('prose', 'open')
@@ -56,7 +55,7 @@ def read_beginning(text: str) -> Beginning:
 
 
 def spell(word: str) -> str:
-    """The word for a kind as models vary it."""
+    """Normalize the case and hyphens of a type or member name."""
     return word.casefold().replace("-", "_")
 
 
@@ -84,7 +83,7 @@ def _read_marks(text: str) -> Beginning:
 
 
 def _read_bracket(rest: str) -> Beginning | int:
-    """The length of a bracket that opens a list of objects."""
+    """Return the length of a bracket that opens a list of objects, or the decision."""
     if rest.startswith(_LIST):
         return len(_LIST)
     inner = rest[1:].lstrip()
@@ -98,7 +97,7 @@ def _read_fence(rest: str) -> Beginning | int:
     assert found is not None
     if found.end() == len(rest):
         return OPEN
-    # A longer one quotes what has a fence itself.
+    # A longer fence quotes text that has fences itself.
     return found.end() if len(found[1]) == 3 else PROSE
 
 
@@ -124,7 +123,7 @@ def _read_object(text: str, position: int) -> Beginning:
 
 
 def _read_final(text: str, position: int) -> Beginning:
-    """Where the content begins, if it comes next and is a text."""
+    """Find where the content begins, if it comes next and is a string."""
     for mark in (",", '"content"', ":", '"'):
         rest = text[position:].lstrip()
         if not rest.startswith(mark):

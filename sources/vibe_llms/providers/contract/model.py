@@ -1,4 +1,4 @@
-"""Wraps a model without tools as one with tools: the contract replaces calls of its own."""
+"""Model wrapper that adds tools through the contract, for models without native tool calls."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from operator import is_
 
 import msgspec
 
-from vibe_llms.controls import Controls
-from vibe_llms.events import EventHandler, Notice, ignore_events
-from vibe_llms.exceptions import ReplyMalformed
+from vibe_llms.base.exceptions import ReplyMalformed
 from vibe_llms.invocation.invokers import Invoker, find_invoker
 from vibe_llms.messages.canisters import (
     AssistantCanister,
@@ -20,11 +18,13 @@ from vibe_llms.messages.canisters import (
     SupervisorCanister,
     UserCanister,
 )
+from vibe_llms.messages.controls import Controls
+from vibe_llms.messages.events import EventHandler, Notice, ignore_events
 from vibe_llms.providers.accumulators import Accumulator
 from vibe_llms.providers.attributes import ModelAttributes
-from vibe_llms.providers.contract.filter import Hearing
+from vibe_llms.providers.contract.filter import ReplyFilter
 from vibe_llms.providers.contract.history import RewrittenHistory, read_texts
-from vibe_llms.providers.contract.parser import Outcome
+from vibe_llms.providers.contract.parser import ReplyOutcome
 from vibe_llms.providers.contract.prompt import Terms, write_instructions, write_repair
 from vibe_llms.providers.interfaces import (
     Loader,
@@ -35,12 +35,12 @@ from vibe_llms.providers.interfaces import (
 )
 from vibe_llms.providers.requests import HistoryCache
 
-#: How often a reply is asked for that is not in the form.
+#: Maximum number of attempts at a reply, including the first.
 ATTEMPTS = 3
 
 
 class ContractCache(HistoryCache[RewrittenHistory]):
-    """The cache of a conversation: its rewritten history, and the wrapped model's cache."""
+    """Cache of a conversation: its rewritten history and the wrapped model's caches."""
 
     def __init__(self, plain: object) -> None:
         super().__init__()
@@ -52,10 +52,10 @@ class ContractCache(HistoryCache[RewrittenHistory]):
 
 
 class ContractModel:
-    """Offers tools to any model by the contract: an agreement in its instructions, and JSON.
+    """Model that offers tools to any wrapped model, through instructions and JSON.
 
-    To its caller, it is a model with tools like any other. Without tools it is the wrapped model.
-    `event_handler` is the default one.
+    Callers use it like a model with native tool calls. Requests without tools go to the wrapped
+    model unchanged. `event_handler` is the default handler.
     """
 
     def __init__(self, inner: Model, event_handler: EventHandler = ignore_events) -> None:
@@ -64,25 +64,25 @@ class ContractModel:
 
     @property
     def provider(self) -> str:
-        """The name of the row."""
+        """Name of the row."""
         return self.inner.provider
 
     @property
     def name(self) -> str:
-        """The name of the wrapped model."""
+        """Name of the wrapped model."""
         return self.inner.name
 
     @property
     def attributes(self) -> ModelAttributes:
-        """The attributes of the wrapped model."""
+        """Attributes of the wrapped model."""
         return self.inner.attributes
 
     def produce_cache(self) -> ContractCache:
-        """A fresh cache of rewritten history."""
+        """Return an empty cache of rewritten history."""
         return ContractCache(self.inner.produce_cache())
 
     def check(self, canisters: Sequence[Canister], controls: Controls) -> None:
-        """Raise for what the wrapped model cannot take, before anything is kept or sent."""
+        """Raise for input that the wrapped model does not support; nothing is stored or sent."""
         self.inner.check(canisters, _release(controls))
 
     async def converse(
@@ -92,10 +92,9 @@ class ContractModel:
         controls: Controls = Controls(),
         context: TurnContext = TurnContext(),
     ) -> tuple[ReplyCanister, ...]:
-        """One reply; see `vibe_llms.providers.interfaces.Model`.
+        """Return one reply; see `vibe_llms.providers.interfaces.Model`.
 
-        It takes up to three round trips if the model breaks the form. The reply has the usage of
-        all.
+        If the model breaks the form, up to `ATTEMPTS` round trips are made. The usage covers all.
         """
         context = self._handled(context)
         cache = self._access_cache(context)
@@ -110,7 +109,7 @@ class ContractModel:
         accumulator = Accumulator(
             Provenance("", self.provider, self.name), context.event_handler, context.conversation
         )
-        hearing = Hearing(
+        reply_filter = ReplyFilter(
             accumulator,
             lambda name: find_invoker(offered, name) is not None,
             stop=settled.stop or (),
@@ -118,33 +117,33 @@ class ContractModel:
         )
         inner = msgspec.structs.replace(
             context,
-            event_handler=hearing,
+            event_handler=reply_filter,
             cache=cache.inner,
             default_controls=_release(context.default_controls),
         )
-        with hearing:
+        with reply_filter:
             attempt = 0
             while True:
                 attempt += 1
                 reply = await self.inner.converse(said, (), _release(controls), inner)
                 if not reply:
                     raise ReplyMalformed("the model returned no reply", provider=self.provider)
-                outcome = _judge(hearing.conclude(), terms, offered)
+                outcome = _judge(reply_filter.conclude(), terms, offered)
                 problem = outcome.problem if _is_whole(reply) else ""
-                if not problem or hearing.shown or attempt == ATTEMPTS:
+                if not problem or reply_filter.shown or attempt == ATTEMPTS:
                     break
-                again = f"the reply is asked for again ({attempt} of {ATTEMPTS - 1}): {problem}"
+                again = f"the reply is requested again ({attempt} of {ATTEMPTS - 1}): {problem}"
                 context.notify(Notice("contract", again))
-                hearing.abandon(reply)
+                reply_filter.abandon(reply)
                 if attempt == 1:
-                    # What is said of the form is no part of the history, nor of its cache.
+                    # Repair messages belong neither to the history nor to its cache.
                     inner = msgspec.structs.replace(inner, cache=self.inner.produce_cache())
                 said = [*said, *_take_words(reply), UserCanister.from_text(write_repair(problem))]
             if problem:
-                context.notify(Notice("contract", f"the reply is taken for plain text: {problem}"))
-            if outcome.remark:
-                context.notify(Notice("contract", outcome.remark))
-            hearing.finish(reply, outcome)
+                context.notify(Notice("contract", f"the reply is treated as plain text: {problem}"))
+            if outcome.notice:
+                context.notify(Notice("contract", outcome.notice))
+            reply_filter.finish(reply, outcome)
         return accumulator.canisters
 
     async def count_tokens(
@@ -153,7 +152,7 @@ class ContractModel:
         invokers: Sequence[Invoker] = (),
         load: Loader = refuse_loading,
     ) -> TokenCount:
-        """How many tokens the model would read, the agreement included."""
+        """Count the tokens that the model would read, including the contract's instructions."""
         if not invokers:
             return await self.inner.count_tokens(canisters, (), load)
         context = TurnContext(load=load)
@@ -168,7 +167,7 @@ class ContractModel:
         controls: Controls,
         context: TurnContext,
     ) -> bytes:
-        """The body of the request that `converse` would send."""
+        """Return the body of the request that `converse` would send."""
         cache = self._access_cache(context)
         if not invokers:
             plain = msgspec.structs.replace(context, cache=cache.plain)
@@ -198,7 +197,7 @@ class ContractModel:
         terms: Terms,
         context: TurnContext,
     ) -> Sequence[Canister]:
-        """The canisters for the wrapped model; those of earlier requests are unchanged."""
+        """Rewrite the canisters for the wrapped model; reuse those of earlier requests."""
         known = cache.invokers
         same = len(known) == len(invokers) and all(map(is_, known, invokers))
         if cache.instructions is None or not same or terms != cache.terms:
@@ -216,7 +215,7 @@ class ContractModel:
 
 
 def _release(controls: Controls) -> Controls:
-    """The controls without those that the contract handles itself."""
+    """Return the controls without those that the contract handles itself."""
     return msgspec.structs.replace(
         controls, tool_choice=None, parallel_invocations=None, stop=None, response_schema=None
     )
@@ -231,32 +230,32 @@ def _read_terms(controls: Controls) -> Terms:
 
 
 def _judge(
-    outcome: Outcome,
+    outcome: ReplyOutcome,
     terms: Terms,
     offered: Mapping[str, Invoker],
-) -> Outcome:
-    """The outcome under the terms: the calls that may be made, and whether they suffice."""
+) -> ReplyOutcome:
+    """Apply the terms to the outcome: drop calls that may not be made, and report violations."""
     if outcome.problem:
         return outcome
     calls = outcome.calls
     if terms.choice == "none" and calls:
-        problem = "no tool may be called in it"
+        problem = "it must not call a tool"
         return msgspec.structs.replace(outcome, calls=(), problem=problem)
     if terms.demanding and not calls:
-        return msgspec.structs.replace(outcome, problem="it has to call a tool")
+        return msgspec.structs.replace(outcome, problem="it must call a tool")
     if terms.choice not in ("auto", "any", "none"):
         meant = [find_invoker(offered, call.name) for call in calls]
         if any(invoker is None or invoker.name != terms.choice for invoker in meant):
-            problem = f"it has to call the tool {terms.choice!r}"
+            problem = f"it must call the tool {terms.choice!r}"
             return msgspec.structs.replace(outcome, calls=(), problem=problem)
     if not terms.several and len(calls) > 1:
-        remark = f"of {len(calls)} calls only the first is made, since one at a time is asked for"
-        return msgspec.structs.replace(outcome, calls=calls[:1], remark=remark)
+        notice = f"only the first of {len(calls)} calls is run, because one at a time is requested"
+        return msgspec.structs.replace(outcome, calls=calls[:1], notice=notice)
     return outcome
 
 
 def _is_whole(reply: Sequence[ReplyCanister]) -> bool:
-    """Whether the model ended the reply itself, so that it can repair it."""
+    """Return True if the model ended the reply on its own, so that it can be asked to repair it."""
     ending = reply[-1].ending
     return ending is None or ending.reason in (StopReason.FINISHED, StopReason.INVOCATIONS)
 

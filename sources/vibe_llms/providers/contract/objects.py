@@ -1,4 +1,4 @@
-"""Reads the objects of the contract, answers and tool calls, from a complete reply."""
+"""Reader for the contract's objects, answers and tool calls, in a complete reply."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vibe_llms.messages.contents import repair_text
 from vibe_llms.providers.contract.markers import ARGUMENTS, CALLS, FINALS, MARK, NAMES, spell
 from vibe_llms.providers.pieces import compact
 
-#: Whether a tool of this name is offered.
+#: Predicate that returns True if a tool of this name is offered.
 IsKnown: TypeAlias = Callable[[str], bool]
 
 _STRUCTURE = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|$)|[{}\[\]]', re.DOTALL)
@@ -22,78 +22,78 @@ _DECODER = msgspec.json.Decoder(dict[str, Raw])
 _MISSING = Raw(b"null")
 
 
-class Call(Struct, frozen=True):
-    """A call as the model wrote it: the name of the tool, and its arguments as JSON text."""
+class WrittenCall(Struct, frozen=True):
+    """Tool call as the model wrote it: the tool's name, and its arguments as JSON text."""
 
     name: str
     arguments: str
 
 
-class Answer(Struct, frozen=True):
-    """What the model says to the person."""
+class FinalAnswer(Struct, frozen=True):
+    """Text from the model to the user."""
 
     text: str
 
 
-Item: TypeAlias = Call | Answer
+Item: TypeAlias = WrittenCall | FinalAnswer
 
 
 class FormBroken(ValueError):
-    """A reply breaks the form of the contract; the message is for the model."""
+    """Error for a reply that breaks the form of the contract; its message is for the model."""
 
 
 class FormForeign(ValueError):
-    """A reply does not try to follow the contract."""
+    """Error for a reply that does not try to follow the contract."""
 
 
 def read_items(text: str, is_known: IsKnown) -> Sequence[Item]:
-    """The answers and calls in a text, which may contain nothing else.
+    """Read the answers and calls in a text that contains nothing else.
 
-    Marks around and between the objects are ignored. `FormBroken` if an object is incomplete or has
-    text next to it; `FormForeign` if the text does not try to follow the form.
+    Marks around and between the objects are ignored. Raise `FormBroken` if an object is incomplete
+    or has text next to it, and `FormForeign` if the text does not try to follow the form.
 
     >>> read_items('{"type": "tool_call", "name": "add", "arguments": {"a": 1}}', bool)
-    [Call(name='add', arguments='{"a": 1}')]
+    [WrittenCall(name='add', arguments='{"a": 1}')]
     """
     items: list[Item] = []
     position = 0
     while (position := skip_marks(text, position)) < len(text):
         end = _find_end(text, position) if text[position] == "{" else None
         if text[position] != "{" and items:
-            raise FormBroken("there is text besides the JSON")
+            raise FormBroken("it contains text outside the JSON")
         if end is None:
             raise FormBroken("the JSON is not complete")
         try:
             items.append(_read_item(text[position:end], is_known))
         except FormForeign:
             if items:
-                raise FormBroken("there is other JSON besides it") from None
+                raise FormBroken("it contains more JSON than the form") from None
             raise
         position = end
     return items
 
 
 def skip_marks(text: str, position: int = 0) -> int:
-    """The place of the first character that is no mark."""
+    """Return the position of the first character that is not part of a mark."""
     while found := MARK.match(text, position):
         position = found.end()
     return position
 
 
 def find_rest(text: str) -> int | None:
-    """The end of the object in which a text begins, after one of its values."""
+    """Find the end of an object, given its text after one of its values."""
     end = _find_end("{" + text, 0)
     return None if end is None else end - 1
 
 
 def find_name(text: str) -> str | None:
-    """The tool of a call whose text is cut off, if it is known."""
+    """Return the tool's name in a call that was cut off, or None if it is missing."""
     found = _NAME.search(text)
     return found[1] if found else None
 
 
 def _find_end(text: str, position: int) -> int | None:
-    """The end of the object that begins at a position."""
+    """Find the end of the object that begins at a position."""
     depth = 0
     for found in _STRUCTURE.finditer(text, position):
         match found[0]:
@@ -109,31 +109,31 @@ def _find_end(text: str, position: int) -> int | None:
 def _read_item(text: str, is_known: IsKnown) -> Item:
     try:
         members = _DECODER.decode(repair_text(text))
-        # A raw value may hold what is no JSON to the letter; a call runs only if all of it is.
+        # Raw values may hold invalid JSON; a call runs only if the whole object is valid.
         msgspec.json.decode(repair_text(text))
     except (ValueError, RecursionError) as error:
-        raise FormBroken(f"it is no valid JSON: {error}") from error
+        raise FormBroken(f"it is not valid JSON: {error}") from error
     kind = spell(_text_of(members.get("type")) or "")
     if kind in FINALS:
         if "content" not in members:
-            raise FormBroken('a final answer needs its "content"')
-        return Answer(_say(members["content"]))
+            raise FormBroken('a final answer must have "content"')
+        return FinalAnswer(_say(members["content"]))
     inner = members.get("function", _MISSING)
     if bytes(inner)[:1] == b"{" and (kind in CALLS or not kind):
         members = _DECODER.decode(inner)
     name = next((found for key in NAMES if (found := _text_of(members.get(key)))), "")
     if kind in CALLS:
         if not name:
-            raise FormBroken('a tool call needs the "name" of the tool')
-        return Call(name, _read_arguments(members))
+            raise FormBroken('a tool call must have the "name" of the tool')
+        return WrittenCall(name, _read_arguments(members))
     if kind:
         raise FormForeign
     if members.keys() == {"content"} and (said := _text_of(members["content"])) is not None:
-        return Answer(said)
+        return FinalAnswer(said)
     if name and any(key in members for key in ARGUMENTS):
         if not is_known(name):
-            raise FormBroken(f"there is no tool {name!r}")
-        return Call(name, _read_arguments(members))
+            raise FormBroken(f"tool {name!r} not found")
+        return WrittenCall(name, _read_arguments(members))
     raise FormForeign
 
 
@@ -142,13 +142,13 @@ def _read_arguments(members: Mapping[str, Raw]) -> str:
     text = bytes(raw).decode().strip()
     if text == "null":
         return "{}"
-    # Some write the object as a text; what that holds is judged like any other arguments.
+    # Some models write the object as a string; its text is checked like other arguments.
     said = _text_of(raw)
     return text if said is None else said.strip() or "{}"
 
 
 def _say(content: Raw) -> str:
-    """The text of an answer; other values become JSON."""
+    """Return the text of an answer; other values are written as JSON."""
     said = _text_of(content)
     if said is not None:
         return said
@@ -157,7 +157,7 @@ def _say(content: Raw) -> str:
 
 
 def _text_of(raw: Raw | None) -> str | None:
-    """The text of a value, if it is one."""
+    """Return a value that is a string, or None."""
     if raw is None:
         return None
     value = msgspec.json.decode(raw)

@@ -1,4 +1,4 @@
-"""Parses a reply under the contract: text is shown as it arrives, calls come at the end."""
+"""Parser for replies under the contract: text is shown as it arrives, calls come at the end."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from vibe_llms.providers.contract.markers import (
     read_beginning,
 )
 from vibe_llms.providers.contract.objects import (
-    Answer,
-    Call,
+    FinalAnswer,
     FormBroken,
     FormForeign,
     IsKnown,
+    WrittenCall,
     find_name,
     find_rest,
     read_items,
@@ -29,7 +29,7 @@ from vibe_llms.providers.contract.objects import (
 from vibe_llms.providers.repairs import TextJoiner
 
 _PIECE = re.compile(r'[^"\\]+|\\u[0-9a-fA-F]{4}|\\[^u]|\\u(?=[0-9a-fA-F]{0,3}[^0-9a-fA-F])')
-# The quote that ends a content, which models do not always escape within it.
+# The quote that ends the content. Models do not always escape quotes within it.
 _END = re.compile(r'"\s*(?:\}|,\s*"[^"\\]{0,40}"\s*:)')
 _PART_OF_AN_END = re.compile(r'"\s*(?:,\s*(?:"[^"\\]{0,40}(?:"\s*)?)?)?')
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "/": "/", '"': '"', "\\": "\\"}
@@ -38,23 +38,23 @@ _ATTEMPT = re.compile(rf"\b(?:{'|'.join((*FINALS, *CALLS, *ARGUMENTS))})\b", re.
 _QUOTED = 80
 
 
-class Outcome(Struct, frozen=True):
-    """The outcome of a complete reply.
+class ReplyOutcome(Struct, frozen=True):
+    """Result of parsing a complete reply.
 
-    `text` is still to be shown, `calls` are to be made. `problem` says how the reply breaks the
-    form; then `text` is the whole reply. `prose` is true if text was shown as it arrived, and
-    `remark` is a message for the user.
+    `text` is still to be shown, and `calls` are to be made. If the reply breaks the form, `problem`
+    says how, and `text` is the whole reply. `prose` is True if the reply is plain text. `notice` is
+    a message for the user.
     """
 
     text: str = ""
-    calls: Sequence[Call] = ()
+    calls: Sequence[WrittenCall] = ()
     problem: str = ""
     prose: bool = False
-    remark: str = ""
+    notice: str = ""
 
 
-class Reading:
-    """Reads one reply, piece by piece."""
+class ReplyReading:
+    """Incremental parser of one reply."""
 
     def __init__(self, is_known: IsKnown) -> None:
         self._knows = is_known
@@ -65,19 +65,19 @@ class Reading:
 
     @property
     def raw(self) -> str:
-        """The whole reply, unchanged."""
+        """Text of the whole reply, unchanged."""
         return "".join(self._raw)
 
     @property
     def severed(self) -> str | None:
-        """The tool whose call would be lost if the reply ended here; empty if it is not known."""
+        """Tool whose call is lost if the reply ends here: empty if unnamed, None if no call."""
         if self._state not in ("form", "content"):
             return None
         hidden = self.raw if self._state == "form" else self._content.rest
         return find_name(hidden) or ("" if _MENTION.search(hidden) else None)
 
     def feed(self, text: str) -> str:
-        """The part of more text that can be shown."""
+        """Add text and return the part that can be shown now."""
         self._raw.append(text)
         if self._state == "prose":
             return text
@@ -90,16 +90,16 @@ class Reading:
             case _:
                 return ""
 
-    def conclude(self) -> Outcome:
-        """The outcome of the complete reply; only now are there calls."""
+    def conclude(self) -> ReplyOutcome:
+        """Return the outcome of the complete reply, including its calls."""
         match self._state:
             case "prose":
-                return Outcome(prose=True, remark=self._remark_on_prose())
+                return ReplyOutcome(prose=True, notice=self._describe_prose())
             case "content":
                 said = self._content.conclude()
                 return self._conclude_content(said)
             case "open":
-                return Outcome(self._open, prose=True)
+                return ReplyOutcome(self._open, prose=True)
             case _:
                 return self._conclude_form()
 
@@ -113,43 +113,43 @@ class Reading:
             return text
         return self._content.feed(text[beginning.start :]) if beginning.kind == "content" else ""
 
-    def _conclude_form(self) -> Outcome:
+    def _conclude_form(self) -> ReplyOutcome:
         raw = self.raw
         try:
-            text, calls, late = _settle(read_items(raw, self._knows))
+            text, calls, late = _split_items(read_items(raw, self._knows))
         except FormForeign:
-            return Outcome(raw, prose=True)
+            return ReplyOutcome(raw, prose=True)
         except FormBroken as error:
             if not _ATTEMPT.search(raw):
-                return Outcome(raw, prose=True)
-            return Outcome(raw, problem=str(error))
-        return Outcome(text, calls, remark=_remark_on_rest(late))
+                return ReplyOutcome(raw, prose=True)
+            return ReplyOutcome(raw, problem=str(error))
+        return ReplyOutcome(text, calls, notice=_describe_rest(late))
 
-    def _conclude_content(self, said: str) -> Outcome:
-        """The content is already shown; only more objects may follow it."""
+    def _conclude_content(self, said: str) -> ReplyOutcome:
+        """Read the objects after the content, which is already shown."""
         rest = self._content.rest
         end = find_rest(rest)
         if end is None:
-            return Outcome(said)
+            return ReplyOutcome(said)
         try:
-            # All of it, to the letter: in an answer that is read leniently a call may be quoted.
+            # Read strictly: an answer that is read leniently may quote a call.
             items = read_items(self.raw, self._knows)
         except (FormForeign, FormBroken):
-            return Outcome(said, remark=_remark_on_rest(rest[end:]))
-        text, calls, late = _settle(items[1:])
-        return Outcome(f"{said}\n{text}" if text else said, calls, remark=_remark_on_rest(late))
+            return ReplyOutcome(said, notice=_describe_rest(rest[end:]))
+        text, calls, late = _split_items(items[1:])
+        return ReplyOutcome(f"{said}\n{text}" if text else said, calls, notice=_describe_rest(late))
 
-    def _remark_on_prose(self) -> str:
+    def _describe_prose(self) -> str:
         if not _MENTION.search(self.raw):
             return ""
         return (
-            "the model wrote a tool call among other words; it is not run, since only a reply that "
-            "is nothing else is a call"
+            "the model wrote a tool call within other text; it is not run, because a call must be "
+            "the whole reply"
         )
 
 
 class _Content:
-    """The content of a final answer, a growing JSON string, read leniently."""
+    """Content of a final answer: a growing JSON string, read leniently."""
 
     def __init__(self) -> None:
         self.rest = ""
@@ -184,7 +184,7 @@ class _Content:
         return self._joiner.join("".join(shown))
 
     def conclude(self) -> str:
-        """The rest, which can only be half a character or escape."""
+        """Return the rest: at most part of a character or escape."""
         return self._joiner.conclude()
 
 
@@ -193,23 +193,25 @@ def _unescape(piece: str) -> str:
         return piece
     if piece[1] == "u":
         return chr(int(piece[2:], 16)) if len(piece) > 2 else piece
-    # What is no escape of JSON stays as it is: much of it is TeX.
+    # Unknown escapes are kept: most of them are TeX.
     return _ESCAPES.get(piece[1], piece)
 
 
-def _settle(items: Sequence[Answer | Call]) -> tuple[str, Sequence[Call], str]:
-    """The text, the calls, and the text that comes too early: after calls without results."""
-    calls = tuple(item for item in items if isinstance(item, Call))
-    first = next((n for n, item in enumerate(items) if isinstance(item, Call)), len(items))
-    said = [item.text for item in items[:first] if isinstance(item, Answer)]
-    late = [item.text for item in items[first:] if isinstance(item, Answer)]
+def _split_items(
+    items: Sequence[FinalAnswer | WrittenCall],
+) -> tuple[str, Sequence[WrittenCall], str]:
+    """Split items into text, calls, and text that comes too early: before a call's result."""
+    calls = tuple(item for item in items if isinstance(item, WrittenCall))
+    first = next((n for n, item in enumerate(items) if isinstance(item, WrittenCall)), len(items))
+    said = [item.text for item in items[:first] if isinstance(item, FinalAnswer)]
+    late = [item.text for item in items[first:] if isinstance(item, FinalAnswer)]
     return "\n".join(said), calls, "\n".join(late)
 
 
-def _remark_on_rest(rest: str) -> str:
+def _describe_rest(rest: str) -> str:
     rest = rest.lstrip("}")
     short = rest[skip_marks(rest) :].strip()
     if not short:
         return ""
     short = short if len(short) <= _QUOTED else short[:_QUOTED] + "…"
-    return f"what the model wrote after it is left out: {short!r}"
+    return f"text after the call is left out: {short!r}"

@@ -1,4 +1,4 @@
-"""llama.cpp in this very process: models that are files, without a server."""
+"""llama.cpp in this process: models in files, without a server."""
 
 from vibe_llms.providers.llamacpp.client import LlamacppProvider
 from vibe_llms.providers.registry import register

@@ -1,4 +1,4 @@
-"""Provider and client of llama.cpp: models found in files, and those of them that are loaded."""
+"""Provider and client of llama.cpp, which find models in files and keep them loaded."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from vibe_llms.events import EventHandler
-from vibe_llms.exceptions import ConfigurationError, ModelNotFound, SessionClosed
-from vibe_llms.files import LARGEST_SETTINGS, read_file
+from vibe_llms.base.exceptions import ConfigurationError, ModelNotFound, SessionClosed
+from vibe_llms.base.files import LARGEST_SETTINGS, read_file
+from vibe_llms.messages.events import EventHandler
 from vibe_llms.providers.attributes import load_attributes
 from vibe_llms.providers.interfaces import ProviderConfiguration
 from vibe_llms.providers.llamacpp.engines import CLOSED, Engine
@@ -21,12 +21,12 @@ from vibe_llms.providers.llamacpp.files import (
     survey_files,
 )
 from vibe_llms.providers.llamacpp.model import LlamacppModel
-from vibe_llms.providers.llamacpp.package import LoadedModel
-from vibe_llms.providers.llamacpp.settings import Settings
+from vibe_llms.providers.llamacpp.package import LlamaModel
+from vibe_llms.providers.llamacpp.settings import LlamacppSettings
 
 
 class LlamacppProvider:
-    """A row of this module."""
+    """Provider row of this module."""
 
     def __init__(
         self, name: str, configuration: ProviderConfiguration, event_handler: EventHandler
@@ -35,23 +35,26 @@ class LlamacppProvider:
         self.event_handler = event_handler
         self._configuration = configuration
         self._settings = configuration.configuration.read(
-            Settings, configuration.settings, "providers", name
+            LlamacppSettings, configuration.settings, "providers", name
         )
         if self._settings.chat_format is not None and self._settings.chat_template:
             raise configuration.configuration.error(
-                "chat-format and chat-template exclude each other", "providers", name, "chat-format"
+                "set chat-format or chat-template, not both", "providers", name, "chat-format"
             )
 
     def produce_client(self) -> LlamacppClient:
-        """A new client; the caller closes it."""
+        """Return a new client, which the caller must close."""
         return LlamacppClient(self, self._configuration, self._settings)
 
 
 class LlamacppClient:
-    """The models that are found, and those that are loaded."""
+    """Client with the models that were found and those that are loaded."""
 
     def __init__(
-        self, provider: LlamacppProvider, configuration: ProviderConfiguration, settings: Settings
+        self,
+        provider: LlamacppProvider,
+        configuration: ProviderConfiguration,
+        settings: LlamacppSettings,
     ) -> None:
         self.provider = provider.name
         self.event_handler = provider.event_handler
@@ -60,15 +63,15 @@ class LlamacppClient:
         self.integrator = load_attributes(configuration.configuration, provider.name, "llamacpp")
         self._folder = configuration.configuration.places.configuration
         self._facts: dict[Path, tuple[object, Facts]] = {}
-        #: By their files, the one that was used last at the end.
+        #: Loaded models by file, from the least to the most recently used.
         self._engines: dict[Path, Engine] = {}
         self._closed = False
 
     async def access_model(self, name: str) -> LlamacppModel:
-        """The model of a file: an absolute path, or one that begins in the models-folder.
+        """Return the model in a file: an absolute path, or one in the models folder.
 
-        `ModelNotFound` where there is no such file, or it is no model in the format GGUF. Only the
-        head of the file is read.
+        Raise `ModelNotFound` if the file does not exist or is not a GGUF model. Only the head of
+        the file is read.
         """
         if not name:
             raise ModelNotFound(
@@ -81,22 +84,22 @@ class LlamacppClient:
         except GgufInvalid as error:
             raise ModelNotFound(
                 f"{self.provider!r} has no model {name!r}: {path} {error}; "
-                f"see those of its models-folder: vibe-llms models {self.provider}"
+                f"list the models of its models-folder: vibe-llms models {self.provider}"
             ) from error
-        # With the absolute one a conversation can be gone on with wherever `~` leads elsewhere.
+        # With an absolute path the conversation can be continued where `~` leads elsewhere.
         called = str(path) if name.startswith("~") else name
         own = await asyncio.to_thread(self._read_template)
         return LlamacppModel(self, called, path, facts, own)
 
     async def survey_models(self) -> Sequence[LlamacppModel]:
-        """The models in the models-folder and below it; files that are none are passed over."""
+        """Return the models in the models folder and its subfolders; skip other files."""
         folder = self.settings.models_folder
         if not folder:
             return []
         models: list[LlamacppModel] = []
         if not await asyncio.to_thread(os.path.isdir, os.path.expanduser(folder)):  # noqa: ASYNC240
             raise ConfigurationError(
-                f"there is no folder {folder!r}",
+                f"folder {folder!r} not found",
                 table=f"providers.{self.provider}",
                 key="models-folder",
             )
@@ -104,15 +107,14 @@ class LlamacppClient:
             try:
                 models.append(await self.access_model(name))
             except ModelNotFound:
-                # A download that is not complete yet, or a part of another model.
+                # An incomplete download, or a part of another model.
                 continue
         return models
 
-    async def access_engine(self, path: Path, produce: Callable[[], LoadedModel]) -> Engine:
-        """The thread of the model of a file, which `produce` loads when it is first used.
+    async def access_engine(self, path: Path, produce: Callable[[], LlamaModel]) -> Engine:
+        """Return the engine of a file's model, which `produce` loads when it is first used.
 
-        Where too many would be loaded, the one that was not used for longest is freed, unless it is
-        at work.
+        If too many models would be loaded, free the least recently used one that is not at work.
         """
         while not self._closed:
             if (engine := self._engines.pop(path, None)) is not None:
@@ -126,7 +128,7 @@ class LlamacppClient:
         raise SessionClosed(CLOSED)
 
     async def close(self) -> None:
-        """Halt what is generated, and free all models; safe to call twice."""
+        """Halt generation and free all models; safe to call twice."""
         self._closed = True
         engines, self._engines = list(self._engines.values()), {}
         await asyncio.gather(*(engine.close() for engine in engines))
@@ -143,7 +145,7 @@ class LlamacppClient:
         return known[1]
 
     def _read_template(self) -> str:
-        """The template that the row names; relative to the configuration's folder."""
+        """Read the template named in the row; relative paths begin in the configuration folder."""
         given = self.settings.chat_template
         if not given:
             return ""

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from vibe_llms.controls import Controls
-from vibe_llms.exceptions import ControlInvalid
+from vibe_llms.base.exceptions import ControlInvalid
+from vibe_llms.messages.controls import Controls
 from vibe_llms.providers.interfaces import Model
 
 _SAMPLING = ("temperature", "top_p", "top_k", "seed", "stop")
@@ -17,11 +17,11 @@ _Share = Annotated[float, Meta(ge=0, le=1)]
 
 
 class Generation(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """How to generate; what is `None` is left to the package.
+    """Options for generation; the package decides those that are `None`.
 
-    The first are controls by their names here. `grammar` is GBNF that the reply has to follow,
-    `template` are variables of the model's template; these and the sampling of llama.cpp's own are
-    given as extras of the row.
+    The first are controls by their names in this library. `grammar` is GBNF that the reply must
+    follow, `template` holds variables of the model's template. These and llama.cpp's own sampling
+    options are given as extras of the row.
     """
 
     temperature: float | None = None
@@ -48,7 +48,7 @@ class Generation(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_u
 
     @property
     def sampling(self) -> Mapping[str, Any]:
-        """What the package takes of it, by its names there."""
+        """Sampling options by their names in the package."""
         given = {
             "temp": self.temperature,
             "top_p": self.top_p,
@@ -66,7 +66,7 @@ class Generation(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_u
 
     @property
     def variables(self) -> Mapping[str, Any]:
-        """The variables of the template."""
+        """Variables of the template."""
         reported: dict[str, Any] = {}
         if self.think is not None:
             reported["enable_thinking"] = self.think
@@ -76,7 +76,7 @@ class Generation(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_u
 
 
 def nativize_controls(controls: Controls, model: Model) -> Mapping[str, Any]:
-    """The members; controls that the attributes refuse have been refused before."""
+    """Return the members; unsupported controls were refused earlier."""
     members: dict[str, Any] = {
         name: value for name in _SAMPLING if (value := getattr(controls, name)) is not None
     }
@@ -97,18 +97,18 @@ def nativize_controls(controls: Controls, model: Model) -> Mapping[str, Any]:
 def produce_generation(
     members: Mapping[str, Any], extras: Mapping[str, Any], model: Model
 ) -> Generation:
-    """Members and extras, checked; `ControlInvalid` for what is unknown or of the wrong type."""
+    """Check members and extras; raise `ControlInvalid` for unknown names and wrong types."""
     try:
         generation = msgspec.convert({**members, **extras}, Generation)
     except msgspec.ValidationError as error:
         raise ControlInvalid(
-            f"what 'extras' hold for {model.provider!r} cannot be used: {error}",
+            f"'extras' for {model.provider!r} cannot be used: {error}",
             control="extras",
             model=model.name,
         ) from error
     if generation.grammar is not None and generation.response_schema is not None:
         raise ControlInvalid(
-            "a grammar and response-schema cannot both be followed; give one of them",
+            "set a grammar or response-schema, not both",
             control="response-schema",
             model=model.name,
         )

@@ -1,8 +1,8 @@
-"""Models that are loaded: each has a thread of its own, and does one thing after the other.
+"""Loaded models, each with its own thread that runs one job at a time.
 
-What the thread sends reaches the event loop in batches: a batch that has not been fetched yet grows
-and wakes no task again, so that a fast model cannot flood the loop. A batch cannot grow without
-bound, since a reply is never longer than the model's context.
+A thread's items reach the event loop in batches. A batch that was not fetched yet grows without
+waking a task again, so that a fast model cannot flood the loop. Its size is bounded, because a
+reply is never longer than the model's context.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from typing import Any, Generic, TypeVar
 
-from vibe_llms.exceptions import SessionClosed
-from vibe_llms.providers.llamacpp.package import Halt, LoadedModel
+from vibe_llms.base.exceptions import SessionClosed
+from vibe_llms.providers.llamacpp.package import Halt, LlamaModel
 
 T = TypeVar("T")
-#: How long closing waits for a thread that is in the midst of loading.
+#: Seconds that closing waits for a thread that is loading its model.
 JOIN_SECONDS = 10.0
-#: The error of work that was ended by closing its client.
+#: Error message of work that was ended by closing its client.
 CLOSED = "the client of this model was closed"
 
 
 class Job(Generic[T]):
-    """A piece of work for a model's thread, and what it sends while it runs."""
+    """Unit of work for a model's thread, with the items that it sends."""
 
-    def __init__(self, work: Callable[[Job[T], LoadedModel], None]) -> None:
+    def __init__(self, work: Callable[[Job[T], LlamaModel], None]) -> None:
         self.halt = Halt()
         self._work = work
         self._loop = asyncio.get_running_loop()
@@ -40,24 +40,24 @@ class Job(Generic[T]):
     # On the model's thread.
 
     def send(self, *items: T) -> None:
-        """Hand on to the listener."""
+        """Send items to the listener."""
         with self._lock:
             waiting = bool(self._batch)
             self._batch += items
         if not waiting and items:
             self._wake()
 
-    def run(self, load: Callable[[], LoadedModel]) -> None:
-        """Do the work, and send its error if it fails."""
+    def run(self, load: Callable[[], LlamaModel]) -> None:
+        """Do the work; `listen` raises its error."""
         try:
             if not self.halt.is_set():
                 self._work(self, load())
-        except BaseException as error:  # noqa: BLE001  (raised by `listen`, where it is waited for)
+        except BaseException as error:  # noqa: BLE001  (`listen` raises it)
             self._error = error
         self._end()
 
     def refuse(self, error: BaseException) -> None:
-        """End without having begun."""
+        """End with an error before the work has begun."""
         self._error = error
         self._end()
 
@@ -67,14 +67,14 @@ class Job(Generic[T]):
         self._wake()
 
     def _wake(self) -> None:
-        # The listener may be gone, and the loop with it.
+        # The listener's loop may be closed.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._arrived.set)
 
     # On the event loop.
 
     async def listen(self) -> AsyncIterator[Sequence[T]]:
-        """Batches of what the work sends, until it is done; raises what it raised."""
+        """Yield batches of the items until the work is done; raise its error."""
         while True:
             await self._arrived.wait()
             self._arrived.clear()
@@ -89,12 +89,12 @@ class Job(Generic[T]):
 
 
 class Engine:
-    """A model and its thread; it is loaded when it is first needed."""
+    """Model with its own thread; it is loaded when first needed."""
 
-    def __init__(self, name: str, load: Callable[[], LoadedModel]) -> None:
+    def __init__(self, name: str, load: Callable[[], LlamaModel]) -> None:
         self._name = name
         self._load = load
-        self._loaded: LoadedModel | None = None
+        self._loaded: LlamaModel | None = None
         self._jobs: queue.SimpleQueue[Job[Any] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._current: Job[Any] | None = None
@@ -104,15 +104,15 @@ class Engine:
 
     @property
     def busy(self) -> bool:
-        """Whether it works, or is about to."""
+        """True if a job is running or waiting."""
         return self._waiting > 0
 
     async def do(
-        self, work: Callable[[Job[T], LoadedModel], None]
+        self, work: Callable[[Job[T], LlamaModel], None]
     ) -> AsyncGenerator[Sequence[T], None]:
-        """Have work done when its turn has come, and hear of it.
+        """Run a job when its turn comes, and yield batches of its items.
 
-        Leaving the loop halts it: generating stops with the next step of the computation.
+        Leaving the loop halts the job: generation stops with the next step of the computation.
         """
         job = Job(work)
         self._put(job)
@@ -124,11 +124,11 @@ class Engine:
             job.halt.set()
             self._waiting -= 1
 
-    async def ask(self, question: Callable[[LoadedModel], T]) -> T:
-        """What a function of the loaded model gives."""
+    async def ask(self, question: Callable[[LlamaModel], T]) -> T:
+        """Return the result of a function of the loaded model."""
         answers: list[T] = []
 
-        def work(job: Job[T], loaded: LoadedModel) -> None:
+        def work(job: Job[T], loaded: LlamaModel) -> None:
             job.send(question(loaded))
 
         async with contextlib.aclosing(self.do(work)) as batches:
@@ -137,7 +137,7 @@ class Engine:
         return answers[0]
 
     async def close(self) -> None:
-        """Halt what is going on, free the model, end the thread; safe to call twice."""
+        """Halt the current job, free the model, and end the thread; safe to call twice."""
         with self._lock:
             self._closed = True
             current, thread = self._current, self._thread
@@ -145,7 +145,7 @@ class Engine:
             current.halt.set()
         self._jobs.put(None)
         if thread is not None:
-            # Loading cannot be halted: what is still at it frees the model when it has it.
+            # Loading cannot be halted; a thread that is still loading frees the model afterward.
             await asyncio.to_thread(thread.join, JOIN_SECONDS)
 
     def _put(self, job: Job[T]) -> None:
@@ -173,7 +173,7 @@ class Engine:
         if loaded is not None:
             loaded.close()
 
-    def _access(self) -> LoadedModel:
+    def _access(self) -> LlamaModel:
         if self._loaded is None:
             self._loaded = self._load()
         return self._loaded

@@ -1,4 +1,4 @@
-"""Files of models: found by their names, and what their heads say before anything is loaded.
+"""Model files: how they are found, and the metadata in their heads.
 
 Source: `docs/gguf.md` of ggml, versions 2 and 3 of the format.
 """
@@ -14,31 +14,31 @@ from typing import Any
 
 from msgspec import Struct
 
-from vibe_llms.exceptions import ModelNotFound
-from vibe_llms.files import opened
+from vibe_llms.base.exceptions import ModelNotFound
+from vibe_llms.base.files import opened
 from vibe_llms.providers.llamacpp.templates import THINK_END
 
 SUFFIX = ".gguf"
 _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
-# The types of values: their numbers in the file, and how `struct` reads them.
+# Types of values: their numbers in the file, and their formats in `struct`.
 _NUMBERS = dict(zip((0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12), "BbHhIif?Qqd", strict=True))
 _STRING, _ARRAY = 8, 9
 _TOKENS = "tokenizer.ggml.tokens"
 _TEMPLATE = "tokenizer.chat_template"
-#: Architectures whose files only help another model, or do not converse.
+#: Architectures that only help another model, or do not converse.
 _NO_MODELS = ("clip",)
 
 
 class GgufInvalid(ValueError):
-    """A file is no GGUF, or not a whole one; the message says why, after the name of the file."""
+    """Error for a file that is not a complete GGUF model; the message follows the file's name."""
 
 
 class Facts(Struct, frozen=True):
-    """What the head of a file says of its model.
+    """Facts about a model from the head of its file.
 
-    `templates` are those that come with it, `default` the one that serves all cases. `thinks` says
-    that its vocabulary has marks of reasoning.
+    `templates` come with the model; `default` is the general one. `thinks` is True if the
+    vocabulary has marks of reasoning.
     """
 
     architecture: str = ""
@@ -49,19 +49,19 @@ class Facts(Struct, frozen=True):
 
 
 def locate_model(name: str, folder: str) -> Path:
-    """The file of a model's name; `ModelNotFound` where it has no place."""
+    """Return the path of a model's file; raise `ModelNotFound` if a relative name has no folder."""
     path = os.path.expanduser(name)
     if os.path.isabs(path):
         return Path(path)
     if not folder:
         raise ModelNotFound(
-            f"{name!r} is no absolute path, and the row has no models-folder for it to begin in"
+            f"{name!r} is not an absolute path; write one, or set models-folder in the row"
         )
     return Path(os.path.expanduser(folder)) / path
 
 
 def survey_files(folder: str) -> Sequence[str]:
-    """The names of the models in a folder and below it; of one in several files, the first."""
+    """List the models in a folder and its subfolders; a split model is listed by its first file."""
     root = os.path.expanduser(folder)
     names: list[str] = []
     for place, folders, files in os.walk(root):
@@ -74,7 +74,7 @@ def survey_files(folder: str) -> Sequence[str]:
 
 
 def read_facts(path: Path) -> Facts:
-    """What the head of a file says; `GgufInvalid` where it cannot be read as one."""
+    """Read the facts in the head of a file, or raise `GgufInvalid`."""
     try:
         with opened(path) as file:
             start = os.read(file, 24)
@@ -94,7 +94,7 @@ def _collect(members: Iterator[tuple[str, Any]]) -> Facts:
     kind = str(found.get("general.type", "model"))
     if architecture in _NO_MODELS or kind != "model":
         what = kind if kind != "model" else architecture
-        raise GgufInvalid(f"is no model to converse with: it is of the kind {what!r}")
+        raise GgufInvalid(f"is not a chat model: its kind is {what!r}")
     context = found.get(f"{architecture}.context_length")
     words = (found.get("general.name"), found.get("general.size_label"))
     templates = {
@@ -112,10 +112,10 @@ def _collect(members: Iterator[tuple[str, Any]]) -> Facts:
 
 
 def _read_members(data: mmap.mmap) -> Iterator[tuple[str, Any]]:
-    """The members of the head; arrays are skipped, except for what the vocabulary says."""
+    """Yield the members of the head; arrays are None, the vocabulary True if it marks reasoning."""
     _, version, _, count = struct.unpack_from("<4sIQQ", data)
     if version not in _VERSIONS:
-        raise GgufInvalid(f"has the version {version} of its format; {_VERSIONS} can be read")
+        raise GgufInvalid(f"has version {version} of the GGUF format; {_VERSIONS} can be read")
     at = 24
     for _ in range(count):
         name, at = _read_string(data, at)
@@ -148,7 +148,7 @@ def _pass_array(data: mmap.mmap, at: int) -> int:
     kind, count = struct.unpack_from("<IQ", data, at)
     at += 12
     if kind == _ARRAY:
-        raise GgufInvalid("has arrays within arrays, which the format does not know")
+        raise GgufInvalid("has nested arrays, which the format does not allow")
     if kind != _STRING:
         return at + int(count) * struct.calcsize(f"<{_number(kind)}")
     read = struct.Struct("<Q").unpack_from

@@ -1,4 +1,4 @@
-"""What a model's thread does for one reply: render, count, generate, and send deltas."""
+"""Generation of one reply on a model's thread: render, count, generate, and send deltas."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 
 from msgspec import Struct
 
-from vibe_llms.exceptions import ContextOverflow, ReplyCut, RequestRefused, SessionClosed
+from vibe_llms.base.exceptions import ContextOverflow, ReplyCut, RequestRefused, SessionClosed
 from vibe_llms.providers.deltas import Delta
 from vibe_llms.providers.llamacpp.controls import Generation
 from vibe_llms.providers.llamacpp.engines import CLOSED, Job
 from vibe_llms.providers.llamacpp.grammars import produce_grammar
 from vibe_llms.providers.llamacpp.history import fold_system
-from vibe_llms.providers.llamacpp.package import LoadedModel
+from vibe_llms.providers.llamacpp.package import LlamaModel
 from vibe_llms.providers.llamacpp.streams import (
     Decoder,
     LlamacppAssimilator,
@@ -24,28 +24,28 @@ from vibe_llms.providers.llamacpp.streams import (
 )
 from vibe_llms.providers.llamacpp.templates import THINK, THINK_END, Template
 
-#: How long deltas may be gathered before they are sent: faster than anyone reads.
+#: Seconds for which deltas are gathered before they are sent; too short to be noticed.
 PACE_SECONDS = 0.01
-#: How often a thread signals that it still works, if there is nothing to send.
+#: Seconds between signals that the thread still works, if there is nothing to send.
 SIGN_SECONDS = 1.0
 
 
 class Signal(Struct, frozen=True, gc=False):
-    """The thread has begun, or still works; nothing of the reply."""
+    """Sign that the thread has begun or still works; not part of the reply."""
 
 
 class SystemNotice(Struct, frozen=True, gc=False):
-    """What the conversation could not be given to the model as, in words."""
+    """Notice that the conversation was changed to fit the template."""
 
     text: str
 
 
 GenerationItem = Delta | Signal | SystemNotice
-_NO_SYSTEM = "the template takes no instructions of their own, so they go into the first message"
+_NO_SYSTEM = "the template has no system message, so instructions go into the first message"
 
 
-class Task(Struct, frozen=True, kw_only=True):
-    """A reply to be generated. `template` is resolved on the thread: it may need the package."""
+class GenerationTask(Struct, frozen=True, kw_only=True):
+    """Reply to be generated. `template` is resolved on the thread: it may need the package."""
 
     provider: str
     messages: Sequence[Mapping[str, Any]]
@@ -57,17 +57,17 @@ class Task(Struct, frozen=True, kw_only=True):
     reuse: bool = False
     streaming: bool = True
 
-    def measure(self, loaded: LoadedModel) -> int:
-        """The tokens of the prompt."""
+    def measure(self, loaded: LlamaModel) -> int:
+        """Return the number of tokens in the prompt."""
         return len(loaded.tokenize(self._render(loaded, self.template())[0]))
 
-    def perform(self, job: Job[GenerationItem], loaded: LoadedModel) -> None:
-        """Generate the reply; `ContextOverflow` before anything is generated."""
+    def perform(self, job: Job[GenerationItem], loaded: LlamaModel) -> None:
+        """Generate the reply; raise `ContextOverflow` before anything is generated."""
         job.send(Signal())
         template, generation = self.template(), self.generation
         grammar = self._produce_grammar(loaded)
-        prompt, remarks = self._render(loaded, template, closed=grammar is not None)
-        job.send(*remarks)
+        prompt, notices = self._render(loaded, template, closed=grammar is not None)
+        job.send(*notices)
         tokens = loaded.tokenize(prompt)
         room = loaded.context_tokens - len(tokens)
         if room <= 0:
@@ -101,7 +101,7 @@ class Task(Struct, frozen=True, kw_only=True):
                         reason = "length"
                         break
         except ReplyCut:
-            # What had come is kept, also what was still to be sent with more.
+            # Keep the reply so far, including deltas that were not sent yet.
             sender.flush()
             raise
         if job.halt.is_set():
@@ -113,27 +113,27 @@ class Task(Struct, frozen=True, kw_only=True):
         sender.flush()
 
     def _render(
-        self, loaded: LoadedModel, template: Template, *, closed: bool = False
+        self, loaded: LlamaModel, template: Template, *, closed: bool = False
     ) -> tuple[str, Sequence[SystemNotice]]:
-        """The prompt, and what there is to say of it; `closed` where a grammar is followed."""
+        """Return the prompt and its notices; `closed` is True if the reply follows a grammar."""
         variables = dict(self.generation.variables)
         if closed:
-            # What a grammar forces is the answer itself.
+            # A grammar forces the answer itself.
             variables["enable_thinking"] = False
-        prompt, remarks = self._apply(loaded, template, variables)
+        prompt, notices = self._apply(loaded, template, variables)
         if template.thinks and (closed or self.generation.think is False):
             bare = prompt.rstrip()
             if bare.endswith(THINK):
                 prompt = f"{bare}\n\n{THINK_END}\n\n"
             elif not closed and not bare.endswith(THINK_END):
-                # It knows no switch: it is given the thought that it shall not have, an empty one.
+                # The template has no switch for reasoning, so the model is given an empty thought.
                 prompt = f"{prompt}{THINK}\n\n{THINK_END}\n\n"
-        return prompt, remarks
+        return prompt, notices
 
     def _apply(
-        self, loaded: LoadedModel, template: Template, variables: Mapping[str, Any]
+        self, loaded: LlamaModel, template: Template, variables: Mapping[str, Any]
     ) -> tuple[str, Sequence[SystemNotice]]:
-        """The template, applied to the conversation in a form that it takes."""
+        """Apply the template to the conversation, without system messages if it refuses them."""
         try:
             return loaded.render(template.text, self.messages, self.tools, variables), ()
         except RequestRefused as refusal:
@@ -145,7 +145,7 @@ class Task(Struct, frozen=True, kw_only=True):
                 raise refusal from refusal.__cause__
             return prompt, (SystemNotice(_NO_SYSTEM),)
 
-    def _produce_grammar(self, loaded: LoadedModel) -> Any:
+    def _produce_grammar(self, loaded: LlamaModel) -> Any:
         generation = self.generation
         control = "extras" if generation.grammar is not None else "response-schema"
         text = generation.grammar or produce_grammar(
@@ -158,7 +158,7 @@ class Task(Struct, frozen=True, kw_only=True):
 
     def _overflow(self, tokens: int, limit: int) -> ContextOverflow:
         error = ContextOverflow(
-            f"the conversation has {tokens} tokens, and the model is loaded with room for {limit}, "
+            f"the conversation has {tokens} tokens, but the model is loaded with room for {limit}, "
             "reply included; continue in a fork from an earlier message, with a larger "
             "context-tokens in the row, or with another model",
             provider=self.provider,
@@ -169,7 +169,7 @@ class Task(Struct, frozen=True, kw_only=True):
 
 
 class _Sender:
-    """Sends deltas in batches, some time apart; where nothing streams, all at once."""
+    """Sender of deltas in timed batches, or in a single batch if the reply is not streamed."""
 
     def __init__(self, job: Job[GenerationItem], *, streaming: bool) -> None:
         self._job = job

@@ -1,4 +1,4 @@
-"""Grammars (GBNF) by which llama.cpp is held to a form: JSON of a schema, calls of tools.
+"""Grammars (GBNF) that hold llama.cpp to a form: JSON that follows a schema, or tool calls.
 
 Source: `grammars/README.md` of llama.cpp.
 """
@@ -12,8 +12,8 @@ from typing import Any
 
 from vibe_llms.providers.llamacpp.templates import CALL, CALL_END
 
-# Any JSON, without white space but what most models put there. The names are not those of the
-# rules that the package makes of a schema.
+# Any JSON, with only the white space that most models write. Rule names differ from those that the
+# package makes for a schema.
 _CALLS = r"""
 call ::= {begin} call-space call-body call-space {end} call-space
 call-body ::= "{{\"name\": " call-name ", \"arguments\": " call-object "}}"
@@ -36,10 +36,10 @@ def produce_grammar(
     choice: str,
     convert: Callable[[Mapping[str, Any]], str],
 ) -> str:
-    """The grammar of a reply, or nothing where it is free.
+    """Return the grammar of a reply, or an empty string if its form is free.
 
-    `names` are the tools that are offered, `choice` is `auto`, `any` or one of them. With a schema
-    the reply is JSON of it, or calls. `convert` makes the grammar of a schema.
+    `names` are the offered tools, `choice` is `auto`, `any`, or one of them. With a schema, the
+    reply is JSON that follows it, or calls. `convert` makes the grammar of a schema.
     """
     forced = bool(names) and choice != "auto"
     if schema is None and not forced:

@@ -1,8 +1,7 @@
-"""A history as the messages of a template.
+"""History of a conversation as the messages of a template.
 
-Many templates raise where roles do not alternate, where system text is elsewhere than at the
-beginning, or where the first message is not a user's. What a history need not fulfil of that is
-mended here, on the way out only.
+Many templates raise if roles do not alternate, if system text is not at the beginning, or if the
+first message is not a user's. Histories that break these rules are repaired in the request only.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from vibe_llms.events import Notice
 from vibe_llms.invocation.execution import INTERRUPTED
 from vibe_llms.messages.canisters import (
     Canister,
@@ -25,6 +23,7 @@ from vibe_llms.messages.contents import (
     ReasoningContent,
     TextualContent,
 )
+from vibe_llms.messages.events import Notice
 from vibe_llms.providers.histories import (
     BEGIN,
     CONTINUE,
@@ -33,48 +32,48 @@ from vibe_llms.providers.histories import (
     Exchange,
     MessageHistory,
 )
-from vibe_llms.providers.llamacpp.messages import Piece, nativize
+from vibe_llms.providers.llamacpp.messages import LlamacppPiece, nativize
 from vibe_llms.providers.pieces import Fragment, encode_json
 
 _Message: TypeAlias = dict[str, Any]
 
 
-class LlamacppHistory(MessageHistory[Piece, _Message]):
-    """The messages of one conversation for one model.
+class LlamacppHistory(MessageHistory[LlamacppPiece, _Message]):
+    """Messages of one conversation for one model.
 
-    A template makes the whole prompt anew every time, so no message is baked. Without tools of the
-    model's own, calls are written in words.
+    A template renders the whole prompt for every request, so no message is baked. If the model has
+    no native tool calls, calls are written in words.
     """
 
     unbaked = sys.maxsize
 
     def nativize(
         self, canister: Canister, texts: Mapping[str, bytes], call: str
-    ) -> tuple[Piece, Sequence[Notice]]:
-        """The piece of a canister."""
+    ) -> tuple[LlamacppPiece, Sequence[Notice]]:
+        """Return the piece of a canister and its notices."""
         return nativize(canister, self.model, texts)
 
-    def is_empty(self, piece: Piece) -> bool:
-        """Whether nothing of a canister is sent."""
+    def is_empty(self, piece: LlamacppPiece) -> bool:
+        """Return True if the piece is omitted from the request."""
         return not piece.text
 
     def propose_calls(self, canister: InvocationCanister) -> Iterator[str]:
-        """The id of the canister: the model never sees another."""
+        """Yield the id of the canister; the model never sees another."""
         yield canister.identity
 
     def is_free(self, call: str) -> bool:
-        """Whether a call can have this id."""
+        """Return True: any call can have this id."""
         return True
 
     def unpair(self, canister: ResultCanister) -> UserCanister:
-        """A result that does not follow its call, as words."""
+        """Turn a result that does not follow its call into a user message."""
         worded = super().unpair(canister)
         if any(_speaks(content) for content in canister.contents):
             return worded
         return UserCanister((*worded.contents, TextualContent(NOTHING)), identity=worded.identity)
 
     def messages(self) -> list[_Message]:
-        """The messages: a system's, then the user's and the assistant's in turn."""
+        """Return the messages: the system's, then the user's and the assistant's in turn."""
         messages = self.current()
         if not messages or messages[-1]["role"] == "assistant":
             messages.append({"role": "user", "content": CONTINUE})
@@ -82,7 +81,9 @@ class LlamacppHistory(MessageHistory[Piece, _Message]):
             messages.insert(0, {"role": "system", "content": "\n\n".join(system)})
         return messages
 
-    def push(self, recent: list[_Message], exchange: Exchange[Piece], *, last: bool) -> None:
+    def push(
+        self, recent: list[_Message], exchange: Exchange[LlamacppPiece], *, last: bool
+    ) -> None:
         """Append the messages of an exchange."""
         native = self.model.attributes.tools == "native"
         spoken = exchange.spoken
@@ -113,24 +114,24 @@ class LlamacppHistory(MessageHistory[Piece, _Message]):
             return
         text = "\n\n".join(user)
         if recent and recent[-1]["role"] == "user":
-            # An empty reply stood between.
+            # An empty reply was between them.
             recent[-1]["content"] += f"\n\n{text}"
         else:
             recent.append({"role": "user", "content": text})
 
     def copy(self, message: _Message) -> _Message:
-        """A message that can grow without the original."""
+        """Return a copy of a message that can be extended on its own."""
         return dict(message)
 
     def frame(self, message: _Message) -> list[Fragment]:
-        """A message as JSON."""
+        """Encode a message as JSON."""
         return [encode_json(message)]
 
 
 def fold_system(messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]] | None:
-    """The messages with the system's text in the first of the user's; `None` if it has none.
+    """Move system text into the first user message, or return `None` if there is no system text.
 
-    For templates that raise where there is a system's message, as Gemma's do.
+    For templates that raise for a system message, such as Gemma's.
     """
     if len(messages) < 2 or messages[0]["role"] != "system":
         return None
@@ -139,21 +140,21 @@ def fold_system(messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]
 
 
 def _speaks(content: Content) -> bool:
-    """Whether a content of a result is shown, or described."""
+    """Return True if a content of a result is shown or described."""
     if isinstance(content, TextualContent) and isinstance(content.data, str):
         return bool(content.data.strip())
     return not isinstance(content, ReasoningContent | NativeContent)
 
 
-def _answer(piece: Piece | None) -> str:
+def _answer(piece: LlamacppPiece | None) -> str:
     if piece is None:
         return f"{FAILED}\n\n{INTERRUPTED}"
     text = piece.text or NOTHING
     return f"{FAILED}\n\n{text}" if piece.failed else text
 
 
-def _declare(call: Piece) -> _Message:
-    # Most templates write the arguments as JSON themselves; a text they would quote.
+def _declare(call: LlamacppPiece) -> _Message:
+    # Most templates write the arguments as JSON themselves; they would quote a string.
     return {
         "type": "function",
         "id": call.identity,

@@ -1,7 +1,7 @@
-"""Canisters to pieces: what a message of a template can hold, each with its role.
+"""Conversion of canisters to pieces: the contents of a template's message, with a role.
 
-Templates know text, calls and results of calls, and some of them reasoning. How pieces are put
-together to messages is in `history.py`.
+Templates support text, calls, results of calls, and in some cases reasoning. `history.py` joins
+pieces into messages.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from vibe_llms.events import Notice
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
@@ -28,6 +27,7 @@ from vibe_llms.messages.contents import (
     TextualContent,
     repair_text,
 )
+from vibe_llms.messages.events import Notice
 from vibe_llms.providers.conversions import (
     Writer,
     head_document,
@@ -44,10 +44,10 @@ MODULE = "vibe_llms.providers.llamacpp"
 Role = Literal["user", "assistant", "system", "call", "result"]
 
 
-class Piece(Struct, frozen=True):
-    """A canister in the terms of templates.
+class LlamacppPiece(Struct, frozen=True):
+    """Canister in the terms of templates.
 
-    `identity` is that of a call, `name` the tool's name for the model, `title` its canonical one.
+    `identity` is a call's id, `name` the tool's name for the model, `title` its canonical name.
     """
 
     role: Role
@@ -62,19 +62,19 @@ class Piece(Struct, frozen=True):
 
 def nativize(
     canister: Canister, model: Model, texts: Mapping[str, bytes]
-) -> tuple[Piece, Sequence[Notice]]:
-    """The piece of a canister, and what of it this model cannot be given.
+) -> tuple[LlamacppPiece, Sequence[Notice]]:
+    """Return the piece of a canister, and notices of contents that the model cannot be given.
 
-    `texts` are the bytes of texts that the canister has by reference.
+    `texts` holds the bytes of texts that the canister has by reference.
     """
     work = _Work(canister, model, MODULE, texts)
     return work.write(), work.notices
 
 
-class _Work(Writer[Piece, str]):
-    """One canister on its way to a template."""
+class _Work(Writer[LlamacppPiece, str]):
+    """Conversion of one canister for a template."""
 
-    def write_reply(self, canister: AssistantCanister) -> Piece:
+    def write_reply(self, canister: AssistantCanister) -> LlamacppPiece:
         said: list[str] = []
         thought: list[str] = []
         for content in canister.contents:
@@ -90,13 +90,13 @@ class _Work(Writer[Piece, str]):
                     said.append(self.text(data))
                 case _:
                     said.append(self.describe(content))
-        return Piece(
+        return LlamacppPiece(
             "assistant",
             _paragraphs(said),
             _paragraphs(thought),
         )
 
-    def write_call(self, canister: InvocationCanister) -> Piece:
+    def write_call(self, canister: InvocationCanister) -> LlamacppPiece:
         if canister.native is not None:
             self.leave_out_members(canister.native)
         parsed = canister.parsed
@@ -104,9 +104,9 @@ class _Work(Writer[Piece, str]):
         title = repair_text(canister.name)
         text = ""
         if self.model.attributes.tools != "native":
-            self.leave_out("a tool call", "said in words")
+            self.leave_out("a tool call", "sent as text")
             text = f"(I called the tool {title} with {repair_text(canister.arguments) or '{}'}.)"
-        return Piece(
+        return LlamacppPiece(
             "call",
             text,
             identity=canister.identity,
@@ -117,18 +117,20 @@ class _Work(Writer[Piece, str]):
             else {"arguments": repair_text(canister.arguments)},
         )
 
-    def write_result(self, canister: ResultCanister) -> Piece:
-        return Piece("result", _paragraphs(self.encode(canister.contents)), failed=canister.failed)
+    def write_result(self, canister: ResultCanister) -> LlamacppPiece:
+        return LlamacppPiece(
+            "result", _paragraphs(self.encode(canister.contents)), failed=canister.failed
+        )
 
-    def write_document(self, canister: DocumentCanister) -> Piece:
+    def write_document(self, canister: DocumentCanister) -> LlamacppPiece:
         texts = [head_document(canister), *self.encode(canister.contents)]
-        return Piece("user", _paragraphs(texts))
+        return LlamacppPiece("user", _paragraphs(texts))
 
-    def write_instructions(self, canister: SupervisorCanister) -> Piece:
-        return Piece("system", _paragraphs(self.encode(canister.contents)))
+    def write_instructions(self, canister: SupervisorCanister) -> LlamacppPiece:
+        return LlamacppPiece("system", _paragraphs(self.encode(canister.contents)))
 
-    def frame(self, role: Literal["user", "system"], blocks: Sequence[str]) -> Piece:
-        return Piece(role, _paragraphs(blocks))
+    def frame(self, role: Literal["user", "system"], blocks: Sequence[str]) -> LlamacppPiece:
+        return LlamacppPiece(role, _paragraphs(blocks))
 
     def encode_text(self, text: str) -> str:
         return text
@@ -143,15 +145,15 @@ class _Work(Writer[Piece, str]):
             case Reference() as data:
                 text = self.text(data)
             case _:
-                raise TypeError("a file elsewhere is described")
+                raise TypeError("only bytes and references can be sent")
         name = name_file(content)
         return _paragraphs([f"File: {name}" if name else "A file:", text])
 
 
 def unsupported(content: MediaContent) -> str:
-    """Why a model cannot take a content, in words; empty where it can."""
+    """Explain why a model cannot take a content, or return an empty string if it can."""
     name = name_content(content)
-    return "" if is_text_file(content) else f"{name}; it takes text, and files of text"
+    return "" if is_text_file(content) else f"{name}; it accepts text and text files"
 
 
 def _paragraphs(texts: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""A model of llama.cpp's: what it is asked, and what its thread sends of the reply."""
+"""Model of llama.cpp: its requests, and the reply that its thread sends."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any, Protocol
 
 import msgspec
 
-from vibe_llms.controls import Controls
-from vibe_llms.exceptions import ConfigurationError, ControlInvalid, ModelNotFound
-from vibe_llms.invocation.invokers import Invoker
+from vibe_llms.base.exceptions import ConfigurationError, ControlInvalid, ModelNotFound
+from vibe_llms.invocation.invokers import Invoker, name_tools
 from vibe_llms.messages.canisters import Canister, ReplyCanister
+from vibe_llms.messages.controls import Controls
 from vibe_llms.providers.accumulators import Accumulator
 from vibe_llms.providers.attributes import ModelAttributes, ModelsIntegrator, settle_controls
 from vibe_llms.providers.conversions import check_contents, load_words
@@ -22,16 +22,16 @@ from vibe_llms.providers.interfaces import Loader, TokenCount, TurnContext, refu
 from vibe_llms.providers.llamacpp.controls import Generation, nativize_controls, produce_generation
 from vibe_llms.providers.llamacpp.engines import Engine
 from vibe_llms.providers.llamacpp.files import Facts
-from vibe_llms.providers.llamacpp.generation import Signal, SystemNotice, Task
+from vibe_llms.providers.llamacpp.generation import GenerationTask, Signal, SystemNotice
 from vibe_llms.providers.llamacpp.history import LlamacppHistory
 from vibe_llms.providers.llamacpp.messages import MODULE, unsupported
 from vibe_llms.providers.llamacpp.package import (
-    LoadedModel,
+    LlamaModel,
     access_format,
     check_package,
     load_model,
 )
-from vibe_llms.providers.llamacpp.settings import CONTEXT_TOKENS, Settings
+from vibe_llms.providers.llamacpp.settings import CONTEXT_TOKENS, LlamacppSettings
 from vibe_llms.providers.llamacpp.templates import Template
 from vibe_llms.providers.pieces import encode_json
 from vibe_llms.providers.requests import HistoryCache, apply_controls, offer_tools, send_notice
@@ -45,25 +45,25 @@ _TOOL_USE = "tool_use"
 
 
 class LlamacppConnection(RowClient, Protocol):
-    """What a model of a file needs of the client that made it."""
+    """Part of the client that a model uses."""
 
     @property
-    def settings(self) -> Settings:
-        """The keys of the row."""
+    def settings(self) -> LlamacppSettings:
+        """Keys of the row."""
         ...
 
     @property
     def integrator(self) -> ModelsIntegrator:
-        """The attributes of models."""
+        """Source of model attributes."""
         ...
 
-    async def access_engine(self, path: Path, produce: Callable[[], LoadedModel]) -> Engine:
-        """The thread of the model of a file, which `produce` loads there."""
+    async def access_engine(self, path: Path, produce: Callable[[], LlamaModel]) -> Engine:
+        """Return the engine of a file's model, which `produce` loads on its thread."""
         ...
 
 
 class LlamacppModel(RowModel[LlamacppConnection]):
-    """A file, and what its head says of it."""
+    """Model in a file, described by the facts in its head."""
 
     module = MODULE
     caps_output = True
@@ -87,14 +87,16 @@ class LlamacppModel(RowModel[LlamacppConnection]):
         self.attributes: ModelAttributes = client.integrator.integrate(name, further=reported)
 
     def produce_cache(self) -> HistoryCache[LlamacppHistory]:
-        """A fresh cache of the history's pieces."""
+        """Return an empty cache of the history's pieces."""
         return HistoryCache()
 
     def check(self, canisters: Sequence[Canister], controls: Controls) -> None:
-        """Raise for what this model cannot take, or what is missing, before anything is kept."""
+        """Raise for unsupported input or missing files or packages, before anything is stored."""
         check_package(self.provider)
         if not os.path.isfile(self.path):
-            raise ModelNotFound(f"the file of {self.provider}/{self.name} is gone: {self.path}")
+            raise ModelNotFound(
+                f"the file of {self.provider}/{self.name} no longer exists: {self.path}"
+            )
         self._check_template()
         for canister in canisters:
             self._check_canister(canister)
@@ -109,10 +111,10 @@ class LlamacppModel(RowModel[LlamacppConnection]):
         controls: Controls = Controls(),
         context: TurnContext = TurnContext(),
     ) -> tuple[ReplyCanister, ...]:
-        """One round trip; see `vibe_llms.providers.interfaces.Model`.
+        """Make one round trip; see `vibe_llms.providers.interfaces.Model`.
 
-        Loads the model if it is not, and waits until its earlier replies are done.
-        `ContextOverflow`, with both sizes, before anything is generated.
+        Load the model if necessary, and wait for its earlier replies. Raise `ContextOverflow`, with
+        both sizes, before anything is generated.
         """
         stream = self.client.stream
         task = await self._produce_task(canisters, invokers, controls, context)
@@ -123,7 +125,7 @@ class LlamacppModel(RowModel[LlamacppConnection]):
 
         async def play(watch: Watch, accumulator: Accumulator) -> None:
             accumulator.may_stop_at_once = bool(controls.stop or context.default_controls.stop)
-            # What others have asked for first may take as long as it takes.
+            # Only `reply-seconds` limits the wait for earlier replies.
             watch.expect("reply-seconds")
             engine = await self.access_engine()
             async with aclosing(engine.do(task.perform)) as batches:
@@ -135,7 +137,7 @@ class LlamacppModel(RowModel[LlamacppConnection]):
                         elif not isinstance(item, Signal):
                             accumulator.accept(item)
                             if context.throttle is not None:
-                                # Also within a batch: a slow reader holds back what came with it.
+                                # Within a batch too, so that a slow reader can hold it back.
                                 await context.throttle()
                     if not context.streaming:
                         watch.expect("reply-seconds")
@@ -152,7 +154,7 @@ class LlamacppModel(RowModel[LlamacppConnection]):
         invokers: Sequence[Invoker] = (),
         load: Loader = refuse_loading,
     ) -> TokenCount:
-        """How many tokens the model would read, exactly; loads it if it is not."""
+        """Count exactly the tokens that the model would read; load it if necessary."""
         context = TurnContext(load=load)
         task = await self._produce_task(canisters, invokers, Controls(), context)
         engine = await self.access_engine()
@@ -165,7 +167,7 @@ class LlamacppModel(RowModel[LlamacppConnection]):
         controls: Controls,
         context: TurnContext,
     ) -> bytes:
-        """What its template would be given, and how it would generate; nothing is loaded."""
+        """Return the template's input and the generation options; nothing is loaded."""
         task = await self._produce_task(canisters, invokers, controls, context)
         body: dict[str, Any] = {"model": self.name, "messages": task.messages}
         if task.tools:
@@ -173,7 +175,7 @@ class LlamacppModel(RowModel[LlamacppConnection]):
         return encode_json({**body, **msgspec.to_builtins(task.generation)})
 
     async def access_engine(self) -> Engine:
-        """The thread of this model."""
+        """Return the engine of this model."""
         load = partial(
             load_model,
             self.provider,
@@ -193,7 +195,7 @@ class LlamacppModel(RowModel[LlamacppConnection]):
         invokers: Sequence[Invoker],
         controls: Controls,
         context: TurnContext,
-    ) -> Task:
+    ) -> GenerationTask:
         settings = self.client.settings
         self._check_template()
         generation = self._nativize_controls(controls, context)
@@ -212,11 +214,11 @@ class LlamacppModel(RowModel[LlamacppConnection]):
             lambda new: fit_tools(self, new, LLAMACPP, context),
         )
         names = assimilate_names(offered)
-        return Task(
+        return GenerationTask(
             provider=self.provider,
             messages=history.messages(),
             tools=[nativize_invoker(one) for one in offered],
-            generation=self._settle_choice(generation, names),
+            generation=self._nativize_choice(generation, names),
             template=lambda: self._resolve_template(bool(offered)),
             name_of=lambda name: names.get(name, name),
             seed=settings.seed,
@@ -230,22 +232,22 @@ class LlamacppModel(RowModel[LlamacppConnection]):
         )
         return produce_generation(members, extras, self)
 
-    def _settle_choice(self, generation: Generation, names: Mapping[str, str]) -> Generation:
-        """The choice of a tool by the name that the model sees."""
+    def _nativize_choice(self, generation: Generation, names: Mapping[str, str]) -> Generation:
+        """Replace the chosen tool's name by the name that the model sees."""
         choice = generation.tool_choice
         if choice in ("auto", "any", "none"):
             return generation
         native = nativize_name(choice)
         if native not in names:
             raise ControlInvalid(
-                f"there is no tool {choice!r} to choose among those that are offered",
+                f"tool {choice!r} cannot be required; {name_tools(sorted(names.values()))}",
                 control="tool-choice",
                 model=self.name,
             )
         return msgspec.structs.replace(generation, tool_choice=native)
 
     def _choose_template(self, tools: bool) -> Template | None:
-        """The template; its text is not known before it is resolved where the package has it."""
+        """Choose the template; a named format has no text until `_resolve_template`."""
         settings, templates = self.client.settings, self.facts.templates
         if settings.chat_format is not None:
             return Template("", self.facts.thinks)
@@ -264,8 +266,7 @@ class LlamacppModel(RowModel[LlamacppConnection]):
         template = self._choose_template(False)
         if template is None:
             raise ConfigurationError(
-                f"{self.path} brings no chat template; say how its model is spoken with: "
-                "chat-format or chat-template",
+                f"{self.path} has no chat template; set chat-format or chat-template",
                 table=f"providers.{self.provider}",
                 key="chat-format",
             )
@@ -278,7 +279,7 @@ class LlamacppModel(RowModel[LlamacppConnection]):
 
 
 def _choose_context(wanted: int | None, trained: int | None) -> int:
-    """How many tokens to make room for; what the row says goes over what the model was made for."""
+    """Return the context size in tokens; the row's setting overrides the model's own limit."""
     if wanted:
         return wanted
     made_for = trained or CONTEXT_TOKENS
@@ -286,7 +287,7 @@ def _choose_context(wanted: int | None, trained: int | None) -> int:
 
 
 def nativize_invoker(invoker: Invoker) -> dict[str, Any]:
-    """The declaration of a tool, in the form that all templates share."""
+    """Return the declaration of a tool in the form that all templates share."""
     return {
         "type": "function",
         "function": {

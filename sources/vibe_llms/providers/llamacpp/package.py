@@ -1,10 +1,10 @@
-"""The package llama-cpp-python: a model loaded, spoken to and freed, on one thread at a time.
+"""Access to the package llama-cpp-python: a model is loaded, run, and freed on a single thread.
 
-This is the only module that imports `llama_cpp`. Of the package it uses what is public and low:
-the chat completion of the package's own decodes the whole reply anew with every token, gives the
-tokens of a call as plain text, and reports no usage where it streams.
+This is the only module that imports `llama_cpp`. It uses low-level public functions: the package's
+own chat completion decodes the whole reply again for every token, returns the tokens of a call as
+plain text, and reports no usage when streaming.
 
-Source: the package llama-cpp-python 0.3.36, and the `include/llama.h` that it brings.
+Source: the package llama-cpp-python 0.3.36, and the `include/llama.h` that it contains.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from vibe_llms.exceptions import (
+from vibe_llms.base.exceptions import (
     ConfigurationError,
     ControlInvalid,
     ModelUnavailable,
@@ -28,19 +28,19 @@ from vibe_llms.exceptions import (
     RequestRefused,
 )
 from vibe_llms.providers.llamacpp.quiet import LOG, catch_words, leave_output_alone
-from vibe_llms.providers.llamacpp.settings import ChatFormat, Settings
+from vibe_llms.providers.llamacpp.settings import ChatFormat, LlamacppSettings
 from vibe_llms.providers.llamacpp.templates import MARKS
 
 _NAME = "llama_cpp"
 _PIECE_BYTES = 64
 _CONTROL = 1 << 3  # LLAMA_TOKEN_ATTR_CONTROL of `llama.h`
-# A marker within a message, by its number, on its way through the template.
+# Numbered placeholder for a marker within a message, on its way through the template.
 _SHIELDED = re.compile("\ue000(\\d+)\ue001")
-_ANY_SEED = 0xFFFFFFFF  # LLAMA_DEFAULT_SEED: another one every time
+_ANY_SEED = 0xFFFFFFFF  # LLAMA_DEFAULT_SEED: a new seed every time
 
 
 class Llama(Protocol):
-    """The part of the package's class `Llama` that is used."""
+    """Part of the package's class `Llama` that is used."""
 
     ctx: Any
     model: Any
@@ -48,31 +48,31 @@ class Llama(Protocol):
     input_ids: Any
 
     def tokenize(self, text: bytes, add_bos: bool, special: bool) -> list[int]:
-        """The tokens of a text."""
+        """Return the tokens of a text."""
         ...
 
     def generate(self, tokens: Sequence[int], **sampling: Any) -> Generator[int, Any, None]:
-        """One token after the other."""
+        """Yield one token after another."""
         ...
 
     def reset(self) -> None:
-        """Forget what was read."""
+        """Forget all tokens that were read."""
         ...
 
     def set_seed(self, seed: int) -> None:
-        """The seed of what is generated from now on."""
+        """Set the seed of later generation."""
         ...
 
     def n_ctx(self) -> int:
-        """The tokens that there is room for."""
+        """Return the context size in tokens."""
         ...
 
     def token_bos(self) -> int:
-        """The token of the beginning, or -1."""
+        """Return the token of the beginning, or -1."""
         ...
 
     def token_eos(self) -> int:
-        """The token of the end, or -1."""
+        """Return the token of the end, or -1."""
         ...
 
     def close(self) -> None:
@@ -81,38 +81,38 @@ class Llama(Protocol):
 
 
 class Halt:
-    """A flag to stop by, in memory that C can read without Python."""
+    """Stop flag in memory that C can read without Python."""
 
     def __init__(self) -> None:
         self._flag = ctypes.create_string_buffer(2)
 
     @property
     def address(self) -> int:
-        """Its address: a C string that is empty until the flag is set."""
+        """Address of a C string that is empty until the flag is set."""
         return ctypes.addressof(self._flag)
 
     def set(self) -> None:
-        """Stop what looks at it."""
+        """Set the flag."""
         self._flag[0] = b"\1"
 
     def is_set(self) -> bool:
-        """Whether to stop."""
+        """Return True if the flag is set."""
         return bool(self._flag.value)
 
 
-class LoadedModel:
-    """A model in memory. Not safe for threads: one of them does everything with it."""
+class LlamaModel:
+    """Model in memory. Not thread-safe: a single thread makes all calls."""
 
     def __init__(self, provider: str, name: str, package: Any, llama: Llama, room: int) -> None:
         self._provider, self._name = provider, name
         self._package, self._llama = package, llama
         self._vocabulary = package.llama_model_get_vocab(llama.model)
-        # The package reserves what was asked for; llama.cpp itself rounds that up.
+        # llama.cpp rounds up; the package reserves the requested number.
         self.context_tokens = min(room, llama.n_ctx())
         self._formatters: dict[str, Callable[..., Any]] = {}
         self._shown = {tokens[0] for mark in MARKS if len(tokens := self._split(mark)) == 1}
-        # An abort callback in Python would have to wait for the interpreter at every step of the
-        # computation; `strlen` of the flag is 0 or 1, so no lock is needed.
+        # An abort callback in Python would need the interpreter at every step of the computation;
+        # `strlen` of the flag is 0 or 1, without a lock.
         strlen = ctypes.cast(ctypes.CDLL(None).strlen, ctypes.c_void_p).value
         self._probe = package.llama_cpp.ggml_abort_callback(strlen)
         self._no_callback = package.llama_cpp.ggml_abort_callback(0)
@@ -123,7 +123,7 @@ class LoadedModel:
 
     @property
     def partial(self) -> bool:
-        """Whether a part of what was read can be kept: not in recurrent and windowed memories."""
+        """True if part of the context can be kept; False for recurrent and windowed memories."""
         package, model = self._package, self._llama.model
         return not (
             package.llama_model_is_recurrent(model)
@@ -138,9 +138,9 @@ class LoadedModel:
         tools: Sequence[Mapping[str, Any]],
         variables: Mapping[str, Any],
     ) -> str:
-        """The prompt, by a Jinja template; `RequestRefused` with the template's own words.
+        """Render the prompt by a Jinja template; `RequestRefused` has the template's message.
 
-        Text of a message that looks like a marker of the model is replaced by a sign that
+        Text of a message that looks like a marker of the model is replaced by a placeholder that
         `tokenize` understands, so that a message cannot end itself and begin another one.
         """
         from_jinja = importlib.import_module("jinja2").TemplateError
@@ -158,14 +158,14 @@ class LoadedModel:
             )
         except (from_jinja, ValueError, TypeError, KeyError, IndexError) as error:
             raise RequestRefused(
-                f"the template of {self._name} does not take this conversation: {error}",
+                f"the template of {self._name} does not accept this conversation: {error}",
                 provider=self._provider,
                 code="template",
             ) from error
         return str(made.prompt)
 
     def tokenize(self, prompt: str) -> list[int]:
-        """The tokens of a rendered prompt, the template's marks as marks, all else as text."""
+        """Tokenize a rendered prompt: the template's marks as marks, all other text as text."""
         tokens: list[int] = []
         for number, part in enumerate(_SHIELDED.split(prompt)):
             if number % 2:
@@ -174,14 +174,14 @@ class LoadedModel:
                 tokens += self._split(part)
         start = self._llama.token_bos()
         wanted = start != -1 and self._package.llama_vocab_get_add_bos(self._vocabulary)
-        # Most templates write it themselves; twice it makes a model worse.
+        # Most templates write it themselves; a second one makes a model worse.
         return [start, *tokens] if wanted and tokens[:1] != [start] else tokens
 
     def keep(self, tokens: Sequence[int], *, reuse: bool) -> int:
-        """Forget what was read, all of it or what does not begin these tokens; how many are kept.
+        """Keep the known beginning of these tokens, if possible; return its length in tokens.
 
-        To be called before each generation. What a recurrent memory holds of an earlier prompt
-        would be taken for the beginning of this one.
+        Call it before each generation: a recurrent memory would take an earlier prompt for the
+        beginning of this one.
         """
         llama = self._llama
         if not reuse or self._foul or not self.partial:
@@ -195,13 +195,13 @@ class LoadedModel:
             if one != other:
                 break
             kept += 1
-        # Of a prompt that is known whole the last token is read again.
+        # If the whole prompt is known, its last token is read again.
         return min(kept, len(tokens) - 1)
 
     def produce_grammar(self, text: str, control: str) -> Any:
-        """A grammar of GBNF; `ControlInvalid` where it cannot be read.
+        """Compile a GBNF grammar, or raise `ControlInvalid` if it is invalid.
 
-        The package hands on what llama.cpp cannot read as a null pointer, which ends the process.
+        For an invalid grammar the package passes on a null pointer, which ends the process.
         """
         package = self._package
         with catch_words() as words:
@@ -219,12 +219,12 @@ class LoadedModel:
         return package.LlamaGrammar.from_string(text, verbose=False)
 
     def convert_schema(self, schema: Mapping[str, Any], control: str) -> str:
-        """The grammar, as GBNF, of JSON that follows a schema; `ControlInvalid` if it has none."""
+        """Return the GBNF grammar of a schema's JSON; raise `ControlInvalid` if it has none."""
         try:
             return str(self._package.llama_grammar.json_schema_to_gbnf(json.dumps(schema)))
         except (AssertionError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise ControlInvalid(
-                f"the schema cannot be made a grammar: {error or type(error).__name__}",
+                f"the schema cannot be converted to a grammar: {error or type(error).__name__}",
                 control=control,
                 model=self._name,
             ) from error
@@ -238,14 +238,14 @@ class LoadedModel:
         seed: int | None = None,
         grammar: Any = None,
     ) -> Generator[bytes, None, None]:
-        """What the model says, token by token, until it ends or is halted.
+        """Yield the reply as bytes, token by token, until it ends or is halted.
 
-        `ReplyCut` where llama.cpp fails on the way.
+        Raise `ReplyCut` if llama.cpp fails.
         """
         llama, package = self._llama, self._package
         llama.set_seed(_ANY_SEED if seed is None else seed)
         package.llama_set_abort_callback(llama.ctx, self._probe, halt.address)
-        # Whatever ends this before its end leaves a memory that nothing may build on.
+        # After an early end, the context must not be reused.
         self._foul = True
         stream = llama.generate(tokens, grammar=grammar, **sampling)
         try:
@@ -262,7 +262,7 @@ class LoadedModel:
                 ) from error
             return
         except GeneratorExit:
-            # The listener has enough; what was read until now is sound.
+            # The listener has enough; the context is valid so far.
             self._foul = halt.is_set()
             raise
         finally:
@@ -276,7 +276,7 @@ class LoadedModel:
         self._llama.close()
 
     def _list_marks(self) -> list[str]:
-        """The texts of the tokens that steer the model, such as the end of a message."""
+        """Return the texts of control tokens, such as the end of a message."""
         package, vocabulary = self._package, self._vocabulary
         return [
             self._text_of(token)
@@ -285,7 +285,7 @@ class LoadedModel:
         ]
 
     def _shield(self, value: Any) -> Any:
-        """The same with signs in the place of marks, at every depth."""
+        """Replace marks by placeholders at every depth."""
         match value:
             case str() if self._finder is not None:
                 return self._finder.sub(
@@ -310,7 +310,7 @@ class LoadedModel:
         return bytes(text).decode("utf-8", "replace")
 
     def _piece_of(self, token: int) -> bytes:
-        # The package's own detokenizing loses tokens of more than 32 bytes without a word.
+        # The package's own detokenizing silently loses tokens of more than 32 bytes.
         size = _PIECE_BYTES
         while True:
             buffer = ctypes.create_string_buffer(size)
@@ -323,17 +323,17 @@ class LoadedModel:
 
 
 def check_package(provider: str) -> None:
-    """`PackageMissing` where it is not installed; nothing is imported."""
+    """Raise `PackageMissing` if it is not installed; import nothing."""
     if importlib.util.find_spec(_NAME) is None:
         raise _missing(provider)
 
 
 def load_model(
-    provider: str, name: str, path: Path, settings: Settings, context_tokens: int
-) -> LoadedModel:
-    """A model of a file. Takes seconds, and must be called on the thread that will use it.
+    provider: str, name: str, path: Path, settings: LlamacppSettings, context_tokens: int
+) -> LlamaModel:
+    """Load a model from a file. Takes seconds; call it on the thread that will use the model.
 
-    `PackageMissing` without the package, `ModelUnavailable` where llama.cpp cannot load the file.
+    Raise `PackageMissing`, or `ModelUnavailable` if llama.cpp cannot load the file.
     """
     package = _import_package(provider)
     try:
@@ -348,11 +348,11 @@ def load_model(
             provider=provider,
             code="load",
         ) from error
-    return LoadedModel(provider, name, package, llama, context_tokens)
+    return LlamaModel(provider, name, package, llama, context_tokens)
 
 
 def access_format(provider: str, name: ChatFormat) -> str:
-    """A template that the package has by name."""
+    """Return a template that the package has by name."""
     formats = _import_package(provider).llama_chat_format
     return str(
         {
@@ -363,7 +363,7 @@ def access_format(provider: str, name: ChatFormat) -> str:
     )
 
 
-def _list_parameters(path: Path, settings: Settings, context_tokens: int) -> dict[str, Any]:
+def _list_parameters(path: Path, settings: LlamacppSettings, context_tokens: int) -> dict[str, Any]:
     parameters: dict[str, Any] = {
         "model_path": str(path),
         "n_ctx": context_tokens,
@@ -394,7 +394,7 @@ def _import_package(provider: str) -> Any:
         raise _missing(provider) from error
     except (ImportError, OSError, RuntimeError) as error:
         raise ConfigurationError(
-            f"the package llama-cpp-python is installed and cannot be used: {error}",
+            f"the package llama-cpp-python is installed but cannot be used: {error}",
             table=f"providers.{provider}",
         ) from error
     LOG.attach(package)

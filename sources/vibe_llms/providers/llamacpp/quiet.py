@@ -1,4 +1,4 @@
-"""What llama.cpp and its package say to the terminal: taken to a logger, and kept from the user."""
+"""Redirection of llama.cpp's and its package's terminal output to a logger."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-_ERROR = 4  # GGML_LOG_LEVEL_ERROR of `ggml.h`; the package's own table of levels is another one
-#: Where llama.cpp's own words go: nowhere, unless a program listens to this logger.
+_ERROR = 4  # GGML_LOG_LEVEL_ERROR of `ggml.h`; the package's own table of levels differs
+#: Logger of llama.cpp's messages, which are discarded unless a program adds a handler.
 LOGGER = logging.getLogger("vibe_llms.providers.llamacpp")
 LOGGER.addHandler(logging.NullHandler())
-# What is swapped for a while belongs to the whole process.
+# The functions that are swapped belong to the whole process.
 _SWAPPING = threading.Lock()
 
 
 class Log:
-    """Takes llama.cpp's words from the terminal to a logger, and remembers its last complaints."""
+    """Receiver of llama.cpp's messages that logs them and remembers the last errors."""
 
     def __init__(self) -> None:
         self.recent: deque[str] = deque(maxlen=20)
@@ -30,15 +30,15 @@ class Log:
 
     @property
     def reason(self) -> str:
-        """What llama.cpp complained of last."""
+        """First of the recent errors of llama.cpp."""
         reported = [text for text in self.recent if "error" in text.lower()] or list(self.recent)
         return reported[0].rpartition("error loading model: ")[2] if reported else ""
 
     def attach(self, package: Any) -> None:
-        """Take the words of this package from now on; done once is done."""
+        """Receive this package's messages from now on; calling it again does nothing."""
         if self._package is package:
             return
-        # Kept for as long as the process lives: llama.cpp may speak until its end.
+        # Kept until the process ends: llama.cpp may log until then.
         self._callback = package.llama_log_callback(self._hear)
         package.llama_log_set(self._callback, ctypes.c_void_p(0))
         self._package = package
@@ -56,7 +56,7 @@ LOG = Log()
 
 
 class _LeftAlone:
-    """In the place of the package's context that sends all output of the process to nowhere."""
+    """Replacement for the package's context manager that discards all output of the process."""
 
     def __init__(self, disable: bool = True) -> None: ...
 
@@ -67,10 +67,10 @@ class _LeftAlone:
 
 @contextmanager
 def leave_output_alone(package: Any) -> Iterator[None]:
-    """Keep the package from closing the terminal to the whole process while it loads.
+    """Keep the package from discarding all output of the process while it loads.
 
-    Without `verbose` it points the descriptors 1 and 2, `sys.stdout` and `sys.stderr` to nowhere
-    for as long as that takes, also for all other threads. What llama.cpp says goes to our logger.
+    Without `verbose` it redirects the descriptors 1 and 2, `sys.stdout`, and `sys.stderr` to the
+    null device during that time, for all threads. llama.cpp's messages go to our logger.
     """
     name = "suppress_stdout_stderr"
     homes = [home for home in (package.llama, package._internals) if hasattr(home, name)]
@@ -87,7 +87,7 @@ def leave_output_alone(package: Any) -> Iterator[None]:
 
 @contextmanager
 def catch_words() -> Iterator[list[str]]:
-    """What C writes to the standard error while this lasts: there is no other way to get it."""
+    """Capture what C writes to standard error, the only way to get these messages."""
     words: list[str] = []
     with _SWAPPING, tempfile.TemporaryFile() as file:
         kept = os.dup(2)

@@ -1,4 +1,4 @@
-"""The keys of a row of this module: where the models are, and how they are loaded."""
+"""Keys of a row of this module: where the models are, and how they are loaded."""
 
 from __future__ import annotations
 
@@ -6,26 +6,25 @@ from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Meta, Struct
 
-from vibe_llms.configuration import Number
+from vibe_llms.base.configuration import Number
 
-#: What is kept free of memory where the row says nothing: many models were made for more than most
-#: machines have room for.
+#: Default limit of the context in tokens; many models support more than most machines can hold.
 CONTEXT_TOKENS = 8_192
 
 ChatFormat: TypeAlias = Literal["chatml", "llama-3", "mistral-instruct"]
 Count: TypeAlias = Annotated[int, Meta(ge=1)]
 
 
-class Settings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
-    """The keys of a row of this module.
+class LlamacppSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
+    """Keys of a row of this module.
 
-    `models_folder` is where relative names of models begin. `context_tokens` is how much a loaded
-    model can read and write at once; 0 is as much as it was made for, and without it that is
-    bounded by 8,192. `gpu_layers` go to the graphics card, -1 all of them. `threads` generate and
-    `batch_threads` read the prompt, `batch_tokens` at a time. `seed` is used where a call gives
-    none. `chat_format` or `chat_template`, the path of a Jinja file, go over the template that the
-    model brings. `loaded_models` stay in memory at once; the one that was not used for longest
-    gives way. `reuse_prompt` keeps what a model has read of the last prompt.
+    Relative names of models begin in `models_folder`. `context_tokens` is how much a loaded model
+    can read and write at once: 0 is the model's own limit, the default is at most 8,192.
+    `gpu_layers` is the number of layers on the graphics card, or -1 for all. `threads` generate,
+    and `batch_threads` read the prompt, `batch_tokens` at a time. `seed` is used if a call gives
+    none. `chat_format` or `chat_template`, the path of a Jinja file, overrides the model's
+    template. `loaded_models` stay in memory at once; the least recently used is freed first.
+    `reuse_prompt` keeps the context of the last prompt.
     """
 
     models_folder: str = ""

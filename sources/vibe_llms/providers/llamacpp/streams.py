@@ -1,8 +1,8 @@
-"""What a model says, as it comes: text, and what its template's marks make of it, to deltas.
+"""Conversion of a reply to deltas: its text, with reasoning and calls as the template marks them.
 
-llama.cpp knows only tokens, and their text is bytes that may end within a character. Which of it is
-reasoning and which a call is shown by its marks (`templates.py`); what only begins like a mark is
-held back until it is known. White space next to a mark belongs to the template and is left out.
+llama.cpp produces tokens, whose bytes may end within a character. Marks show which text is
+reasoning and which is a call (`templates.py`); text that may begin a mark is held back until it is
+known. White space next to a mark belongs to the template and is left out.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _TEXT = msgspec.json.Decoder(str)
 
 
 class StopFinder:
-    """Text until one of some words occurs in it; what may be the beginning of one is held back."""
+    """Filter that ends text before a stop word; a possible beginning of one is held back."""
 
     def __init__(self, words: Sequence[str]) -> None:
         self._words = [word for word in words if word]
@@ -53,7 +53,7 @@ class StopFinder:
         self.found = ""
 
     def feed(self, text: str) -> str:
-        """What can be passed on of the text so far; nothing more once a word is `found`."""
+        """Add text and return the part that can be passed on, up to the word `found`."""
         text = self._held + text
         places = [(at, word) for word in self._words if (at := text.find(word)) >= 0]
         if places:
@@ -65,28 +65,31 @@ class StopFinder:
         return text[: len(text) - keep]
 
     def conclude(self) -> str:
-        """What was held back and is no such word."""
+        """Return the text that was held back."""
         held, self._held = self._held, ""
         return held
 
 
 class Decoder:
-    """Bytes of tokens to text: a character that is spread over tokens comes whole, once."""
+    """Decoder of tokens to text; a character that spans tokens is returned once it is complete."""
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def feed(self, piece: bytes) -> str:
-        """The characters that are whole by now."""
+        """Return the characters that are complete."""
         return self._decoder.decode(piece)
 
     def conclude(self) -> str:
-        """U+FFFD if the last character is incomplete."""
+        """Return U+FFFD if the last character is incomplete."""
         return self._decoder.decode(b"", final=True)
 
 
 class LlamacppAssimilator:
-    """One reply. `calls` and `thinks` say which marks count, `thinking` that it begins so."""
+    """Converter of one reply to deltas.
+
+    `calls` and `thinks` say which marks count, `thinking` whether it begins with reasoning.
+    """
 
     def __init__(
         self,
@@ -103,7 +106,7 @@ class LlamacppAssimilator:
         self._thinks = thinks
         self._mode = "reasoning" if thinking else "text"
         self._pending = ""
-        # Whether white space is skipped: next to a mark it is the template's.
+        # True while white space is skipped: next to a mark it belongs to the template.
         self._trim = thinking
         self._said = False
         self._called = False
@@ -112,7 +115,7 @@ class LlamacppAssimilator:
         self.tokens = 0
 
     def feed(self, text: str, tokens: int = 1) -> Iterator[Delta]:
-        """The deltas that some more text makes; `tokens` is how many it has."""
+        """Yield the deltas of more text with this number of tokens."""
         self.tokens += tokens
         if self._mode == "reasoning":
             self.reasoning_tokens += tokens
@@ -140,7 +143,7 @@ class LlamacppAssimilator:
     def conclude(
         self, reason: str, input_tokens: int, kept: int, stop: str = ""
     ) -> Iterator[Delta]:
-        """The deltas of the end; `kept` of the `input_tokens` had been read before."""
+        """Yield the deltas of the end; `kept` of the `input_tokens` were already in the context."""
         native, rest = reason, self._pending
         self._pending = ""
         if self._mode == "call":
@@ -164,12 +167,12 @@ class LlamacppAssimilator:
             case "reasoning":
                 return (THINK_END,)
             case _:
-                # Only at its beginning a reply thinks; later the mark is a word about it.
+                # A reply reasons only at its beginning; later the mark is a word about it.
                 begins = self._thinks and not self._said and not self._called
                 return ((CALL,) if self._calls else ()) + ((THINK,) if begins else ())
 
     def _find_mark(self) -> tuple[int, str] | None:
-        """The first mark that counts, and where it is."""
+        """Find the first mark that counts, and its position."""
         text = self._pending
         found: list[tuple[int, str]] = []
         for word in self._marks():
@@ -194,7 +197,7 @@ class LlamacppAssimilator:
             yield TextDelta(text)
 
     def _open_call(self, body: str) -> Iterator[Delta]:
-        """Send the name of a call as soon as it is known."""
+        """Open a call as soon as its name is known."""
         if self._opened is None and (found := _BEGUN.match(body)) is not None:
             name = _read_name(found[1])
             if name:
@@ -205,7 +208,7 @@ class LlamacppAssimilator:
         yield from self._open_call(body)
         call = _read_call(body)
         if self._opened is not None:
-            # What is no JSON stays as it is: the tool will refuse it in words for the model.
+            # Invalid JSON is kept: the tool refuses it with a message for the model.
             raw = self._cut_arguments(body).strip().removesuffix("}")
             yield ArgumentsDelta(_text_of(call.arguments) if call else raw)
         elif call is not None:
@@ -219,13 +222,13 @@ class LlamacppAssimilator:
         yield InvocationClosed()
 
     def _cut_arguments(self, body: str) -> str:
-        """What came of the arguments of a call whose name is known."""
+        """Return the arguments received so far, for a call whose name is known."""
         assert self._opened is not None
         rest = body[self._opened.end() :]
         return rest[found.end() :] if (found := _ARGUMENTS.match(rest)) is not None else ""
 
     def _end_call(self, body: str, *, cut: bool) -> Iterator[Delta]:
-        """The reply ends within a call: whole but for its mark, cut, or no call at all."""
+        """End a reply within a call: complete except for its mark, cut off, or not a call."""
         if _read_call(body) is not None:
             yield from self._close_call(body)
         elif self._opened is not None:
@@ -238,7 +241,7 @@ class LlamacppAssimilator:
 
 
 def merge_deltas(deltas: Sequence[Delta]) -> list[Delta]:
-    """The same steps with neighbouring pieces of text in one."""
+    """Merge neighboring text deltas and neighboring reasoning deltas."""
     merged: list[Delta] = []
     for delta in deltas:
         last = merged[-1] if merged else None
@@ -252,7 +255,7 @@ def merge_deltas(deltas: Sequence[Delta]) -> list[Delta]:
 
 
 def _overlap(text: str, word: str) -> int:
-    """How many characters at the end of a text may be the beginning of a word."""
+    """Return the number of characters at the end of a text that may begin a word."""
     for size in range(min(len(word) - 1, len(text)), 0, -1):
         if text.endswith(word[:size]):
             return size
@@ -260,7 +263,7 @@ def _overlap(text: str, word: str) -> int:
 
 
 def _within_text(body: str) -> bool:
-    """Whether JSON that begins so is within a text."""
+    """Return True if JSON with this beginning is within a string."""
     return len(re.findall(r'(?<!\\)(?:\\\\)*"', body)) % 2 == 1
 
 
@@ -277,7 +280,7 @@ def _read_call(body: str) -> _Call | None:
         call = _CALL.decode(data)
     except (ValueError, RecursionError):
         try:
-            # Lone surrogates, which the typed decoder refuses.
+            # The typed decoder refuses lone surrogates.
             value = parse_object(data)
         except ValueError:
             return None
@@ -292,5 +295,5 @@ def _text_of(arguments: Raw) -> str:
     raw = bytes(arguments)
     if raw == b"null":
         return "{}"
-    # Some models give the object as a text.
+    # Some models write the object as a string.
     return repair_text(_TEXT.decode(raw)) if raw[:1] == b'"' else raw.decode("utf-8", "replace")

@@ -1,9 +1,9 @@
-"""What the template of a model shows: whether it calls tools, and whether it thinks.
+"""Abilities that a model's template shows: tool calls and reasoning.
 
-llama.cpp gives text. Only its marks show which of it is a call or a thought, and these are looked
-for where the template itself writes them: `<tool_call>` with a JSON object of a name and arguments
-(Qwen, Hermes and their kin), `<think>` for reasoning. Other forms of calls are not read; a model
-that has one is taken for one that cannot call tools, which is said.
+llama.cpp returns text. Only marks show which of it is a call or reasoning, and only marks that the
+template writes are looked for: `<tool_call>` with a JSON object of a name and arguments (Qwen,
+Hermes, and related models), and `<think>`. Other forms of calls are not read; such a model is
+reported to have no native tool calls.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from msgspec import Struct
 
 CALL, CALL_END = "<tool_call>", "</tool_call>"
 THINK, THINK_END = "<think>", "</think>"
-#: The marks that are text to us, although a vocabulary may hide them.
+#: Marks that are read as text, although a vocabulary may hide them.
 MARKS = (CALL, CALL_END, THINK, THINK_END)
 
-# With these, calls are written in another form between the same marks.
+# Signs that calls have another form between the same marks.
 _FOREIGN_CALLS = ("<function=", "<arg_key>")
-# The marks of channels, as gpt-oss has them: without them its words and thoughts are one.
+# Mark of channels (gpt-oss); without it, text and reasoning cannot be separated.
 _CHANNEL = "<|channel|>"
 
 
 class Template(Struct, frozen=True):
-    """A template, and what can be seen in it; `marked` says that the vocabulary marks thoughts."""
+    """Template and the abilities it shows; `marked` is True if the vocabulary marks reasoning."""
 
     text: str
     marked: bool = False
 
     @property
     def calls(self) -> bool:
-        """Whether it writes calls in the form that can be read."""
+        """True if calls are written in the form that can be read."""
         text = self.text
         return (
             CALL in text
@@ -43,22 +43,22 @@ class Template(Struct, frozen=True):
 
     @property
     def thinks(self) -> bool:
-        """Whether reasoning is marked, by the template or by the model itself."""
+        """True if the template or the vocabulary marks reasoning."""
         return self.marked or THINK_END in self.text
 
     @property
     def levels(self) -> bool:
-        """Whether the amount of reasoning can be set."""
+        """True if the amount of reasoning can be set."""
         return "reasoning_effort" in self.text
 
     @property
     def channels(self) -> bool:
-        """Whether it separates words and thoughts by channels, which are not read here."""
+        """True if text and reasoning are separated by channels, which are not read here."""
         return _CHANNEL in self.text
 
     @property
     def attributes(self) -> Mapping[str, Any]:
-        """What it says of the model, in the terms of our attributes."""
+        """Attributes of the model that the template shows."""
         reported: dict[str, Any] = {
             "tools": "native" if self.calls else "contract",
             "reasoning": self.thinks,

@@ -1,23 +1,23 @@
-"""Reads what `OLLAMA_HOST` says of where a server of Ollama's is."""
+"""Reads the address of an Ollama server from `OLLAMA_HOST`."""
 
 from __future__ import annotations
 
 import ipaddress
 import re
 
-from vibe_llms.exceptions import ConfigurationError
-from vibe_llms.redaction import redact
+from vibe_llms.base.exceptions import ConfigurationError
+from vibe_llms.base.redaction import redact
 
 VARIABLE = "OLLAMA_HOST"
 BASE_URL = f"${{{VARIABLE}:-http://127.0.0.1:11434}}"
 _PORT = "11434"
 _PORTS = {"http": "80", "https": "443"}
-# Where a server listens on all addresses, a client on the same machine reaches it at this one.
+# Clients cannot connect to an address that means "all interfaces"; this is its local form.
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104
 
 
 def read_host(text: str) -> str:
-    """An address from the forms that `OLLAMA_HOST` may have.
+    """Return the address for any form that `OLLAMA_HOST` may have.
 
     Source: `envconfig/config.go` of the server, `_parse_host` of the package ollama 0.6.3.
 
@@ -36,7 +36,7 @@ def read_host(text: str) -> str:
     host = _EVERYWHERE.get(host or "127.0.0.1", host or "127.0.0.1")
     if not (port.isascii() and port.isdecimal() and int(port) < 65536) or re.search(r"\s", host):
         raise ConfigurationError(
-            f"{redact(text)!r} is no address; write host, host:port or http://host:port",
+            f"{redact(text)!r} is not an address; write host, host:port or http://host:port",
             file="environment",
             key=VARIABLE,
         )
@@ -46,7 +46,7 @@ def read_host(text: str) -> str:
 
 
 def _split(place: str) -> tuple[str, str]:
-    """The host and the port of `host:port`; an IPv6 address may have brackets or not."""
+    """Return the host and port of `host:port`; brackets around an IPv6 address are optional."""
     if bracketed := re.fullmatch(r"\[([^]]*)\](?::(.*))?", place):
         return bracketed[1], bracketed[2] or ""
     try:

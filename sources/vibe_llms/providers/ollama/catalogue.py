@@ -1,4 +1,4 @@
-"""What the server says of its models, in the terms of our attributes."""
+"""Ollama's lists of models, converted to our attributes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from msgspec import Struct
 from vibe_llms.messages.contents import repair_text
 
 _PICTURES = ("image", "image/png", "image/jpeg", "image/webp")
-#: Families whose models take a level of effort, and always think.
+#: Families whose models take a level of effort and always think.
 _LEVELS = ("gptoss", "gpt-oss")
 
 
-class Details(Struct):
+class OllamaDetails(Struct):
     """The `details` of a model."""
 
     family: str = ""
@@ -28,7 +28,7 @@ class TagsEntry(Struct):
 
     name: str = ""
     model: str = ""
-    details: Details | None = None
+    details: OllamaDetails | None = None
 
     @property
     def title(self) -> str:
@@ -37,8 +37,8 @@ class TagsEntry(Struct):
 
     @property
     def attributes(self) -> Mapping[str, Any]:
-        """What the list says of the model."""
-        details = self.details or Details()
+        """Attributes from the list of models."""
+        details = self.details or OllamaDetails()
         words = (details.family, details.parameter_size, details.quantization_level)
         return {"title": " ".join(word for word in words if word)}
 
@@ -50,11 +50,11 @@ class Tags(Struct):
 
 
 class Shown(Struct):
-    """The answer of `/api/show`, as far as it is of use here."""
+    """The used members of the answer of `/api/show`."""
 
     capabilities: list[str] | None = None
     model_info: dict[str, Any] | None = None
-    details: Details | None = None
+    details: OllamaDetails | None = None
 
     @property
     def context_tokens(self) -> int | None:
@@ -69,14 +69,14 @@ class Shown(Struct):
 
     @property
     def attributes(self) -> Mapping[str, Any]:
-        """What the server knows of the model; nothing of what an old server does not say."""
+        """Attributes that the server reported; old servers report fewer."""
         reported: dict[str, Any] = {}
         if self.context_tokens is not None:
             reported["context-tokens"] = self.context_tokens
         if self.capabilities is None:
             return reported
         thinks = "thinking" in self.capabilities
-        family = (self.details or Details()).family
+        family = (self.details or OllamaDetails()).family
         reported["tools"] = "native" if "tools" in self.capabilities else "contract"
         reported["accepts"] = list(_PICTURES) if "vision" in self.capabilities else []
         reported["reasoning"] = thinks
@@ -85,7 +85,7 @@ class Shown(Struct):
             reported["native"] = {"thinking": "levels"}
             controls = {"effort": {"choices": ["low", "medium", "high"]}, "reasoning-tokens": False}
         elif thinks:
-            # Older servers leave thinking among the words unless they are asked for it.
+            # Older servers leave thinking in the text unless `think` is set.
             reported["native"] = {"think": True}
         else:
             controls = {"effort": False, "reasoning-tokens": {"minimum": 0, "maximum": 0}}

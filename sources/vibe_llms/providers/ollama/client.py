@@ -1,4 +1,4 @@
-"""A connection to a server of Ollama's: what it says of its models, and embeddings."""
+"""A connection to an Ollama server, with descriptions of its models and embeddings."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from vibe_llms.configuration import merge
-from vibe_llms.exceptions import ProviderError, ProviderUnreachable
+from vibe_llms.base.configuration import merge
+from vibe_llms.base.exceptions import ProviderError, ProviderUnreachable
 from vibe_llms.messages.canisters import Usage
 from vibe_llms.messages.contents import repair_text
 from vibe_llms.providers.embeddings import check_vectors
@@ -20,20 +20,20 @@ from vibe_llms.providers.limits import access_slot
 from vibe_llms.providers.models import HttpClient, HttpProvider
 from vibe_llms.providers.ollama.catalogue import EMBEDDED, SHOWN
 from vibe_llms.providers.ollama.errors import ERRORS, advise_unreachable
-from vibe_llms.providers.ollama.model import OllamaModel, Settings
+from vibe_llms.providers.ollama.model import OllamaModel, OllamaSettings
 from vibe_llms.providers.ollama.package import OllamaLibrary
 from vibe_llms.providers.pieces import encode_json
 from vibe_llms.providers.round_trip import JSON_HEADERS
 from vibe_llms.providers.transport import Incoming, Outgoing, Transport
 
-#: How long the server may take to say what a model can do, before it is used without that.
+#: Seconds to wait for the description of a model before the model is used without it.
 DESCRIBE_SECONDS = 10.0
-#: What a server answers that does not have the model, or nothing that describes models.
+#: Statuses of a server that lacks the model, or does not describe models.
 _NOT_THERE = (404, 405, 501)
 
 
-class OllamaClient(HttpClient[OllamaModel, Settings]):
-    """A connection to a server, and its models, each of which is one object."""
+class OllamaClient(HttpClient[OllamaModel, OllamaSettings]):
+    """A connection to a server, with one object for each model."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -44,11 +44,11 @@ class OllamaClient(HttpClient[OllamaModel, Settings]):
         self._asking = asyncio.Lock()
 
     def produce_transport(self) -> Transport:
-        """What sends the requests of this row."""
+        """Return the transport for the requests of this row."""
         return OllamaTransport(self.address, super().produce_transport())
 
     def produce_model(self, name: str, reported: Mapping[str, Any] | None = None) -> OllamaModel:
-        """The model of this name; what the server says of it is added to what it said before."""
+        """Return the model of this name, and add the reported properties to earlier ones."""
         if reported:
             self._reported[name] = merge(self._reported.get(name, {}), reported)
         if name not in self._models:
@@ -61,7 +61,7 @@ class OllamaClient(HttpClient[OllamaModel, Settings]):
     async def embed(
         self, model: str, texts: Sequence[str], *, dimensions: int | None = None
     ) -> Embeddings:
-        """A vector for each text; see `vibe_llms.providers.interfaces.EmbeddingClient`."""
+        """Return a vector for each text; see `vibe_llms.providers.interfaces.EmbeddingClient`."""
         if not texts:
             return Embeddings((), Usage())
         request: dict[str, Any] = {
@@ -83,7 +83,7 @@ class OllamaClient(HttpClient[OllamaModel, Settings]):
         return Embeddings(embedded.embeddings, usage)
 
     def produce_library(self) -> OllamaLibrary:
-        """The models of the server, to be listed, shown and pulled; needs the package ollama."""
+        """Return the library that lists, shows and pulls models; it needs the package ollama."""
         return OllamaLibrary(
             self.provider,
             self.address,
@@ -94,11 +94,11 @@ class OllamaClient(HttpClient[OllamaModel, Settings]):
         )
 
     def is_described(self, name: str) -> bool:
-        """Whether the server has said what a model can do."""
+        """Return True if the server has described the model."""
         return name in self._described
 
     async def describe(self, name: str) -> None:
-        """Ask the server once what a model can do; without an answer it is used all the same."""
+        """Ask the server once to describe a model, which is usable without an answer."""
         if name in self._described | self._unknown:
             return
         async with self._asking:
@@ -113,10 +113,10 @@ class OllamaClient(HttpClient[OllamaModel, Settings]):
                 asked = (encode_json({"model": name}),)
                 outgoing = Outgoing("POST", "/api/show", asked, JSON_HEADERS)
                 body = await self.fetch(outgoing, ERRORS, settings=quick)
-                shown = self.read(SHOWN.decode, body, "what is known of the model")
+                shown = self.read(SHOWN.decode, body, "the model details")
             except ProviderError as error:
-                # The request itself will fail with the reason; the next one asks again, unless
-                # there is nothing to be asked.
+                # The request itself will fail with the reason. The next one asks again, unless the
+                # server has no description.
                 if error.status in _NOT_THERE:
                     self._unknown.add(name)
                 return
@@ -124,13 +124,13 @@ class OllamaClient(HttpClient[OllamaModel, Settings]):
             self._described.add(name)
 
     def forget(self, name: str) -> None:
-        """Ask again what a model can do: the server does not have it, and may get it later."""
+        """Describe the model again at its next use, since the server may get it later."""
         self._described.discard(name)
         self._unknown.discard(name)
 
 
 class OllamaTransport:
-    """A transport whose failure to connect says how to start the server."""
+    """A transport whose connection errors say how to start the server."""
 
     def __init__(self, address: str, transport: Transport) -> None:
         self._address = address
@@ -142,7 +142,7 @@ class OllamaTransport:
 
     @asynccontextmanager
     async def open(self, outgoing: Outgoing, body: AsyncIterator[bytes]) -> AsyncIterator[Incoming]:
-        """Send a request and give the reply; see `vibe_llms.providers.transport.Transport`."""
+        """Send a request and yield the reply; see `vibe_llms.providers.transport.Transport`."""
         try:
             async with self._transport.open(outgoing, body) as incoming:
                 yield incoming
@@ -156,4 +156,4 @@ class OllamaTransport:
         await self._transport.close()
 
 
-OllamaProvider = HttpProvider.of(OllamaModel, Settings, OllamaClient)
+OllamaProvider = HttpProvider.of(OllamaModel, OllamaSettings, OllamaClient)

@@ -1,12 +1,12 @@
-"""How large a prompt is, how large a context to ask for, and whether the server cut the prompt.
+"""Sizes of prompts and contexts, and detection of prompts that the server cut.
 
-Ollama has no counting, and servers that do not know `truncate: false` drop the beginning of what is
-too long and answer as if nothing had happened. So the prompt is measured here, and what the server
-says it has read is compared with that.
+Ollama cannot count tokens, and servers that do not know `truncate: false` drop the beginning of a
+long prompt and answer normally. So the prompt is measured here and compared with the number of
+tokens that the server reports.
 
-There are two ways of counting. Servers from 0.33.3 on say how much came from their cache, and
-their count is of the whole prompt. Older ones do not say it, and some of them (before 0.2, and
-0.30.0) counted only what was not cached: there a small count alone proves nothing.
+Servers from 0.33.3 on report the tokens from their cache, and count the whole prompt. Older ones do
+not report them, and some (before 0.2, and 0.30.0) count only the uncached tokens, so that a small
+count alone proves nothing.
 
 Source: `server/prompt.go`, `llm/llama_server.go` of the server; its pull requests 5371, 16428 and
 17943.
@@ -20,18 +20,18 @@ from msgspec import Struct
 
 from vibe_llms.providers.token_estimates import Measure
 
-#: The smallest context that is asked for, and what is kept free in it for a reply.
+#: Smallest context that is requested, and the part of it reserved for a reply, in tokens.
 SMALLEST_CONTEXT = 8_192
 REPLY_TOKENS = 4_096
 REASONED_REPLY_TOKENS = 8_192
-#: What a template puts around a message at least and at most, and what it may do without.
+#: Most tokens that a template adds to a message, and tokens that it may leave out.
 _MESSAGE_TOKENS = 8
 SLACK_TOKENS = 64
-# The smallest encoders of pictures give 64 tokens, most of them 256 to 1,024.
+# The smallest picture encoders give 64 tokens, most of them 256 to 1,024.
 _PICTURE_LIKELY, _PICTURE_AMPLE = 64, 2_048
-# How far an estimate may be off before a gap counts as proof.
+# Errors of an estimate that are accepted before a gap counts as proof.
 _BEYOND, _GAP, _NEAR = 1.25, 0.75, 0.9
-# A full context is reported as its size; more says that the server has a larger one.
+# A full context is reported as its size; a larger number means a larger context.
 _FULL_MARGIN = 8
 
 Verdict: TypeAlias = Literal["whole", "doubtful", "cut"]
@@ -42,10 +42,9 @@ MESSAGE = Measure(0, _MESSAGE_TOKENS // 2, _MESSAGE_TOKENS)
 
 
 class Anchor(Struct, frozen=True):
-    """What the server said of an earlier, shorter prompt of the same conversation.
+    """Reported size of an earlier, shorter prompt of the same conversation, in tokens.
 
-    `reported` is its number of tokens, `measure` and `hidden` what we took it for, without and with
-    nothing but reasoning.
+    `measure` is our estimate of that prompt without reasoning, `hidden` that of its reasoning.
     """
 
     reported: int
@@ -53,9 +52,9 @@ class Anchor(Struct, frozen=True):
     hidden: Measure
 
     def raise_by(self, measure: Measure, hidden: Measure) -> Measure:
-        """The measure of the prompt that the earlier one has grown to, far better than a guess.
+        """Return the measure of the longer prompt, which is more exact than an estimate.
 
-        Reasoning that was part of the earlier prompt may be left out of this one.
+        Reasoning of the earlier prompt may be left out of this one.
         """
         grown = measure - self.measure
         kept = max(self.reported - self.hidden.ample, 0)
@@ -74,11 +73,11 @@ def choose_window(
     fixed: int | None,
     before: int | None = None,
 ) -> int | None:
-    """The `num_ctx` to send: fixed by the row, else a power of two that holds prompt and reply.
+    """Return the `num_ctx` to send: the row's, or a power of two that holds prompt and reply.
 
-    It grows with the conversation up to the model's context, since a larger one takes memory and
-    makes the server load the model again, and for the same reason it never shrinks below what was
-    asked for `before`. `None` leaves it to the server.
+    It grows with the conversation up to the model's context, because a larger context takes memory
+    and makes the server reload the model. For the same reason it never shrinks below `before`, the
+    previous value. None leaves it to the server.
     """
     if fixed is not None:
         return fixed or None
@@ -89,9 +88,9 @@ def choose_window(
 
 
 def exceeds(window: int | None, reported: int | None) -> bool:
-    """Whether the server has read more than the context that was asked for has room for.
+    """Return True if the server has read more tokens than the requested context holds.
 
-    Then it has a larger one whatever it is asked for, as hosted servers do.
+    Its context is then larger regardless of the request, as with hosted servers.
     """
     return window is not None and reported is not None and reported > window + _FULL_MARGIN
 
@@ -99,9 +98,10 @@ def exceeds(window: int | None, reported: int | None) -> bool:
 def judge(
     measure: Measure, window: int | None, reported: int | None, cached: int | None
 ) -> Verdict:
-    """Whether the prompt was read whole, from the number of tokens that the server reports.
+    """Judge whether the server read the whole prompt, by the number of tokens that it reports.
 
-    `reported` is `prompt_eval_count`, `cached` `prompt_eval_cached_count`; both may be missing.
+    `reported` is `prompt_eval_count` and `cached` is `prompt_eval_cached_count`; both may be
+    missing.
     """
     crowded = window is not None and measure.likely > window
     if not reported:
@@ -109,7 +109,7 @@ def judge(
     if window is not None and reported >= window and not exceeds(window, reported):
         return "cut"
     if reported < measure.least:
-        # Cut, or the server does not count what it had cached.
+        # The prompt was cut, or the server does not count cached tokens.
         return "cut" if cached is not None or crowded else "doubtful"
     if window is None or exceeds(window, reported):
         return "whole"

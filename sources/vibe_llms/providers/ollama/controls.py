@@ -7,18 +7,18 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from vibe_llms.controls import Controls
+from vibe_llms.messages.controls import Controls
 from vibe_llms.providers import requests
 from vibe_llms.providers.interfaces import Model
 
 _OPTIONS = ("temperature", "top_p", "top_k", "stop", "seed")
 
 
-class NativeAttributes(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
-    """What only this provider needs to know of a model: `native` in its attributes.
+class OllamaAttributes(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
+    """Attributes of a model that only this provider reads: `native` in the model's attributes.
 
-    `thinking` says how thinking is set: by a `switch`, or by `levels` of effort. `think`
-    says whether it is asked to where no control does.
+    `thinking` is set by a `switch` or by `levels` of effort. `think` asks for thinking unless a
+    control decides.
     """
 
     thinking: Literal["switch", "levels"] = "switch"
@@ -26,7 +26,7 @@ class NativeAttributes(Struct, frozen=True, rename="kebab", forbid_unknown_field
 
 
 def nativize_controls(controls: Controls, model: Model) -> Mapping[str, Any]:
-    """The members; controls that the attributes refuse have been refused before."""
+    """Return the request members for controls that the model's attributes accept."""
     options: dict[str, Any] = {
         name: value for name in _OPTIONS if (value := getattr(controls, name)) is not None
     }
@@ -44,13 +44,12 @@ def nativize_controls(controls: Controls, model: Model) -> Mapping[str, Any]:
 def _nativize_thinking(controls: Controls, model: Model) -> bool | str | None:
     native = read_native(model)
     if controls.reasoning_tokens == 0 or controls.effort == "none":
-        # A model that does not think needs no such control.
         return False if model.attributes.reasoning else None
     if controls.effort is not None:
         return controls.effort if native.thinking == "levels" else True
     return True if native.think or controls.reasoning_tokens else None
 
 
-def read_native(model: Model) -> NativeAttributes:
-    """What only this provider knows of a model; `ConfigurationError` where it is wrong."""
-    return requests.read_native(model, NativeAttributes)
+def read_native(model: Model) -> OllamaAttributes:
+    """Return the model's native attributes; raise `ConfigurationError` if they are invalid."""
+    return requests.read_native(model, OllamaAttributes)

@@ -1,6 +1,6 @@
-"""The errors of Ollama, by status, and by their text if there is nothing else.
+"""The errors of Ollama, by status, or by their text.
 
-An error has no type or code, only words, and in the middle of a stream not even a status.
+Errors have no type or code, only a message, and in the middle of a stream not even a status.
 
 Source: `server/routes.go` and `llm/llama_server.go` of the server; the classes of the package
 ollama 0.6.3, which `tests/providers/ollama/test_errors.py` compares with this table.
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 
-from vibe_llms.exceptions import (
+from vibe_llms.base.exceptions import (
     CredentialRefused,
     ModelUnavailable,
     ProviderError,
@@ -18,27 +18,27 @@ from vibe_llms.exceptions import (
     ProviderUnreachable,
     RequestRefused,
 )
+from vibe_llms.base.redaction import redact
 from vibe_llms.providers.http_errors import ErrorMap, ErrorObject
-from vibe_llms.redaction import redact
 
-# Sent again it would be refused again, although the status says that the server failed.
+# Retrying does not help, although the status is that of a server error.
 _MEMORY = re.compile(
     r"more system memory|out of memory|cudaMalloc failed|insufficient memory", re.I
 )
 
 
 class OllamaErrors(ErrorMap, frozen=True):
-    """The errors of Ollama's server, which are words."""
+    """The errors of Ollama's server, which consist of a message."""
 
     def is_misplaced(self, status: int, error: ErrorObject, body: bytes) -> bool:
-        """Whether no Ollama answers at the address."""
+        """Return True if the server at the address is not Ollama."""
         absent = status == 405 and not error.message
         return absent or super().is_misplaced(status, error, body)
 
     def refine(
         self, kind: type[ProviderError], message: str, provider: str, model: str
     ) -> tuple[type[ProviderError], str]:
-        """What the words say: a model to pull, a key to set, a machine that is too small."""
+        """Refine an error by its message, and add advice."""
         unclear = kind in (ModelUnavailable, ProviderOverloaded, RequestRefused)
         if unclear and _misses_model(message):
             return ModelUnavailable, f" (pull it: ollama pull {model or 'NAME'})"
@@ -61,7 +61,7 @@ def _misses_model(message: str) -> bool:
 
 
 def advise_unreachable(error: ProviderUnreachable, address: str) -> ProviderUnreachable:
-    """The same error with what to do about a server that does not answer."""
+    """Return an error that says how to start a server that does not answer."""
     return ProviderUnreachable(
         f"no server answers at {redact(address)}; is it running? Start it: ollama serve",
         provider=error.provider,

@@ -1,7 +1,7 @@
-"""A history as the messages of a request that Ollama accepts.
+"""Builds messages that Ollama accepts from a history.
 
-The server puts every message into the template of the model, and many templates want roles that
-take turns. What a history need not fulfil of that is mended here, on the way out only.
+The server puts every message into the model's template, and many templates need alternating roles.
+The history is adapted to that in the request only.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from collections.abc import Set as AbstractSet
 import msgspec
 from msgspec import Struct
 
-from vibe_llms.events import Notice
 from vibe_llms.invocation.execution import INTERRUPTED
 from vibe_llms.messages.canisters import Canister, InvocationCanister
+from vibe_llms.messages.events import Notice
 from vibe_llms.providers import histories
 from vibe_llms.providers.histories import Exchange, MessageHistory
 from vibe_llms.providers.interfaces import Model
-from vibe_llms.providers.ollama.messages import BREAK, Piece, nativize
+from vibe_llms.providers.ollama.messages import BREAK, OllamaPiece, nativize
 from vibe_llms.providers.pieces import Fragment, Slot, encode_json, interleave
 from vibe_llms.providers.token_estimates import Measure
 from vibe_llms.providers.tool_names import nativize_name
@@ -29,7 +29,7 @@ def _encode(text: str) -> bytes:
     return encode_json(text)[1:-1]
 
 
-_INTERRUPTED = Piece("tool", (_encode(INTERRUPTED),), failed=True)
+_INTERRUPTED = OllamaPiece("tool", (_encode(INTERRUPTED),), failed=True)
 
 
 class _Message(Struct):
@@ -42,17 +42,17 @@ class _Message(Struct):
 
     @property
     def blank(self) -> bool:
-        """Whether it says nothing."""
+        """True if the message has no text, pictures or calls."""
         return not (self.texts or self.pictures or self.calls)
 
-    def take(self, piece: Piece | _Message) -> None:
-        """Add what another one says."""
+    def take(self, piece: OllamaPiece | _Message) -> None:
+        """Add the texts, pictures and thinking of another message."""
         self.texts += piece.texts
         self.pictures += piece.pictures
         self.thinking += piece.thinking
 
     def frame(self) -> list[Fragment]:
-        """The message as JSON."""
+        """Return the message as JSON."""
         start = b'{"role":"' + self.role.encode() + b'","content":"'
         start += BREAK.join(self.texts) + b'"' + self.about
         if self.thinking:
@@ -64,11 +64,11 @@ class _Message(Struct):
         return [start + b',"images":[', *interleave((slot,) for slot in self.pictures), b"]}"]
 
 
-class OllamaHistory(MessageHistory[Piece, _Message]):
+class OllamaHistory(MessageHistory[OllamaPiece, _Message]):
     """The messages of one conversation for one model.
 
-    `measure` is how large it is, and `hidden` its reasoning. The pictures of the canisters
-    `without` give way to words.
+    `measure` is its size without reasoning, and `hidden` that of its reasoning. The pictures of the
+    canisters `without` are replaced by words.
     """
 
     call_form = re.compile(r"[a-zA-Z0-9_.:-]{1,128}")
@@ -83,26 +83,26 @@ class OllamaHistory(MessageHistory[Piece, _Message]):
 
     def nativize(
         self, canister: Canister, texts: Mapping[str, bytes], call: str
-    ) -> tuple[Piece, Sequence[Notice]]:
-        """The piece of a canister, which is measured too."""
+    ) -> tuple[OllamaPiece, Sequence[Notice]]:
+        """Return the piece of a canister, and add its measure."""
         piece, notices = nativize(canister, self.model, texts, call=call, without=self.without)
         self.measure += piece.measure
         if piece.thinking:
             self.hidden += piece.hidden
         return piece, notices
 
-    def is_empty(self, piece: Piece) -> bool:
-        """Whether nothing of a canister is sent."""
+    def is_empty(self, piece: OllamaPiece) -> bool:
+        """Return True if the piece has no text or pictures to send."""
         return not (piece.texts or piece.pictures)
 
     def messages(self) -> list[Fragment]:
-        """The start of the body: its messages."""
+        """Return the start of the body with its messages."""
         fragments: list[Fragment] = [b'{"messages":[']
         if system := [text for piece in self.instructions for text in piece.texts]:
             fragments += [*_Message("system", system).frame(), b","]
         return [*fragments, *self.join(self.current()), b"]"]
 
-    def push(self, recent: list[_Message], exchange: Exchange[Piece], *, last: bool) -> None:
+    def push(self, recent: list[_Message], exchange: Exchange[OllamaPiece], *, last: bool) -> None:
         """Append the messages of an exchange."""
         assistant, user = _Message("assistant"), _Message("user")
         for piece in exchange.spoken:
@@ -116,7 +116,7 @@ class OllamaHistory(MessageHistory[Piece, _Message]):
                 user.pictures += answer.pictures
                 continue
             if answer.pictures:
-                # Pictures are shown by the user's side alone: few templates know others.
+                # Few templates know pictures outside of user messages.
                 user.texts.append(_encode(f"(What {made.name} showed is here.)"))
                 user.pictures += answer.pictures
                 answer.pictures = []
@@ -138,24 +138,24 @@ class OllamaHistory(MessageHistory[Piece, _Message]):
         if user.blank:
             return
         if recent and recent[-1].role == "user":
-            # An empty reply stood between.
+            # An empty reply was between them.
             recent[-1].take(user)
         else:
             recent.append(user)
 
     def copy(self, message: _Message) -> _Message:
-        """A message that can grow without the original."""
+        """Return a copy of a message that can grow."""
         names = ("texts", "pictures", "thinking", "calls")
         return msgspec.structs.replace(
             message, **{name: list(getattr(message, name)) for name in names}
         )
 
     def frame(self, message: _Message) -> list[Fragment]:
-        """A message as JSON."""
+        """Return a message as JSON."""
         return message.frame()
 
 
-def _answer(made: InvocationCanister, call: str, piece: Piece) -> _Message:
+def _answer(made: InvocationCanister, call: str, piece: OllamaPiece) -> _Message:
     texts = [*piece.texts] or ([] if piece.pictures else [_encode(histories.NOTHING)])
     if piece.failed:
         texts.insert(0, _encode(histories.FAILED))

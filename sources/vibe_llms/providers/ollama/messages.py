@@ -1,7 +1,7 @@
-"""Canisters to pieces of Ollama's requests: encoded text and pictures, each with its role.
+"""Converts canisters to pieces of Ollama's requests: encoded text and pictures with a role.
 
-A message of Ollama's has one text, a list of pictures, reasoning and calls; how pieces are put
-together to messages is in `history.py`.
+A message has one text, a list of pictures, reasoning and calls. `history.py` joins pieces to
+messages.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from vibe_llms.events import Notice
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
@@ -34,6 +33,7 @@ from vibe_llms.messages.contents import (
     Upload,
     repair_text,
 )
+from vibe_llms.messages.events import Notice
 from vibe_llms.providers.conversions import (
     Writer,
     head_document,
@@ -49,7 +49,7 @@ from vibe_llms.providers.token_estimates import Measure, measure_text
 from vibe_llms.providers.tool_names import nativize_name
 
 MODULE = "vibe_llms.providers.ollama"
-#: The separator of two texts of a message.
+#: Separator between texts of a message, as in a JSON string.
 BREAK = b"\\n\\n"
 
 _NOTHING = Measure()
@@ -57,11 +57,11 @@ _NOTHING = Measure()
 Role = Literal["user", "assistant", "system", "tool"]
 
 
-class Piece(Struct, frozen=True):
-    """A canister, encoded. Texts are the inner parts of JSON strings, without their quotes.
+class OllamaPiece(Struct, frozen=True):
+    """An encoded canister. Texts are the contents of JSON strings, without quotes.
 
-    `measure` is how large it is without its reasoning, which has the measure `hidden`: most
-    templates leave it out, except within a run of calls.
+    `measure` is its size without reasoning, and `hidden` that of its reasoning: most templates omit
+    reasoning, except within a run of calls.
     """
 
     role: Role
@@ -81,24 +81,24 @@ def nativize(
     *,
     call: str = "",
     without: AbstractSet[str] = frozenset(),
-) -> tuple[Piece, Sequence[Notice]]:
-    """The piece of a canister, and what of it this model cannot be sent.
+) -> tuple[OllamaPiece, Sequence[Notice]]:
+    """Return the piece of a canister, and notices about contents that are not sent.
 
-    `texts` are the bytes of texts that the canister has by reference, `call` is the id on the wire
-    of a call. Pictures of the canisters `without` give way to words.
+    `texts` maps hashes of referenced texts to their bytes, and `call` is the wire id of a call.
+    Pictures of the canisters `without` are replaced by words.
     """
     work = _Work(canister, model, MODULE, texts, call)
     work.without = without
     return work.write(), work.notices
 
 
-class _Work(Writer[Piece, bytes | Slot]):
-    """One canister on its way to the wire, and how large it is there."""
+class _Work(Writer[OllamaPiece, bytes | Slot]):
+    """Writer of one canister, which also measures it."""
 
     without: AbstractSet[str] = frozenset()
     measure = MESSAGE
 
-    def write_reply(self, canister: AssistantCanister) -> Piece:
+    def write_reply(self, canister: AssistantCanister) -> OllamaPiece:
         said: list[bytes | Slot] = []
         thinking: list[bytes] = []
         hidden = _NOTHING
@@ -117,45 +117,45 @@ class _Work(Writer[Piece, bytes | Slot]):
                 case NativeContent():
                     self.leave_out(f"a block {content.label!r} that only its model understands")
                 case _:
-                    # A model's own picture or sound cannot be given back as its words.
+                    # The interface takes no pictures or sound in an assistant's message.
                     said.append(self.say(content))
         piece = self._frame("assistant", said)
         if not thinking:
             return piece
         return msgspec.structs.replace(piece, thinking=tuple(thinking), hidden=hidden)
 
-    def write_call(self, canister: InvocationCanister) -> Piece:
+    def write_call(self, canister: InvocationCanister) -> OllamaPiece:
         name = nativize_name(canister.name)
         self.measure += measure_text(f"{name} {repair_text(canister.arguments)}")
         if self.model.attributes.tools != "native":
-            self.leave_out("a tool call", "said in words")
+            self.leave_out("a tool call", "sent as text")
             words = f"(I called the tool {canister.name} with {canister.arguments or '{}'}.)"
             return self._frame("assistant", [self.encode_text(words)])
         function = {"name": name, "arguments": nativize_arguments(canister)}
         call = {**self.members(canister), "id": self.call, "function": function}
         return msgspec.structs.replace(self._frame("assistant", ()), call=encode_json(call))
 
-    def write_result(self, canister: ResultCanister) -> Piece:
+    def write_result(self, canister: ResultCanister) -> OllamaPiece:
         piece = self._frame("tool", self.encode(canister.contents))
         return msgspec.structs.replace(piece, failed=canister.failed)
 
-    def write_document(self, canister: DocumentCanister) -> Piece:
+    def write_document(self, canister: DocumentCanister) -> OllamaPiece:
         heading = head_document(canister)
         before = [self.encode_text(heading)] if heading else []
         return self._frame("user", [*before, *self.encode(canister.contents)])
 
-    def write_instructions(self, canister: SupervisorCanister) -> Piece:
+    def write_instructions(self, canister: SupervisorCanister) -> OllamaPiece:
         return self._frame("system", self.encode(canister.contents))
 
-    def frame(self, role: Literal["user", "system"], blocks: Sequence[bytes | Slot]) -> Piece:
+    def frame(self, role: Literal["user", "system"], blocks: Sequence[bytes | Slot]) -> OllamaPiece:
         return self._frame(role, blocks)
 
-    def _frame(self, role: Role, blocks: Sequence[bytes | Slot]) -> Piece:
+    def _frame(self, role: Role, blocks: Sequence[bytes | Slot]) -> OllamaPiece:
         said = tuple([block for block in blocks if isinstance(block, bytes)])
         if len(said) == len(blocks):
-            return Piece(role, said, measure=self.measure)
+            return OllamaPiece(role, said, measure=self.measure)
         shown = tuple([block for block in blocks if isinstance(block, Slot)])
-        return Piece(role, said, shown, measure=self.measure)
+        return OllamaPiece(role, said, shown, measure=self.measure)
 
     def encode_text(self, text: str) -> bytes:
         self.measure += measure_text(text)
@@ -183,13 +183,13 @@ class _Work(Writer[Piece, bytes | Slot]):
 
 
 def unsupported(content: MediaContent, model: Model) -> str:
-    """Why a model cannot take a content, in words; empty where it can."""
+    """Return why a model does not accept a content, or an empty text if it does."""
     name = name_content(content)
     match content.data:
         case Upload(row=row):
             return f"{name} that was uploaded to {row!r}"
         case Location(url):
-            return f"{name} at {url!r}: the server reads no addresses, so give its bytes"
+            return f"{name} at {url!r}: the server does not load addresses; attach the file itself"
         case data:
             if not (data.size if isinstance(data, Reference) else len(data)):
                 return f"{name} without any bytes"
@@ -204,7 +204,7 @@ def unsupported(content: MediaContent, model: Model) -> str:
 
 
 def may_be_taken(content: MediaContent) -> bool:
-    """Whether some model might take the content, although this one is not known to."""
+    """Return True if a model not yet described may accept the content."""
     return (
         isinstance(content, ImageContent)
         and isinstance(content.data, bytes | Reference)

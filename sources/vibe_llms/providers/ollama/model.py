@@ -1,4 +1,4 @@
-"""A model of Ollama's: its requests put together, and compared with what the server read."""
+"""A model of Ollama, and how its requests are assembled and compared with the prompt read."""
 
 from __future__ import annotations
 
@@ -9,13 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 import msgspec
 from msgspec import Meta, Struct
 
-from vibe_llms.configuration import Number, merge
-from vibe_llms.controls import Controls
-from vibe_llms.events import Notice
-from vibe_llms.exceptions import ContextOverflow, ControlInvalid, ModelUnavailable, RequestTooLarge
+from vibe_llms.base.configuration import Number, merge
+from vibe_llms.base.exceptions import (
+    ContextOverflow,
+    ControlInvalid,
+    ModelUnavailable,
+    RequestTooLarge,
+)
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import Canister, ReplyCanister
 from vibe_llms.messages.contents import MediaContent
+from vibe_llms.messages.controls import Controls
+from vibe_llms.messages.events import Notice
 from vibe_llms.providers.attributes import ModelAttributes
 from vibe_llms.providers.conversions import check_contents, load_words
 from vibe_llms.providers.interfaces import (
@@ -25,7 +30,7 @@ from vibe_llms.providers.interfaces import (
     TurnContext,
     refuse_loading,
 )
-from vibe_llms.providers.models import Connection, HttpModel, HttpSettings
+from vibe_llms.providers.models import HttpModel, HttpSettings, ModelConnection
 from vibe_llms.providers.ollama.address import BASE_URL, read_host
 from vibe_llms.providers.ollama.catalogue import TAGS
 from vibe_llms.providers.ollama.context import (
@@ -58,16 +63,16 @@ if TYPE_CHECKING:
 
 _DOUBT = (
     "the server may not have read the beginning of the conversation: it reports fewer tokens than "
-    "were sent, or the context is nearly full; a larger num-ctx in the row makes room"
+    "were sent, or the context is nearly full; set a larger num-ctx in the row"
 )
 
 
-class Settings(HttpSettings, frozen=True):
-    """The keys of a row of this module.
+class OllamaSettings(HttpSettings, frozen=True):
+    """Settings of a provider row.
 
-    `num_ctx` is the context in tokens that the server shall provide; 0 leaves it to the server, and
-    without it as much is asked for as the conversation needs. `keep_alive` is how long the model
-    stays loaded after a reply, in seconds or with a unit; a negative one keeps it for ever.
+    `num_ctx` is the size of the context in tokens; 0 leaves it to the server, and None lets it grow
+    with the conversation. `keep_alive` is the time for which the model stays loaded after a reply,
+    in seconds or with a unit; a negative one keeps it loaded forever.
     """
 
     base_url: str = BASE_URL
@@ -77,28 +82,28 @@ class Settings(HttpSettings, frozen=True):
     ) = None
 
 
-class OllamaConnection(Connection[Settings], Protocol):
-    """What a model needs of the client that made it."""
+class OllamaConnection(ModelConnection[OllamaSettings], Protocol):
+    """The members of a client that its models use."""
 
     def is_described(self, name: str) -> bool:
-        """Whether the server has said what a model can do."""
+        """Return True if the server has described the model."""
         ...
 
     async def describe(self, name: str) -> None:
-        """Ask the server once what a model can do."""
+        """Ask the server once to describe a model."""
         ...
 
     def forget(self, name: str) -> None:
-        """Ask again what a model can do."""
+        """Ask for the description again at the next use."""
         ...
 
     def produce_library(self) -> OllamaLibrary:
-        """Lists, loads and removes the models of the server; a context manager."""
+        """Return the library of the server's models, an async context manager."""
         ...
 
 
-class Cache(HistoryCache[OllamaHistory]):
-    """What a conversation keeps for a model: besides the encoded, what the server has shown."""
+class OllamaCache(HistoryCache[OllamaHistory]):
+    """Encoded history of a conversation, with facts about the server's context."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -108,19 +113,19 @@ class Cache(HistoryCache[OllamaHistory]):
         self.window: int | None = None
         # A notice is not repeated when the history is encoded again.
         self.reported: set[Notice] = set()
-        # Whether the server has shown that it does not keep to the window.
+        # True if the server has read more than the requested context holds.
         self.unbounded = False
 
 
 class Tools(Struct, frozen=True):
-    """Tools as they are declared, and how large that is."""
+    """Encoded declarations of tools, and their size in tokens."""
 
     encoded: Sequence[Fragment] = ()
     measure: Measure = Measure()
 
 
-class OllamaModel(HttpModel[Settings]):
-    """One of a server's models; its attributes grow when the server is asked."""
+class OllamaModel(HttpModel[OllamaSettings]):
+    """One model of a server; its attributes grow when the server describes it."""
 
     client: OllamaConnection
     module = MODULE
@@ -137,34 +142,34 @@ class OllamaModel(HttpModel[Settings]):
 
     @classmethod
     def read_address(cls, text: str) -> str:
-        """The address in `OLLAMA_HOST`, which may be a host, or where the server listens."""
+        """Return the address in `OLLAMA_HOST`, in any form that Ollama accepts."""
         return read_host(text)
 
     @classmethod
     def read_models(cls, body: bytes) -> Mapping[str, Mapping[str, Any]]:
-        """The models that the server has, with what the list says of them."""
+        """Return the models in the server's list, with their reported attributes."""
         entries = TAGS.decode(body).models or ()
         return {entry.title: entry.attributes for entry in entries if entry.title}
 
-    def produce_cache(self) -> Cache:
-        """A fresh cache of encoded history."""
-        return Cache()
+    def produce_cache(self) -> OllamaCache:
+        """Return an empty cache of encoded history."""
+        return OllamaCache()
 
     def unsupported(self, content: MediaContent) -> str:
-        """Why the model cannot take a content, in words; empty where it can.
+        """Return why the model does not accept a content, or an empty text if it does.
 
-        As long as the server was not asked what the model can see, pictures pass.
+        Pictures are accepted until the server has described the model.
         """
         reason = unsupported(content, self)
         known = self.client.is_described(self.name)
         return reason if known or not may_be_taken(content) else ""
 
     def check_controls(self, controls: Controls) -> None:
-        """`ControlInvalid` for what the interface does not take."""
+        """Raise `ControlInvalid` for controls that the interface does not take."""
         nativize_controls(controls, self)
 
     async def inquire(self, canisters: Sequence[Canister], controls: Controls) -> None:
-        """Ask the server what the model can do, so that a picture for a blind one is not kept."""
+        """Get the model's description, so that pictures that it cannot see are refused early."""
         await self.client.describe(self.name)
         self.check(canisters, controls)
 
@@ -175,9 +180,9 @@ class OllamaModel(HttpModel[Settings]):
         controls: Controls = Controls(),
         context: TurnContext = TurnContext(),
     ) -> tuple[ReplyCanister, ...]:
-        """One round trip; see `vibe_llms.providers.interfaces.Model`.
+        """Run one round trip; see `vibe_llms.providers.interfaces.Model`.
 
-        `ContextOverflow` also where the server answers, but says that it has read less than was
+        It also raises `ContextOverflow` if the server answers but reports fewer tokens than were
         sent: then it has cut the beginning of the conversation.
         """
         await self.client.describe(self.name)
@@ -193,8 +198,8 @@ class OllamaModel(HttpModel[Settings]):
         invokers: Sequence[Invoker] = (),
         load: Loader = refuse_loading,
     ) -> TokenCount:
-        """About how many tokens the model would read: the interface does not count."""
-        cache = Cache()
+        """Return an estimate of the prompt's tokens, since the interface cannot count."""
+        cache = OllamaCache()
         history = await self._extend(cache, canisters, TurnContext(load=load))
         fitted = fit_tools(self, invokers, OLLAMA, TurnContext())
         measure = history.measure + self._encode_tools(cache, fitted).measure
@@ -207,8 +212,8 @@ class OllamaModel(HttpModel[Settings]):
         controls: Controls,
         context: TurnContext,
     ) -> ExaminedRequest:
-        """The request, its history taken from the cache as far as that goes."""
-        cache = context.cache if isinstance(context.cache, Cache) else Cache()
+        """Assemble the request of a round trip, with history from the cache where possible."""
+        cache = context.cache if isinstance(context.cache, OllamaCache) else OllamaCache()
         context = msgspec.structs.replace(
             context, cache=cache, notify=partial(_notify_once, cache.reported, context.notify)
         )
@@ -220,7 +225,7 @@ class OllamaModel(HttpModel[Settings]):
         invokers: Sequence[Invoker],
         controls: Controls,
         context: TurnContext,
-        cache: Cache,
+        cache: OllamaCache,
     ) -> ExaminedRequest:
         settled, native, extras = self._nativize_controls(controls, context)
         history = await self._extend(cache, canisters, context)
@@ -229,7 +234,7 @@ class OllamaModel(HttpModel[Settings]):
             lambda new: fit_tools(self, new, OLLAMA, context),
         )
         if (tools := self._encode_tools(cache, offered)) is not cache.tools:
-            # What the server counted before was with other tools.
+            # The earlier count of the server included other tools.
             cache.tools, cache.anchor = tools, None
         measure = self._measure(cache, history, tools)
         members = self._produce_members(settled, native, measure, cache)
@@ -237,8 +242,8 @@ class OllamaModel(HttpModel[Settings]):
         window = None if cache.unbounded else members["options"].get("num_ctx")
         if window is not None and measure.least > window:
             raise self._overflow(
-                f"the history has at least {measure.least} tokens, and the context that is asked "
-                f"for has {window}",
+                f"the history has at least {measure.least} tokens, but the requested context "
+                f"has {window}",
                 measure.least,
                 window,
             )
@@ -258,7 +263,7 @@ class OllamaModel(HttpModel[Settings]):
         )
 
     def produce_assimilator(self, names: Mapping[str, str], request: Request) -> OllamaAssimilator:
-        """The translator of one reply, which compares what was read with what was sent."""
+        """Return the assimilator of one reply, which checks the reported size of the prompt."""
         examine = request.examine if isinstance(request, ExaminedRequest) else None
         name_of = lambda name: names.get(name, name)  # noqa: E731
         return OllamaAssimilator(self.provider, name_of, examine, self.name)
@@ -266,7 +271,7 @@ class OllamaModel(HttpModel[Settings]):
     def _nativize_controls(
         self, controls: Controls, context: TurnContext
     ) -> tuple[Controls, Mapping[str, Any], Mapping[str, Any]]:
-        """The controls to send, their members, and the members that are given as they are."""
+        """Return the controls to send, their members, and the extras that are sent unchanged."""
         (settled, members), extras = apply_controls(
             self,
             controls,
@@ -276,7 +281,7 @@ class OllamaModel(HttpModel[Settings]):
         for name in ("messages", "tools"):
             if name in extras:
                 raise ControlInvalid(
-                    f"{name!r} cannot be given as it is; say it with canisters and tools",
+                    f"{name!r} cannot be set in extras; use canisters and tools",
                     control="extras",
                     model=self.name,
                 )
@@ -287,10 +292,10 @@ class OllamaModel(HttpModel[Settings]):
         controls: Controls,
         native: Mapping[str, Any],
         measure: Measure,
-        cache: Cache,
+        cache: OllamaCache,
     ) -> dict[str, Any]:
         settings, attributes = self.settings, self.attributes
-        # Newer servers refuse what is too long, instead of cutting it, if asked to.
+        # Newer servers can refuse a prompt that is too long, instead of cutting it.
         members: dict[str, Any] = {
             "model": self.name,
             "truncate": False,
@@ -308,14 +313,14 @@ class OllamaModel(HttpModel[Settings]):
             members["keep_alive"] = settings.keep_alive
         return members
 
-    def _measure(self, cache: Cache, history: OllamaHistory, tools: Tools) -> Measure:
+    def _measure(self, cache: OllamaCache, history: OllamaHistory, tools: Tools) -> Measure:
         measure = history.measure + tools.measure
         if cache.anchor is not None:
             return cache.anchor.raise_by(measure, history.hidden)
         return measure + Measure(ample=history.hidden.ample)
 
     def _find_excess(self, fragments: Sequence[Fragment], context: TurnContext) -> frozenset[str]:
-        """The canisters whose pictures have to give way, the oldest first."""
+        """Return the canisters whose pictures are left out to fit the limit, the oldest first."""
         limit = self.attributes.request_bytes
         size = sum(part.encoded_size if isinstance(part, Slot) else len(part) for part in fragments)
         dropped: set[str] = set()
@@ -349,11 +354,11 @@ class OllamaModel(HttpModel[Settings]):
         return error
 
     def _check_sent(self, canister: Canister) -> None:
-        # By now the server was asked, if it can be.
+        # The server has been asked by now.
         check_contents(canister, self, lambda content: unsupported(content, self))
 
     async def _extend(
-        self, cache: Cache, canisters: Sequence[Canister], context: TurnContext
+        self, cache: OllamaCache, canisters: Sequence[Canister], context: TurnContext
     ) -> OllamaHistory:
         if cache.attributes is not self.attributes:
             cache.history, cache.attributes = None, self.attributes
@@ -370,7 +375,7 @@ class OllamaModel(HttpModel[Settings]):
             load_words,
         )
 
-    def _encode_tools(self, cache: Cache, invokers: Sequence[Invoker]) -> Tools:
+    def _encode_tools(self, cache: OllamaCache, invokers: Sequence[Invoker]) -> Tools:
         if not invokers:
             return Tools() if cache.tools.encoded else cache.tools
         encoded = cache.encode_tools(
@@ -384,16 +389,16 @@ class OllamaModel(HttpModel[Settings]):
 
 
 class ExaminedRequest(Request, frozen=True):
-    """A request, and what to do at the end of its reply."""
+    """A request, with an examiner for the end of its reply."""
 
     examine: Examiner | None = None
 
 
 class Examination(Struct, frozen=True):
-    """What was sent, to be compared with what the server says that it has read."""
+    """Facts about a sent request, to compare with the size that the server reports."""
 
     model: OllamaModel
-    cache: Cache
+    cache: OllamaCache
     history: OllamaHistory
     tools: Tools
     measure: Measure
@@ -401,12 +406,12 @@ class Examination(Struct, frozen=True):
     context: TurnContext
 
     def examine(self, reported: int | None, cached: int | None) -> None:
-        """Raise `ContextOverflow` where the prompt was cut, notify where it may have been."""
+        """Raise `ContextOverflow` if the prompt was cut, or notify if it may have been."""
         verdict = judge(self.measure, self.window, reported, cached)
         if verdict == "cut":
             raise self.model._overflow(
-                f"the server has read {reported} tokens of about {self.measure.likely}: it has cut "
-                "the beginning of the conversation, and answered without it",
+                f"the server read only {reported} of about {self.measure.likely} tokens: it "
+                "dropped the beginning of the conversation",
                 self.measure.likely,
                 self.window or reported,
             )
@@ -425,10 +430,10 @@ def _notify_once(reported: set[Notice], notify: Notifier, notice: Notice) -> Non
 
 
 def nativize_invoker(invoker: Invoker) -> dict[str, Any]:
-    """The declaration of a tool.
+    """Return the declaration of a tool.
 
-    The server takes any name; the templates and parsers of its models were made for those that the
-    hosted interfaces take.
+    The server takes any name, but the templates and parsers of its models expect names that hosted
+    interfaces take.
     """
     return {
         "type": "function",

@@ -1,4 +1,4 @@
-"""The official client for what is no conversation: the models of a server listed, shown, pulled.
+"""The official client, which lists, shows and pulls the models of a server.
 
 This is the only module that imports the package `ollama`, and the `httpx` that it sends with.
 """
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from msgspec import Struct
 
-from vibe_llms.credentials import guard_loggers
-from vibe_llms.exceptions import (
+from vibe_llms.base.credentials import guard_loggers
+from vibe_llms.base.exceptions import (
     PackageMissing,
     ProviderError,
     ProviderUnreachable,
@@ -21,20 +21,20 @@ from vibe_llms.exceptions import (
     ReplyMalformed,
     ReplyTimeout,
 )
-from vibe_llms.files import describe_download
+from vibe_llms.base.files import describe_download
+from vibe_llms.base.network.connections import choose_proxy
+from vibe_llms.base.network.offline import permit_request
+from vibe_llms.base.redaction import redact
 from vibe_llms.messages.contents import repair_text
-from vibe_llms.network.connections import choose_proxy
-from vibe_llms.network.offline import permit_request
 from vibe_llms.providers.http_errors import ErrorObject
 from vibe_llms.providers.ollama.errors import ERRORS, advise_unreachable
-from vibe_llms.redaction import redact
 
 if TYPE_CHECKING:
     from ollama import AsyncClient
 
 
 class LibraryModel(Struct, frozen=True):
-    """A model that a server has; `size` is in bytes."""
+    """A model on a server; `size` is in bytes."""
 
     name: str
     size: int = 0
@@ -44,7 +44,7 @@ class LibraryModel(Struct, frozen=True):
 
 
 class LibraryEntry(Struct, frozen=True):
-    """What a server knows of one of its models."""
+    """A server's description of one of its models."""
 
     capabilities: tuple[str, ...] = ()
     context_tokens: int | None = None
@@ -53,7 +53,7 @@ class LibraryEntry(Struct, frozen=True):
 
 
 class PullProgress(Struct, frozen=True):
-    """A step of pulling a model; `completed` of `total` are bytes of the part `digest`."""
+    """A step of pulling a model; `completed` and `total` are bytes of the part `digest`."""
 
     status: str
     digest: str = ""
@@ -62,7 +62,7 @@ class PullProgress(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """The step for people, with its bytes and their share.
+        """The step for people, with its bytes and percentage.
 
         >>> PullProgress("pulling 8934", "sha256:8934", 120_000_000, 4_900_000_000).text
         'pulling 8934: 0.1 of 4.9 GB (2 %)'
@@ -115,7 +115,7 @@ class OllamaLibrary:
             await client.close()  # type: ignore[no-untyped-call]
 
     async def list(self) -> Sequence[LibraryModel]:
-        """The models that the server has."""
+        """Return the models that the server has."""
         with self._translated():
             listed = await self._access_client().list()
         return [
@@ -130,7 +130,7 @@ class OllamaLibrary:
         ]
 
     async def show(self, name: str) -> LibraryEntry:
-        """What the server knows of a model; `ModelUnavailable` where it does not have it."""
+        """Return the description of a model; raise `ModelUnavailable` if the server lacks it."""
         with self._translated(name):
             shown = await self._access_client().show(name)
         lengths = [
@@ -146,7 +146,7 @@ class OllamaLibrary:
         )
 
     async def pull(self, name: str) -> AsyncIterator[PullProgress]:
-        """Have the server download a model; the last step has the status `success`."""
+        """Make the server download a model; the last step has the status `success`."""
         status = ""
         with self._translated(name):
             async for step in await self._access_client().pull(name, stream=True):
@@ -160,7 +160,7 @@ class OllamaLibrary:
 
     def _access_client(self) -> AsyncClient:
         if self._client is None:
-            raise RuntimeError("the library is used within `async with`")
+            raise RuntimeError("use the library within `async with`")
         permit_request(
             self._address,
             f"{self._provider}: a request about the models of a server",
@@ -182,7 +182,7 @@ class OllamaLibrary:
         headers = dict(self._authorize())
 
         async def keep_own_key(request: Any) -> None:
-            # The package sends the key of OLLAMA_API_KEY to every server, also to one without.
+            # The package sends OLLAMA_API_KEY to every server, even if its row has no key.
             if not headers:
                 request.headers.pop("authorization", None)
 
@@ -199,7 +199,7 @@ class OllamaLibrary:
 
     @contextmanager
     def _translated(self, model: str = "") -> Iterator[None]:
-        """Errors of the package, and of what it sends with, as errors of ours."""
+        """Raise errors of the package, and of its HTTP client, as our errors."""
         import httpx
         import ollama
         import pydantic
@@ -230,7 +230,7 @@ class OllamaLibrary:
             ) from error
         except (pydantic.ValidationError, ValueError, TypeError) as error:
             raise ReplyMalformed(
-                f"the server sent what the interface does not promise: {redact(str(error))[:200]}",
+                f"unexpected data from the server: {redact(str(error))[:200]}",
                 provider=self._provider,
             ) from error
 

@@ -1,8 +1,8 @@
 """Ollama's replies, streamed and whole, translated to deltas.
 
-A stream is a line of JSON for each step, a whole reply is a single such line. Calls arrive whole.
-Nothing is complete before `done`; an `error` may come in any line, whatever the status was. What is
-unknown is passed over, except in a call, where it is kept.
+A stream has a line of JSON for each step; a whole reply is a single such line. Calls arrive whole.
+A reply is complete with `done`; an `error` may come in any line, even with a status of success.
+Unknown members are skipped, except in a call, which keeps them.
 
 Source: `ChatResponse` in `api/types.go` of the server, and the package ollama 0.6.3.
 """
@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 from msgspec import Raw, Struct
 
+from vibe_llms.base.redaction import quote
 from vibe_llms.messages.canisters import Usage
 from vibe_llms.messages.contents import repair_text
 from vibe_llms.providers.assimilators import StreamAssimilator
@@ -38,7 +39,6 @@ from vibe_llms.providers.repairs import (
 from vibe_llms.providers.stop_reasons import close_reply
 from vibe_llms.providers.usages import subtract
 from vibe_llms.providers.wire import DONE, LineSplitter
-from vibe_llms.redaction import quote
 
 
 class _Message(Struct):
@@ -51,7 +51,7 @@ class _Line(Struct):
     message: _Message | None = None
     done: bool | None = False
     done_reason: str | None = None
-    # `Raw | None` would take nothing but null.
+    # msgspec decodes only null as `Raw | None`.
     error: Raw = Raw()
     prompt_eval_count: int | None = None
     prompt_eval_cached_count: int | None = None
@@ -61,7 +61,7 @@ class _Line(Struct):
 class _Function(Struct):
     name: str | None = None
     arguments: Raw = Raw(b"null")
-    # What other servers call them.
+    # Name of the arguments on some other servers.
     parameters: Raw = Raw(b"null")
 
 
@@ -71,13 +71,13 @@ _TEXT = msgspec.json.Decoder(str)
 _NUMBER = msgspec.json.Decoder(int)
 _KNOWN = frozenset({"id", "type", "function", "name", "arguments", "parameters"})
 
-#: Called at the end of a reply with the tokens of the prompt that were read, and those of them that
-#: were cached; raises where that cannot be the whole prompt.
+#: Check at the end of a reply, given the prompt tokens read and those from the cache; raises an
+#: error if the prompt was cut.
 Examiner = Callable[[int | None, int | None], None]
 
 
 class OllamaAssimilator(StreamAssimilator):
-    """One reply of Ollama's."""
+    """Reader of one reply from Ollama."""
 
     splitter = LineSplitter
     errors = ERRORS
@@ -93,12 +93,12 @@ class OllamaAssimilator(StreamAssimilator):
         self._examine = examine
         self._model = model
         self._joiner = TextJoiner()
-        # What the text is that the joiner has.
+        # Kind of the text in the joiner.
         self._kind: type[TextDelta | ReasoningDelta] = TextDelta
         self._called = False
 
     def read(self, events: Sequence[bytes]) -> Iterator[Delta]:
-        """The deltas of some more lines of the stream."""
+        """Yield the deltas of the next lines of the stream."""
         for data in events:
             if data == DONE:
                 continue
@@ -119,7 +119,7 @@ class OllamaAssimilator(StreamAssimilator):
                 and not self._joiner.waiting
                 and not line.error
             ):
-                # Nearly every line is this one; the decoder gives no surrogates.
+                # Fast path for nearly every line; the decoder gives no surrogates.
                 yield TextDelta(message.content)
                 continue
             yield from self._advance(line)
@@ -127,15 +127,15 @@ class OllamaAssimilator(StreamAssimilator):
                 return
 
     def conclude(self) -> Iterator[Delta]:
-        """Nothing, or `ReplyCut` where `done` has not been seen."""
+        """Raise `ReplyCut` if `done` has not been seen."""
         if not self.closed:
-            # The last line needs no end to be whole.
+            # The last line may lack its line break.
             for data in self.refine(self._splitter.conclude()):
                 yield from self._finish(data)
         yield from super().conclude()
 
     def assimilate(self, body: bytes) -> Iterator[Delta]:
-        """The deltas of a reply that was not streamed; a stream in one piece serves as well."""
+        """Yield the deltas of a whole reply, or of a stream in one piece."""
         try:
             line = _LINE.decode(body)
         except (ValueError, RecursionError):
@@ -143,7 +143,7 @@ class OllamaAssimilator(StreamAssimilator):
             yield from self.conclude()
             return
         if not line.done and not says_something(line.error):
-            raise self.malformed("a whole reply that is not done")
+            raise self.malformed("a complete reply without done = true")
         yield from self._advance(line)
 
     def _finish(self, data: bytes) -> Iterator[Delta]:
@@ -182,7 +182,7 @@ class OllamaAssimilator(StreamAssimilator):
             yield self._kind(rest)
 
     def _call(self, call: dict[str, Raw]) -> Iterator[Delta]:
-        # Servers that imitate this one may leave out the object around a function.
+        # Servers that imitate Ollama may omit the object around a function.
         found = call.get("function", Raw(b"null"))
         inner = found if bytes(found) != b"null" else Raw(encode_json(call))
         try:
@@ -192,9 +192,9 @@ class OllamaAssimilator(StreamAssimilator):
             given = given if bytes(given) != b"null" else function.parameters
             arguments = self._read_arguments(given)
         except (ValueError, RecursionError) as error:
-            raise self.malformed(f"a call that is none ({error})") from error
+            raise self.malformed(f"an invalid call ({error})") from error
         if not function.name:
-            raise self.malformed("a call without the name of its tool")
+            raise self.malformed("a call without a tool name")
         extra = {name: value for name, value in call.items() if name not in _KNOWN}
         self._called = True
         yield InvocationOpened(self.name_of(repair_text(function.name)), repair_text(identity))
@@ -205,7 +205,7 @@ class OllamaAssimilator(StreamAssimilator):
         data = compact(bytes(raw))
         if data == b"null":
             return "{}"
-        # Servers that imitate this one send text, as others do.
+        # Servers that imitate Ollama may send the arguments as text.
         return repair_text(_TEXT.decode(data)) if data[:1] == b'"' else data.decode()
 
     def _close(self, line: _Line) -> Iterator[Delta]:
@@ -226,7 +226,7 @@ class OllamaAssimilator(StreamAssimilator):
         yield close_reply(self.provider, native, called=self._called)
 
     def _decode_leniently(self, data: bytes, error: Exception) -> _Line:
-        """A line with lone surrogates, which the typed decoder refuses."""
+        """Decode a line that the typed decoder refuses, such as one with lone surrogates."""
         try:
             value = parse_object(data)
         except ValueError:
@@ -245,11 +245,11 @@ class OllamaAssimilator(StreamAssimilator):
         try:
             return convert_members(value, _Line)
         except (ValueError, TypeError) as other:
-            raise self.malformed(f"a line has not its promised form: {other}") from other
+            raise self.malformed(f"a line does not have the expected form: {other}") from other
 
 
 def _says_what_it_may(message: object) -> bool:
-    """Return True if nothing of a message would be lost: texts are texts, calls are objects."""
+    """Return True if decoding loses no part of a message: texts are texts, calls are objects."""
     if not isinstance(message, dict):
         return message is None
     texts = (message.get("content"), message.get("thinking"))

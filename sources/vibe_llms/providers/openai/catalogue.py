@@ -1,4 +1,4 @@
-"""What servers say of their models, in the terms of our attributes."""
+"""Lists of models from servers, converted to our attributes."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _MODALITIES = {
 }
 
 
-class ModelEntry(Struct):
+class OpenaiModelEntry(Struct):
     """An item of a list of models.
 
-    OpenAI's has a name and a date; the other members are those of OpenRouter, vLLM, Groq, Mistral.
+    OpenAI sends a name and a date; the other members come from OpenRouter, vLLM, Groq and Mistral.
     """
 
     id: str
@@ -31,7 +31,7 @@ class ModelEntry(Struct):
     architecture: Any = None
 
     def attributes(self) -> Mapping[str, Any]:
-        """What the server says of the model, in the terms of our attributes."""
+        """Return the reported properties of the model as our attributes."""
         reported: dict[str, Any] = {}
         sizes = (
             self.context_length,
@@ -58,13 +58,13 @@ class ModelEntry(Struct):
 
 
 class _ModelPage(Struct):
-    data: list[ModelEntry]
+    data: list[OpenaiModelEntry]
 
 
-def decode_models(body: bytes) -> Sequence[ModelEntry]:
-    """The models of a list, by their names; `ValueError` where it is none."""
+def decode_models(body: bytes) -> Sequence[OpenaiModelEntry]:
+    """Return the models of a list, sorted by name; raise `ValueError` if it is not a list."""
     if body.lstrip()[:1] == b"[":
-        found = msgspec.json.decode(body, type=list[ModelEntry])
+        found = msgspec.json.decode(body, type=list[OpenaiModelEntry])
     else:
         found = msgspec.json.decode(body, type=_ModelPage).data
     return sorted(found, key=lambda entry: entry.id)

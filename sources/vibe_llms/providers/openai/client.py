@@ -1,4 +1,4 @@
-"""A connection to a server of either interface: its models, and vectors of texts."""
+"""A connection to a server of either interface: its models and embeddings."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from vibe_llms.providers.limits import access_slot
 from vibe_llms.providers.models import HttpClient
 from vibe_llms.providers.openai.embeddings import read_embeddings
 from vibe_llms.providers.openai.errors import ERRORS
-from vibe_llms.providers.openai.model import OpenAIModel, Settings
+from vibe_llms.providers.openai.model import OpenAIModel, OpenaiSettings
 from vibe_llms.providers.pieces import encode_json
 from vibe_llms.providers.round_trip import JSON_HEADERS
 from vibe_llms.providers.transport import Outgoing
 
 M = TypeVar("M", bound=OpenAIModel[Any])
-S = TypeVar("S", bound=Settings)
+S = TypeVar("S", bound=OpenaiSettings)
 
 
 class OpenAIClient(HttpClient[M, S]):
-    """A client of either interface."""
+    """Client of either interface."""
 
     async def embed(
         self, model: str, texts: Sequence[str], *, dimensions: int | None = None
     ) -> Embeddings:
-        """A vector for each text; see `vibe_llms.providers.interfaces.EmbeddingClient`."""
+        """Return a vector for each text; see `vibe_llms.providers.interfaces.EmbeddingClient`."""
         if not texts:
             return Embeddings((), Usage())
         request: dict[str, Any] = {"model": model, "input": [repair_text(text) for text in texts]}

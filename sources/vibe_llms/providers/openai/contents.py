@@ -19,7 +19,7 @@ from vibe_llms.providers.interfaces import Model
 from vibe_llms.providers.pieces import Block, Slot, encode_json
 
 PDF = "application/pdf"
-#: The formats of sound by their MIME types, as the interface calls them.
+#: Names of sound formats in the interface, by MIME type.
 SOUNDS = {
     "audio/wav": "wav",
     "audio/x-wav": "wav",
@@ -30,10 +30,10 @@ SOUNDS = {
 
 
 def unsupported(content: MediaContent, model: Model, places: Mapping[str, tuple[str, ...]]) -> str:
-    """Why a model cannot take a content, in words; empty where it can.
+    """Return why a model does not accept a content, or an empty text if it does.
 
-    `places` names by kind (`image`, `audio`, `file`) where an interface lets data be besides in
-    the request itself: `url`, `upload`.
+    `places` lists, by kind (`image`, `audio`, `file`), accepted forms of data other than bytes in
+    the request: `url`, `upload`.
     """
     name = name_content(content)
     kind = str(content.__struct_config__.tag)
@@ -47,7 +47,7 @@ def unsupported(content: MediaContent, model: Model, places: Mapping[str, tuple[
             taken = "upload" in places[kind] and (textual or _known(content, model))
         case Location(url):
             if not url.startswith(("http://", "https://")):
-                return f"{name} at {url!r}, which is no http(s) address"
+                return f"{name} at {url!r}, which is not an http(s) address"
             taken = "url" in places[kind] and _known(content, model)
         case data:
             if not (data.size if isinstance(data, Reference) else len(data)):
@@ -59,7 +59,7 @@ def unsupported(content: MediaContent, model: Model, places: Mapping[str, tuple[
 
 
 def is_textual(content: MediaContent) -> bool:
-    """Whether a file is text, which is sent as such."""
+    """Return True if a file is text, which is sent as text."""
     return isinstance(content, FileContent) and content.mimetype.startswith("text/")
 
 
@@ -72,11 +72,10 @@ def encode_slot(
     *,
     uri: bool = False,
 ) -> Block:
-    """The block of a content whose bytes are filled in when it is sent.
+    """Return the block of a content whose bytes are filled in when it is sent.
 
-    The bytes are between `before` and `after`, as base64 or, of a text file, as text after its
-    name; with `uri` as a data URI. `instead` is the block that takes its place where it is left
-    out.
+    The bytes are put between `before` and `after`: a text file as text after its name, others as
+    base64, with `uri` as a data URI. `instead` replaces the block if it is left out.
     """
     data = content.data
     if isinstance(data, Location | Upload):
@@ -84,7 +83,7 @@ def encode_slot(
     textual = is_textual(content)
     prefix = b""
     if textual:
-        # With a heading, a file of blank lines is no empty part, which would be refused.
+        # A heading keeps a file of blank lines from being an empty part, which is refused.
         name = name_file(content)
         prefix = encode_json(f"File {name}:\n\n" if name else "A file:\n\n")[1:-1]
     elif uri:
@@ -104,12 +103,12 @@ def encode_slot(
 
 
 def describe_left_out(content: MediaContent) -> str:
-    """What takes the place of a content that is left out."""
+    """Return the text that replaces a content that is left out."""
     return f"[{name_content(content)}, left out to save room]"
 
 
 def name_sent(content: MediaContent) -> str:
-    """The name of a file; the interfaces want one for its bytes."""
+    """Return the name of a file, which the interfaces require with its bytes."""
     return name_file(content) or ("document.pdf" if content.mimetype == PDF else "file")
 
 

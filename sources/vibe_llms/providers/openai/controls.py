@@ -1,4 +1,4 @@
-"""What both interfaces make of controls, and what only they need to know of a model."""
+"""Controls and native attributes that both interfaces share."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from vibe_llms.controls import Controls
-from vibe_llms.exceptions import ControlInvalid
+from vibe_llms.base.exceptions import ControlInvalid
 from vibe_llms.invocation.invokers import name_tools
+from vibe_llms.messages.controls import Controls
 from vibe_llms.providers import requests
 from vibe_llms.providers.interfaces import Model
 
 _LONGEST_SCHEMA_NAME = 64
 
 
-class NativeAttributes(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
-    """What only these interfaces need to know of a model: `native` in its attributes.
+class OpenaiAttributes(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
+    """Attributes of a model that only these interfaces read: `native` in the model's attributes.
 
-    `output-limit` is the name of the member of Chat Completions that bounds a reply. `system-role`
-    is the role of system text, `system-messages` whether it may be in the middle of a
-    conversation. `summaries` says that reasoning can be summed up. `replays-reasoning` says that
-    the model wants the reasoning of its earlier replies back, in the member or between the tags in
-    which it came; `reasoning_details` go back unless it is false. `reasoning-tags` says that the
-    model writes reasoning into its text, between tags. `short-calls` says that identities of calls
-    have nine letters and digits, as Mistral's do. `tool-schemas` is the language of the schemas of
-    tools: `openapi` for servers that refuse what OpenAPI 3.0 does not know.
+    `output-limit` is the member of Chat Completions that limits a reply. `system-role` is the role
+    of system text; with `system-messages`, it may be in the middle of a conversation. `summaries`
+    means that reasoning can be summarized. `replays-reasoning` means that the model wants the
+    reasoning of its earlier replies back, in the member or between the tags in which it came;
+    `reasoning_details` are sent back unless it is false. `reasoning-tags` means that the model
+    writes reasoning into its text, between tags. `short-calls` means that ids of calls have nine
+    letters and digits, as Mistral's do. `tool-schemas` is the language of the schemas of tools:
+    `openapi` for servers that refuse what OpenAPI 3.0 does not know.
     """
 
     output_limit: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
@@ -40,13 +40,13 @@ class NativeAttributes(Struct, frozen=True, rename="kebab", forbid_unknown_field
     tool_schemas: Literal["json-schema", "openapi"] = "json-schema"
 
 
-def read_native(model: Model) -> NativeAttributes:
-    """What only this provider knows of a model; `ConfigurationError` where it is wrong."""
-    return requests.read_native(model, NativeAttributes)
+def read_native(model: Model) -> OpenaiAttributes:
+    """Return the model's native attributes; raise `ConfigurationError` if they are invalid."""
+    return requests.read_native(model, OpenaiAttributes)
 
 
 def nativize_shared(controls: Controls) -> dict[str, Any]:
-    """The members that have the same name and form in both interfaces."""
+    """Return the members that have the same name and form in both interfaces."""
     body: dict[str, Any] = {}
     for name in ("temperature", "top_p", "service_tier"):
         if (value := getattr(controls, name)) is not None:
@@ -55,7 +55,7 @@ def nativize_shared(controls: Controls) -> dict[str, Any]:
 
 
 def refuse_control(name: str, reason: str, model: Model) -> ControlInvalid:
-    """The error of a control that has no place in an interface."""
+    """Return the error for a control that the interface lacks."""
     return ControlInvalid(
         f"the control {name!r} cannot be sent: {reason}",
         control=name,
@@ -65,10 +65,10 @@ def refuse_control(name: str, reason: str, model: Model) -> ControlInvalid:
 
 
 def nativize_choice(controls: Controls, names: Mapping[str, str]) -> str | None:
-    """`auto`, `required`, `none`, or the name on the wire of the tool to call; `None` if open.
+    """Return `auto`, `required`, `none`, or the wire name of the tool to call; None if open.
 
-    `names` are the names on the wire of the tools that are offered. Without any, what asks for no
-    call is fulfilled as it is.
+    `names` maps our names of tools to those on the wire. Without any tools, `auto` and `none` need
+    not be sent.
     """
     choice = controls.tool_choice
     if choice is None or (not names and choice in ("auto", "none")):
@@ -78,12 +78,12 @@ def nativize_choice(controls: Controls, names: Mapping[str, str]) -> str | None:
     if choice in names:
         return names[choice]
     raise ControlInvalid(
-        f"there is no tool {choice!r} to choose; {name_tools(sorted(names))}", control="tool-choice"
+        f"tool {choice!r} cannot be required; {name_tools(sorted(names))}", control="tool-choice"
     )
 
 
 def nativize_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """A JSON Schema with the name that it must have, strict where it can be."""
+    """Return a JSON Schema with the name that it needs, strict if possible."""
     title = schema.get("title")
     name = re.sub(r"[^a-zA-Z0-9_-]", "_", title if isinstance(title, str) else "")
     return {
@@ -94,7 +94,7 @@ def nativize_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def can_be_strict(schema: object) -> bool:
-    """Whether every object of a schema is closed and requires all of its properties.
+    """Return True if every object of a schema is closed and requires all of its properties.
 
     Source: https://developers.openai.com/api/docs/guides/structured-outputs (2026-11).
 

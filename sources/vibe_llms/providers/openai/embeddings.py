@@ -1,7 +1,7 @@
-"""Texts to vectors: `/embeddings`, of OpenAI and of servers like it.
+"""Embeddings by `/embeddings`, of OpenAI and compatible servers.
 
-The numbers are asked for as the server likes to send them, and read as numbers or as base64 of
-little-endian single floats; some compatible servers refuse to be asked for either.
+The encoding is left to the server, since some compatible servers refuse a request for one. Vectors
+are read from numbers or from base64 of little-endian single floats.
 
 Source: `types/embedding_create_params.py` and `types/create_embedding_response.py` of openai
 3.54.0.
@@ -16,11 +16,11 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import Struct
 
-from vibe_llms.exceptions import ReplyMalformed
+from vibe_llms.base.exceptions import ReplyMalformed
+from vibe_llms.base.redaction import quote
 from vibe_llms.messages.canisters import Usage
 from vibe_llms.providers.embeddings import check_vectors
 from vibe_llms.providers.interfaces import Embeddings
-from vibe_llms.redaction import quote
 
 
 class _Item(Struct, frozen=True):
@@ -43,7 +43,7 @@ _ANSWER = msgspec.json.Decoder(_Answer)
 def read_embeddings(
     body: bytes, count: int, *, provider: str, dimensions: int | None
 ) -> Embeddings:
-    """The vectors of so many texts; `ReplyMalformed` where there is not one for each."""
+    """Return `count` vectors; raise `ReplyMalformed` if there is not one for each text."""
     try:
         answer = _ANSWER.decode(body)
         vectors = [_read_numbers(item.embedding) for item in answer.data]
@@ -71,10 +71,10 @@ def _read_numbers(embedding: list[float] | str) -> array[float]:
 def _order(
     items: Sequence[_Item], vectors: Sequence[array[float]], provider: str
 ) -> Sequence[array[float]]:
-    """The vectors in the order of their texts; servers that send no index keep it."""
+    """Return the vectors in the order of their texts, or as sent if they have no index."""
     if all(item.index is None for item in items):
         return vectors
     places = {item.index: vector for item, vector in zip(items, vectors, strict=True)}
     if places.keys() != set(range(len(items))):
-        raise ReplyMalformed("the server sent two vectors for one text", provider=provider)
+        raise ReplyMalformed("the server sent two vectors for the same text", provider=provider)
     return [places[place] for place in range(len(items))]

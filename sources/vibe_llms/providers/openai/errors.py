@@ -1,15 +1,15 @@
-"""The errors of OpenAI's interfaces and of servers like them, by type, code and status.
+"""The errors of OpenAI's interfaces and of compatible servers, by type, code and status.
 
 Source: the classes in `openai._exceptions` and the codes in `types/responses/response_error.py` of
 openai 3.54.0; https://developers.openai.com/api/docs/guides/error-codes (2026-11).
-`tests/providers/openai/test_errors.py` fails when the package grows one that is not known here.
+`tests/providers/openai/test_errors.py` fails when the package has one that these tables lack.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from vibe_llms.exceptions import (
+from vibe_llms.base.exceptions import (
     ContextOverflow,
     CredentialRefused,
     ModelUnavailable,
@@ -41,8 +41,8 @@ BY_TYPE: dict[str, type[ProviderError]] = {
     "exceed_context_size_error": ContextOverflow,
 }
 
-#: The codes say more than type and status: a used-up quota has the status of a rate limit, say,
-#: though waiting does not help.
+#: Error codes say more than type and status: a used-up quota, for example, has the status of a rate
+#: limit, though waiting does not help.
 BY_CODE: dict[str, type[ProviderError]] = {
     "insufficient_quota": PaymentRequired,
     "billing_hard_limit_reached": PaymentRequired,
@@ -89,10 +89,10 @@ BY_CODE: dict[str, type[ProviderError]] = {
 
 
 class OpenAIErrors(ErrorMap, frozen=True):
-    """The errors of both interfaces, in the forms of all the servers that speak them."""
+    """The errors of both interfaces, in the forms of all servers that speak them."""
 
     def read_wait(self, kind: type[ProviderError], headers: Mapping[str, str]) -> float | None:
-        """The seconds to wait, also until the limits that are used up are so no more."""
+        """Return the seconds to wait, from `retry-after` or until exhausted limits reset."""
         wait = super().read_wait(kind, headers)
         return read_reset(headers) if wait is None and kind is RateLimited else wait
 

@@ -1,6 +1,6 @@
-"""What both interfaces demand of a history: results right after their calls, ids of their own.
+"""History for both interfaces: results directly after their calls, and ids of its own.
 
-With the interface that keeps conversations, what the server has is not sent again.
+If the server keeps the conversation, the part that it has is not sent again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LETTERS = "0123456789abcdefghijklmnopqrstuvwxyz"
 class OpenAIHistory(WireHistory[P]):
     """The members of one conversation for one model, after `start`.
 
-    `kept` names what the server keeps already, if it keeps something.
+    `kept` is the name under which the server keeps the conversation, if it does.
     """
 
     call_form = re.compile(r"[a-zA-Z0-9_-]{1,40}")
@@ -38,7 +38,7 @@ class OpenAIHistory(WireHistory[P]):
         self.kept = ""
         self._start = start
         self._baked = Baked(start)
-        # What came after that: members, and pieces of the open reply that are kept too.
+        # Later members, with the pieces of the open reply that the server keeps too.
         self._later: Baked | None = None
         self._kept_pieces = 0
         self._short = read_native(model).short_calls
@@ -47,17 +47,17 @@ class OpenAIHistory(WireHistory[P]):
 
     @abstractmethod
     def frame(self, state: Exchange[P], *, first: bool, last: bool) -> Iterator[Block]:
-        """The members of an exchange; `first` if none is before them, `last` if none follows."""
+        """Yield the members of an exchange; `first` and `last` mark its place in the request."""
 
     def add_reply(
         self, canister: AssistantCanister | InvocationCanister, piece: P, call: str
     ) -> None:
-        """Add a part of a reply; one that says nothing is no part of it."""
+        """Add a part of a reply, unless it is empty."""
         if not self.is_empty(piece):
             super().add_reply(canister, piece, call)
 
     def keep(self, response: str) -> None:
-        """The server keeps what was said so far under this name."""
+        """Note that the server keeps the conversation so far under this name."""
         if self.open.answered:
             # The reply was empty, so nothing follows the message that it answers.
             self.close()
@@ -65,7 +65,7 @@ class OpenAIHistory(WireHistory[P]):
         self._later = Baked(self._start)
         self._kept_pieces = len(self.open.spoken)
 
-    def settle(self, exchange: Exchange[P]) -> None:
+    def append_exchange(self, exchange: Exchange[P]) -> None:
         """Keep an exchange that is closed."""
         for block in self.frame(exchange, first=not self._baked.count, last=False):
             self._baked.append(block)
@@ -76,7 +76,7 @@ class OpenAIHistory(WireHistory[P]):
         self._kept_pieces = 0
 
     def fragments(self, *, later: bool = False) -> list[Fragment]:
-        """The start of the body, its members; `later` for those that the server does not keep."""
+        """Return the start of the body with its members, with `later` only those not kept."""
         baked, state = self._baked, self.open
         if later and self._later is not None:
             baked, state = self._later, self._drop_kept(state)
@@ -90,7 +90,7 @@ class OpenAIHistory(WireHistory[P]):
         return [*fragments, b"]"]
 
     def propose_calls(self, canister: InvocationCanister) -> Iterator[str]:
-        """Ids of a call on the wire, the provider's own first."""
+        """Yield candidate ids of a call on the wire, the provider's own first."""
         yield canister.call
         if not self._short:
             yield f"{self.call_prefix}{canister.identity.replace('-', '')}"
@@ -98,7 +98,7 @@ class OpenAIHistory(WireHistory[P]):
             yield _shorten(f"{canister.identity}/{number}")
 
     def _drop_kept(self, exchange: Exchange[P]) -> Exchange[P]:
-        """The same without what the server keeps."""
+        """Return the exchange without the parts that the server keeps."""
         later: Exchange[P] = Exchange()
         later.spoken = exchange.spoken[self._kept_pieces :]
         later.calls, later.answers, later.others = exchange.calls, exchange.answers, exchange.others

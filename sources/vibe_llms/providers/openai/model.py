@@ -1,4 +1,4 @@
-"""What the models of both interfaces have in common: how a request is put together."""
+"""Assembly of requests that the models of both interfaces share."""
 
 from __future__ import annotations
 
@@ -8,34 +8,34 @@ from typing import Any, ClassVar, TypeVar
 
 from msgspec import Struct
 
-from vibe_llms.configuration import merge
-from vibe_llms.controls import Controls, leave_choice
-from vibe_llms.exceptions import ControlInvalid
+from vibe_llms.base.configuration import merge
+from vibe_llms.base.exceptions import ControlInvalid
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import Canister
 from vibe_llms.messages.contents import MediaContent
+from vibe_llms.messages.controls import Controls, leave_choice
 from vibe_llms.providers.attributes import ModelAttributes
 from vibe_llms.providers.interfaces import TurnContext
-from vibe_llms.providers.models import Connection, HttpModel, HttpSettings
+from vibe_llms.providers.models import HttpModel, HttpSettings, ModelConnection
 from vibe_llms.providers.openai.catalogue import decode_models
 from vibe_llms.providers.openai.contents import unsupported
 from vibe_llms.providers.openai.controls import read_native
 from vibe_llms.providers.openai.errors import ERRORS
 from vibe_llms.providers.openai.history import OpenAIHistory
-from vibe_llms.providers.openai.package import PackageTransport
+from vibe_llms.providers.openai.package import OpenaiTransport
 from vibe_llms.providers.pieces import Fragment
 from vibe_llms.providers.requests import HistoryCache, Request, apply_controls, fit_request
 from vibe_llms.providers.tool_names import nativize_name
 from vibe_llms.providers.tool_schemas import BY_NAME, fit_tools
 
-#: `OPENAI_API_BASE` is what the package read before its version 1, and what other programs read.
+#: Version 0 of the package read `OPENAI_API_BASE`, and other programs still do.
 BASE_URL = "${OPENAI_BASE_URL:-${OPENAI_API_BASE:-https://api.openai.com/v1}}"
 
 
-class Settings(HttpSettings, frozen=True):
-    """The keys that the rows of both modules have.
+class OpenaiSettings(HttpSettings, frozen=True):
+    """Settings that the rows of both modules share.
 
-    `organization` and `project` are sent with each request, where a key serves several.
+    `organization` and `project` are sent with each request, for keys that serve several.
     """
 
     base_url: str = BASE_URL
@@ -43,11 +43,11 @@ class Settings(HttpSettings, frozen=True):
     project: str = ""
 
 
-S = TypeVar("S", bound=Settings)
+S = TypeVar("S", bound=OpenaiSettings)
 
 
-class Prepared(Struct, frozen=True):
-    """What a request is made of: the history, the member `tools`, and the other members."""
+class PreparedRequest(Struct, frozen=True):
+    """Parts of a request: the history, the member `tools`, and the other members."""
 
     history: OpenAIHistory[Any]
     tools: Sequence[Fragment]
@@ -55,28 +55,28 @@ class Prepared(Struct, frozen=True):
 
 
 class OpenAIModel(HttpModel[S]):
-    """A model of either interface; subclasses say how it is asked.
+    """A model of either interface; subclasses know the form of requests.
 
-    `reserved` are members of a request that `extras` must not hold, since canisters or controls
-    say them. `places` names by kind of content (`image`, `audio`, `file`) where its data may be
-    besides in the request itself: `url`, `upload`.
+    `reserved` lists members of a request that `extras` must not contain, since canisters or
+    controls set them. `places` lists, by kind of content (`image`, `audio`, `file`), accepted forms
+    of data other than bytes in the request: `url`, `upload`.
     """
 
     errors = ERRORS
     attributes_files = ("families", "openai")
     controls = None
     models_path = "/models"
-    package = PackageTransport
+    package = OpenaiTransport
     reserved: ClassVar[tuple[str, ...]]
     places: ClassVar[Mapping[str, tuple[str, ...]]]
 
-    def __init__(self, client: Connection[S], name: str, attributes: ModelAttributes) -> None:
+    def __init__(self, client: ModelConnection[S], name: str, attributes: ModelAttributes) -> None:
         super().__init__(client, name, attributes)
         self.native = read_native(self)
 
     @classmethod
     def headers(cls, settings: S) -> Mapping[str, str]:
-        """The organization and the project that pay."""
+        """Return the headers for the organization and the project to bill."""
         given = {
             "openai-organization": settings.organization,
             "openai-project": settings.project,
@@ -85,36 +85,36 @@ class OpenAIModel(HttpModel[S]):
 
     @classmethod
     def read_models(cls, body: bytes) -> Mapping[str, Mapping[str, Any]]:
-        """The models in a list, with what it says of them."""
+        """Return the models in a list, with their reported attributes."""
         return {entry.id: entry.attributes() for entry in decode_models(body)}
 
     @abstractmethod
     def produce_history(self) -> OpenAIHistory[Any]:
-        """An empty history for this model."""
+        """Return an empty history for this model."""
 
     @abstractmethod
     def nativize_controls(self, controls: Controls, names: Mapping[str, str]) -> dict[str, Any]:
-        """The members that controls become; `names` are the names on the wire of the tools."""
+        """Return the members for the controls; `names` maps names of tools to those on the wire."""
 
     @abstractmethod
     def nativize_invoker(self, invoker: Invoker) -> Mapping[str, Any]:
-        """The declaration of a tool."""
+        """Return the declaration of a tool."""
 
     @abstractmethod
     def frame_members(self, *, streaming: bool) -> dict[str, Any]:
-        """The members that every request of this interface has."""
+        """Return the members that every request of this interface has."""
 
     def unsupported(self, content: MediaContent) -> str:
-        """Why the model cannot take a content, in words; empty where it can."""
+        """Return why the model does not accept a content, or an empty text if it does."""
         return unsupported(content, self, self.places)
 
     def check_controls(self, controls: Controls) -> None:
-        """`ControlInvalid` for what the interface does not take."""
-        # Which tools there will be is not known yet.
+        """Raise `ControlInvalid` for controls that the interface does not take."""
+        # The tools of the request are not known yet.
         self.nativize_controls(leave_choice(controls), {})
 
     def produce_cache(self) -> HistoryCache[OpenAIHistory[Any]]:
-        """A fresh cache of encoded history."""
+        """Return an empty cache of encoded history."""
         return HistoryCache()
 
     async def assemble(
@@ -124,7 +124,7 @@ class OpenAIModel(HttpModel[S]):
         controls: Controls,
         context: TurnContext,
     ) -> Request:
-        """The request, its history taken from the cache as far as that goes."""
+        """Assemble the request of a round trip, with history from the cache where possible."""
         return self.build(await self.prepare(canisters, invokers, controls, context), context)
 
     async def prepare(
@@ -133,8 +133,8 @@ class OpenAIModel(HttpModel[S]):
         invokers: Sequence[Invoker],
         controls: Controls,
         context: TurnContext,
-    ) -> Prepared:
-        """What a request is made of."""
+    ) -> PreparedRequest:
+        """Prepare the parts of a request."""
         cache: HistoryCache[OpenAIHistory[Any]] = (
             context.cache if isinstance(context.cache, HistoryCache) else HistoryCache()
         )
@@ -147,10 +147,12 @@ class OpenAIModel(HttpModel[S]):
             self.produce_history,
             self.check_canister,
         )
-        return Prepared(history, self.encode_tools(cache, invokers, tools), members)
+        return PreparedRequest(history, self.encode_tools(cache, invokers, tools), members)
 
-    def build(self, prepared: Prepared, context: TurnContext, *, later: bool = False) -> Request:
-        """The request; with `later` without the part of the history that the server keeps."""
+    def build(
+        self, prepared: PreparedRequest, context: TurnContext, *, later: bool = False
+    ) -> Request:
+        """Return the request; with `later`, without the history that the server keeps."""
         history = prepared.history.fragments(later=later)
         fragments = fit_request([*history, *prepared.tools], self, context)
         return Request(fragments, prepared.members, context.load)
@@ -158,7 +160,7 @@ class OpenAIModel(HttpModel[S]):
     def frame_controls(
         self, controls: Controls, invokers: Sequence[Invoker], context: TurnContext
     ) -> tuple[dict[str, Any], Sequence[Any]]:
-        """The members besides the history, and the tools that are given as they are."""
+        """Return the members other than the history, and the native tools from the extras."""
         rows = (controls.extras, context.default_controls.extras)
         found = (row[self.provider] for row in rows if "tools" in row.get(self.provider, ()))
         tools = read_tools(next(found, {}))
@@ -169,7 +171,7 @@ class OpenAIModel(HttpModel[S]):
         for name in self.reserved:
             if name in extras:
                 raise ControlInvalid(
-                    f"{name!r} cannot be given as it is", control="extras", model=self.name
+                    f"{name!r} cannot be set in extras", control="extras", model=self.name
                 )
         given = {name: value for name, value in extras.items() if name != "tools"}
         fixed = self.frame_members(streaming=context.streaming)
@@ -181,7 +183,7 @@ class OpenAIModel(HttpModel[S]):
         invokers: Sequence[Invoker],
         native: Sequence[Any],
     ) -> Sequence[Fragment]:
-        """The member `tools`, if there are any."""
+        """Return the member `tools`, or nothing without tools."""
         if not invokers and not native:
             return []
         encoded = cache.encode_tools(
@@ -191,7 +193,7 @@ class OpenAIModel(HttpModel[S]):
 
 
 def describe(invoker: Invoker) -> dict[str, Any]:
-    """The members that the declaration of a tool has in both interfaces."""
+    """Return the members that the declaration of a tool has in both interfaces."""
     described: dict[str, Any] = {"name": nativize_name(invoker.name)}
     if invoker.description:
         described["description"] = invoker.description
@@ -200,7 +202,7 @@ def describe(invoker: Invoker) -> dict[str, Any]:
 
 
 def collect_names(invokers: Sequence[Invoker], native: Sequence[Any]) -> Mapping[str, str]:
-    """The names on the wire of all tools that are offered, by those that users write."""
+    """Return the wire names of all offered tools, by our names."""
     names: dict[str, str] = {}
     for tool in native:
         function = tool.get("function", tool) if isinstance(tool, dict) else {}
@@ -210,6 +212,6 @@ def collect_names(invokers: Sequence[Invoker], native: Sequence[Any]) -> Mapping
 
 
 def read_tools(extras: Mapping[str, Any]) -> Sequence[Any]:
-    """The tools that are given as they are."""
+    """Return the native tools from the extras."""
     tools = extras.get("tools", ())
     return tools if isinstance(tools, list | tuple) else ()

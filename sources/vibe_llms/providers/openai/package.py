@@ -1,4 +1,4 @@
-"""The official client as a transport: its credentials and identities, our bytes.
+"""A transport that sends our bytes with the official client and its credentials.
 
 This is the only module that imports the package `openai`.
 """
@@ -10,25 +10,25 @@ from typing import Any
 from vibe_llms.providers.sdk_transport import OfficialTransport
 
 
-class PackageTransport(OfficialTransport):
-    """Sends through `openai.AsyncOpenAI`."""
+class OpenaiTransport(OfficialTransport):
+    """Transport that sends through `openai.AsyncOpenAI`."""
 
     package = "openai"
 
     def load(self) -> Any:
-        """The package; `ImportError` where it is not installed."""
+        """Import the package; raise `ImportError` if it is not installed."""
         import openai
 
         return openai
 
     def list_complaints(self) -> tuple[type[Exception], ...]:
-        """What the package raises, while it sends, where it has no credentials."""
+        """Return the errors that the package raises on sending without credentials."""
         from openai import OpenAIError
 
         return (OpenAIError,)
 
     def produce_client(self, **options: Any) -> Any:
-        """The official client, with these options of ours."""
+        """Return the official client with the given options."""
         from openai import AsyncOpenAI
 
         return AsyncOpenAI(**options)

@@ -1,7 +1,7 @@
-"""The embedded provider: replies from a script; no network, no key, no weights.
+"""Embedded provider with scripted replies, without a network, keys, or weights.
 
-Its model `demo` holds a small conversation about this library. With a script of your own it is the
-double to test programs with: text, reasoning, tool calls, delays, errors and cuts, on demand.
+Its model `demo` holds a short conversation about this library. With your own script it is a test
+double for text, reasoning, tool calls, delays, errors, and interrupted streams.
 """
 
 from vibe_llms.providers.registry import register

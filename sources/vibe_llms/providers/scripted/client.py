@@ -1,4 +1,4 @@
-"""Provider, client and model of the scripted provider: a script played as if it were streamed."""
+"""Provider, client, and models of the scripted provider, which plays a script as a stream."""
 
 from __future__ import annotations
 
@@ -12,10 +12,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from vibe_llms.configuration import StreamSettings
-from vibe_llms.controls import ControlRange, Controls
-from vibe_llms.events import EventHandler
-from vibe_llms.exceptions import ModelNotFound, ModelUnavailable
+from vibe_llms.base.configuration import StreamSettings
+from vibe_llms.base.exceptions import ModelNotFound, ModelUnavailable
 from vibe_llms.invocation.invokers import Invoker, describe
 from vibe_llms.messages.canisters import (
     AssistantCanister,
@@ -26,6 +24,8 @@ from vibe_llms.messages.canisters import (
 )
 from vibe_llms.messages.codecs import encode_canister
 from vibe_llms.messages.contents import MediaContent
+from vibe_llms.messages.controls import ControlRange, Controls
+from vibe_llms.messages.events import EventHandler
 from vibe_llms.providers.accumulators import Accumulator
 from vibe_llms.providers.attributes import ModelAttributes
 from vibe_llms.providers.conversions import check_contents, name_content
@@ -73,12 +73,11 @@ DEMO = "demo"
 _BYTES_PER_TOKEN = 4
 
 
-class Settings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
-    """The keys of a row of this module.
+class ScriptedSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
+    """Keys of a row of this module.
 
-    `scripts` are further models: names to paths of TOML files, relative to the folder of the
-    configuration if they are not absolute. `pace-seconds` is the wait between two words; without it
-    there is none unless a person watches.
+    `scripts` maps names of further models to TOML files; relative paths begin in the folder of the
+    configuration. `pace-seconds` is the delay between two words, by default only if interactive.
     """
 
     scripts: dict[str, str] = {}
@@ -86,7 +85,7 @@ class Settings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
 
 
 class ScriptedProvider:
-    """A row of this module."""
+    """Provider row of this module."""
 
     def __init__(
         self, name: str, configuration: ProviderConfiguration, event_handler: EventHandler
@@ -95,7 +94,7 @@ class ScriptedProvider:
         self.event_handler = event_handler
         self.stream = configuration.stream
         settings = configuration.configuration.read(
-            Settings, configuration.settings, "providers", name
+            ScriptedSettings, configuration.settings, "providers", name
         )
         folder = configuration.configuration.places.configuration
         self.scripts = {
@@ -105,7 +104,7 @@ class ScriptedProvider:
         self.pace_seconds = watched if settings.pace_seconds is None else settings.pace_seconds
 
     def produce_client(self) -> ScriptedClient:
-        """A new client; the caller closes it."""
+        """Return a new client, which the caller must close."""
         return ScriptedClient(
             self.name,
             self.event_handler,
@@ -116,7 +115,7 @@ class ScriptedProvider:
 
 
 class ScriptedClient:
-    """The scripts of a row; there is no connection."""
+    """Client that plays the scripts of a row without a connection."""
 
     def __init__(
         self,
@@ -134,10 +133,10 @@ class ScriptedClient:
         self._scripts = scripts
 
     async def access_model(self, name: str) -> ScriptedModel:
-        """`demo`, a script that the row names, or the path of one; `ModelNotFound` otherwise.
+        """Return `demo`, a script named in the row, or the script at a path.
 
-        The model of a path has the absolute one as its name, so that a conversation with it can be
-        continued from elsewhere.
+        Raise `ModelNotFound` otherwise. A path is made absolute in the model's name so that its
+        conversations can be continued from another folder.
         """
         if name == DEMO:
             return DemoModel(self, name, improvise, accepts=_MEDIA)
@@ -149,41 +148,41 @@ class ScriptedClient:
         else:
             known = ", ".join([DEMO, *self._scripts])
             raise ModelNotFound(
-                f"{self.provider!r} has no script {name!r}; there are {known}, "
-                "or give the path of a script: scripted/PATH.toml"
+                f"{self.provider!r} has no script {name!r}; the scripts are {known}; "
+                "or write the path of a script: scripted/PATH.toml"
             )
         script = await asyncio.to_thread(read_script, path)
         return ScriptedModel(self, name, script)
 
     async def survey_models(self) -> Sequence[ScriptedModel]:
-        """`demo` and the scripts that the row names."""
+        """Return `demo` and the scripts named in the row."""
         return [await self.access_model(name) for name in (DEMO, *self._scripts)]
 
     async def embed(
         self, model: str, texts: Sequence[str], *, dimensions: int | None = None
     ) -> Embeddings:
-        """Vectors of the words of texts, by the model `demo`; for programs to be tested with."""
+        """Return vectors of the texts' words, for tests; only the model `demo` makes them."""
         if model != DEMO:
             raise ModelUnavailable(
-                f"{model!r} makes no vectors; {DEMO} does", provider=self.provider
+                f"{model!r} does not support embeddings; use {DEMO!r}", provider=self.provider
             )
         vectors = [embed_text(text, dimensions or DIMENSIONS) for text in texts]
         return Embeddings(vectors, Usage(uncached_input_tokens=count_words(texts)))
 
     async def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing; there is no connection."""
 
 
 class ScriptedModel(RowModel[ScriptedClient]):
-    """One script.
+    """Model that plays one script.
 
-    With `recording`, `requests` holds every request that the model was sent, for tests to look at.
-    Each holds its whole history, so a conversation without a test does not record. `accepts` are
-    the kinds of contents that it takes; the demo takes no files, so that their text is read.
+    With `recording`, `requests` holds every request sent to the model, each with its whole history,
+    for tests to inspect. `accepts` lists the kinds of contents that the model takes. The demo takes
+    no files; their text is read instead.
     """
 
     module = MODULE
-    #: A script is as long as it is.
+    #: The script bounds its replies.
     caps_output = True
 
     def __init__(
@@ -196,7 +195,7 @@ class ScriptedModel(RowModel[ScriptedClient]):
         accepts: tuple[str, ...] = (*_MEDIA, "file"),
     ) -> None:
         super().__init__(client, name)
-        # A script keeps to no schema, and does not look at other controls.
+        # A script does not follow a schema, and ignores other controls.
         taken = [name for name in Controls.__struct_encode_fields__ if name != "response-schema"]
         self.attributes = ModelAttributes(
             accepts=accepts,
@@ -209,10 +208,10 @@ class ScriptedModel(RowModel[ScriptedClient]):
         self._served = 0
 
     def produce_cache(self) -> None:
-        """A script needs no cache."""
+        """Return None; a script needs no cache."""
 
     def check(self, canisters: Sequence[Canister], controls: Controls) -> None:
-        """Raise for contents of a kind that the script does not take."""
+        """Raise if a canister has contents of a kind that the script does not take."""
         for canister in canisters:
             check_contents(canister, self, self._unsupported)
 
@@ -228,7 +227,7 @@ class ScriptedModel(RowModel[ScriptedClient]):
         controls: Controls = Controls(),
         context: TurnContext = TurnContext(),
     ) -> tuple[ReplyCanister, ...]:
-        """One round trip; see `vibe_llms.providers.interfaces.Model`."""
+        """Make one round trip; see `vibe_llms.providers.interfaces.Model`."""
         if self._recording:
             self.requests.append(await self._encode(canisters, invokers, controls, context))
 
@@ -254,7 +253,7 @@ class ScriptedModel(RowModel[ScriptedClient]):
         invokers: Sequence[Invoker] = (),
         load: Loader = refuse_loading,
     ) -> TokenCount:
-        """An estimate: a token for every four bytes, those of texts in the archive too."""
+        """Estimate one token per four bytes, including texts in the archive."""
         size = sum(len(encode_canister(one)) for one in await with_texts(canisters, load))
         return TokenCount(size // _BYTES_PER_TOKEN, estimated=True)
 
@@ -265,7 +264,7 @@ class ScriptedModel(RowModel[ScriptedClient]):
         controls: Controls,
         context: TurnContext,
     ) -> bytes:
-        """The request as a recording model keeps it."""
+        """Return the request as a recording model stores it."""
         return encode_json(await self._encode(canisters, invokers, controls, context))
 
     async def _encode(
@@ -289,7 +288,7 @@ class ScriptedModel(RowModel[ScriptedClient]):
     ) -> ScriptedReply:
         if not isinstance(self._script, Script):
             return self._script(canisters, invokers)
-        # Each attempt takes the next reply; a conversation that is continued in another process
+        # Each attempt takes the next reply. A conversation that is continued in another process
         # continues after the replies that it already has.
         answered = {
             canister.reply
@@ -309,7 +308,7 @@ class ScriptedModel(RowModel[ScriptedClient]):
             if (fault := produce_fault(part, self.provider)) is not None:
                 raise fault
             if part.stall:
-                # Until the limit of the row or the caller ends it.
+                # Wait until the limit of the row or the caller ends it.
                 await asyncio.Event().wait()
             async for delta in self._play_part(part, streaming):
                 if not opened:
@@ -354,7 +353,7 @@ class ScriptedModel(RowModel[ScriptedClient]):
 
 
 class DemoModel(ScriptedModel):
-    """The model `demo`, which also keeps to the controls that choose a tool or form the reply."""
+    """Model `demo`, which also follows the controls for tool choice and response schema."""
 
     def __init__(self, *given: Any, **options: Any) -> None:
         super().__init__(*given, **options)

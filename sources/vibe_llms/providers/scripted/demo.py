@@ -1,4 +1,4 @@
-"""The model `demo`: a small conversation about this library, and calls of the tools it is given."""
+"""Model `demo`: a short conversation about this library, and calls of the offered tools."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from functools import cache
 
 import msgspec
 
-from vibe_llms.configuration import shipped_folder
-from vibe_llms.controls import Controls
+from vibe_llms.base.configuration import shipped_folder
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import (
     Canister,
@@ -19,6 +18,7 @@ from vibe_llms.messages.canisters import (
     UserCanister,
 )
 from vibe_llms.messages.contents import Reference, TextualContent
+from vibe_llms.messages.controls import Controls
 from vibe_llms.providers.scripted.examples import Examples
 from vibe_llms.providers.scripted.scripts import Part, Script, ScriptedReply, read_script
 
@@ -31,17 +31,17 @@ def _topics() -> Script:
 def improvise(
     canisters: Sequence[Canister], invokers: Sequence[Invoker], controls: Controls = Controls()
 ) -> ScriptedReply:
-    """The demo's answer: what tools returned, a call of a tool that was named, or a topic.
+    """Return the demo's reply: tool results, a call of a tool that was named, or a topic.
 
-    Controls can choose a tool that was not named, and give the answer a form.
+    Controls can force a tool that was not named, or a schema for the reply.
     """
     words = last_words(canisters)
     ended = bool(canisters) and isinstance(canisters[-1], ResultCanister)
     if not ended and (chosen := _choose(invokers, words, controls.tool_choice)):
         calls = [_call(invoker, words) for invoker in chosen]
-        # A model that has to call a tool says nothing before.
+        # A model that is forced to call a tool writes no text first.
         forced = controls.tool_choice not in (None, "auto")
-        said = () if forced else (Part(text="Let me use what I was given. "),)
+        said = () if forced else (Part(text="Let me use a tool. "),)
         return ScriptedReply(parts=(*said, *calls))
     if controls.response_schema is not None:
         value = Examples(controls.response_schema, words, words).produce()
@@ -51,13 +51,14 @@ def improvise(
     reply = _topics().choose(words, 0)
     documents = sum(isinstance(canister, DocumentCanister) for canister in canisters)
     if documents and reply is _topics().replies[-1]:
-        note = f"I was given {documents} document(s), but a script cannot read them. "
+        counted = "1 document" if documents == 1 else f"{documents} documents"
+        note = f"The conversation contains {counted}, which a script cannot read. "
         return ScriptedReply(parts=(Part(text=note), *reply.parts))
     return reply
 
 
 def last_words(canisters: Sequence[Canister]) -> str:
-    """The text of the last message of the person, or of the last result."""
+    """Return the text of the last user message or result."""
     for canister in reversed(canisters):
         if isinstance(canister, UserCanister | ResultCanister):
             return "\n".join(
@@ -81,25 +82,25 @@ def _report(canisters: Sequence[Canister]) -> str:
         ]
         name = calls.get(canister.invocation, "a tool")
         verb = "failed" if canister.failed else "returned"
-        lines.append(f"`{name}` {verb}: {' '.join(texts) or 'something that is no text'}")
+        lines.append(f"`{name}` {verb}: {' '.join(texts) or 'content other than text'}")
     return "\n\n".join(reversed(lines))
 
 
 def _choose(invokers: Sequence[Invoker], words: str, choice: str | None) -> Sequence[Invoker]:
-    """The tools to call: those that the words name, as far as the choice allows it."""
+    """Choose the tools to call: the required one, or those named in the words."""
     if choice not in (None, "auto", "any"):
         return [invoker for invoker in invokers if invoker.name == choice]
     return [one for one in invokers if _names(words, _spoken(one))] or invokers[: choice == "any"]
 
 
 def _call(invoker: Invoker, words: str) -> Part:
-    """A call of a tool, its arguments taken from the words."""
+    """Return a call of a tool with arguments taken from the words."""
     examples = Examples(invoker.arguments_schema, words, _after(words, _spoken(invoker)))
     return Part(invocation=invoker.name, arguments=examples.produce())
 
 
 def _spoken(invoker: Invoker) -> str:
-    """The name of a tool as a pattern: `get_weather` is called weather too."""
+    """Return the pattern of a tool's name; that of `get_weather` also matches "weather"."""
     bare = invoker.name.rpartition("/")[2]
     return re.escape(bare.removeprefix("get_")).replace("_", "[ _-]?")
 

@@ -1,4 +1,4 @@
-"""Values that fit a JSON Schema: arguments and typed replies, as far as they are in the words."""
+"""Values that fit a JSON Schema, taken from the words of a message if possible."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ from typing import Any
 
 import msgspec
 
-#: So many values are made for a schema, and so many within each other; schemas may contain
-#: themselves.
-_MOST, _DEEPEST = 1000, 30
+#: Maximum number of values per schema, and of nested levels. Schemas may be recursive.
+_MAX_VALUES, _MAX_DEPTH = 1000, 30
 
 
 class Examples:
-    """Makes values from words: numbers and quoted texts are taken in their order.
+    """Generator of values from words; numbers and quoted texts are used in order.
 
-    What the words do not have is left out where it is not required. `rest` stands for other texts.
+    Optional values that the words do not supply are left out. `rest` is used for other texts.
     """
 
     def __init__(self, schema: Mapping[str, Any], words: str, rest: str) -> None:
@@ -24,17 +23,17 @@ class Examples:
         self._numbers = iter(re.findall(r"-?\d+(?:\.\d+)?", words))
         self._quoted = iter(re.findall(r"[\"'“]([^\"'”]+)[\"'”]", words))
         self._rest = rest
-        self._left = _MOST
+        self._left = _MAX_VALUES
         self._depth = 0
 
     def produce(self) -> Any:
-        """A value that fits."""
+        """Return a value that fits the schema."""
         return self._produce({"type": "object", **self._root}, required=True)
 
     def _produce(self, schema: Any, *, required: bool) -> Any:
-        """A value; `UNSET` if there is none and none is required."""
+        """Return a value, or `UNSET` if it is optional and the words do not supply it."""
         self._left -= 1
-        if self._left < 0 or self._depth > _DEEPEST:
+        if self._left < 0 or self._depth > _MAX_DEPTH:
             return None if required else msgspec.UNSET
         schema, nullable = self._resolve(schema)
         if "const" in schema:
@@ -77,7 +76,7 @@ class Examples:
         return {name: value for name, value in values.items() if value is not msgspec.UNSET}
 
     def _resolve(self, schema: Any) -> tuple[Mapping[str, Any], bool]:
-        """The schema that one stands for, and whether it allows null."""
+        """Resolve references and alternatives; return the schema and whether it allows null."""
         nullable = False
         followed: set[str] = set()
         while isinstance(schema, Mapping):

@@ -1,4 +1,4 @@
-"""Canisters for a script: a plain record of each, so that tests can see what was sent."""
+"""Plain records of canisters, so that tests can see what was sent to a script."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vibe_llms.messages.contents import Content, ReasoningContent, Reference, Te
 
 
 def nativize(canister: Canister, texts: Mapping[str, bytes]) -> Mapping[str, Any]:
-    """The record of a canister: its role, and its contents or its call."""
+    """Return the record of a canister: its role, and its contents or its call."""
     record: dict[str, Any] = {"role": role_of(canister)}
     match canister:
         case InvocationCanister():

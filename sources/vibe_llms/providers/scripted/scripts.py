@@ -1,4 +1,4 @@
-"""Scripts: what the scripted provider answers, as values, and as they are read from TOML."""
+"""Scripts of the scripted provider, as values and as read from TOML."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal, Self, TypeAlias
 import msgspec
 from msgspec import Meta, Struct
 
-from vibe_llms.configuration import read_toml
-from vibe_llms.exceptions import (
+from vibe_llms.base.configuration import read_toml
+from vibe_llms.base.exceptions import (
     ConfigurationError,
     ContextOverflow,
     CredentialRefused,
@@ -52,15 +52,15 @@ class Part(
     forbid_unknown_fields=True,
     omit_defaults=True,
 ):
-    """One step of a scripted reply; each sets one of these.
+    """One step of a scripted reply, which sets one of these fields.
 
-    `text` and `reasoning` are streamed chunk by chunk where they are lists, word by word otherwise.
-    `invocation` names a tool that is called with `arguments`, an object or, to test how a program
-    bears nonsense, any text. `delay_seconds` waits. `error` is one of `FAULTS`, `cut` ends the
-    stream without its end, and `stall` leaves it open and says nothing more.
+    `text` and `reasoning` are streamed chunk by chunk if they are lists, otherwise word by word.
+    `invocation` names a tool to call with `arguments`: an object, or any text to test how a program
+    handles invalid arguments. `delay_seconds` waits. `error` is a key of `FAULTS`, `cut` ends the
+    stream early, and `stall` leaves it open without sending anything.
 
-    Of a fake server, `status` replaces the HTTP status of an error, and `cut` says whether the
-    connection is closed (`true` too), reset, or the body ended cleanly as if it were whole.
+    In a fake server, `status` replaces the HTTP status of an error, and `cut` says how the
+    connection ends: closed (also `true`), reset, or cleanly as if the body were complete.
     """
 
     text: str | tuple[str, ...] | None = None
@@ -84,10 +84,10 @@ class ScriptedReply(
     forbid_unknown_fields=True,
     omit_defaults=True,
 ):
-    """One reply. With `when`, a regular expression, it answers whenever the last words fit.
+    """One reply. With `when`, a regular expression, it answers all requests that match.
 
-    A fake server sends each event of a stream as an HTTP chunk of its own, or with `chunk_bytes`
-    chunks of this size, wherever events begin and end.
+    A fake server sends each event of a stream as one HTTP chunk, or with `chunk_bytes` in chunks of
+    this size, regardless of event boundaries.
     """
 
     parts: tuple[Part, ...]
@@ -98,12 +98,12 @@ class ScriptedReply(
 
     @classmethod
     def from_chunks(cls, *chunks: str) -> Self:
-        """A reply of text that is streamed in just these chunks."""
+        """Return a reply whose text is streamed in exactly these chunks."""
         return cls(parts=(Part(text=chunks),))
 
     @property
     def reason(self) -> str:
-        """How the reply says that it ended."""
+        """Stop reason that the reply reports."""
         if self.stop_reason is not None:
             return self.stop_reason
         calls = any(part.invocation is not None for part in self.parts)
@@ -111,12 +111,12 @@ class ScriptedReply(
 
 
 class Script(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
-    """Replies. Those without `when` are given in order, one to each request."""
+    """Sequence of replies. Those without `when` are given in order, one per request."""
 
     replies: tuple[ScriptedReply, ...]
 
     def choose(self, words: str, position: int) -> ScriptedReply:
-        """The reply to the last words, at a position among the requests, counted from 0."""
+        """Return the reply to the last words; `position` counts the requests from 0."""
         for reply in self.replies:
             if reply.when is not None and _compile(reply.when).search(words):
                 return reply
@@ -129,15 +129,15 @@ class Script(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
         )
 
 
-# msgspec 0.22 crashes where two threads are the first to use a type, so it is used here first.
+# msgspec 0.22 crashes if two threads are the first to use a type, so use it here first.
 msgspec.json.Decoder(Script)
 
-#: A script in Python: it is given the conversation and the tools, and returns the reply.
+#: Script in Python: a function of the conversation and the tools that returns the reply.
 Improvisation: TypeAlias = Callable[[Sequence[Canister], Sequence[Invoker]], ScriptedReply]
 
 
 def read_script(path: Path) -> Script:
-    """A script from a TOML file; `ScriptInvalid` says where it is wrong."""
+    """Read a script from a TOML file; `ScriptInvalid` says where it is wrong."""
     try:
         tree = read_toml(path)
     except ConfigurationError as error:
@@ -146,7 +146,7 @@ def read_script(path: Path) -> Script:
 
 
 def produce_script(tree: Mapping[str, Any], origin: str) -> Script:
-    """A script from plain data; `ScriptInvalid` says where it is wrong."""
+    """Convert plain data to a script; `ScriptInvalid` says where it is wrong."""
     try:
         script = msgspec.convert(_rename_usage(tree), Script)
     except msgspec.ValidationError as error:
@@ -162,12 +162,12 @@ def produce_script(tree: Mapping[str, Any], origin: str) -> Script:
 
 
 def produce_fault(part: Part, provider: str) -> ProviderError | None:
-    """The error of a part of a script, if it is one."""
+    """Return the error that a part of a script raises, if any."""
     if part.error is None:
         return ReplyCut("the script cuts the reply here", provider=provider) if part.cut else None
     if part.error not in FAULTS:
         raise ScriptInvalid(
-            f"there is no error {part.error!r}; there are {', '.join(sorted(FAULTS))}"
+            f"unknown error {part.error!r}; the errors are {', '.join(sorted(FAULTS))}"
         )
     error = FAULTS[part.error](part.message, provider=provider, status=part.status)
     if isinstance(error, RateLimited | ProviderOverloaded):
@@ -183,7 +183,7 @@ def _compile(pattern: str) -> re.Pattern[str]:
 
 
 def _rename_usage(tree: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The keys of `usage` are kebab-case in a script, though those of the stored class are not."""
+    """Rename the kebab-case keys of `usage`; the stored class uses snake_case."""
     replies = tree.get("replies")
     if not isinstance(replies, list):
         return tree

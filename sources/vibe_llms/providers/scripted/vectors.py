@@ -1,4 +1,4 @@
-"""Vectors of the scripted provider: texts that share words are near each other."""
+"""Vectors of the scripted provider: texts that share words are close to each other."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _WORD = re.compile(r"\w+")
 
 
 def embed_text(text: str, dimensions: int = DIMENSIONS) -> Sequence[float]:
-    """The vector of a text: each word adds to one of the numbers.
+    """Return the vector of a text; each word adds to one of its numbers.
 
     >>> embed_text("Red, red and blue", 6)
     (0.0, 3.0, 0.0, 0.0, 0.0, 1.0)
@@ -24,5 +24,5 @@ def embed_text(text: str, dimensions: int = DIMENSIONS) -> Sequence[float]:
 
 
 def count_words(texts: Sequence[str]) -> int:
-    """How many words are in some texts."""
+    """Return the number of words in the texts."""
     return sum(len(_WORD.findall(text)) for text in texts)

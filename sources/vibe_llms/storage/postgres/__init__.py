@@ -1,6 +1,6 @@
-"""Conversations, runs, budgets and memory in PostgreSQL, for several servers.
+"""PostgreSQL backend for conversations, runs, budgets, and memory, shared by several servers.
 
-`[archive] module = "vibe_llms.storage.postgres"` with `dsn = "..."` is all that changes.
+Set `[archive] module = "vibe_llms.storage.postgres"` and `dsn = "..."` to use it.
 """
 
 from vibe_llms.storage.backends import register

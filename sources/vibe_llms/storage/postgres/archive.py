@@ -1,7 +1,7 @@
 """`PostgresArchive`: the conversations and contents of one user, in the database.
 
-Every method is one transaction, in which only those wait for each other that change the same
-conversation; and what shares messages, or ends to, does so one after the other for each user.
+Every method is one transaction. Only transactions that change the same conversation wait for each
+other. Those that begin or end sharing messages run one at a time for each user.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from vibe_llms.configuration import StorageSettings
-from vibe_llms.events import Notice
-from vibe_llms.exceptions import (
+from vibe_llms.base.configuration import StorageSettings
+from vibe_llms.base.exceptions import (
     ContentDamaged,
     ContentMissing,
     ConversationMoved,
@@ -28,6 +27,7 @@ from vibe_llms.exceptions import (
 from vibe_llms.messages.canisters import Canister, UserCanister, role_of
 from vibe_llms.messages.codecs import LineUnreadable, decode_canister
 from vibe_llms.messages.contents import Reference, TextualContent
+from vibe_llms.messages.events import Notice
 from vibe_llms.storage.conversations import is_conversation_identity
 from vibe_llms.storage.deposits import Deposit, concerns_contents
 from vibe_llms.storage.details import (
@@ -54,7 +54,7 @@ from vibe_llms.storage.lines import (
     encode_line,
 )
 from vibe_llms.storage.postgres import statements
-from vibe_llms.storage.postgres.contents import PostgresContents, Prepared
+from vibe_llms.storage.postgres.contents import PostgresContents, PreparedCanisters
 from vibe_llms.storage.postgres.database import Connection, Database, clean_text, survey_fences
 from vibe_llms.storage.postgres.pipelines import Statement
 from vibe_llms.storage.postgres.titles import encode_patterns
@@ -63,16 +63,16 @@ from vibe_llms.storage.resolving import Named, find_conversation, rank_of, refus
 from vibe_llms.storage.texts import excerpt_of, text_of, title_of, words_of
 from vibe_llms.storage.transfer import StoredConversation
 
-#: Anything that looks like a hash counts as one, because a newer version may write it elsewhere.
+#: Anything that looks like a hash counts, because a newer version may write hashes elsewhere.
 _HASH = re.compile(rb"[0-9a-f]{64}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-#: So few canisters are made rows of at once.
-_FEW = 4
-_EVER = datetime.max.replace(tzinfo=UTC)
+#: Up to this many canisters are encoded on the event loop.
+_MOST_ON_LOOP = 4
+_FOREVER = datetime.max.replace(tzinfo=UTC)
 
 
 class _Rows(Struct, frozen=True):
-    """Canisters as rows of the table; `titled` is the place of the one that has the title."""
+    """Canisters as rows of the table. `titled` is the index of the one that provides the title."""
 
     identities: list[str]
     lines: list[bytes]
@@ -83,17 +83,17 @@ class _Rows(Struct, frozen=True):
 
     @property
     def digests(self) -> AbstractSet[str]:
-        """The hashes that the lines have, of contents or of something else."""
+        """Hashes in the lines, of contents or of something else."""
         return {digest for text in self.hashes for digest in _DIGEST.findall(text)}
 
     def values(self) -> dict[str, Any]:
-        """The values of a statement."""
+        """Return the values of a statement."""
         last = self.identities[-1] if self.identities else ""
         return {**msgspec.structs.asdict(self), "count": len(self.identities), "last": last}
 
 
 class PostgresArchive:
-    """The archive of a user in the database; its connections belong to the backend."""
+    """Archive of a user in the database. Its connections belong to the backend."""
 
     def __init__(
         self,
@@ -110,14 +110,14 @@ class PostgresArchive:
     async def create(
         self, identity: str, details: Details, canisters: Sequence[Canister]
     ) -> tuple[Canister, ...]:
-        """A new conversation with its first canisters; returns them as they are kept in memory."""
+        """Create a conversation with its first canisters, and return them as kept in memory."""
         values = self._values(identity)
         prepared, rows = await self._prepare(canisters)
         values |= {**rows.values(), **_columns_of(encode_details(details), details)}
         if not await self._add(statements.CREATE, values, prepared, rows):
             async with self.database.transaction(self.user) as connection:
                 if not await self._is_there(connection, values, rows, first=0):
-                    raise ConversationMoved("it exists already", path=identity)
+                    raise ConversationMoved("it already exists", path=identity)
         return prepared.kept
 
     async def append(
@@ -125,8 +125,7 @@ class PostgresArchive:
     ) -> tuple[tuple[Canister, ...], tuple[Notice, ...]]:
         """Add canisters; see `vibe_llms.storage.interfaces.Archive`.
 
-        What is there already, because its outcome was not known and it is repeated, is not added
-        again.
+        Canisters that an earlier attempt with unknown outcome already added are not added again.
         """
         values = self._values(identity)
         prepared, rows = await self._prepare(canisters)
@@ -155,7 +154,7 @@ class PostgresArchive:
                 await connection.execute(statements.CUT_CONTENTS, values)
 
     async def restore(self, identity: str, *, lenient: bool = False) -> Restored:
-        """A conversation; `lenient` tolerates damage and reports the gaps."""
+        """Return a conversation. With `lenient`, tolerate damage and report the gaps."""
         values = self._values(identity)
         read = _read(await self.database.fetch(self.user, statements.RESTORE, values))
         if read is None:
@@ -164,14 +163,14 @@ class PostgresArchive:
         return await asyncio.to_thread(self._decode, identity, metadata, parts, lenient)
 
     async def read(self, identity: str) -> tuple[bytes, bytes]:
-        """The bytes of `metadata.toml` and `messages.jsonl` that a conversation has in a folder."""
+        """Return a conversation's `metadata.toml` and `messages.jsonl`, as in a folder."""
         stored = await self.export_conversation(identity)
         return stored.metadata, stored.lines
 
     async def fork(
         self, identity: str, target: str, details: Details, *, at: str | None = None
     ) -> None:
-        """A new conversation with the messages of another, which both share."""
+        """Create a conversation from the messages of another, which both share."""
         values = {
             **self._values(identity),
             "target": self._values(target)["conversation"],
@@ -186,7 +185,7 @@ class PostgresArchive:
                 cut, last = await self._locate(connection, identity, at) + 1, clean_text(at)
             values |= {"cut": cut, "last": last}
             if await _fetch(connection, statements.FORK, values) is None:
-                raise ConversationMoved("it exists already", path=target)
+                raise ConversationMoved("it already exists", path=target)
             await connection.execute(statements.SHARE_CONTENTS, values)
 
     async def revise(
@@ -215,7 +214,7 @@ class PostgresArchive:
         return details
 
     async def remove(self, *identities: str, last: str | None = None) -> None:
-        """Permanently delete conversations: all of them, or none; see `Archive.remove`."""
+        """Permanently delete all of the conversations or none; see `Archive.remove`."""
         for identity in identities:
             self._values(identity)
         values: dict[str, Any] = {"owner": self.user, "identities": [*identities]}
@@ -239,7 +238,7 @@ class PostgresArchive:
                 )
 
     async def resolve(self, text: str) -> str:
-        """The identity of the conversation that a text means; see `Archive.resolve`."""
+        """Return the identity of the conversation that a text refers to; see `Archive.resolve`."""
         values: dict[str, Any] = {"owner": self.user, "conversation": text, "rank": rank_of(text)}
         listed = f"from vibe.conversations c where owner = %(owner)s and {statements.IS_LISTED}"
         async with self.database.transaction(self.user) as connection:
@@ -273,7 +272,7 @@ class PostgresArchive:
         superseded: bool = False,
         after: str = "",
     ) -> Sequence[Summary]:
-        """The conversations, most recent first; see `vibe_llms.storage.interfaces.Archive`."""
+        """Return conversations, most recent first; see `vibe_llms.storage.interfaces.Archive`."""
         values: dict[str, Any] = {"owner": self.user, "tag": clean_text(tag)}
         wanted = _wanted(tag, superseded)
         if after:
@@ -283,13 +282,13 @@ class PostgresArchive:
                 raise _not_found(after)
             values["updated"], values["created"] = found[0]
             wanted += f" and {statements.FOLLOWS}"
-        # Written into the statement, because how many are wanted decides how they are found.
+        # Part of the statement, because the query plan depends on the limit.
         most = "" if limit is None else f"limit {int(limit)}"
         question = f"{statements.SUMMARY} {wanted} {statements.NEWEST} {most}"
         return [_summarize(*row) for row in await self.database.fetch(self.user, question, values)]
 
     async def count(self, *, tag: str = "", superseded: bool = False) -> int:
-        """How many conversations `survey` lists without a limit."""
+        """Return the number of conversations that `survey` lists without a limit."""
         ((number,),) = await self.database.fetch(
             self.user,
             "select count(*) from vibe.conversations c "  # noqa: S608
@@ -301,10 +300,10 @@ class PostgresArchive:
     async def search(
         self, text: str, *, limit: int = 20, superseded: bool = False
     ) -> Sequence[Finding]:
-        """Messages that contain all words of a text, best first.
+        """Return the messages that contain all words of a text, best match first.
 
-        Of more than 1,000 messages that do, the newest are rated, those of superseded conversations
-        among them.
+        If more than 1,000 messages match, only the newest are rated, including those of superseded
+        conversations.
         """
         words = words_of(text)
         query = encode_query(self.user, words)
@@ -319,26 +318,26 @@ class PostgresArchive:
                 "skipped": skipped,
             }
             rows = await self.database.fetch(self.user, statements.SEARCH, values)
-            # Long texts are read for some messages at a time.
+            # Limit how many messages' long texts are read at once.
             for start in range(0, len(rows), limit):
                 if len(findings) < limit:
                     findings += await self._find_in(rows[start : start + limit], words, query)
             if len(rows) < most:
                 break
-            # The database rates all of them each time, and phrases may be in few.
+            # Fetch more: the database rates all matches each time, and few may contain the phrases.
             most, skipped = max(limit, statements.RATED), skipped + most
         return findings[:limit]
 
     async def load(self, reference: Reference) -> bytes:
-        """The bytes of a reference, checked against its hash."""
+        """Return the bytes of a reference, checked against its hash."""
         return await self.contents.load(self.user, reference)
 
     async def load_all(self, references: Sequence[Reference]) -> Mapping[str, bytes]:
-        """The bytes of references, by their hashes."""
+        """Return the bytes of references, keyed by hash."""
         return await self.contents.load_all(self.user, references)
 
     async def put(self, data: bytes, mimetype: str = "") -> Reference:
-        """Store bytes. If no message refers to them within an hour, they may be collected."""
+        """Store bytes. They may be collected if no message refers to them within an hour."""
         return await self.contents.put(self.user, data, mimetype)
 
     async def upload(self, data: bytes, name: str, mimetype: str = "") -> UploadedFile:
@@ -350,36 +349,38 @@ class PostgresArchive:
         )
 
     async def survey_files(self) -> Sequence[UploadedFile]:
-        """The files that were uploaded, the newest first."""
+        """Return the uploaded files, newest first."""
         question = f"{statements.FILES} order by created desc, hash desc"
         rows = await self.database.fetch(self.user, question, {"owner": self.user})
         return [_describe_file(*row) for row in rows]
 
     async def access_file(self, identity: str) -> UploadedFile:
-        """An uploaded file, by the hash of its bytes; `ContentMissing` if there is none."""
+        """Return an uploaded file by the hash of its bytes, or raise `ContentMissing`."""
         async with self.database.transaction(self.user) as connection:
             statement = f"{statements.FILES} and hash = %(hash)s"
             return await self._find_file(connection, statement, identity)
 
     async def remove_file(self, identity: str) -> UploadedFile:
-        """Delete an uploaded file; its bytes stay while a message needs them."""
+        """Delete an uploaded file. Its bytes stay while a message needs them."""
         async with self.database.transaction(self.user) as connection:
             file = await self._find_file(connection, statements.REMOVE_FILE, identity)
-            await self.contents.release(connection, self.user, _file_holder(identity), before=_EVER)
+            await self.contents.release(
+                connection, self.user, _file_holder(identity), before=_FOREVER
+            )
         return file
 
     async def collect(self) -> Sequence[str]:
-        """Delete the contents that no conversation or file refers to; returns their hashes."""
+        """Delete contents that no conversation or file refers to, and return their hashes."""
         return await self.contents.collect(self.user)
 
     async def survey_identities(self) -> Sequence[str]:
-        """The identities of all conversations, superseded and unreadable ones too."""
+        """Return the identities of all conversations, including superseded and unreadable ones."""
         values = {"owner": self.user}
         rows = await self.database.fetch(self.user, statements.IDENTITIES, values)
         return [identity for (identity,) in rows]
 
     async def export_conversation(self, identity: str) -> StoredConversation:
-        """A conversation as it is stored; see `TransferableArchive`."""
+        """Return a conversation as it is stored; see `TransferableArchive`."""
         values = self._values(identity)
         stored = _export(await self.database.fetch(self.user, statements.RESTORE, values))
         if stored is None:
@@ -387,7 +388,7 @@ class PostgresArchive:
         return stored
 
     async def import_conversation(self, identity: str, stored: StoredConversation) -> None:
-        """Make a conversation the same as another archive's; see `TransferableArchive`."""
+        """Make a conversation identical to another archive's; see `TransferableArchive`."""
         values = self._values(identity)
         details = decode_details(parse_tree(stored.metadata, identity), identity)
         columns = {**_columns_of(stored.metadata, details), "updated": stored.updated}
@@ -402,7 +403,7 @@ class PostgresArchive:
             if there is None:
                 first = {**values, **columns, **_Rows([], [], [], [], "", None).values()}
                 if await _fetch(connection, statements.CREATE, first) is None:
-                    raise ConversationMoved("it exists already", path=identity)
+                    raise ConversationMoved("it already exists", path=identity)
             else:
                 await self._access(connection, values, "last", lock=True)
                 cursor = connection.cursor(binary=True)
@@ -410,15 +411,15 @@ class PostgresArchive:
                 there = _export(await cursor.fetchall())
                 if there is None or there.lines != begun:
                     raise _moved(identity)
-            # Some at a time, because each statement has a time limit.
+            # Split into parts, because each statement has a time limit.
             for rows in parts:
                 more = {**values, **rows.values(), "after": None}
                 await _fetch(connection, statements.APPEND, more)
-                await self._keep(connection, Prepared((), ()), rows, identity)
+                await self._keep(connection, PreparedCanisters((), ()), rows, identity)
             await self._set(connection, values, columns)
 
     async def find_contents(self, digests: Collection[str]) -> Mapping[str, Reference]:
-        """The contents that are stored, of those with these hashes."""
+        """Return the references of stored contents among these hashes, keyed by hash."""
         return await self.contents.find(self.user, digests)
 
     async def import_file(self, file: UploadedFile) -> None:
@@ -426,10 +427,10 @@ class PostgresArchive:
         await self._keep_file(file.id, file.size, file.name, file.mimetype, file.created)
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing, because the backend owns the connections."""
 
     def _values(self, identity: str) -> dict[str, Any]:
-        """The values that name a conversation; `ConversationNotFound` if it cannot be one."""
+        """Return the values that name a conversation; raise `ConversationNotFound` if invalid."""
         if not is_conversation_identity(identity):
             raise ConversationNotFound(
                 f"{identity!r} is not the identity of a conversation; see: vibe-llms list"
@@ -450,7 +451,7 @@ class PostgresArchive:
     async def _keep_file(
         self, digest: str, size: int, name: str, mimetype: str, created: str | None
     ) -> UploadedFile:
-        """Keep the record of a file; without a time, it is made now."""
+        """Keep the record of a file. Without a time, it gets the current one."""
         values = {
             "owner": self.user,
             "hash": digest,
@@ -468,22 +469,24 @@ class PostgresArchive:
         return _describe_file(*row)
 
     async def _read_rows(self, lines: list[bytes]) -> _Rows:
-        """The rows of lines as they are stored."""
+        """Return the rows of stored lines."""
         canisters = await asyncio.to_thread(lambda: [_decode(line) for line in lines])
         texts = await self._read_texts([one for one in canisters if one is not None])
         return await asyncio.to_thread(self._describe, lines, canisters, texts)
 
-    async def _prepare(self, canisters: Sequence[Canister]) -> tuple[Prepared, _Rows]:
+    async def _prepare(self, canisters: Sequence[Canister]) -> tuple[PreparedCanisters, _Rows]:
         limit = self.settings.inline_bytes
-        if len(canisters) <= _FEW and not any(concerns_contents(one, limit) for one in canisters):
+        if len(canisters) <= _MOST_ON_LOOP and not any(
+            concerns_contents(one, limit) for one in canisters
+        ):
             # A thread would take longer than the work.
-            prepared = Prepared(tuple(canisters), tuple(canisters))
+            prepared = PreparedCanisters(tuple(canisters), tuple(canisters))
             return prepared, self._encode(prepared, {})
         prepared = await self.contents.prepare(self.user, canisters)
         texts = await self._read_texts(prepared.kept)
         return prepared, await asyncio.to_thread(self._encode, prepared, texts)
 
-    def _encode(self, prepared: Prepared, texts: Mapping[str, str]) -> _Rows:
+    def _encode(self, prepared: PreparedCanisters, texts: Mapping[str, str]) -> _Rows:
         longest = self.settings.line_bytes
         lines = [encode_line(stored, longest, "") for stored in prepared.stored]
         return self._describe(lines, prepared.kept, texts)
@@ -491,7 +494,7 @@ class PostgresArchive:
     def _describe(
         self, lines: list[bytes], canisters: Sequence[Canister | None], texts: Mapping[str, str]
     ) -> _Rows:
-        """The rows of lines; there is no canister for one that cannot be read."""
+        """Return the rows of lines. The canister of an unreadable line is `None`."""
         rows = _Rows([], lines, [], [], "", None)
         read = _reader_of(texts)
         title, titled = "", None
@@ -506,9 +509,9 @@ class PostgresArchive:
         return msgspec.structs.replace(rows, title=clean_text(title), titled=titled)
 
     async def _add(
-        self, statement: str, values: Mapping[str, Any], prepared: Prepared, rows: _Rows
+        self, statement: str, values: Mapping[str, Any], prepared: PreparedCanisters, rows: _Rows
     ) -> bool:
-        """Add rows by a statement, and keep what they need; false if they could not be added."""
+        """Add rows and keep the contents that they need. Return False if they cannot be added."""
         if not (prepared.references or rows.digests):
             addition = Statement(self.user, statement, values)
             *_, added = await self.database.run([*survey_fences(), addition])
@@ -522,26 +525,26 @@ class PostgresArchive:
         return True
 
     async def _keep(
-        self, connection: Connection, prepared: Prepared, rows: _Rows, identity: str
+        self, connection: Connection, prepared: PreparedCanisters, rows: _Rows, identity: str
     ) -> None:
         """Store the contents that rows need, and keep them for the conversation."""
-        # After the conversation: so its row is locked before theirs, as by all others.
+        # Called last: every transaction locks the conversation's row before its contents.
         holder = _holder(identity)
         if prepared.references:
             await self.contents.store(connection, self.user, prepared, holder)
-            # Not before its contents were stored: what is newer may belong to another message.
+            # After its contents: `release` spares newer ones, which other messages may need.
             await connection.execute(statements.TOUCH, self._values(identity))
         needed = {one.hash for one in prepared.references}
         others = rows.digests - needed
         if others:
-            # A newer version may need them; if they are not there, they were something else.
+            # A newer version may refer to these hashes. Hashes without a content are ignored.
             values = {"owner": self.user, "holder": holder, "hashes": sorted(others)}
             await connection.execute(statements.KEEP_OTHERS, values)
 
     async def _access(
         self, connection: Connection, values: Mapping[str, Any], columns: str, *, lock: bool = False
     ) -> tuple[Any, ...]:
-        """Columns of a conversation that this version may change."""
+        """Return columns of a conversation that this version may change."""
         row = await _fetch(
             connection,
             f"select format, {columns} from vibe.conversations "  # noqa: S608
@@ -556,7 +559,7 @@ class PostgresArchive:
         return row[1:]
 
     async def _locate(self, connection: Connection, identity: str, message: str) -> int:
-        """The position of a message; of two with the same identity, of the later one."""
+        """Return the position of a message. Of two with the same identity, the later one counts."""
         values = {**self._values(identity), "message": clean_text(message)}
         row = await _fetch(connection, statements.LOCATE, values) if message else None
         if row is None:
@@ -566,7 +569,7 @@ class PostgresArchive:
     async def _explain(
         self, connection: Connection, values: Mapping[str, Any], rows: _Rows
     ) -> None:
-        """Raise why canisters could not be added, unless they are there already."""
+        """Raise the reason why canisters could not be added, unless they were added before."""
         (messages,) = await self._access(connection, values, "messages")
         first = messages - len(rows.identities)
         if not rows.identities or not await self._is_there(connection, values, rows, first=first):
@@ -575,7 +578,7 @@ class PostgresArchive:
     async def _is_there(
         self, connection: Connection, values: Mapping[str, Any], rows: _Rows, *, first: int
     ) -> bool:
-        """Whether a conversation ends with rows, the first of which has this position."""
+        """Return True if a conversation ends with these rows, starting at position `first`."""
         before = values.get("after")
         start = first - 1 if before else first
         cursor = await connection.cursor(binary=True).execute(
@@ -600,7 +603,7 @@ class PostgresArchive:
         return Restored(identity, details, tuple(canisters), tuple(gaps))
 
     async def _read_texts(self, canisters: Sequence[Canister]) -> Mapping[str, str]:
-        """The texts that canisters refer to, by their hashes, as far as they can be read."""
+        """Return the readable texts that canisters refer to, keyed by hash."""
         wanted = {
             content.data.hash: content.data
             for canister in canisters
@@ -621,7 +624,7 @@ class PostgresArchive:
     async def _find_in(
         self, rows: Sequence[Sequence[Any]], words: Sequence[str], query: Query
     ) -> Sequence[Finding]:
-        """The messages of a search that have its phrases too."""
+        """Return the messages of a search that also contain its phrases."""
         found = [(*row, canister) for row in rows if (canister := _decode(row[3])) is not None]
         read = _reader_of(await self._read_texts([canister for *_, canister in found]))
         texts = [text_of(canister, read) for *_, canister in found]
@@ -645,12 +648,12 @@ class PostgresArchive:
         values = {"owner": self.user, "hash": clean_text(identity)}
         row = await _fetch(connection, statement, values)
         if row is None:
-            raise ContentMissing(f"there is no file {identity!r}")
+            raise ContentMissing(f"file {identity!r} not found")
         return _describe_file(*row)
 
 
 def _read(rows: Sequence[Sequence[Any]]) -> tuple[bytes, datetime, Sequence[bytes]] | None:
-    """The details of a conversation, the time of its last change, and its lines in parts."""
+    """Return a conversation's details, the time of its last change, and its lines in parts."""
     if not rows:
         return None
     metadata, updated, *_ = rows[0]
@@ -673,7 +676,7 @@ async def _fetch(
 
 
 def _columns_of(metadata: bytes, details: Details) -> dict[str, Any]:
-    """The columns that details have."""
+    """Return the column values of details."""
     origin = details.forked_from
     return {
         "metadata": metadata.decode(),
@@ -718,7 +721,7 @@ def _summarize(
 
 
 def _wanted(tag: str, superseded: bool) -> str:
-    """The conditions of a list."""
+    """Return the conditions of a list."""
     listed = "" if superseded else f"and {statements.IS_LISTED}"
     return f"{listed} and %(tag)s = any(tags)" if tag else listed
 
@@ -737,13 +740,13 @@ def _describe_file(
 
 def _describe_format(version: int) -> str:
     return (
-        f"a newer version of vibe-llms wrote this (format {version}, known is {FORMAT}); "
-        "install that version to open it"
+        f"written by a newer version of vibe-llms (format {version}, supported is "
+        f"{FORMAT}); install that version to open it"
     )
 
 
 def _not_found(identity: str) -> ConversationNotFound:
-    return ConversationNotFound(f"there is no conversation {identity}")
+    return ConversationNotFound(f"conversation {identity} not found")
 
 
 def _moved(identity: str) -> ConversationMoved:
@@ -768,5 +771,5 @@ def _decode(line: bytes) -> Canister | None:
 
 
 def _reader_of(texts: Mapping[str, str]) -> Callable[[Reference], str]:
-    """What `text_of` reads references with."""
+    """Return a function with which `text_of` reads references."""
     return lambda reference: texts.get(reference.hash, "")

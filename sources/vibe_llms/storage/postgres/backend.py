@@ -1,12 +1,12 @@
-"""`PostgresBackend`: opens what is kept in the database; its stores share the connections."""
+"""`PostgresBackend`: opens the stores in the database, which share the connections."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import suppress
 
-from vibe_llms.configuration import Configuration, Places
-from vibe_llms.exceptions import StorageUnavailable
+from vibe_llms.base.configuration import Configuration, Places
+from vibe_llms.base.exceptions import StorageUnavailable
 from vibe_llms.storage.backends import Backend, Confirm
 from vibe_llms.storage.interfaces import Diagnosis, Report, ignore
 from vibe_llms.storage.objects import produce_object_store
@@ -24,23 +24,15 @@ from vibe_llms.storage.postgres.settings import read_postgres_settings
 
 
 class PostgresBackend:
-    """The backend of `[archive] module = "vibe_llms.storage.postgres"`."""
+    """Backend of `[archive] module = "vibe_llms.storage.postgres"`."""
 
-    parts: Mapping[str, str] = {
-        "runs": "vibe_llms.runs.postgres",
-        "budgets": "vibe_llms.runs.postgres_budgets",
-        "memory": "vibe_llms.memory.postgres",
-        "limits": "vibe_llms.storage.postgres.limits",
-        "users": "vibe_llms.server.postgres_users",
-        "continuations": "vibe_llms.server.postgres_continuations",
-        "secrets": "vibe_llms.server.postgres_secrets",
-    }
+    kind = "postgres"
 
     def __init__(self, configuration: Configuration) -> None:
         self.configuration = configuration
         self.settings = read_postgres_settings(configuration)
         self.database = Database(self.settings)
-        #: For what works in threads, such as memory.
+        #: Connections for code that runs in threads, such as memory.
         self.blocking = BlockingDatabase(self.settings)
         self.contents = PostgresContents(
             self.database,
@@ -50,24 +42,24 @@ class PostgresBackend:
 
     @property
     def address(self) -> str:
-        """The host, the port and the name of the database."""
+        """Host, port, and name of the database."""
         return self.database.address
 
     async def survey_users(self) -> Sequence[str]:
-        """The users who have conversations, contents, files or memory."""
+        """Return the users who have conversations, contents, files, or memory."""
         return [user for (user,) in await self.database.fetch("", "select vibe.survey_users()")]
 
     def open_archive(
         self, user: str, places: Places, *, report: Report = ignore
     ) -> PostgresArchive:
-        """The archive of a user; it needs no files."""
+        """Return the archive of a user, which does not need files."""
         del places, report
         return PostgresArchive(self.database, self.contents, user, self.configuration.storage)
 
     async def inspect(
         self, homes: Iterable[Places], *, repair: bool = False
     ) -> AsyncIterator[Diagnosis]:
-        """The problems of the database, its roles, the bucket, and what users have in it."""
+        """Yield the problems of the database, its roles, the object store, and the users' data."""
         del homes
         problems = await self.check()
         for one in problems:
@@ -81,25 +73,25 @@ class PostgresBackend:
             if repair:
                 await archive.collect()
         if repair:
-            # If the bucket is away, that is one of the problems.
+            # An unavailable object store is already among the problems.
             with suppress(StorageUnavailable):
-                await self.tend()
+                await self.catch_up()
 
     async def check(self) -> Sequence[Diagnosis]:
-        """The problems of the database, its roles, and the object store."""
+        """Return the problems of the database, its roles, and the object store."""
         problems = await inspect_database(self.database)
         return [*problems, *await inspect_objects(self.contents.objects)]
 
     async def prepare(self) -> None:
-        """Raise a `StorageError` if the database does not answer, or its level is not known."""
-        await self.database.look()
+        """Raise a `StorageError` if the database does not answer or has an unsuitable level."""
+        await self.database.check()
 
-    async def tend(self) -> None:
-        """Move contents to the object store that was away; see `PostgresContents`."""
+    async def catch_up(self) -> None:
+        """Move contents to the object store after an outage; see `PostgresContents`."""
         await self.contents.return_displaced()
 
     async def migrate(self, confirm: Confirm) -> Sequence[str]:
-        """Bring the tables to this version, as their owner, and grant the rights on them."""
+        """Migrate the tables to this version as their owner, and grant the rights on them."""
         return await migrate_database(self.settings, confirm)
 
     async def close(self) -> None:
@@ -109,6 +101,6 @@ class PostgresBackend:
 
 
 def access_database(backend: Backend) -> Database:
-    """The database of a backend, which is one of PostgreSQL."""
+    """Return the database of a backend, which must be a `PostgresBackend`."""
     assert isinstance(backend, PostgresBackend)
     return backend.database

@@ -1,4 +1,4 @@
-"""`BlockingDatabase`: the transactions of `Database`, for threads that wait for them."""
+"""`BlockingDatabase`: the transactions of `Database` for threads."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from vibe_llms.exceptions import StorageUnavailable
+from vibe_llms.base.exceptions import StorageUnavailable
 from vibe_llms.storage.postgres.connections import (
     connect_blocking,
     find_silence_seconds,
@@ -25,10 +25,10 @@ BlockingConnection: TypeAlias = "Connection[Any]"
 
 
 class BlockingDatabase:
-    """The connections of the threads of one process, made as they are needed.
+    """Connections of the threads of one process, opened on demand.
 
-    The rules are those of `vibe_llms.storage.postgres.database.Database`. A thread has one
-    transaction of a user at a time: within the block, `transaction` gives the same one again.
+    The rules are the same as in `vibe_llms.storage.postgres.database.Database`. A thread has one
+    transaction of a user at a time: within the block, `transaction` yields the same one again.
     """
 
     def __init__(self, settings: PostgresSettings) -> None:
@@ -41,9 +41,9 @@ class BlockingDatabase:
 
     @contextmanager
     def transaction(self, user: str) -> Iterator[BlockingConnection]:
-        """A transaction that sees and writes the rows of a user; committed after the block.
+        """Yield a transaction that sees and writes the rows of a user.
 
-        An error within the block rolls it back.
+        It is committed after the block, or rolled back after an error.
         """
         current: tuple[str, BlockingConnection] | None = getattr(self._own, "current", None)
         with database_errors():
@@ -61,7 +61,7 @@ class BlockingDatabase:
                     self._give_back(connection)
 
     def close(self) -> None:
-        """Close all connections, those in use after their transactions; safe to call twice."""
+        """Close all connections, busy ones after their transactions; safe to call twice."""
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []
@@ -80,7 +80,7 @@ class BlockingDatabase:
             self._room.release()
 
     def _begin(self, user: str) -> BlockingConnection:
-        """A connection whose transaction has begun; one that broke since it was used is dropped."""
+        """Return a connection with a new transaction. Drop idle connections that have broken."""
         from psycopg import OperationalError
 
         milliseconds = str(int(self.settings.statement_seconds * 1000))
@@ -90,7 +90,7 @@ class BlockingDatabase:
             connection = used or self._connect()
             begun = False
             try:
-                # Between two statements, the caller may have more to do than to wait for answers.
+                # The caller may work between two statements for longer than it waits for answers.
                 connection.execute(BECOME_FOR_LONG, (user, milliseconds, milliseconds))
                 if not self._checked:
                     judge_level(*connection.execute(READ).fetchall()[0])
@@ -107,8 +107,10 @@ class BlockingDatabase:
     def _connect(self) -> BlockingConnection:
         settings = self.settings
         return connect_blocking(
-            *(settings.dsn, settings, find_silence_seconds(settings)),
-            # A prepared statement belongs to a connection that a pooler may give to others.
+            settings.dsn,
+            settings,
+            find_silence_seconds(settings),
+            # A pooler may give the connection with the prepared statement to others.
             prepare_threshold=None if settings.pooler else 5,
         )
 
@@ -126,7 +128,7 @@ class BlockingDatabase:
 
 @contextmanager
 def _committed(connection: BlockingConnection) -> Iterator[None]:
-    """Commit after the block; if it fails, roll back, and close what cannot be rolled back."""
+    """Commit after the block. On failure, roll back, or close the connection if that fails too."""
     from psycopg import Error
 
     done = False

@@ -1,7 +1,7 @@
-"""Connections that fail if the server says nothing for too long: its host may have vanished.
+"""Connections that fail if the server is silent for too long, because its host may have vanished.
 
-The time limit of a statement is the server's own. If its host is gone, or a network in between
-drops everything, nothing says so, and a program would wait forever.
+The server itself enforces the time limit of a statement. If its host is gone, or a network in
+between drops all packets, a program would otherwise wait forever.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import functools
 import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from vibe_llms.exceptions import StorageUnavailable
+from vibe_llms.base.exceptions import StorageUnavailable
 from vibe_llms.storage.postgres.settings import PostgresSettings
 
 if TYPE_CHECKING:
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 
 RV = TypeVar("RV")
 
-#: Within some 15 seconds the system notices that the host of the database has vanished.
+#: TCP settings with which the system detects a vanished host within about 15 seconds.
 _KEEPALIVES = {
     "keepalives_idle": 5,
     "keepalives_interval": 5,
     "keepalives_count": 2,
     "tcp_user_timeout": 15_000,
 }
-#: What the server reports of each connection.
+#: States that the server reports for each connection.
 _READ_ONLY_STATES = (b"default_transaction_read_only", b"in_hot_standby")
 
 
 async def connect(
     dsn: str, settings: PostgresSettings, seconds: float, **options: Any
 ) -> AsyncConnection[Any]:
-    """A connection for tasks; the server may say nothing for so many seconds."""
+    """Return a connection for tasks, with a limit in seconds on the server's silence."""
     made, _ = _limit_classes(seconds)
     return await made.connect(dsn, **connection_options(dsn, settings), **options)
 
@@ -41,13 +41,13 @@ async def connect(
 def connect_blocking(
     dsn: str, settings: PostgresSettings, seconds: float, **options: Any
 ) -> Connection[Any]:
-    """A connection for threads; the server may say nothing for so many seconds."""
+    """Return a connection for threads, with a limit in seconds on the server's silence."""
     _, made = _limit_classes(seconds)
     return made.connect(dsn, **connection_options(dsn, settings), **options)
 
 
 def connection_options(dsn: str, settings: PostgresSettings) -> dict[str, Any]:
-    """What every connection is made with, besides its connection string."""
+    """Return the options of every connection besides its connection string."""
     from psycopg.conninfo import conninfo_to_dict
 
     given = conninfo_to_dict(dsn)
@@ -59,7 +59,7 @@ def connection_options(dsn: str, settings: PostgresSettings) -> dict[str, Any]:
 
 
 def find_role(dsn: str) -> str:
-    """The role that a connection string names, or libpq takes if it names none."""
+    """Return the role that a connection string names, or libpq's default."""
     from psycopg.conninfo import conninfo_to_dict
     from psycopg.pq import Conninfo
 
@@ -70,17 +70,17 @@ def find_role(dsn: str) -> str:
 
 
 def find_silence_seconds(settings: PostgresSettings) -> float:
-    """How long the server may say nothing about a statement, which it limits itself."""
+    """Return the limit of the server's silence, in seconds: its own limit and time to connect."""
     return settings.statement_seconds + settings.connect_seconds
 
 
 def is_read_only(connection: AsyncConnection[Any] | Connection[Any]) -> bool:
-    """Whether a connection cannot write, which need not change when the database can be written."""
+    """Return True if a connection cannot write, even if the database has become writable."""
     return any(connection.pgconn.parameter_status(one) == b"on" for one in _READ_ONLY_STATES)
 
 
 def describe_silence(seconds: float) -> StorageUnavailable:
-    """The error of a server that has said nothing; its connection can only be closed."""
+    """Return the error for a silent server. Its connection can only be closed."""
     return StorageUnavailable(
         f"the database cannot be used now: it has not answered for {seconds:g} s"
     )
@@ -102,12 +102,12 @@ def _limit_classes(seconds: float) -> tuple[type[AsyncConnection[Any]], type[Con
 
 
 def _limit(gen: PQGen[RV], seconds: float) -> PQGen[RV]:
-    """What psycopg does, ended by an error if nothing can be read or written for so long."""
+    """Run psycopg's generator, and raise if the connection is silent for this many seconds."""
     ready: Any = None
     moved = time.monotonic()
     try:
         while True:
-            # psycopg also goes on several times a second with nothing ready.
+            # psycopg also resumes several times per second without an event.
             ready = yield gen.send(ready)
             if ready:
                 moved = time.monotonic()

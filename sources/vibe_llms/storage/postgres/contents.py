@@ -1,11 +1,11 @@
-"""`PostgresContents`: the contents of all users, in the database or, if they are large, elsewhere.
+"""`PostgresContents`: the contents of all users, in the database or, if large, in an object store.
 
-What needs a content says so in `vibe.content_uses`, in the transaction that makes it need it. That
-locks the row of the content, and so does `collect` before it deletes one: a content that a message
-refers to is never deleted, at whatever moment another server collects.
+A transaction that adds a reference to a content records the use in `vibe.content_uses`. That locks
+the content's row, as `collect` does before it deletes one. So a content that a message refers to is
+never deleted, even if another server collects at the same time.
 
-While the object store is away, the contents of messages are kept in the database: what a model has
-answered was paid for. `return_displaced` moves them to where they belong.
+During an outage of the object store, the database keeps the contents of messages, because a model's
+answer has been paid for. `return_displaced` moves them to the object store.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
-from vibe_llms.credentials import get_logger
-from vibe_llms.exceptions import (
+from vibe_llms.base.credentials import get_logger
+from vibe_llms.base.exceptions import (
     ContentDamaged,
     ContentMissing,
     StorageError,
     StorageUnavailable,
     VibeLlmsError,
 )
-from vibe_llms.files import describe_size
+from vibe_llms.base.files import describe_size
 from vibe_llms.messages.canisters import Canister
 from vibe_llms.messages.contents import Reference
 from vibe_llms.storage.deposits import GRACE_SECONDS, Deposit, references_of, separate
@@ -40,18 +40,19 @@ from vibe_llms.storage.postgres.database import Connection, Database
 T = TypeVar("T")
 _LOGGER = get_logger("vibe_llms.storage")
 
-#: What one statement carries to the database at most, and what one value may be.
+#: Limits in bytes of the contents in one statement, and of one value.
 _STATEMENT_BYTES = 32 * 1024**2
 _LARGEST_VALUE = 512 * 1024**2
-#: What is larger is stored before messages are added, whose transaction holds rows of others.
+#: Maximum bytes stored in the transaction that adds messages, during which others wait for rows.
 _MOST_TOGETHER = 1024**2
-#: How many contents are looked at, or deleted, in one transaction.
+#: Number of contents that one transaction checks or deletes.
 _BATCH = 500
-#: How many objects of one request are read or written at once.
+#: Number of objects of one request that are read or written at once.
 _PARALLEL = 16
-#: A put starts again if its content was collected in between, which a grace of seconds allows.
+#: Number of attempts of a put, which starts again if its content was collected in between. That is
+#: possible with a grace period of only seconds.
 _ATTEMPTS = 3
-#: For how long messages do not try an object store that was away: each try may take half a minute.
+#: Seconds for which messages skip an unavailable object store. Each attempt may take 30 seconds.
 _AWAY_SECONDS = 60.0
 
 _PUT = """
@@ -118,7 +119,7 @@ delete from vibe.contents c
 where owner = %(owner)s and hash = any(%(hashes)s) and not present and {_UNUSED}
 returning hash
 """  # noqa: S608
-#: What the database keeps for the object store; see the index on it.
+#: Contents that the database keeps for the object store. An index covers this condition.
 _DISPLACED = "displaced and data is not null"
 _SURVEY_DISPLACED = f"""
 select hash, size from vibe.contents
@@ -131,10 +132,10 @@ where owner = %(owner)s and hash = %(hash)s and {_DISPLACED}
 """  # noqa: S608
 
 
-class Prepared(Struct, frozen=True):
-    """Canisters whose large contents are stored; `PostgresContents.store` stores the others.
+class PreparedCanisters(Struct, frozen=True):
+    """Canisters whose large contents are stored. `PostgresContents.store` stores the others.
 
-    `stored` is how they are stored, `kept` how they are kept in memory.
+    `stored` is their stored form, and `kept` their form in memory.
     """
 
     stored: tuple[Canister, ...]
@@ -145,7 +146,7 @@ class Prepared(Struct, frozen=True):
 
 
 class PostgresContents:
-    """Contents by user and hash; large ones go to an object store, if there is one.
+    """Contents by user and hash. Large ones go to an object store, if configured.
 
     Methods with a connection work within the caller's transaction.
     """
@@ -156,14 +157,14 @@ class PostgresContents:
         self.database = database
         self.objects = objects
         self._inline_bytes = inline_bytes
-        # Each collection holds a connection for as long as the object store takes to delete.
+        # A collection holds a connection until the object store has deleted its objects.
         self._collection = asyncio.Lock()
         self._away_until = -inf
 
-    async def prepare(self, user: str, canisters: Sequence[Canister]) -> Prepared:
-        """Separate canisters from their contents, and store those that are not for the database.
+    async def prepare(self, user: str, canisters: Sequence[Canister]) -> PreparedCanisters:
+        """Separate canisters from their contents, and store those that the database does not hold.
 
-        While the object store is away, the database keeps them.
+        During an outage of the object store, the database keeps them.
         """
         separated = await asyncio.to_thread(
             lambda: [separate(canister, self._inline_bytes) for canister in canisters]
@@ -177,14 +178,14 @@ class PostgresContents:
             small = []
         uploaded = {one.reference.hash for one in deposits} - {one.reference.hash for one in small}
         kept = tuple(one.kept for one in separated)
-        return Prepared(stored, kept, small, uploaded, tuple(references.values()))
+        return PreparedCanisters(stored, kept, small, uploaded, tuple(references.values()))
 
     async def store(
-        self, connection: Connection, user: str, prepared: Prepared, holder: str
+        self, connection: Connection, user: str, prepared: PreparedCanisters, holder: str
     ) -> None:
         """Store the contents of canisters for a holder, such as `conversation/ID`.
 
-        `ContentMissing` if a canister refers to something else that is not there.
+        Raises `ContentMissing` if a canister refers to another content that is missing.
         """
         await self._put_small(connection, user, prepared.deposits)
         missing = await self._use(connection, user, prepared.references, holder)
@@ -195,42 +196,41 @@ class PostgresContents:
     async def use(
         self, connection: Connection, user: str, references: Sequence[Reference], holder: str
     ) -> None:
-        """Keep contents for a holder until it is released; `ContentMissing` if one is not there."""
+        """Keep contents for a holder until it is released, or raise `ContentMissing`."""
         _require_none(await self._use(connection, user, references, holder))
 
     async def release(
         self, connection: Connection, user: str, holder: str, *, before: datetime
     ) -> None:
-        """End the uses of a holder; what nothing else needs goes with the next collection.
+        """End the uses of a holder. The next collection deletes contents without other uses.
 
-        What was put again after the time `before` keeps its grace period.
+        Contents that were stored again after the time `before` keep their grace period.
         """
         await connection.execute(_RELEASE, {"owner": user, "holder": holder, "before": before})
 
     async def put(self, user: str, data: bytes, mimetype: str = "") -> Reference:
-        """Store bytes; without a use, they may be collected after an hour."""
+        """Store bytes. Without a use, they may be collected after an hour."""
         deposit = await asyncio.to_thread(Deposit.from_bytes, data, mimetype)
         await self.put_all(user, [deposit])
         return deposit.reference
 
     async def put_all(self, user: str, deposits: Sequence[Deposit]) -> None:
-        """Store several deposits; returns when they are durable.
+        """Store several deposits durably.
 
-        What is there already is not written twice; damage is repaired, and the grace period begins
-        anew.
+        Existing bytes are not written twice. Damage is repaired, and the grace period starts again.
         """
         if small := await self._put_large(user, deposits):
             async with self.database.transaction(user) as connection:
                 await self._put_small(connection, user, small)
 
     async def load(self, user: str, reference: Reference) -> bytes:
-        """The bytes of a reference, checked against its hash."""
+        """Return the bytes of a reference, checked against its hash."""
         return (await self.load_all(user, [reference]))[reference.hash]
 
     async def load_all(self, user: str, references: Sequence[Reference]) -> Mapping[str, bytes]:
-        """The bytes of references, by their hashes, which they are checked against.
+        """Return the bytes of references, keyed by hash and checked against it.
 
-        `ContentMissing` or `ContentDamaged` if some are missing or different.
+        Raises `ContentMissing` or `ContentDamaged`.
         """
         if not references:
             return {}
@@ -251,7 +251,7 @@ class PostgresContents:
         return found
 
     async def find(self, user: str, digests: Iterable[str]) -> Mapping[str, Reference]:
-        """The contents that are stored, of those with these hashes; the bytes are not read."""
+        """Return the references of stored contents among these hashes without reading the bytes."""
         rows = await self.database.fetch(
             user,
             "select hash, size from vibe.contents where owner = %s and hash = any(%s) and present",
@@ -260,7 +260,7 @@ class PostgresContents:
         return {digest: Reference(digest, size) for digest, size in rows}
 
     async def survey(self, user: str) -> Sequence[Reference]:
-        """All contents of a user."""
+        """Return references to all contents of a user."""
         rows = await self.database.fetch(
             user,
             "select hash, size from vibe.contents where owner = %s and present order by hash",
@@ -269,9 +269,9 @@ class PostgresContents:
         return [Reference(digest, size) for digest, size in rows]
 
     async def collect(self, user: str, *, grace_seconds: float = GRACE_SECONDS) -> Sequence[str]:
-        """Delete the contents that nothing uses; returns their hashes.
+        """Delete unused contents, and return their hashes.
 
-        Those that were put within the grace period are kept, by the clock of the database. One
+        Contents stored within the grace period, by the clock of the database, are kept. One
         collection runs at a time.
         """
         moment = "select clock_timestamp() - make_interval(secs => %s)"
@@ -285,9 +285,9 @@ class PostgresContents:
         return collected
 
     async def return_displaced(self) -> None:
-        """Move what the database keeps for the object store there; all users' contents.
+        """Move all users' displaced contents from the database to the object store.
 
-        `StorageUnavailable` if the object store is still away.
+        Raises `StorageUnavailable` if the outage continues.
         """
         if self.objects is None:
             return
@@ -307,7 +307,7 @@ class PostgresContents:
     async def _use(
         self, connection: Connection, user: str, references: Sequence[Reference], holder: str
     ) -> AbstractSet[str]:
-        """The hashes of those that are not there; what is there is kept for the holder."""
+        """Keep contents for the holder, and return the hashes of missing ones."""
         if not references:
             return frozenset()
         hashes = [one.hash for one in references]
@@ -320,10 +320,10 @@ class PostgresContents:
         return [digest for (digest,) in rows]
 
     async def _remove(self, values: Mapping[str, Any]) -> Sequence[str]:
-        """Delete unused contents; returns the hashes of those that were not in use by then.
+        """Delete contents, and return the hashes of those that were still unused.
 
-        They stop being present first: then none is present whose object is gone, at whatever moment
-        this ends.
+        They are first marked as absent, so that an interruption never leaves a content that is
+        marked as present without an object.
         """
         user = values["owner"]
         async with self.database.transaction(user) as connection:
@@ -357,9 +357,9 @@ class PostgresContents:
     async def _put_large(
         self, user: str, deposits: Iterable[Deposit], *, displace: bool = False
     ) -> Sequence[Deposit]:
-        """Store what belongs into the object store; returns the rest.
+        """Store large contents in the object store, and return the rest.
 
-        With `displace`, the database keeps it while the object store is away.
+        With `displace`, the database keeps them during an outage of the object store.
         """
         small: list[Deposit] = []
         large: dict[str, Deposit] = {}
@@ -369,7 +369,7 @@ class PostgresContents:
             elif one.reference.size > _LARGEST_VALUE:
                 raise StorageError(
                     f"a content of {describe_size(one.reference.size)} is too large for the "
-                    "database; [archive.contents] names a store for large ones"
+                    "database; configure a store for large contents in [archive.contents]"
                 )
             else:
                 small.append(one)
@@ -383,9 +383,9 @@ class PostgresContents:
     async def _write(
         self, user: str, large: Mapping[str, Deposit], *, displace: bool = False
     ) -> Sequence[str]:
-        """Write objects, and say so; returns the hashes of those that were not collected before.
+        """Write objects and record them. Return the hashes of those not collected meanwhile.
 
-        The row comes first: then there is no object without a row, at whatever moment this ends.
+        The row comes first, so that an interruption never leaves an object without a row.
         """
         objects = self._require_objects()
         hashes = sorted(large)
@@ -403,7 +403,10 @@ class PostgresContents:
             if not displace:
                 raise
             if self._away_until == -inf:
-                _LOGGER.warning("until it takes them, the database keeps contents: %s", error)
+                _LOGGER.warning(
+                    "contents are stored in the database until the object store is available: %s",
+                    error,
+                )
             self._away_until = time.monotonic() + _AWAY_SECONDS
             await self._displace(user, large)
             return hashes
@@ -413,20 +416,20 @@ class PostgresContents:
         return [digest for (digest,) in rows]
 
     async def _displace(self, user: str, large: Mapping[str, Deposit]) -> None:
-        """Keep in the database what is for the object store."""
+        """Store contents in the database that belong in the object store."""
         async with self.database.transaction(user) as connection:
             await self._put_small(connection, user, [*large.values()], displaced=True)
 
     def _require_objects(self) -> ObjectStore:
         if self.objects is None:
             raise StorageError(
-                "this content is in an object store, and [archive.contents] names none"
+                "this content is in an object store, but [archive.contents] does not name one"
             )
         return self.objects
 
 
 async def _gather(attempts: Iterator[Awaitable[T]]) -> Sequence[T]:
-    """What all of them return, a few at a time; if one fails, those that had begun have ended."""
+    """Return the results of all, running a few at a time. On an error, wait for those running."""
     results: list[T] = []
     while batch := [*islice(attempts, _PARALLEL)]:
         for result in await asyncio.gather(*batch, return_exceptions=True):
@@ -437,13 +440,13 @@ async def _gather(attempts: Iterator[Awaitable[T]]) -> Sequence[T]:
 
 
 async def _lock(connection: Connection, values: Mapping[str, Any]) -> Sequence[str]:
-    """Lock contents that are old; those that someone is about to use or to put are left out."""
+    """Lock contents that are old, except those that another transaction is using or storing."""
     cursor = await connection.execute(_LOCK, values)
     return [digest for (digest,) in await cursor.fetchall()]
 
 
 def _batches(deposits: Sequence[Deposit]) -> Iterator[Sequence[Deposit]]:
-    """Each deposit once, in the order in which everyone locks their rows, in parts of some size."""
+    """Yield the distinct deposits in batches of limited size, in the order of locking rows."""
     batch: list[Deposit] = []
     size = 0
     for _, one in sorted({one.reference.hash: one for one in deposits}.items()):
@@ -460,13 +463,12 @@ def _check(found: Mapping[str, bytes]) -> None:
     for digest, data in found.items():
         if hashlib.sha256(data).hexdigest() != digest:
             raise ContentDamaged(
-                f"the content {digest[:12]}… does not have its hash any more; "
-                "restore it from a backup"
+                f"the content {digest[:12]}… no longer matches its hash; restore it from a backup"
             )
 
 
 def _collected() -> StorageUnavailable:
-    return StorageUnavailable("a content was collected before it was used; try again")
+    return StorageUnavailable("a content was deleted before it was used; try again")
 
 
 def _require_none(missing: AbstractSet[str]) -> None:
@@ -479,6 +481,6 @@ def _require_none(missing: AbstractSet[str]) -> None:
 
 def _missing(digest: str) -> ContentMissing:
     return ContentMissing(
-        f"a message refers to the content {digest[:12]}…, but it is not in the store; "
+        f"the content {digest[:12]}…, to which a message refers, is missing from the store; "
         "restore it from a backup"
     )

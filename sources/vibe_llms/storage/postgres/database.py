@@ -1,7 +1,7 @@
 """`Database`: transactions of one user each, over a few connections.
 
-Every transaction names its user first, so that the policies of the tables show the rows of no other
-one. Nothing else of a connection's state is relied on: any pooler may sit in between.
+Every transaction names its user first, so that the tables' policies hide the rows of all others. It
+relies on no other state of the connection, so any pooler may be used.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from contextvars import ContextVar
 from math import inf
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from vibe_llms.exceptions import (
+from vibe_llms.base.exceptions import (
     LeaseLost,
     PackageMissing,
     StorageError,
@@ -30,7 +30,7 @@ from vibe_llms.storage.postgres.connections import (
     is_read_only,
 )
 from vibe_llms.storage.postgres.migrations import READ, judge_level
-from vibe_llms.storage.postgres.pipelines import Answer, Pipeline, Statement
+from vibe_llms.storage.postgres.pipelines import Pipeline, Statement, StatementResult
 from vibe_llms.storage.postgres.rights import describe_missing, probe, survey_missing
 from vibe_llms.storage.postgres.settings import PostgresSettings
 
@@ -40,54 +40,54 @@ if TYPE_CHECKING:
 #: A connection within a transaction.
 Connection: TypeAlias = "AsyncConnection[Any]"
 
-#: Begins every transaction, with the user and a time limit in milliseconds.
+#: First statement of every transaction, with the user and a time limit in milliseconds.
 BECOME = "select set_config('vibe.user', %s, true), set_config('statement_timeout', %s, true)"
-#: The same for one of several statements, with the time in which the next one has to come.
+#: The same with a limit in milliseconds between statements, for transactions with several.
 BECOME_FOR_LONG = f"{BECOME}, set_config('idle_in_transaction_session_timeout', %s, true)"
-#: A program that vanishes keeps its locks for so long, which is less than half of a lease.
+#: Milliseconds for which a vanished program keeps its locks; less than half of a lease.
 _IDLE_MILLISECONDS = "5000"
-#: Classes of SQLSTATE that pass: of connections, resources, the operator, the system, deadlocks.
+#: SQLSTATE classes of temporary errors: connection, resources, operator, system, and rollback.
 _PASSING = ("08", "53", "57", "58", "40")
-#: A database that was in order so recently is not looked at again.
-_LOOK_SECONDS = 1.0
+#: Seconds for which a successful check of the database stays valid.
+_CHECK_SECONDS = 1.0
 _SILENCE = logging.NullHandler()
 _READ_ONLY = "25006"
 #: The role of programs lacks a right.
 _DENIED = "42501"
-#: A transaction that is read-only, lacks a right, or is idle or busy for too long; a lock that
-#: others keep.
+#: Temporary errors: a transaction that is read-only, lacks a right, or exceeds a time limit; and a
+#: lock that others hold.
 _PASSING_STATES = (_READ_ONLY, _DENIED, "25P03", "25P04", "55P03")
-#: Of `vibe.require_lease`.
+#: Raised by `vibe.require_lease`.
 _LOST = "VL001"
 _NOT_MIGRATED = "the database is not migrated: vibe-llms archive migrate"
 _LOGIN = "check the user and the password that [archive] connects with"
 _NAMES = "create it, or correct dsn in [archive]"
-#: What to do, by SQLSTATE, or by words: an error of connecting has no SQLSTATE in psycopg.
+#: Remedies by SQLSTATE, or by words: psycopg's connection errors do not have a SQLSTATE.
 _REMEDIES = {
     "3F000": _NOT_MIGRATED,
     "42P01": _NOT_MIGRATED,
-    _DENIED: "let its role use the tables: vibe-llms archive migrate",
-    _READ_ONLY: "it is a standby, or set to read-only: connect to one that accepts writes",
+    _DENIED: "grant its role the rights on the tables: vibe-llms archive migrate",
+    _READ_ONLY: "it is a standby or read-only; connect to a server that accepts writes",
     "53100": "free space on its disk",
     "password authentication failed": _LOGIN,
     "no password supplied": _LOGIN,
     "does not exist": _NAMES,
     "connection info string": "correct dsn in [archive]",
 }
-#: What is sent before additions to conversations.
+#: Statements sent before additions to conversations.
 _FENCES: ContextVar[tuple[Statement, ...]] = ContextVar("fences", default=())
 
 
 class Database:
-    """The connections of one process; they are made as they are needed, up to `connections`.
+    """Connections of one process, opened on demand, up to `connections`.
 
-    Transactions raise `StorageUnavailable` while the database cannot be reached, is read-only, or
-    is full. Nothing of such a transaction is kept, unless the connection broke while it was
-    committed. The next transaction tries again, at once: a pool that connects in the background,
-    such as psycopg's, does not say why it cannot, and pauses longer each time.
+    Transactions raise `StorageUnavailable` while the database is unreachable, read-only, or full.
+    Such a transaction leaves no changes, unless the connection broke during the commit. The next
+    transaction tries again immediately. A pool that connects in the background, such as psycopg's,
+    does not report the reason for a failure and pauses longer each time.
 
-    A transaction whose statements do not depend on each other takes one round trip: `fetch`,
-    `execute` and `run`. The others take three, and one for each statement.
+    A transaction of independent statements takes one round trip with `fetch`, `execute`, or `run`.
+    Other transactions take three, and one for each statement.
     """
 
     def __init__(self, settings: PostgresSettings) -> None:
@@ -96,16 +96,16 @@ class Database:
         self._idle: list[Pipeline] = []
         self._room = asyncio.Semaphore(settings.connections)
         self._checked = self._closed = False
-        self._looked = -inf
+        self._checked_at = -inf
 
     @property
     def address(self) -> str:
-        """The host, the port and the name of the database, as the connection string has them."""
+        """Host, port, and name of the database, as in the connection string."""
         try:
             from psycopg import ProgrammingError
             from psycopg.conninfo import conninfo_to_dict
         except ImportError:
-            # What connects says so.
+            # Connecting raises an error for the missing package.
             return "postgresql:"
         try:
             named = conninfo_to_dict(self.settings.dsn)
@@ -116,9 +116,9 @@ class Database:
 
     @asynccontextmanager
     async def transaction(self, user: str) -> AsyncIterator[Connection]:
-        """A transaction that sees and writes the rows of a user; committed after the block.
+        """Yield a transaction that sees and writes the rows of a user.
 
-        An error within the block rolls it back.
+        It is committed after the block, or rolled back after an error.
         """
         with database_errors():
             async with (
@@ -133,17 +133,17 @@ class Database:
                 yield pipeline.connection
 
     async def fetch(self, user: str, query: str, values: Any = ()) -> list[tuple[Any, ...]]:
-        """The rows of a statement, which is a transaction of a user."""
+        """Run a statement as a transaction of a user, and return its rows."""
         (answer,) = await self.run([Statement(user, query, values)])
         return answer.rows
 
     async def execute(self, user: str, query: str, values: Any = ()) -> int:
-        """Run a statement as a transaction of a user; returns how many rows it was about."""
+        """Run a statement as a transaction of a user, and return the number of affected rows."""
         (answer,) = await self.run([Statement(user, query, values)])
         return answer.count
 
-    async def run(self, statements: Sequence[Statement]) -> Sequence[Answer]:
-        """Run statements as one transaction, in one round trip; returns their answers."""
+    async def run(self, statements: Sequence[Statement]) -> Sequence[StatementResult]:
+        """Run statements as one transaction in one round trip, and return their answers."""
         await self.prepare()
         sent: list[Statement] = []
         user = None
@@ -163,21 +163,21 @@ class Database:
             async with self.transaction(""):
                 pass
 
-    async def look(self) -> None:
-        """Raise a `StorageError` unless programs can use the database, or could a second ago.
+    async def check(self) -> None:
+        """Raise a `StorageError` unless programs can use the database or could a second ago.
 
-        Its level is looked at, the rights of the role, and whether a row can be written. It has
-        `connect_seconds` for that.
+        Checks its level, the rights of the role, and whether a row can be written, within
+        `connect_seconds`.
         """
         try:
             async with asyncio.timeout(self.settings.connect_seconds):
-                if time.monotonic() > self._looked + _LOOK_SECONDS:
-                    await self._look()
-                    self._looked = time.monotonic()
+                if time.monotonic() > self._checked_at + _CHECK_SECONDS:
+                    await self._check()
+                    self._checked_at = time.monotonic()
         except TimeoutError as error:
             raise StorageUnavailable("the database does not answer") from error
 
-    async def _look(self) -> None:
+    async def _check(self) -> None:
         written = probe()
         become = Statement(written.user, BECOME, (written.user, self._milliseconds))
         begin, end = Statement("", "begin"), Statement("", "rollback")
@@ -196,7 +196,7 @@ class Database:
         self._checked = True
 
     async def close(self) -> None:
-        """Close all connections, those in use after their transactions; safe to call twice."""
+        """Close all connections, busy ones after their transactions; safe to call twice."""
         self._closed = True
         while self._idle:
             await self._idle.pop().connection.close()
@@ -216,7 +216,7 @@ class Database:
             self._room.release()
 
     async def _begin(self, user: str) -> Pipeline:
-        """A connection whose transaction has begun; one that broke since it was used is dropped."""
+        """Return a connection with a new transaction. Drop idle connections that have broken."""
         from psycopg import OperationalError
 
         limits = (user, self._milliseconds, _IDLE_MILLISECONDS)
@@ -237,26 +237,28 @@ class Database:
                     await pipeline.connection.close()
 
     async def _connect(self) -> Pipeline:
-        """A connection that was used before, if the server has not ended it, or a new one."""
+        """Return an idle connection that the server has not ended, or a new one."""
         while self._idle:
             pipeline = self._idle.pop()
             if pipeline.is_open:
                 return pipeline
             await pipeline.connection.close()
-        # Cancelled statements are ours, and nothing to warn of where no logging is set up.
+        # We cancel statements deliberately. Without logging setup, psycopg would print warnings.
         logging.getLogger("psycopg").addHandler(_SILENCE)
         seconds = find_silence_seconds(self.settings)
         connection = await connect(
-            *(self.settings.dsn, self.settings, seconds),
+            self.settings.dsn,
+            self.settings,
+            seconds,
             autocommit=True,
-            # What psycopg prepares, it discards after a rollback, with what pipelines prepare.
+            # After a rollback, psycopg would discard its prepared statements together with ours.
             prepare_threshold=None,
         )
         return Pipeline(connection, prepares=not self.settings.pooler, seconds=seconds)
 
     @asynccontextmanager
     async def _used(self, pipeline: Pipeline) -> AsyncIterator[Pipeline]:
-        """Keep a connection after the block, if it is in order."""
+        """Keep the connection after the block if it is still usable."""
         try:
             yield pipeline
         finally:
@@ -267,15 +269,16 @@ class Database:
 
 
 def clean_text(text: str) -> str:
-    """A text that a column can hold."""
+    """Return a text that a column can hold."""
     return repair_text(text).replace("\0", "\ufffd")
 
 
 @contextmanager
 def fenced(fence: Statement) -> Iterator[None]:
-    """Additions to conversations in this context are kept only if a statement does not fail.
+    """Make additions to conversations in this context depend on the success of a statement.
 
-    It is part of their transactions, so that what it reads and locks stays true until they end.
+    The statement is part of their transactions, so that what it reads and locks stays true until
+    they end.
     """
     token = _FENCES.set((fence,))
     try:
@@ -285,15 +288,15 @@ def fenced(fence: Statement) -> Iterator[None]:
 
 
 def survey_fences() -> Sequence[Statement]:
-    """What an addition to a conversation has to send first, in the same transaction."""
+    """Return the statements that an addition to a conversation sends first in its transaction."""
     return _FENCES.get()
 
 
 @asynccontextmanager
 async def _committed(connection: Connection) -> AsyncIterator[None]:
-    """Commit after the block; if it fails, roll back.
+    """Commit after the block, or roll back on failure.
 
-    A connection that cannot roll back is not idle, and is closed by who uses it.
+    A connection that cannot roll back is not idle, so its user closes it.
     """
     from psycopg import Error
 
@@ -310,7 +313,7 @@ async def _committed(connection: Connection) -> AsyncIterator[None]:
 
 @contextmanager
 def database_errors() -> Iterator[None]:
-    """Errors of the database within the block become our own; `PackageMissing` without psycopg."""
+    """Convert database errors within the block; raise `PackageMissing` without psycopg."""
     try:
         from psycopg import Error, OperationalError
     except ImportError as error:

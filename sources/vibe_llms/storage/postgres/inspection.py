@@ -1,4 +1,4 @@
-"""Checks what is in the database: whether it is there, who may see it, and that all of it is."""
+"""Check the database: its availability, who can see its rows, and missing data."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from typing import Any
 
-from vibe_llms.configuration import ARCHIVE
-from vibe_llms.exceptions import (
+from vibe_llms.base.configuration import ARCHIVE
+from vibe_llms.base.exceptions import (
     ArchiveDamaged,
     ContentDamaged,
     ContentMissing,
@@ -31,9 +31,9 @@ select rolname, rolsuper, rolbypassrls, exists (
     where n.nspname = 'vibe' and pg_has_role(current_user, c.relowner, 'member'))
 from pg_roles where rolname = current_user
 """
-#: Tables of users: whether their policies are in force, and the names and conditions of those that
-#: hold programs. Those that hold only the owner of the table are for its functions. It does not
-#: matter who asks: no policy holds a superuser, who counts as a member of every role.
+#: Tables of users, their row security flags, and names and conditions of the policies that apply
+#: to programs. Policies for only the owner of the table are for its functions. The result does not
+#: depend on who asks: policies do not apply to a superuser, who is a member of every role.
 _TABLES = """
 select c.relname, c.relrowsecurity,
     array(select array[polname, coalesce(pg_get_expr(p.polqual, p.polrelid), '')]
@@ -56,48 +56,48 @@ where n.nspname = 'vibe' and c.relname = 'memory_vectors' and not exists (
     select from pg_attribute a
     where a.attrelid = c.oid and a.attname = 'embedding' and not a.attisdropped)
 """
-#: Keys to other tables that were dropped, or that a restored backup did not check.
+#: Violated foreign keys that were dropped, or that a restored backup did not check.
 _ORPHANS = """
 select distinct scope from vibe.memory_entries e
 where owner = %s and not exists (
     select from vibe.memory_scopes s where s.owner = e.owner and s.scope = e.scope)
 order by scope
 """
-#: How many messages a conversation should have and has, at one moment.
+#: Expected and actual number of a conversation's messages at one moment.
 _COUNTS = f"""
 select c.messages, (
     select count(*) from {MESSAGES}
     where p.owner = c.owner and p.conversation = c.identity and m.position < c.messages)
 from vibe.conversations c where owner = %s and identity = %s
 """  # noqa: S608  (constants)
-#: What is in these tables that a restored backup has, and nothing that was written since is lost.
+#: Copying only these rows from a backup keeps everything that was written since.
 _FROM_BACKUP = "restore a backup into another database, and copy these rows from there: {}"
 _MESSAGES_LOST = _FROM_BACKUP.format("of the conversation, in vibe.messages and vibe.pieces")
 _SCOPE_LOST = _FROM_BACKUP.format("of the scope, in vibe.memory_scopes")
 _CONTENT_LOST = _FROM_BACKUP.format("of the hash, in vibe.contents and vibe.content_uses")
 _OBJECT_LOST = "copy the object {} from a copy of the bucket, under the same name"
-#: The contents whose bytes are in an object store.
+#: Contents whose bytes are in an object store.
 _OBJECTS = "select hash from vibe.contents where owner = %s and present and data is null"
 
 
 async def inspect_database(database: Database) -> Sequence[Diagnosis]:
-    """Why the database cannot be used, or shows its roles too much."""
+    """Return the reasons why the database is unusable or shows its roles too many rows."""
     try:
         async with database.transaction("") as connection:
             found = [one async for one in _inspect_tables(connection)]
     except (StorageError, PackageMissing) as error:
         return [Diagnosis("database", ARCHIVE, str(error))]
     try:
-        await database.look()
+        await database.check()
     except StorageUnavailable as error:
-        # A right that is missing for one kind of things does not keep others from being checked.
+        # A missing right for one kind of data does not prevent checks of the others.
         subject = "rights" if error.refused else "database"
         found.append(Diagnosis(subject, ARCHIVE, str(error)))
     return found
 
 
 async def inspect_objects(objects: ObjectStore | None) -> Sequence[Diagnosis]:
-    """Why the object store cannot be used, if there is one."""
+    """Return the reason why the object store is unusable, if one is configured."""
     try:
         if objects is not None:
             await check_objects(objects)
@@ -107,7 +107,7 @@ async def inspect_objects(objects: ObjectStore | None) -> Sequence[Diagnosis]:
 
 
 async def inspect_archive(archive: PostgresArchive) -> AsyncIterator[Diagnosis]:
-    """The problems of what a user has."""
+    """Yield the problems of a user's data."""
     try:
         async for one in _inspect_user(archive):
             yield one
@@ -148,7 +148,7 @@ async def _inspect_tables(connection: Connection) -> AsyncIterator[Diagnosis]:
 
 
 def _strip(condition: str) -> str:
-    """A condition without what PostgreSQL may add to it."""
+    """Return a condition without PostgreSQL's additions."""
     return condition.replace("vibe.", "").strip("()")
 
 
@@ -160,7 +160,7 @@ async def _ask(
 
 async def _inspect_user(archive: PostgresArchive) -> AsyncIterator[Diagnosis]:
     for summary in await archive.survey(superseded=True):
-        # It was deleted in the meantime, which is not a problem.
+        # A conversation that was deleted in the meantime is not a problem.
         with suppress(ConversationNotFound):
             async for one in _inspect_conversation(archive, summary.identity):
                 yield one

@@ -1,4 +1,4 @@
-"""`PostgresWindow`: what all servers of a database have sent to a provider in the last minute."""
+"""`PostgresWindow`: requests to a provider in the last minute, counted across all servers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from vibe_llms.storage.postgres.database import Database
 
 
 class PostgresWindow:
-    """Counts the requests of rows with limits; see `vibe_llms.providers.limits.Window`."""
+    """Request counter for rows with limits; see `vibe_llms.providers.limits.Window`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -16,7 +16,7 @@ class PostgresWindow:
     async def enter(
         self, row: str, tokens: int, most_requests: int | None, most_tokens: int | None
     ) -> tuple[int | None, float, bool]:
-        """Count a request if it fits: its number, or how long to wait, and whether to be asked."""
+        """Count a request if it fits; see `Window.enter`."""
         ((number, seconds, asked),) = await self._database.fetch(
             "",
             "select entered, seconds, asked from vibe.enter_limit(%s, %s, %s, %s)",
@@ -24,16 +24,16 @@ class PostgresWindow:
         )
         return number, seconds, asked
 
-    async def settle(self, row: str, number: int, tokens: int) -> None:
-        """Replace the estimate of a request by what it used."""
+    async def record_usage(self, row: str, number: int, tokens: int) -> None:
+        """Replace the estimate of a request by its actual use."""
         settle = "select vibe.settle_limit(%s, %s, %s)"
         await self._database.execute("", settle, (row, number, tokens))
 
     async def pause(self, row: str, seconds: float) -> None:
-        """Let no server send requests for some seconds."""
+        """Prevent all servers from sending requests for some seconds."""
         await self._database.execute("", "select vibe.pause_limit(%s, %s)", (row, seconds))
 
 
 def produce_store(backend: Backend) -> PostgresWindow:
-    """The window that all servers of the database of a backend share."""
+    """Return the window that all servers of a backend's database share."""
     return PostgresWindow(access_database(backend))

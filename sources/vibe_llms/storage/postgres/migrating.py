@@ -1,12 +1,12 @@
-"""Migrates a database as the owner of its tables, after a look at the roles."""
+"""Migration of a database as the owner of its tables, after a check of the roles."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from vibe_llms.configuration import ARCHIVE
-from vibe_llms.exceptions import ConfigurationError, StorageError, StorageUnavailable
+from vibe_llms.base.configuration import ARCHIVE
+from vibe_llms.base.exceptions import ConfigurationError, StorageError, StorageUnavailable
 from vibe_llms.storage.backends import Confirm
 from vibe_llms.storage.postgres.connections import connection_options, find_role
 from vibe_llms.storage.postgres.database import database_errors
@@ -29,13 +29,13 @@ _ROLE = "select rolsuper, rolbypassrls, rolname = current_user from pg_roles whe
 
 
 async def migrate_database(settings: PostgresSettings, confirm: Confirm) -> Sequence[str]:
-    """Bring the tables to this version, and grant the rights on them; returns what was done.
+    """Migrate the tables to this version, grant the rights on them, and return the steps.
 
-    All of it is done, or nothing. `confirm` is asked where programs that run cannot go on after it.
+    All steps are done or none. `confirm` is asked if the migration locks out running programs.
     """
     if not settings.admin_dsn:
         raise ConfigurationError(
-            "tables are made and changed by the role that owns them; give its connection string",
+            "migrations run as the role that owns the tables; set its connection string",
             table=ARCHIVE,
             key="admin-dsn",
         )
@@ -52,9 +52,9 @@ async def migrate_database(settings: PostgresSettings, confirm: Confirm) -> Sequ
             encoding = connection.info.parameter_status("server_encoding")
             if encoding != "UTF8":
                 raise StorageError(
-                    f"the database {connection.info.dbname} has the encoding {encoding}, which "
-                    "cannot hold all text; create one: "
-                    "create database ... encoding 'UTF8' template template0"
+                    f"the database {connection.info.dbname} has the encoding {encoding}, "
+                    "which cannot store all text; create a new one: create database ... "
+                    "encoding 'UTF8' template template0"
                 )
             number, least = await read_level(connection)
             if number > find_level():
@@ -69,8 +69,8 @@ async def migrate_database(settings: PostgresSettings, confirm: Confirm) -> Sequ
                 return await migrate(connection, role)
             except LockNotAvailable as error:
                 raise StorageUnavailable(
-                    "nothing was migrated: a long transaction uses a table that has to be changed; "
-                    "try again, or end it (select * from pg_stat_activity)"
+                    "nothing was migrated, because a long transaction uses a table to be "
+                    "changed; try again, or end it (select * from pg_stat_activity)"
                 ) from error
             except InsufficientPrivilege as error:
                 raise StorageError(
@@ -83,18 +83,17 @@ async def migrate_database(settings: PostgresSettings, confirm: Confirm) -> Sequ
 
 
 async def _describe_end(connection: AsyncConnection[Any], number: int, role: str) -> str:
-    """What a person has to know before programs of the present level are shut out."""
+    """Return the warning before programs of the present level are locked out."""
     ((open_now,),) = await (await connection.execute(_CONNECTIONS, (role,))).fetchall()
     return (
-        f"Servers and workers of the version that runs now (level {number}) cannot work with the "
-        f"tables after this. They notice within a minute, take no more requests, finish what they "
-        "are sending, and end with status 1. Start the new version then. "
-        f"Connections of programs to this database now: {open_now}"
+        f"Servers and workers of the current version (level {number}) cannot use the tables "
+        "after this migration. They notice within a minute, stop accepting requests, "
+        "finish their replies, and exit with status 1. Start the new version then. Current "
+        f"connections of programs to this database: {open_now}"
     )
 
 
-#: What a superuser does about a refusal, by what the server says. `{0}` is the owner of the tables,
-#: `{1}` the database.
+#: Remedies of a superuser, by the server's message. `{0}` is the tables' owner, `{1}` the database.
 _GRANTS = (
     ("grant role", "grant vibe_llms to {0} with admin option"),
     ("create role", "alter role {0} createrole"),
@@ -109,11 +108,11 @@ def _explain_refusal(said: str, *, owner: str, database: str) -> str:
     remedy = next(remedy for words, remedy in _GRANTS if words in said)
     who = "" if "admin-dsn" in remedy else "as a superuser, in this database: "
     advice = remedy.format(_quote(owner), _quote(database))
-    return f"the role {owner!r} of admin-dsn may not do this: {said}; {who}{advice}"
+    return f"the role {owner!r} of admin-dsn is not allowed to do this: {said}; {who}{advice}"
 
 
 def describe_role(role: str, *, superuser: bool, bypasses: bool) -> str:
-    """Why policies do not hold a role; empty if they do."""
+    """Return the reason why policies do not apply to a role, or an empty string if they do."""
     if superuser:
         return f"the role {role!r} is a superuser, so it sees the rows of all users"
     if bypasses:
@@ -122,7 +121,7 @@ def describe_role(role: str, *, superuser: bool, bypasses: bool) -> str:
 
 
 async def _refuse_role(connection: AsyncConnection[Any], role: str) -> None:
-    """Raise if programs cannot or should not connect with a role."""
+    """Raise a `StorageError` if programs cannot or should not connect with a role."""
     row = await (await connection.execute(_ROLE, (role,))).fetchone()
     if row is None:
         raise StorageError(

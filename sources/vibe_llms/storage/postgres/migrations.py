@@ -1,7 +1,7 @@
-"""The versions of the tables: numbered SQL files, applied in order by `vibe-llms archive migrate`.
+"""Versions of the tables: numbered SQL files, applied in order by `vibe-llms archive migrate`.
 
-The first line of a file says which level of the code it still works with: `-- least: 3`. So a
-database can be migrated while servers of that level run, and they are replaced one by one.
+The first line of a file names the lowest level of the code that it still works with: `-- least: 3`.
+So a database can be migrated while servers of that level run, and they are replaced one by one.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from vibe_llms.exceptions import FormatNewer, StorageError
-from vibe_llms.files import LARGEST_SETTINGS, read_file
+from vibe_llms.base.exceptions import FormatNewer, StorageError
+from vibe_llms.base.files import LARGEST_SETTINGS, read_file
 from vibe_llms.storage.postgres import rights
 
 if TYPE_CHECKING:
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 _FOLDER = Path(__file__).parent / "tables"
 _NAME = re.compile(r"(\d{4})_(\w+)\.sql")
 _LEAST = re.compile(r"-- least: (\d+)\n")
-#: Two migrations do not run at once: the key of an advisory lock, "vibe" in ASCII.
+#: Key of the advisory lock that prevents concurrent migrations: "vibe" in ASCII.
 _LOCK = 0x76696265
 _REMEDY = "vibe-llms archive migrate"
-#: A migration that waits for a table keeps all others from it.
+#: A migration that waits for a table blocks all other users of the table.
 _WAIT = "set local lock_timeout = '2s'"
-#: The level of the database, and the least level of code that works with it.
+#: Level of the database, and the lowest level of code that works with it.
 READ = "select coalesce(max(number), 0), coalesce(max(least), 0) from vibe.migrations"
 
 
 class Migration(Struct, frozen=True):
-    """One step; code below the level `least` does not work after it."""
+    """One step. Code below the level `least` does not work after it."""
 
     number: int
     name: str
@@ -43,22 +43,22 @@ class Migration(Struct, frozen=True):
 
 
 def survey_migrations() -> Sequence[Migration]:
-    """All steps, in order."""
+    """Return all steps in order."""
     return sorted(_read_all(), key=lambda one: one.number)
 
 
 def survey_steps(number: int) -> Sequence[Migration]:
-    """The steps that a database of a level needs, in order."""
+    """Return the steps that a database of a level needs, in order."""
     return [one for one in survey_migrations() if one.number > number]
 
 
 def find_level() -> int:
-    """The level of this code: the number of its last migration."""
+    """Return the level of this code: the number of its last migration."""
     return max(one.number for one in _read_all())
 
 
 async def read_level(connection: AsyncConnection[Any]) -> tuple[int, int]:
-    """The level of the database, and the least level of code that works with it; 0 if it is new."""
+    """Return the level of the database and the lowest supported level of code; 0 if new."""
     cursor = await connection.execute("select to_regclass('vibe.migrations')")
     if await cursor.fetchall() == [(None,)]:
         return 0, 0
@@ -67,7 +67,7 @@ async def read_level(connection: AsyncConnection[Any]) -> tuple[int, int]:
 
 
 def judge_level(number: int, least: int) -> None:
-    """Raise if the tables are older than this code needs, or too new for it."""
+    """Raise an error if the tables are older than this code needs, or too new for it."""
     own = find_level()
     if number < own:
         raise StorageError(
@@ -81,9 +81,9 @@ def judge_level(number: int, least: int) -> None:
 
 
 async def migrate(connection: AsyncConnection[Any], role: str) -> Sequence[str]:
-    """Apply what is missing, and let a role use the tables, all or nothing; returns what was done.
+    """Apply the missing steps and grant a role its rights, all or nothing; return the changes.
 
-    The connection is the owner's. The role is the one that programs connect with.
+    The connection is the owner's. Programs connect with the role.
     """
     async with connection.transaction():
         await connection.execute("select pg_advisory_xact_lock(%s)", (_LOCK,))
@@ -97,16 +97,16 @@ async def migrate(connection: AsyncConnection[Any], role: str) -> Sequence[str]:
                 (one.number, one.name, one.least),
             )
         granted = await _grant(connection, role)
-    # All of them are new to a new database.
+    # In a new database, all rights are new.
     granted = granted if number else ()
     return [*(f"applied {one.number:04} {one.name}" for one in steps), *granted]
 
 
 async def _grant(connection: AsyncConnection[Any], role: str) -> Sequence[str]:
-    """Grant the rights that a role does not have; returns them in words.
+    """Grant the rights that a role lacks, and return their descriptions.
 
-    What was granted by others, such as after a backup was restored, is not granted again: the owner
-    of the tables may not be allowed to.
+    Rights granted by others, for example after a restored backup, are not granted again, because
+    the owner of the tables may not be allowed to.
     """
     granted: list[str] = []
     for query in (rights.survey_membership(role), rights.survey_missing(role)):

@@ -1,7 +1,7 @@
-"""`Pipeline`: sends statements over a connection at once, and reads what the database answers.
+"""`Pipeline`: sends several statements over a connection at once, and reads the answers.
 
-It uses libpq as psycopg wraps it, and psycopg's adaptation of values. psycopg's own pipelines do
-the same for some 100 µs more of CPU time, which is most of what a server does for a request.
+It uses libpq through psycopg's wrapper, and psycopg's adaptation of values. psycopg's own pipelines
+take about 100 µs more CPU time, which is most of a server's work for a request.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from psycopg.pq.abc import PGresult
 
 _PLACE = re.compile(r"%(?:\((\w+)\)s|s|%)")
-#: Statements that are different each time must not fill the memory of the server.
+#: Statements that differ each time must not fill the memory of the server.
 _MOST_PREPARED = 200
 _CANCEL_SECONDS = 1.0
-#: What was prepared is not there any more, or gives other columns than then.
+#: SQLSTATEs of a prepared statement that is gone or that now returns other columns.
 _OUTDATED = ("26000", "0A000")
 
 
@@ -38,20 +38,20 @@ class Statement(Struct, frozen=True):
     values: Any = ()
 
 
-class Answer(Struct, frozen=True):
-    """The rows that a statement gives, and how many rows it gives or has changed."""
+class StatementResult(Struct, frozen=True):
+    """Rows of a statement, and the number of rows returned or changed."""
 
     rows: list[tuple[Any, ...]]
     count: int
 
 
 class Pipeline:
-    """Runs statements over a connection that commits each transaction by itself."""
+    """Runner of statements over a connection that commits each transaction automatically."""
 
     def __init__(self, connection: AsyncConnection[Any], *, prepares: bool, seconds: float) -> None:
-        """A pipeline; if it `prepares` statements, the server keeps them for this connection.
+        """Create a pipeline. If it `prepares` statements, the server keeps them.
 
-        The server may say nothing for so many seconds.
+        The server may be silent for this many seconds.
         """
         from psycopg.adapt import Transformer
 
@@ -59,21 +59,21 @@ class Pipeline:
         self._transformer = Transformer(connection)
         self._prepares = prepares
         self._seconds = seconds
-        #: The names of what the server keeps, by the text and the types of its values.
+        #: Names of prepared statements, by the text and the types of their values.
         self._prepared: dict[tuple[bytes, tuple[int, ...]], bytes] = {}
         self._names = itertools.count()
-        #: What is waited for, since when, and whether a look at that is due.
+        #: The event waited for, the time when the wait began, and True if a check is scheduled.
         self._ready: asyncio.Future[None] | None = None
         self._since = 0.0
         self._watched = False
 
     @property
     def is_open(self) -> bool:
-        """Whether the server has not ended the connection since it was used."""
+        """True if the server has not ended the connection since its last use."""
         from psycopg import OperationalError
 
         try:
-            # What it says when it ends one, and the end.
+            # The first call reads the server's final message, and the second the end.
             self.connection.pgconn.consume_input()
             self.connection.pgconn.consume_input()
         except OperationalError:
@@ -82,30 +82,31 @@ class Pipeline:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no transaction and nothing else has begun."""
+        """True if neither a transaction nor a pipeline has begun."""
         from psycopg.pq import PipelineStatus, TransactionStatus
 
         line = self.connection.pgconn
         idle = line.transaction_status == TransactionStatus.IDLE
         return idle and line.pipeline_status == PipelineStatus.OFF
 
-    async def run(self, statements: Sequence[Statement]) -> Sequence[Answer]:
-        """Run statements as one transaction; returns their answers.
+    async def run(self, statements: Sequence[Statement]) -> Sequence[StatementResult]:
+        """Run statements as one transaction, and return their answers.
 
-        Raises the error of the first that fails; then nothing is kept of any. The connection can
-        only be closed if it breaks, if this is cancelled, and if a value cannot be sent.
+        Raises the error of the first statement that fails, and then keeps no changes. If the
+        connection breaks, if this is cancelled, or if a value cannot be sent, the connection can
+        only be closed.
         """
         from psycopg import Error, OperationalError
 
         line = self.connection.pgconn
         line.enter_pipeline_mode()
-        # For each result that will come, whether it is an answer.
+        # One entry per expected result: True if it is an answer.
         expected: list[bool] = []
         known = {*self._prepared}
         try:
             for one in statements:
                 self._send(one, expected)
-            # Without BEGIN, what comes before this is a transaction.
+            # Without BEGIN, all statements before this form a transaction.
             line.pipeline_sync()
             results = await self._receive()
         except asyncio.CancelledError:
@@ -116,12 +117,12 @@ class Pipeline:
         try:
             answers = [self._read(result) for result in results]
         except Error as error:
-            # Whether the server has prepared what is new is not known.
+            # The server may or may not have prepared the new statements.
             for key in self._prepared.keys() - known:
                 del self._prepared[key]
             if known and error.sqlstate in _OUTDATED:
                 await self.connection.close()
-                raise OperationalError(f"a connection was given up: {error}") from error
+                raise OperationalError(f"a connection was closed: {error}") from error
             raise
         return [one for one, is_wanted in zip(answers, expected, strict=True) if is_wanted]
 
@@ -148,7 +149,7 @@ class Pipeline:
         expected.append(True)
 
     async def _receive(self) -> Sequence[PGresult]:
-        """All results until the end of the transaction."""
+        """Return all results until the end of the transaction."""
         from psycopg import OperationalError
         from psycopg.pq import ConnStatus, ExecStatus
 
@@ -161,7 +162,7 @@ class Pipeline:
             while not line.is_busy():
                 result = line.get_result()
                 if result is None:
-                    # Between two statements, or at the end of a connection that broke.
+                    # Between two statements, or at the end of a broken connection.
                     if line.status != ConnStatus.OK:
                         raise OperationalError(line.get_error_message())
                 elif result.status == ExecStatus.PIPELINE_SYNC:
@@ -172,15 +173,15 @@ class Pipeline:
             line.consume_input()
 
     async def _wait(self, *, writing: bool = False) -> None:
-        """Wait until the server has sent something, or can be sent more."""
+        """Wait until the server has sent something or can receive more."""
         loop, socket = asyncio.get_running_loop(), self.connection.pgconn.socket
         ready = self._ready = loop.create_future()
         self._since = loop.time()
         if not self._watched:
             self._watch(loop, self._seconds)
-        loop.add_reader(socket, _settle, ready)
+        loop.add_reader(socket, _resolve, ready)
         if writing:
-            loop.add_writer(socket, _settle, ready)
+            loop.add_writer(socket, _resolve, ready)
         try:
             await ready
         finally:
@@ -189,12 +190,12 @@ class Pipeline:
                 loop.remove_writer(socket)
 
     def _watch(self, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
-        """Look in so many seconds whether the server has been silent for too long."""
+        """Schedule a check of the server's silence in some seconds."""
         self._watched = True
-        # One for each wait would take a tenth of the CPU time of a statement.
-        loop.call_later(seconds, self._look, loop)
+        # A timer for each wait would take a tenth of the CPU time of a statement.
+        loop.call_later(seconds, self._check_silence, loop)
 
-    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _check_silence(self, loop: asyncio.AbstractEventLoop) -> None:
         self._watched = False
         if self._ready is None or self._ready.done():
             return
@@ -203,27 +204,27 @@ class Pipeline:
         else:
             self._ready.set_exception(describe_silence(self._seconds))
 
-    def _read(self, result: PGresult) -> Answer:
+    def _read(self, result: PGresult) -> StatementResult:
         from psycopg.errors import error_from_result
         from psycopg.pq import ExecStatus, Format
 
         if result.status == ExecStatus.TUPLES_OK:
             self._transformer.set_pgresult(result, format=Format.BINARY)
             rows = self._transformer.load_rows(0, result.ntuples, tuple)
-            return Answer(rows, len(rows))
+            return StatementResult(rows, len(rows))
         if result.status == ExecStatus.COMMAND_OK:
-            return Answer([], result.command_tuples or 0)
+            return StatementResult([], result.command_tuples or 0)
         raise error_from_result(result)
 
 
-def _settle(future: asyncio.Future[None]) -> None:
+def _resolve(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
 
 
 @functools.lru_cache(maxsize=_MOST_PREPARED)
 def _translate(query: str) -> tuple[bytes, Sequence[Any]]:
-    """A query with the places of PostgreSQL, and the keys of their values.
+    """Return a query with PostgreSQL's placeholders, and the keys of their values.
 
     >>> _translate("select %(name)s, %(id)s, %(name)s")
     (b'select $1, $2, $1', ['name', 'id'])

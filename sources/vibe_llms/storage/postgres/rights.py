@@ -1,7 +1,7 @@
-"""The rights that programs need on the tables, and whether their role has them.
+"""Rights that programs need on the tables, and checks of their role.
 
-The migrations grant them to the role `vibe_llms`. A right that was revoked, or that a restored
-backup did not grant, is noticed here, and not by a request halfway.
+The migrations grant them to the role `vibe_llms`. These checks find a right that was revoked, or
+that a restored backup did not grant, before a request fails halfway.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from vibe_llms.storage.postgres.pipelines import Statement
 
 _ALL = "select, insert, update, delete"
-#: What is granted on each table and sequence.
+#: Rights granted on each table and sequence.
 RIGHTS = {
     "table": {
         **dict.fromkeys(
@@ -30,15 +30,14 @@ RIGHTS = {
     },
     "sequence": dict.fromkeys(("memory_changes", "strands"), "usage"),
 }
-#: Functions with the rights of the owner of the tables.
+#: Functions that run with the rights of the owner of the tables.
 FUNCTIONS = (
     *("access_secret", "claim_run", "count_runs", "enter_limit", "find_old_runs", "find_user"),
     *("pause_limit", "read_orders", "renew_leases", "require_lease", "search_messages"),
     *("settle_limit", "survey_displaced", "survey_keys", "survey_old_runs", "survey_spenders"),
     "survey_users",
 )
-#: Each of these rights that a role does not have, and the statement that grants it. Those on newer
-#: tables are not known here.
+#: Rights that a role lacks, and the statements that grant them. Newer tables are unknown here.
 _MISSING = """
 with needed as (
     select * from unnest(%(kinds)s::text[], %(names)s::text[], %(rights)s::text[])
@@ -71,24 +70,24 @@ _WRITE = "insert into vibe.spenders (owner) values (%s)"
 
 
 def survey_membership(role: str) -> Statement:
-    """The membership that a role does not have, which gives it all rights."""
+    """Return the query for a missing membership, which gives a role all rights."""
     return Statement("", _MEMBERSHIP, {"role": role})
 
 
 def survey_missing(role: str = "") -> Statement:
-    """The rights that a role does not have; without one, the role of the connection."""
+    """Return the query for the rights that a role, by default the connection's, lacks."""
     return Statement("", _MISSING, {**_VALUES, "role": role})
 
 
 def probe() -> Statement:
-    """A row of a user that there cannot be; it is to be rolled back."""
-    # No two of them wait for each other.
+    """Return an insert for a user that cannot exist. The caller must roll it back."""
+    # A random name prevents two probes from waiting for each other.
     user = f"?{os.urandom(8).hex()}"
     return Statement(user, _WRITE, (user,))
 
 
 def describe_missing(role: str, missing: Sequence[str]) -> str:
-    """What is wrong if a role does not have some rights."""
+    """Return the problem of a role that lacks rights."""
     first, more = missing[0], len(missing) - 1
     rest = f" and {more} more" if more else ""
     return f"the role {role!r} has no right to {first}{rest}"

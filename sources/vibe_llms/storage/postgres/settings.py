@@ -6,18 +6,19 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from vibe_llms.configuration import ARCHIVE, Configuration, Positive, Seconds
+from vibe_llms.base.configuration import ARCHIVE, Configuration, Positive, Seconds
 from vibe_llms.storage.objects import CONTENTS
 
 
 class PostgresSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
-    """How the database is reached.
+    """Settings of the connections to the database.
 
-    `dsn` is a connection string of libpq; what it leaves out, such as a password, libpq takes from
-    its environment variables and files. `admin_dsn` is that of the owner of the tables, which only
-    `vibe-llms archive migrate` uses. With a `pooler` in transaction mode, nothing is prepared, and
-    `listen_dsn` leads around it; without that, news is read and not listened for. A process has up
-    to `connections` for requests, as many for memory, and two more for runs.
+    `dsn` is a connection string of libpq. For parts that it omits, such as a password, libpq uses
+    its environment variables and files. `admin_dsn` is the connection string of the owner of the
+    tables, used only by `vibe-llms archive migrate`. With a `pooler` in transaction mode,
+    statements are not prepared, and `listen_dsn` bypasses the pooler; without it, the database is
+    polled for news. A process has up to `connections` for requests, as many for memory, and two
+    more for runs.
     """
 
     dsn: Annotated[str, Meta(min_length=1)]
@@ -30,8 +31,8 @@ class PostgresSettings(Struct, frozen=True, rename="kebab", forbid_unknown_field
 
 
 def read_postgres_settings(configuration: Configuration) -> PostgresSettings:
-    """The settings in `[archive]`; `ConfigurationError` names a key that is wrong."""
+    """Return the settings in `[archive]`, or raise a `ConfigurationError` that names a bad key."""
     row = configuration.row("", ARCHIVE)
-    # `contents` is a row of its own.
+    # `contents` is a separate table.
     own = {key: value for key, value in row.settings.items() if key != CONTENTS}
     return configuration.read(PostgresSettings, own, ARCHIVE)

@@ -1,15 +1,15 @@
-"""What `PostgresArchive` asks of the database."""
+"""SQL statements of `PostgresArchive`."""
 
 # ruff: noqa: S608  (all of it is made of constants)
 from __future__ import annotations
 
 from vibe_llms.storage.interfaces import FORMAT
 
-#: Lines are read in parts of so many messages.
+#: Number of messages per part in which lines are read.
 PART = 1_000
-#: Of the messages that a search finds, so many are rated.
+#: Number of the messages found by a search that are rated.
 RATED = 1_000
-#: The end of a piece that grows.
+#: End of a piece that grows.
 OPEN = 2**31 - 1
 
 ROWS = """
@@ -55,7 +55,7 @@ with grown as (
 )
 select strand from grown
 """
-#: What may share messages or end to share them waits for this, by user.
+#: Taken for each user by transactions that may begin or end the sharing of messages.
 LOCK = "select pg_advisory_xact_lock(hashtextextended('vibe.pieces/' || %(owner)s, 0))"
 MESSAGES = """
 vibe.pieces p join vibe.messages m
@@ -145,7 +145,7 @@ where u.owner = %(owner)s and u.holder = %(holder)s and u.hash = any(%(hashes)s)
         select from {MESSAGES}
         where p.owner = %(owner)s and p.conversation = %(conversation)s and u.hash = any(m.hashes))
 """
-#: The caller sorts its rows: the database would write them to its disk for that.
+#: The caller sorts the rows, because the database would write them to its disk for that.
 RESTORE = f"""
 select c.metadata, c.updated, part.start, part.lines
 from vibe.conversations c
@@ -170,7 +170,7 @@ SUMMARY = """
 select identity, name, title, created, updated, model, tags, origin, messages, format, superseded_by
 from vibe.conversations c where owner = %(owner)s
 """
-#: Not by `not exists`: for that, the database would look at all conversations before the first.
+#: Not `not exists`, with which the database would check all conversations before the first one.
 IS_LISTED = """
 (c.superseded_by = '' or (
     select 1 from vibe.conversations o
@@ -181,9 +181,9 @@ TIMES = """
 select updated, created from vibe.conversations
 where owner = %(owner)s and identity = %(conversation)s
 """
-#: What is behind a conversation and its times in that order.
+#: Conversations after a given one and its times in that order.
 FOLLOWS = "(updated, created, identity) < (%(updated)s, %(created)s, %(conversation)s)"
-#: The conversations that a text may mean, and whether lists show them; see `encode_patterns`.
+#: Conversations that a text may refer to, and True if lists show them; see `encode_patterns`.
 RESOLVE = f"""
 select identity, name, title, {IS_LISTED}
 from vibe.conversations c
@@ -223,7 +223,7 @@ insert into vibe.content_uses (owner, holder, hash)
 select owner, %(holder)s, hash from held
 on conflict do nothing
 """
-#: No history of a client continues a conversation that is gone.
+#: Client histories must not continue a deleted conversation.
 REMOVE = """
 with continued as (
     delete from vibe.continuations

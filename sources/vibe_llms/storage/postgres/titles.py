@@ -1,8 +1,8 @@
-"""Patterns by which the database finds the titles that may contain a text.
+"""Patterns with which the database finds titles that may contain a text.
 
-Case is folded as Python does it. The database folds ASCII letters only, which is the same for
-titles in ASCII. Of other titles it compares the characters that nothing else folds to; the rest is
-for `find_conversation`. So the answer does not depend on the locale of a server.
+Case is folded as Python does it. The database folds only ASCII letters, which gives the same result
+for titles in ASCII. For other titles it compares only characters that no other character folds to,
+and `find_conversation` does the rest. So the result does not depend on a server's locale.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from unicodedata import category
 from vibe_llms.storage.postgres.database import clean_text
 
 _SPECIAL = re.compile(r"[%_\\]")
-#: Characters outside ASCII, or parts of them, fold to these: the sign of Kelvin to k.
+#: Letters to which characters outside ASCII, or parts of them, fold: the Kelvin sign to k.
 _AMBIGUOUS = frozenset("afhijklnstwy")
 
 
 def encode_patterns(text: str) -> Mapping[str, str]:
-    """What titles in ASCII are `like` if they contain a text, and what all titles are `like`."""
+    """Return the `like` patterns of a text for ASCII titles and for all titles."""
     folded = clean_text(text).casefold()
     escaped = [_SPECIAL.sub(r"\\\g<0>", one) for one in folded]
     every = [sign if is_unique(one) else "%" for one, sign in zip(folded, escaped, strict=True)]
@@ -27,7 +27,7 @@ def encode_patterns(text: str) -> Mapping[str, str]:
 
 
 def is_unique(character: str) -> bool:
-    """Whether nothing outside ASCII folds to a character, except itself."""
+    """Return True if no other character outside ASCII folds to this one."""
     if character.isascii():
         return character not in _AMBIGUOUS
     return category(character) == "Lo"

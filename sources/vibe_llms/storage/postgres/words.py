@@ -1,10 +1,10 @@
-"""The words of messages, as PostgreSQL searches for them.
+"""Words of messages, as PostgreSQL searches for them.
 
-We split texts ourselves, so that they match as they do in the index of the directory archive, and
-on servers of any locale: case and diacritics do not matter, and every character of a script without
-spaces is a word. Of these, pairs are indexed too, because a `tsvector` keeps too few positions to
-find neighbors by them. The owner is a word of every message, so that the index finds nothing of
-others.
+The library splits texts itself, so that they match as in the index of the directory archive and on
+servers of any locale: case and diacritics do not matter, and every character of a script without
+spaces is a word. Pairs of such characters are indexed too, because a `tsvector` keeps too few
+positions to find neighbors. The owner is a word of every message, so that the index does not return
+other users' messages.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ _UNSPACED = re.compile(UNSPACED)
 _WORD = re.compile(rf"{UNSPACED}|(?:(?!{UNSPACED})[^\W_])+")
 _ASCII_WORD = re.compile(r"[a-z0-9]+")
 _DIACRITICS = re.compile("[\u0300-\u036f]")
-#: What a `tsvector` can hold: bytes of a word, the last position, and bytes of all of it.
-_LONGEST = 500
-_LAST = 16_383
-_LARGEST = 1_000_000
-#: So many places of a word are kept, for its rating.
-_PLACES = 8
+#: Limits of a `tsvector`: bytes of a word, last position, and total bytes.
+_WORD_BYTES = 500
+_LAST_POSITION = 16_383
+_VECTOR_BYTES = 1_000_000
+#: Number of positions kept per word, for the rating.
+_POSITIONS_PER_WORD = 8
 
 
 class Query(Struct, frozen=True):
-    """The words of a search: for the index, for the rating, and those that follow each other."""
+    """Words of a search for the index and for the rating, and phrases of adjacent words."""
 
     wanted: str
     rated: str
@@ -38,24 +38,24 @@ class Query(Struct, frozen=True):
 
 
 def encode_words(owner: str, text: str) -> str:
-    """The `tsvector` of a text."""
+    """Return the `tsvector` of a text."""
     places: dict[str, list[int]] = {}
     for place, word in enumerate(_with_pairs(_split(text)), 1):
         held = places.setdefault(word, [])
-        if len(held) < _PLACES:
-            held.append(min(place, _LAST))
+        if len(held) < _POSITIONS_PER_WORD:
+            held.append(min(place, _LAST_POSITION))
     encoded = [_quote(f"@{owner}")]
     size = 0
     for word, held in places.items():
         size += len(word.encode()) + 2 * len(held) + 4
-        if size > _LARGEST:
+        if size > _VECTOR_BYTES:
             break
         encoded.append(f"{_quote(word)}:{','.join(map(str, held))}")
     return " ".join(encoded)
 
 
 def encode_query(owner: str, words: Sequence[str]) -> Query | None:
-    """The query for messages with all of some words; `None` if nothing is in them."""
+    """Return the query for messages with all words, or `None` if the words are empty."""
     split = [_split(word) for word in words]
     parts = dict.fromkeys(part for one in split for part in _with_pairs(one))
     if not parts:
@@ -66,7 +66,7 @@ def encode_query(owner: str, words: Sequence[str]) -> Query | None:
 
 
 def has_phrases(text: str, query: Query) -> bool:
-    """Whether the words that follow each other in a query do so in a text."""
+    """Return True if the text contains the query's phrases."""
     if not query.phrases:
         return True
     flat = f" {' '.join(_split(text))} "
@@ -77,14 +77,16 @@ def _split(text: str) -> Sequence[str]:
     if text.isascii():
         words = _ASCII_WORD.findall(text.lower())
         return (
-            words if max(map(len, words), default=0) <= _LONGEST else [w[:_LONGEST] for w in words]
+            words
+            if max(map(len, words), default=0) <= _WORD_BYTES
+            else [w[:_WORD_BYTES] for w in words]
         )
     bare = _DIACRITICS.sub("", normalize("NFD", text.casefold()))
-    return [word[:_LONGEST] for word in _WORD.findall(normalize("NFC", bare))]
+    return [word[:_WORD_BYTES] for word in _WORD.findall(normalize("NFC", bare))]
 
 
 def _with_pairs(words: Sequence[str]) -> Iterator[str]:
-    """Words, each followed by the pair that it ends, if both are of scripts without spaces."""
+    """Yield words, and after a word of a script without spaces, its pair with the one before."""
     before = ""
     for word in words:
         yield word

@@ -1,11 +1,11 @@
-"""Checks of contents and files, and of what users and closed archives leave alone."""
+"""Checks of contents and files, of separate users, and of closing."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
 
-from vibe_llms.exceptions import ContentMissing, ConversationNotFound
+from vibe_llms.base.exceptions import ContentMissing, ConversationNotFound
 from vibe_llms.messages.canisters import Canister, UserCanister
 from vibe_llms.messages.contents import ImageContent, Reference
 from vibe_llms.storage.interfaces import Archive
@@ -29,9 +29,9 @@ async def _check_contents_are_kept(archives: Archives) -> None:
     loaded = await archives.other.load_all(references)
     require(
         loaded == {one.hash: held for one, held in zip(references, data, strict=True)},
-        "other bytes are loaded",
+        "different bytes are loaded",
     )
-    require(await archives.other.load_all([]) == {}, "nothing is loaded as something")
+    require(await archives.other.load_all([]) == {}, "loading no references returns contents")
     unknown = Reference.from_bytes(b"never stored")
     await refuses(archives.one.load(unknown), ContentMissing, "an unknown content")
     await refuses(
@@ -45,7 +45,7 @@ async def _check_contents_are_kept(archives: Archives) -> None:
             archives.one.create("new", produce_details(), [picture]),
         ),
         ContentMissing,
-        "a message that refers to nothing",
+        "a message that refers to an unknown content",
     )
     require(await archives.lists() == [identity], "a refused creation leaves a conversation behind")
     restored = await archives.one.restore(identity)
@@ -71,7 +71,7 @@ async def _check_files_are_kept(archives: Archives) -> None:
     again = await archives.other.upload(b"one", "renamed.txt")
     require(again.id == first.id, "the same bytes are two files")
     require(list(await archives.one.survey_files()) == [again, second], "one file is two")
-    require(await archives.one.load(Reference(first.id, 3)) == b"one", "the bytes are others")
+    require(await archives.one.load(Reference(first.id, 3)) == b"one", "the bytes have changed")
     require(await archives.one.remove_file(first.id) == again, "another file is removed")
     for unknown in (first.id, "f" * 64, "", "../x", "\0"):
         await refuses(archives.one.access_file(unknown), ContentMissing, "an unknown file")
@@ -93,13 +93,16 @@ async def _check_unused_contents_are_collected(archives: Archives) -> None:
     uploaded = await one.upload(b"a file", "a")
     await other.upload(b"a file that stays", "b")
     recent = await one.put(b"not used yet")
-    require(list(await other.collect()) == [], "what is used, or was just put, is collected")
+    require(
+        list(await other.collect()) == [],
+        "a content that is used, or was just stored, is collected",
+    )
     await other.remove(identity)
     await one.remove_file(uploaded.id)
     hashes = {Reference.from_bytes(data).hash for data in (mine, text.encode(), b"a file")}
     collected = {*await other.collect()}
     require(collected == hashes, f"{len(hashes)} contents are unused, {collected} are collected")
-    require(list(await one.collect()) == [], "what was collected is collected again")
+    require(list(await one.collect()) == [], "a content is collected twice")
     for digest in hashes:
         await refuses(one.load(Reference(digest, 1)), ContentMissing, "a collected content")
     for data in (shared, b"a file that stays", b"not used yet"):
@@ -154,7 +157,7 @@ async def _check_users_are_apart(archives: Archives) -> None:
         ContentMissing,
         "another user's content",
     )
-    # Both may have the same identity, and the same bytes.
+    # Users may have the same identities, and the same bytes.
     mine = say("my own lemur")
     await stranger.create(identity, produce_details(), mine)
     await stranger.put(b"secret bytes")
@@ -163,7 +166,7 @@ async def _check_users_are_apart(archives: Archives) -> None:
     require(len(await stranger.search("lemur")) == 1, "two users find each other's words")
     await stranger.remove(identity)
     await stranger.collect()
-    await archives.holds(identity, [said], "a conversation after another user removed his")
+    await archives.holds(identity, [said], "a conversation after another user removed one")
     require(await archives.one.load(reference) == b"secret bytes", "another user collects contents")
 
 

@@ -1,11 +1,11 @@
-"""Checks of what conversations are found by: details, lists, names and words."""
+"""Checks of details, lists, names and search."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
 
-from vibe_llms.exceptions import ConversationAmbiguous, ConversationNotFound
+from vibe_llms.base.exceptions import ConversationAmbiguous, ConversationNotFound
 from vibe_llms.messages.canisters import (
     Canister,
     DocumentCanister,
@@ -49,19 +49,22 @@ async def _check_lists(archives: Archives) -> None:
     require(await archives.lists() == [three, two, one], "the newest is not the first")
     await asyncio.sleep(0.02)
     await archives.other.append(one, say("more"), after=None)
-    require(await archives.lists() == [one, three, two], "one that goes on is not the first")
+    require(
+        await archives.lists() == [one, three, two],
+        "a conversation that continues is not the first",
+    )
     await asyncio.sleep(0.02)
     await archives.one.revise(three, name="named")
     require(await archives.lists() == [one, three, two], "a name makes a conversation the newest")
-    require(await archives.lists(limit=2) == [one, three], "a limit is not kept to")
-    require(await archives.lists(limit=0) == [], "a limit of 0 gives some")
-    require(await archives.lists(tag="t") == [one, two], "a tag is not looked for")
+    require(await archives.lists(limit=2) == [one, three], "a limit is exceeded")
+    require(await archives.lists(limit=0) == [], "a limit of 0 returns some")
+    require(await archives.lists(tag="t") == [one, two], "a tag is ignored")
     require(await archives.lists(tag="t", limit=1) == [one], "a tag with a limit")
     for number, place in enumerate(order := [one, three, two], 1):
         for limit in (None, 1):
             found = await archives.other.survey(after=place, limit=limit)
             wanted = order[number:][:limit]
-            require([each.identity for each in found] == wanted, "a page begins elsewhere")
+            require([each.identity for each in found] == wanted, "a page begins at the wrong place")
     found = await archives.one.survey(after=three, tag="t")
     require([each.identity for each in found] == [two], "a page of those with a tag")
     for unknown in ("unknown", "../etc", "\0"):
@@ -69,7 +72,7 @@ async def _check_lists(archives: Archives) -> None:
             archives.one.survey(after=unknown), ConversationNotFound, f"a list after {unknown!r}"
         )
     for unknown in ("T", "tt", "%", "\0", "ü'"):
-        require(await archives.lists(tag=unknown) == [], f"the tag {unknown!r} finds some")
+        require(await archives.lists(tag=unknown) == [], f"the tag {unknown!r} finds conversations")
     first, second, _ = await archives.other.survey()
     require(isinstance(first, Summary), "a list has no summaries")
     require(
@@ -95,21 +98,26 @@ async def _check_superseded_is_hidden(archives: Archives) -> None:
     found = [one for one, _ in await archives.finds("walrus", superseded=True)]
     require(found == sorted([old, new]), "not all are searched")
     require(await archives.other.resolve("-1") == new, "the newest is a superseded one")
-    await refuses(archives.one.resolve("-2"), ConversationNotFound, "a superseded one by its place")
+    await refuses(
+        archives.one.resolve("-2"), ConversationNotFound, "a superseded one by its number"
+    )
     require(await archives.one.resolve(old) == old, "a superseded one has no identity")
     await refuses(archives.one.resolve("old"), ConversationNotFound, "a superseded one by its name")
     (listed,) = [one for one in await archives.one.survey(superseded=True) if one.identity == old]
     require(listed.superseded_by == new, f"it is superseded by {listed.superseded_by!r}")
     await archives.other.remove(new)
     require(await archives.lists() == [old], "a conversation stays hidden without its successor")
-    require(len(await archives.finds("walrus")) == 1, "nor is it found")
+    require(
+        len(await archives.finds("walrus")) == 1,
+        "a conversation without its successor is not found",
+    )
     await archives.one.revise(old, superseded_by="")
     require((await archives.one.restore(old)).details.superseded_by == "", "it stays superseded")
 
 
 async def _check_texts_mean_conversations(archives: Archives) -> None:
     one = archives.one
-    await refuses(one.resolve("-1"), ConversationNotFound, "the newest of none")
+    await refuses(one.resolve("-1"), ConversationNotFound, "the newest of an empty archive")
     said = say("shopping list")
     for identity, name in (
         *(("aaaa1111", "Garden plan"), ("aaaa2222", "Garden"), ("bbbb3333", "")),
@@ -248,20 +256,20 @@ async def _check_words_are_found(archives: Archives) -> None:
     places = await archives.finds("run dry")
     require(len(places) == 2, f"words in another order are found in {places}")
     (finding,) = await archives.one.search("jumps")
-    require(isinstance(finding, Finding), "a search gives no findings")
+    require(isinstance(finding, Finding), "a search returns no findings")
     require("[jumps]" in finding.excerpt, f"the excerpt is {finding.excerpt!r}")
     require(
         (finding.title, finding.name, finding.role) == ("words", "words", role_of(said["fox"])),
         f"{finding} is found",
     )
-    require(finding.created == said["fox"].created, f"{finding} was said at another time")
+    require(finding.created == said["fox"].created, f"{finding} has the wrong time")
     (finding,) = await archives.one.search("needle")
     require("the haystack" in finding.excerpt, f"a large text has the excerpt {finding.excerpt!r}")
     (finding,) = await archives.one.search("email")
     require(finding.conversation == other and finding.name == "", f"{finding} is found")
     require(finding.title.startswith("dry run"), f"the title is {finding.title!r}")
-    require(len(await archives.one.search("fox", limit=1)) == 1, "a limit is not kept to")
-    require(len(await archives.one.search("fox", limit=0)) == 0, "a limit of 0 gives some")
+    require(len(await archives.one.search("fox", limit=1)) == 1, "a limit is exceeded")
+    require(len(await archives.one.search("fox", limit=0)) == 0, "a limit of 0 returns some")
 
 
 async def _check_the_best_is_the_first(archives: Archives) -> None:
@@ -270,7 +278,7 @@ async def _check_the_best_is_the_first(archives: Archives) -> None:
     await archives.begin(*say(*poor[:3]), best, *say(*poor[3:]))
     found = await archives.other.search("otter")
     require(len(found) == 6, f"6 messages are found as {len(found)}")
-    require(found[0].canister == best.identity, "a message full of a word is not the best")
+    require(found[0].canister == best.identity, "a message that repeats a word is not the best")
 
 
 CHECKS: Sequence[Check] = (

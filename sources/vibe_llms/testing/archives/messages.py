@@ -1,10 +1,10 @@
-"""Checks of messages: they are kept, added, deleted and shared as a whole, or not at all."""
+"""Checks that messages are kept, added, deleted and shared completely or not at all."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from vibe_llms.exceptions import ConversationMoved, ConversationNotFound
+from vibe_llms.base.exceptions import ConversationMoved, ConversationNotFound
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
@@ -27,9 +27,9 @@ from vibe_llms.testing.archives.opened import (
 )
 from vibe_llms.testing.limits import require
 
-#: Races are repeated so often.
+#: Number of rounds of each race.
 _ROUNDS = 4
-#: A message of a newer version: with members, a content and an order that this one does not have.
+#: A message of a newer version, with members, a content and an order unknown to this one.
 _NEWER = (
     b'{"role":"user","identity":"newer-1","created":"2031-01-02T03:04:05Z","mood":{"a":[1,null]},'
     b'"contents":[{"kind":"text","data":"read me","shade":"blue"},{"kind":"smell","data":1.50}]}'
@@ -42,14 +42,14 @@ _NEWEST = (
 def _offer(
     identity: str, offers: Sequence[Sequence[Canister]], *, after: str | None
 ) -> Callable[[Archive, int], Awaitable[object]]:
-    """Work that appends one of the offers."""
+    """Return work that appends one of the offers."""
     return lambda archive, number: archive.append(identity, offers[number], after=after)
 
 
 def _remove_or_offer(
     identity: str, offers: Sequence[Sequence[Canister]], last: str
 ) -> Callable[[Archive, int], Awaitable[object]]:
-    """Work of which every second one appends, and the others remove, after the same message."""
+    """Return work that appends for odd numbers and removes for even ones, after `last`."""
     return lambda archive, number: (
         archive.append(identity, offers[number], after=last)
         if number % 2
@@ -76,7 +76,7 @@ async def _check_messages_are_kept(archives: Archives) -> None:
     require(len(kept) == len(first), "not all messages come back from a creation")
     require(
         [one.identity for one in kept] == [one.identity for one in first],
-        "messages come back with other identities",
+        "messages come back with different identities",
     )
     large = "y" * LONG
     said = say(large)
@@ -84,29 +84,29 @@ async def _check_messages_are_kept(archives: Archives) -> None:
     require(not notices, f"an append gives notices: {notices}")
     (one,) = kept
     assert isinstance(one, UserCanister)
-    require(one.text == large, "a large text does not stay in memory")
+    require(one.text == large, "a large text is not kept in memory")
     restored = await archives.one.restore("first")
-    require(restored.identity == "first", "a conversation is restored with another identity")
-    require(restored.details == details, f"{details} was kept, {restored.details} came back")
+    require(restored.identity == "first", "a conversation is restored with a different identity")
+    require(restored.details == details, f"{details} was stored, {restored.details} came back")
     require(
         [one.identity for one in restored.canisters] == [one.identity for one in (*first, *said)],
         "messages are missing, or in another order",
     )
     require(not restored.gaps and not restored.notices, "a whole conversation has gaps or notices")
     lenient = await archives.other.restore("first", lenient=True)
-    require(lenient == restored, "a lenient look at a whole conversation is another one")
+    require(lenient == restored, "a lenient restore of a complete conversation differs")
     for canister in restored.canisters:
         for content in canister.contents:
             if isinstance(content, TextualContent) and isinstance(content.data, Reference):
                 text = (await archives.one.load(content.data)).decode()
                 require(text in ("Be brief.", large) or "x" * 3_000 in text, f"a text is {text!r}")
             if isinstance(content, ImageContent):
-                require(isinstance(content.data, Reference), "a picture is kept in its message")
+                require(isinstance(content.data, Reference), "an image is stored in its message")
                 assert isinstance(content.data, Reference)
                 data = await archives.other.load(content.data)
-                require(data == b"\0picture", "a picture is lost")
+                require(data == b"\0picture", "an image is lost")
     again, _ = await archives.other.append("first", restored.canisters[:0], after=None)
-    require(again == (), "no messages come back as some")
+    require(again == (), "appending no messages returns messages")
     await archives.one.create("empty", produce_details(), [])
     await archives.holds("empty", [], "an empty conversation")
     said = say("one", "two")
@@ -128,7 +128,7 @@ async def _check_newer_members_survive(archives: Archives) -> None:
     restored = await archives.holds(identity, [*newer, *said, third], "messages of a newer version")
     require(
         [encode_canister(one) for one in restored.canisters[:2]] == lines,
-        "the line of a newer version is written in another way",
+        "the line of a newer version is rewritten",
     )
     await archives.one.fork(identity, "fork", produce_details())
     await archives.holds("fork", [*newer, *said, third], "a fork of a newer version's messages")
@@ -169,7 +169,7 @@ async def _check_appends_stay_together(archives: Archives) -> None:
     for offer in offers:
         one = [canister.identity for canister in offer]
         place = found.index(one[0])
-        require(found[place : place + 3] == one, "messages of one append are not one after another")
+        require(found[place : place + 3] == one, "messages of one append are not adjacent")
 
 
 async def _check_creation_is_unique(archives: Archives) -> None:
@@ -183,7 +183,7 @@ async def _check_creation_is_unique(archives: Archives) -> None:
     await refuses(
         archives.other.create("same", produce_details(), say("again")),
         ConversationMoved,
-        "one that is",
+        "a conversation that exists",
     )
     await archives.holds("same", offers[winners[0]], "a refused creation")
 
@@ -228,7 +228,7 @@ async def _check_messages_are_retracted(archives: Archives) -> None:
         await refuses(
             archives.one.retract(identity, after=two.identity, last=wrong),
             ConversationMoved,
-            f"retracting what does not end with {wrong!r}",
+            f"retracting a conversation that does not end with {wrong!r}",
         )
     for wrong in ("unknown", ""):
         await refuses(
@@ -286,7 +286,9 @@ async def _check_forks_are_independent(archives: Archives) -> None:
     parent = await archives.begin(*said)
     details = produce_details(name="child", forked_from=Origin(parent, two.identity))
     await archives.other.fork(parent, "child", details, at=two.identity)
-    require((await archives.one.restore("child")).details == details, "a fork has other details")
+    require(
+        (await archives.one.restore("child")).details == details, "a fork has different details"
+    )
     await archives.holds("child", [one, two], "a fork")
     await archives.one.fork(parent, "whole", produce_details())
     await archives.holds("whole", said, "a fork of all")
@@ -306,10 +308,10 @@ async def _check_forks_are_independent(archives: Archives) -> None:
     await archives.one.append("child", [mine], after=two.identity)
     await archives.other.append(parent, [yours], after=three.identity)
     await archives.one.append("whole", [theirs], after=three.identity)
-    await archives.holds("child", [one, two, mine], "a fork that goes on")
-    await archives.holds(parent, [*said, yours], "its parent that goes on")
-    await archives.holds("whole", [*said, theirs], "another fork that goes on")
-    # A fork of a fork, at a message of its own and at one that all share.
+    await archives.holds("child", [one, two, mine], "a fork that continues")
+    await archives.holds(parent, [*said, yours], "its parent that continues")
+    await archives.holds("whole", [*said, theirs], "another fork that continues")
+    # Forks of a fork, at a message of its own and at one that all share.
     await archives.one.fork("child", "late", produce_details(), at=mine.identity)
     await archives.other.fork("child", "early", produce_details(), at=one.identity)
     (last,) = say("last")
@@ -318,15 +320,15 @@ async def _check_forks_are_independent(archives: Archives) -> None:
     await archives.holds("late", [one, two, mine, last], "a fork of a fork")
     await archives.holds("early", [one, last], "a fork of a fork before its own messages")
     await archives.holds("child", [one, two, mine], "a fork that was forked")
-    # What one of them loses, the others keep.
+    # Messages that one conversation loses stay in the others.
     await archives.one.retract(parent, after=one.identity, last=yours.identity)
     await archives.other.retract("late", after=one.identity, last=last.identity)
     (anew,) = say("anew")
     await archives.one.append(parent, [anew], after=one.identity)
     await archives.one.append("late", [anew], after=one.identity)
-    await archives.holds(parent, [one, anew], "a parent that took messages back")
-    await archives.holds("late", [one, anew], "a fork that took back what it shares")
-    await archives.holds("child", [one, two, mine], "a fork of a parent that took messages back")
+    await archives.holds(parent, [one, anew], "a parent that retracted messages")
+    await archives.holds("late", [one, anew], "a fork that retracted shared messages")
+    await archives.holds("child", [one, two, mine], "a fork of a parent that retracted messages")
     await archives.holds("whole", [*said, theirs], "another fork of it")
     await archives.other.remove(parent, "late")
     await archives.holds("child", [one, two, mine], "a fork without its parent")
@@ -334,7 +336,7 @@ async def _check_forks_are_independent(archives: Archives) -> None:
     await archives.one.remove("child")
     await archives.holds("whole", [*said, theirs], "the last fork")
     await archives.other.append("whole", [anew], after=theirs.identity)
-    await archives.holds("whole", [*said, theirs, anew], "the last fork, which goes on")
+    await archives.holds("whole", [*said, theirs, anew], "the last fork, which continues")
     for word, number in (("yours", 0), ("mine", 0), ("two", 1), ("last", 1)):
         found = await archives.finds(word)
         require(len(found) == number, f"{word!r} is found in {found}")
@@ -383,7 +385,7 @@ async def _check_removals_compare(archives: Archives) -> None:
         await refuses(
             archives.other.remove(identity, last=wrong),
             ConversationMoved,
-            f"removing what does not end with {wrong!r}",
+            f"removing a conversation that does not end with {wrong!r}",
         )
     await archives.holds(identity, said, "a refused removal")
     await archives.one.remove(identity, last=second.identity)

@@ -1,4 +1,4 @@
-"""The archive of one user, opened twice, and what checks of it have in common."""
+"""The archive of one user, opened twice, and helpers of its checks."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from datetime import UTC, datetime
 from itertools import count
 from typing import Any, TypeAlias
 
-from vibe_llms.exceptions import VibeLlmsError
+from vibe_llms.base.exceptions import VibeLlmsError
 from vibe_llms.messages.canisters import Canister, UserCanister
 from vibe_llms.messages.codecs import encode_canister
 from vibe_llms.storage.interfaces import Archive, Details, Restored
 from vibe_llms.testing.limits import require
 
-#: So many tasks of two archives do the same at the same time.
+#: Number of tasks that do the same at the same time in two archives.
 RIVALS = 8
-#: Larger than what any archive keeps within a line.
+#: Length of a text that no archive keeps within a line.
 LONG = 100_000
 
 Check: TypeAlias = "Callable[[Archives], Awaitable[None]]"
@@ -35,7 +35,7 @@ class Archives:
         self._opened: list[Archive] = []
 
     async def open(self, user: str = "") -> Archive:
-        """The archive of another user; without one, both of this one."""
+        """Open the archive of another user, or both archives of this one."""
         if user:
             self._opened.append(await self._open(user))
             return self._opened[-1]
@@ -44,13 +44,13 @@ class Archives:
         return self.one
 
     async def close(self) -> None:
-        """Close all, twice, which is safe."""
+        """Close all archives twice, since a second `close` must be harmless."""
         for archive in self._opened:
             await archive.close()
             await archive.close()
 
     async def begin(self, *canisters: Canister, **details: Any) -> str:
-        """A new conversation; returns its identity."""
+        """Create a conversation, and return its identity."""
         identity = f"c{next(self._numbers):03}-{self.user}"[:60]
         await self.one.create(identity, produce_details(**details), canisters or say("first"))
         return identity
@@ -58,7 +58,7 @@ class Archives:
     async def race(
         self, work: Callable[[Archive, int], Awaitable[object]]
     ) -> tuple[Sequence[int], Sequence[VibeLlmsError]]:
-        """The numbers of those that succeed in the same at the same time, and the errors."""
+        """Run the same work at the same time; return the numbers that succeeded, and the errors."""
         archives = [self.one, self.other] * (RIVALS // 2)
         done = await asyncio.gather(
             *(work(archive, number) for number, archive in enumerate(archives)),
@@ -81,12 +81,14 @@ class Archives:
             restored = await archive.restore(identity)
             found = [encode_canister(one) for one in restored.canisters]
             wanted = [encode_canister(one) for one in canisters]
-            require(found == wanted, f"{what}: {len(wanted)} messages are due, {found} are there")
+            require(
+                found == wanted, f"{what}: {len(wanted)} messages are expected, {found} are found"
+            )
             require(not restored.gaps, f"{what}: there are gaps")
         return restored
 
     async def lists(self, **options: Any) -> Sequence[str]:
-        """The identities of a list, which both archives and the count agree on."""
+        """Return the identities in a list; require that both archives and the count agree."""
         one = [found.identity for found in await self.one.survey(**options)]
         other = [found.identity for found in await self.other.survey(**options)]
         require(one == other, f"two archives of one store list {one} and {other}")
@@ -96,23 +98,23 @@ class Archives:
         return one
 
     async def finds(self, text: str, **options: Any) -> Sequence[tuple[str, str]]:
-        """The conversations and messages that a search finds, sorted."""
+        """Return the conversations and messages that a search finds, sorted."""
         found = await self.other.search(text, **options)
         return sorted((one.conversation, one.canister) for one in found)
 
 
 def produce_details(**changes: Any) -> Details:
-    """Details of a conversation that begins now."""
+    """Return the details of a conversation that begins now."""
     return Details(**{"created": datetime.now(UTC), **changes})
 
 
 def say(*texts: str) -> list[Canister]:
-    """Messages of a user."""
+    """Return messages of a user."""
     return [UserCanister.from_text(text) for text in texts]
 
 
 async def refuses(work: Awaitable[object], kind: type[VibeLlmsError], what: str) -> VibeLlmsError:
-    """The error that work must raise."""
+    """Require that the work raises this kind of error, and return the error."""
     try:
         await work
     except kind as error:

@@ -1,1 +1,1 @@
-"""The wire formats of providers, from the server's side: one file each, and what they share."""
+"""The wire formats of providers on the server's side: one file each, and shared code."""

@@ -1,4 +1,4 @@
-"""Anthropic's Messages, from the server's side: replies, counts of tokens, the list of models.
+"""Anthropic's Messages, on the server's side: replies, counts of tokens, the list of models.
 
 Source: the types of anthropic 2.12.0 and https://platform.claude.com/docs/en/api/errors (2026-11).
 """
@@ -12,8 +12,8 @@ from urllib.parse import parse_qs, urlsplit
 from msgspec import Struct
 
 from vibe_llms.messages.canisters import StopReason, SupervisorCanister, Usage
-from vibe_llms.testing.listening import Answer, Request
-from vibe_llms.testing.wires.anthropic_messages import Message, MessagesReader, read_texts, sign
+from vibe_llms.testing.listening import HttpAnswer, ReceivedRequest
+from vibe_llms.testing.wires.anthropic_messages import MessagesReader, WireMessage, read_texts, sign
 from vibe_llms.testing.wires.anthropic_replies import (
     Events,
     begin,
@@ -24,10 +24,10 @@ from vibe_llms.testing.wires.anthropic_replies import (
     tool_block,
 )
 from vibe_llms.testing.wires.core import (
-    Asked,
+    AskedReply,
     Catalogue,
-    Failure,
-    Refusal,
+    RefusedRequest,
+    ScriptedFailure,
     answer_json,
     convert,
     decode,
@@ -78,7 +78,7 @@ class _Tool(Struct):
 
 class _Body(Struct):
     model: str
-    messages: list[Message]
+    messages: list[WireMessage]
     system: str | list[dict[str, Any]] = ""
     tools: list[_Tool] = []
     stream: bool | None = False
@@ -90,48 +90,48 @@ class AnthropicWire:
 
     name = "anthropic"
 
-    def claims(self, request: Request) -> bool:
-        """Whether the request has Anthropic's headers, or its path."""
+    def claims(self, request: ReceivedRequest) -> bool:
+        """Return True if the request has Anthropic's headers, or its path."""
         return (
             "anthropic-version" in request.headers
             or "x-api-key" in request.headers
             or urlsplit(request.path).path.startswith(MESSAGES)
         )
 
-    def authorize(self, request: Request, key: str) -> None:
-        """The key is in `authorization` or `x-api-key`."""
+    def authorize(self, request: ReceivedRequest, key: str) -> None:
+        """Check the key in `authorization` or `x-api-key`."""
         bearer = request.headers.get("authorization", "").removeprefix("Bearer ")
         given = bearer or request.headers.get("x-api-key", "")
         if not given:
-            raise Refusal("x-api-key header is required", error="credential-refused")
+            raise RefusedRequest("x-api-key header is required", error="credential-refused")
         if given != key:
-            raise Refusal("invalid x-api-key", error="credential-refused")
+            raise RefusedRequest("invalid x-api-key", error="credential-refused")
         if "anthropic-version" not in request.headers:
-            raise Refusal("anthropic-version: header is required")
+            raise RefusedRequest("anthropic-version: header is required")
 
-    def asks(self, request: Request) -> bool:
-        """Whether a message is to be made."""
+    def asks(self, request: ReceivedRequest) -> bool:
+        """Return True if the request asks for a message."""
         return request.method == "POST" and urlsplit(request.path).path == MESSAGES
 
-    def read(self, request: Request) -> Asked:
-        """The conversation of a request."""
+    def read(self, request: ReceivedRequest) -> AskedReply:
+        """Return the conversation of a request."""
         body = decode(request)
         typed = convert(body, _Body)
         if _is_counted(request):
             pass
         elif typed.max_tokens is None:
-            raise Refusal("max_tokens: Field required")
+            raise RefusedRequest("max_tokens: Field required")
         elif typed.max_tokens < 1:
-            raise Refusal("max_tokens: Input should be greater than or equal to 1")
+            raise RefusedRequest("max_tokens: Input should be greater than or equal to 1")
         if not typed.messages:
-            raise Refusal("messages: at least one message is required")
+            raise RefusedRequest("messages: at least one message is required")
         reader = MessagesReader(typed.model)
         if typed.system:
             reader.canisters.append(SupervisorCanister(contents=read_texts(typed.system, "system")))
         for index, message in enumerate(typed.messages):
             reader.add(message, f"messages.{index}")
         reader.conclude()
-        return Asked(
+        return AskedReply(
             interface=self.name,
             model=typed.model,
             canisters=tuple(reader.canisters),
@@ -144,12 +144,12 @@ class AnthropicWire:
             label=label(request),
         )
 
-    def narrate(self, asked: Asked, usage: Usage) -> _Narrator:
-        """The narrator of a message."""
+    def narrate(self, asked: AskedReply, usage: Usage) -> _Narrator:
+        """Return the narrator of a message."""
         return _Narrator(asked, usage)
 
-    def answer(self, request: Request, catalogue: Catalogue) -> Answer:
-        """A count of tokens, the list of models, or one of them."""
+    def answer(self, request: ReceivedRequest, catalogue: Catalogue) -> HttpAnswer:
+        """Answer with a count of tokens, the list of models, or one of them."""
         address = urlsplit(request.path)
         if request.method == "POST" and address.path == COUNT:
             asked = self.read(request)
@@ -162,10 +162,10 @@ class AnthropicWire:
             name = address.path.removeprefix(f"{MODELS}/")
             catalogue.require(name)
             return answer_json(_list(name), headers=_HEADERS)
-        raise Refusal(f"Not found: {address.path}", status=404)
+        raise RefusedRequest(f"Not found: {address.path}", status=404)
 
-    def refuse(self, failure: Failure) -> Answer:
-        """An error object, with the status of its type."""
+    def refuse(self, failure: ScriptedFailure) -> HttpAnswer:
+        """Return an error object, with the status of its type."""
         status, kind, message = _name(failure)
         error = {"type": kind, "message": message}
         body = {"type": "error", "error": error, "request_id": _HEADERS["request-id"]}
@@ -175,20 +175,20 @@ class AnthropicWire:
 class _Narrator:
     headers: Mapping[str, str] = {"content-type": "text/event-stream; charset=utf-8", **_HEADERS}
 
-    def __init__(self, asked: Asked, usage: Usage) -> None:
+    def __init__(self, asked: AskedReply, usage: Usage) -> None:
         self._asked = asked
         self._usage = usage
         self._content: list[dict[str, Any]] = []
         self._arguments: dict[int, Sequence[str]] = {}
 
     def begin(self) -> Iterable[bytes]:
-        """The message, empty so far, and a ping."""
+        """Return the empty message, and a ping."""
         return self._encode(
             begin(identity=self._identity, model=self._asked.model, usage=self._count(1))
         )
 
     def say(self, chunks: Sequence[str], *, reasoning: bool) -> Iterable[bytes]:
-        """A block of text, or of thinking with its signature."""
+        """Return a block of text, or of thinking with its signature."""
         text, index = "".join(chunks), len(self._content)
         if not reasoning:
             self._content.append({"type": "text", "text": text})
@@ -198,26 +198,26 @@ class _Narrator:
         return self._encode(thinking_block(index, *chunks, signature=signature))
 
     def call(self, name: str, pieces: Sequence[str]) -> Iterable[bytes]:
-        """A block of the type `tool_use`."""
+        """Return a block of the type `tool_use`."""
         index = len(self._content)
         self._arguments[index] = pieces
         call = self._asked.name_call("toolu_", index)
         self._content.append({"type": "tool_use", "id": call, "name": name})
         return self._encode(tool_block(index, name, "", *pieces, call=call))
 
-    def fail(self, failure: Failure) -> Iterable[bytes]:
-        """An event of the type `error`."""
+    def fail(self, failure: ScriptedFailure) -> Iterable[bytes]:
+        """Return an event of the type `error`."""
         if failure.error == "malformed":
             return [b'event: content_block_delta\ndata: {"type":"content_block_\n\n']
         _, kind, message = _name(failure)
         return self._encode([{"type": "error", "error": {"type": kind, "message": message}}])
 
     def end(self, reason: str) -> Iterable[bytes]:
-        """The stop reason and the usage."""
+        """Return the stop reason and the usage."""
         return self._encode(end(STOP_REASONS.get(reason, reason), self._count()))
 
     def whole(self, reason: str) -> Any:
-        """The message."""
+        """Return the message."""
         content = [
             {**item, "input": parse_arguments(self._arguments[index])}
             if index in self._arguments
@@ -246,8 +246,8 @@ class _Narrator:
         }
 
 
-def _name(failure: Failure) -> tuple[int, str, str]:
-    """Status, type and words of an error."""
+def _name(failure: ScriptedFailure) -> tuple[int, str, str]:
+    """Return the status, type and message of an error."""
     status, kind = ERRORS.get(failure.error, (500, "api_error"))
     if failure.status is not None and failure.status != status:
         status = failure.status
@@ -258,7 +258,7 @@ def _name(failure: Failure) -> tuple[int, str, str]:
     return status, kind, words
 
 
-def _list_models(models: Sequence[str], query: Mapping[str, Sequence[str]]) -> Answer:
+def _list_models(models: Sequence[str], query: Mapping[str, Sequence[str]]) -> HttpAnswer:
     start = 0
     if (after := query.get("after_id", [""])[0]) in models:
         start = list(models).index(after) + 1
@@ -284,5 +284,5 @@ def _list(name: str) -> dict[str, Any]:
     }
 
 
-def _is_counted(request: Request) -> bool:
+def _is_counted(request: ReceivedRequest) -> bool:
     return urlsplit(request.path).path == COUNT

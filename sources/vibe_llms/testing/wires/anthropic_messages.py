@@ -1,6 +1,6 @@
-"""Anthropic's messages read into canisters, as strictly as the real server reads them.
+"""Reads Anthropic's messages into canisters, as strictly as the real server.
 
-Source: the types of anthropic 2.12.0; the words are those of the server's refusals.
+Source: the types of anthropic 2.12.0; the messages are those of the server.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from vibe_llms.messages.contents import (
     ReasoningContent,
     TextualContent,
 )
-from vibe_llms.testing.wires.core import Refusal, decode_bytes
+from vibe_llms.testing.wires.core import RefusedRequest, decode_bytes
 
 
-class Message(Struct):
-    """A message as it comes."""
+class WireMessage(Struct):
+    """A message of a request."""
 
     role: str
     content: str | list[dict[str, Any]]
 
 
 class MessagesReader:
-    """Messages to canisters; what the real server would not take is a `Refusal`."""
+    """Reader of messages; it raises `Refusal` for messages that the real server refuses."""
 
     def __init__(self, model: str) -> None:
         self.canisters: list[Canister] = []
@@ -52,18 +52,18 @@ class MessagesReader:
         self._role = ""
         self._place = ""
 
-    def add(self, message: Message, place: str) -> None:
-        """Take the next message; `place` is where it is in the request."""
+    def add(self, message: WireMessage, place: str) -> None:
+        """Read the next message; `place` is its place in the request."""
         role = message.role
         if role not in ("user", "assistant", "system"):
-            raise Refusal(f"{place}.role: Input should be 'user', 'assistant' or 'system'")
+            raise RefusedRequest(f"{place}.role: Input should be 'user', 'assistant' or 'system'")
         if not self._role and role != "user":
-            raise Refusal('messages: first message must use the "user" role')
+            raise RefusedRequest('messages: first message must use the "user" role')
         if role == "assistant" and self._role != role:
             self._close()
         self._role, self._place = role, place
         if not message.content:
-            raise Refusal(f"{place}: all messages must have non-empty content")
+            raise RefusedRequest(f"{place}: all messages must have non-empty content")
         blocks = message.content
         if isinstance(blocks, str):
             blocks = [{"type": "text", "text": blocks}]
@@ -93,7 +93,7 @@ class MessagesReader:
         self._speak(role, spoken)
 
     def conclude(self) -> None:
-        """There is no further message."""
+        """Check at the end that no call lacks its result."""
         self._close()
 
     def _speak(self, role: str, spoken: list[Content]) -> None:
@@ -105,11 +105,11 @@ class MessagesReader:
     def _add_call(self, role: str, block: Mapping[str, Any], where: str) -> None:
         call = block.get("id")
         if role != "assistant":
-            raise Refusal(f"{where}: `tool_use` blocks can only be in `assistant` messages")
+            raise RefusedRequest(f"{where}: `tool_use` blocks can only be in `assistant` messages")
         if not isinstance(call, str) or not isinstance(block.get("input"), dict):
-            raise Refusal(f"{where}.tool_use: a call needs an id, a name and an input")
+            raise RefusedRequest(f"{where}.tool_use: a call needs an id, a name and an input")
         if call in self._calls:
-            raise Refusal(f"{where}: `tool_use` ids must be unique")
+            raise RefusedRequest(f"{where}: `tool_use` ids must be unique")
         canister = InvocationCanister(
             name=str(block.get("name", "")),
             arguments=msgspec.json.encode(block["input"]).decode(),
@@ -122,7 +122,7 @@ class MessagesReader:
     def _add_result(self, role: str, block: Mapping[str, Any], where: str) -> None:
         call = block.get("tool_use_id")
         if role != "user" or call not in self._open:
-            raise Refusal(
+            raise RefusedRequest(
                 f"{where}: unexpected `tool_use_id` found in `tool_result` blocks: {call}. Each "
                 "`tool_result` block must have a corresponding `tool_use` block in the previous "
                 "message."
@@ -141,7 +141,7 @@ class MessagesReader:
 
     def _close(self) -> None:
         if self._open:
-            raise Refusal(
+            raise RefusedRequest(
                 f"{self._place}: `tool_use` ids were found without `tool_result` blocks "
                 f"immediately after: {', '.join(self._open)}. Each `tool_use` block must have a "
                 "corresponding `tool_result` block in the next message."
@@ -149,7 +149,7 @@ class MessagesReader:
 
 
 def sign(model: str, thinking: str) -> str:
-    """The signature of thinking; altered words, or another model, do not fit it."""
+    """Return a signature that fits only this model and this thinking."""
     digest = hashlib.sha256(f"{model}\n{thinking}".encode()).digest()
     return base64.b64encode(digest).decode()
 
@@ -159,19 +159,21 @@ def _read_block(block: Mapping[str, Any], model: str, where: str) -> Content:
         case "text":
             text = block.get("text")
             if not isinstance(text, str) or not text.strip():
-                raise Refusal(f"{where}: text content blocks must contain non-whitespace text")
+                raise RefusedRequest(
+                    f"{where}: text content blocks must contain non-whitespace text"
+                )
             return TextualContent(text)
         case "thinking":
             thinking = str(block.get("thinking", ""))
             if block.get("signature") != sign(model, thinking):
-                raise Refusal(f"{where}: Invalid `signature` in `thinking` block")
+                raise RefusedRequest(f"{where}: Invalid `signature` in `thinking` block")
             return ReasoningContent(thinking)
         case "image" | "document":
             return _read_source(block, where)
         case str(kind):
             return NativeContent(label=kind)
         case _:
-            raise Refusal(f"{where}.type: Field required")
+            raise RefusedRequest(f"{where}.type: Field required")
 
 
 def _read_source(block: Mapping[str, Any], where: str) -> Content:
@@ -190,7 +192,7 @@ def _read_source(block: Mapping[str, Any], where: str) -> Content:
         case {"type": str(kind)}:
             return NativeContent(label=kind)
         case _:
-            raise Refusal(f"{where}.source: Field required")
+            raise RefusedRequest(f"{where}.source: Field required")
 
 
 def _file(url: str) -> FileContent:
@@ -198,9 +200,9 @@ def _file(url: str) -> FileContent:
 
 
 def read_texts(system: str | list[dict[str, Any]], where: str) -> tuple[Content, ...]:
-    """System text, at the head of a request or in a message."""
+    """Return system text, from the head of a request or from a message."""
     if isinstance(system, str):
         return (TextualContent(system),)
     if any(block.get("type") != "text" for block in system):
-        raise Refusal(f"{where}: only text blocks are allowed here")
+        raise RefusedRequest(f"{where}: only text blocks are allowed here")
     return tuple(_read_block(block, "", where) for block in system)

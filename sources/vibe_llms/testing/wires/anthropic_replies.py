@@ -1,4 +1,4 @@
-"""Replies of Anthropic's Messages, event by event, for the fake servers."""
+"""Events of Anthropic's Messages, for the fake servers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 Events = list[dict[str, Any]]
 
-#: What the first event of a reply counts; the last one counts the output.
+#: Usage in the first event of a reply; the last one counts the output.
 USAGE: Mapping[str, Any] = {
     "input_tokens": 20,
     "output_tokens": 1,
@@ -17,7 +17,7 @@ USAGE: Mapping[str, Any] = {
 
 
 def block(index: int, start: Mapping[str, Any], *deltas: Mapping[str, Any]) -> Events:
-    """The events of one content block."""
+    """Return the events of one content block."""
     return [
         {"type": "content_block_start", "index": index, "content_block": dict(start)},
         *({"type": "content_block_delta", "index": index, "delta": dict(d)} for d in deltas),
@@ -26,13 +26,13 @@ def block(index: int, start: Mapping[str, Any], *deltas: Mapping[str, Any]) -> E
 
 
 def text_block(index: int, *chunks: str) -> Events:
-    """A block of text."""
+    """Return a block of text."""
     deltas = ({"type": "text_delta", "text": chunk} for chunk in chunks)
     return block(index, {"type": "text", "text": ""}, *deltas)
 
 
 def thinking_block(index: int, *chunks: str, signature: str = "SIG==") -> Events:
-    """A block of signed thinking."""
+    """Return a block of signed thinking."""
     return block(
         index,
         {"type": "thinking", "thinking": "", "signature": ""},
@@ -42,20 +42,20 @@ def thinking_block(index: int, *chunks: str, signature: str = "SIG==") -> Events
 
 
 def tool_block(index: int, name: str, *chunks: str, call: str = "") -> Events:
-    """A tool call whose arguments come in chunks of JSON."""
+    """Return a tool call whose arguments come in chunks of JSON."""
     start = {"type": "tool_use", "id": call or f"toolu_{index}", "name": name, "input": {}}
     deltas = ({"type": "input_json_delta", "partial_json": chunk} for chunk in chunks)
     return block(index, start, *deltas)
 
 
 def begin(*, identity: str = "msg_1", model: str = "m", usage: Mapping[str, Any] = USAGE) -> Events:
-    """The events before the first block."""
+    """Return the events before the first block."""
     message = describe(identity, model, [], None, usage)
     return [{"type": "message_start", "message": message}, {"type": "ping"}]
 
 
 def end(reason: str, usage: Mapping[str, Any], **delta: Any) -> Events:
-    """The events after the last block."""
+    """Return the events after the last block."""
     ending = {"stop_reason": reason, "stop_sequence": None, **delta}
     return [
         {"type": "message_delta", "delta": ending, "usage": dict(usage)},
@@ -70,7 +70,7 @@ def describe(
     reason: str | None,
     usage: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """A message as one object."""
+    """Return a message as one object."""
     return {
         "id": identity,
         "type": "message",
@@ -89,17 +89,17 @@ def reply(
     usage: Mapping[str, Any] | None = None,
     **delta: Any,
 ) -> Events:
-    """The events of a reply made of blocks."""
+    """Return the events of a reply of several blocks."""
     content = [dict(event) for events in blocks for event in events]
     return [*begin(), *content, *end(stop_reason, {"output_tokens": 42, **(usage or {})}, **delta)]
 
 
 def text_reply(*chunks: str) -> Events:
-    """A reply of one block of text."""
+    """Return a reply of one block of text."""
     return reply(text_block(0, *chunks))
 
 
 def tools_reply(*calls: tuple[str, str]) -> Events:
-    """A reply that calls tools in parallel: names and arguments."""
+    """Return a reply that calls tools in parallel, by names and arguments."""
     blocks = [tool_block(i, name, arguments) for i, (name, arguments) in enumerate(calls)]
     return reply(*blocks, stop_reason="tool_use")

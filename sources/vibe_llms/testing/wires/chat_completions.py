@@ -1,7 +1,7 @@
-"""OpenAI's Chat Completions, from the server's side.
+"""OpenAI's Chat Completions, on the server's side.
 
-Source: the types of openai 3.54.0. Reasoning comes in `reasoning_content`, as with servers of open
-models: OpenAI's own sends none by this interface.
+Source: the types of openai 3.54.0. Reasoning is sent in `reasoning_content`, as by servers of open
+models; OpenAI's own sends none by this interface.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from vibe_llms.messages.canisters import (
     UserCanister,
 )
 from vibe_llms.messages.contents import Content, ReasoningContent
-from vibe_llms.testing.listening import Answer, Request
+from vibe_llms.testing.listening import HttpAnswer, ReceivedRequest
 from vibe_llms.testing.wires.chat_completions_replies import (
     OPENING,
     Events,
@@ -33,10 +33,10 @@ from vibe_llms.testing.wires.chat_completions_replies import (
     text_chunks,
 )
 from vibe_llms.testing.wires.core import (
-    Asked,
+    AskedReply,
     Catalogue,
-    Failure,
-    Refusal,
+    RefusedRequest,
+    ScriptedFailure,
     convert,
     decode,
     encode_event,
@@ -108,34 +108,34 @@ class _Body(Struct):
 
 
 class ChatCompletionsWire:
-    """The interface of OpenAI's that most other servers speak too."""
+    """OpenAI's interface that most other servers speak too."""
 
     name = "chat-completions"
 
-    def claims(self, request: Request) -> bool:
-        """All paths below `/v1` that Anthropic and Responses do not have."""
+    def claims(self, request: ReceivedRequest) -> bool:
+        """Return True for all paths below `/v1`; Anthropic and Responses are asked first."""
         return urlsplit(request.path).path.startswith(f"{PREFIX}/")
 
-    def authorize(self, request: Request, key: str) -> None:
-        """The key is in `authorization`."""
+    def authorize(self, request: ReceivedRequest, key: str) -> None:
+        """Check the key in `authorization`."""
         authorize(request, key)
 
-    def asks(self, request: Request) -> bool:
-        """Whether a completion is to be made."""
+    def asks(self, request: ReceivedRequest) -> bool:
+        """Return True if the request asks for a completion."""
         return request.method == "POST" and urlsplit(request.path).path == CHAT
 
-    def read(self, request: Request) -> Asked:
-        """The conversation of a request."""
+    def read(self, request: ReceivedRequest) -> AskedReply:
+        """Return the conversation of a request."""
         body = decode(request)
         if not body.get("model"):
-            raise Refusal("you must provide a model parameter")
+            raise RefusedRequest("you must provide a model parameter")
         typed = convert(body, _Body)
         if not typed.messages:
-            raise Refusal(
+            raise RefusedRequest(
                 "Invalid 'messages': empty array. Expected an array with minimum length 1."
             )
         tools = [tool.function for tool in typed.tools or () if tool.function is not None]
-        return Asked(
+        return AskedReply(
             interface=self.name,
             model=typed.model,
             canisters=tuple(_read_messages(typed.messages)),
@@ -148,26 +148,26 @@ class ChatCompletionsWire:
             label=label(request),
         )
 
-    def narrate(self, asked: Asked, usage: Usage) -> _Narrator:
-        """The narrator of a completion."""
+    def narrate(self, asked: AskedReply, usage: Usage) -> _Narrator:
+        """Return the narrator of a completion."""
         return _Narrator(asked, usage)
 
-    def answer(self, request: Request, catalogue: Catalogue) -> Answer:
-        """The list of models, or one of them."""
+    def answer(self, request: ReceivedRequest, catalogue: Catalogue) -> HttpAnswer:
+        """Answer with the list of models, or one of them."""
         path = urlsplit(request.path).path
         if request.method == "GET" and (path == MODELS or path.startswith(f"{MODELS}/")):
             return list_models(path, catalogue)
-        raise Refusal(f"Invalid URL ({request.method} {path})", status=404)
+        raise RefusedRequest(f"Invalid URL ({request.method} {path})", status=404)
 
-    def refuse(self, failure: Failure) -> Answer:
-        """An error object."""
+    def refuse(self, failure: ScriptedFailure) -> HttpAnswer:
+        """Return an error object."""
         return refuse(failure)
 
 
 class _Narrator:
     headers: Mapping[str, str] = {"content-type": "text/event-stream; charset=utf-8", **HEADERS}
 
-    def __init__(self, asked: Asked, usage: Usage) -> None:
+    def __init__(self, asked: AskedReply, usage: Usage) -> None:
         self._asked = asked
         self._usage = count_usage(usage, prompt="prompt", reply="completion")
         self._head = {"id": f"chatcmpl-{asked.label}", "created": 1, "model": asked.model}
@@ -175,35 +175,35 @@ class _Narrator:
         self._calls = 0
 
     def begin(self) -> Iterable[bytes]:
-        """A chunk with the role."""
+        """Return a chunk with the role."""
         return [encode_event(one, named=False) for one in self._said]
 
     def say(self, chunks: Sequence[str], *, reasoning: bool) -> Iterable[bytes]:
-        """Chunks of text."""
+        """Return chunks of text."""
         member = "reasoning_content" if reasoning else "content"
         return self._send(text_chunks(*chunks, member=member, head=self._head))
 
     def call(self, name: str, pieces: Sequence[str]) -> Iterable[bytes]:
-        """Chunks of one call."""
+        """Return chunks of one call."""
         index, self._calls = self._calls, self._calls + 1
         call = self._asked.name_call("call_", index)
         return self._send(call_chunks(index, name, *pieces, call=call, head=self._head))
 
-    def fail(self, failure: Failure) -> Iterable[bytes]:
-        """An error object in place of a chunk."""
+    def fail(self, failure: ScriptedFailure) -> Iterable[bytes]:
+        """Return an error object in place of a chunk."""
         if failure.error == "malformed":
             return [b'data: {"choices":[{"delta"\n\n']
         return [encode_event({"error": name_error(failure)[1]}, named=False)]
 
     def end(self, reason: str) -> Iterable[bytes]:
-        """The reason, the usage if it was asked for, and the mark of the end."""
+        """Return the stop reason, the usage if requested, and the mark of the end."""
         last = [chunk({}, STOP_REASONS.get(reason, reason), head=self._head)]
         if (self._asked.body.get("stream_options") or {}).get("include_usage"):
             last.append(chunk(usage=self._usage, head=self._head))
         return [*self._send(last), b"data: [DONE]\n\n"]
 
     def whole(self, reason: str) -> Any:
-        """The completion."""
+        """Return the completion."""
         last = chunk({}, STOP_REASONS.get(reason, reason), head=self._head)
         whole = complete([*self._said, last, chunk(usage=self._usage, head=self._head)])
         if not self._calls:
@@ -221,7 +221,7 @@ def _read_messages(messages: Sequence[_Message]) -> Iterable[Canister]:
     for index, message in enumerate(messages):
         where = f"messages[{index}].content"
         if message.role not in _ROLES:
-            raise Refusal(
+            raise RefusedRequest(
                 f"Invalid value: '{message.role}'. Supported values are: "
                 f"{', '.join(repr(role) for role in _ROLES)}."
             )
@@ -239,7 +239,9 @@ def _read_messages(messages: Sequence[_Message]) -> Iterable[Canister]:
                 if message.reasoning_content:
                     contents = (ReasoningContent(message.reasoning_content), *contents)
                 if not contents and not message.tool_calls:
-                    raise Refusal(f"Invalid value for 'content': expected a string in '{where}'.")
+                    raise RefusedRequest(
+                        f"Invalid value for 'content': expected a string in '{where}'."
+                    )
                 if contents:
                     yield AssistantCanister(contents=contents)
                 for call in message.tool_calls or ():
@@ -249,7 +251,9 @@ def _read_messages(messages: Sequence[_Message]) -> Iterable[Canister]:
                     waiting[call.id] = canister.identity
                     yield canister
             case _ if not contents:
-                raise Refusal(f"Invalid value for 'content': expected a string in '{where}'.")
+                raise RefusedRequest(
+                    f"Invalid value for 'content': expected a string in '{where}'."
+                )
             case "user":
                 yield UserCanister(contents=contents)
             case _:
@@ -261,9 +265,9 @@ def _read_messages(messages: Sequence[_Message]) -> Iterable[Canister]:
 def _read_result(message: _Message, waiting: dict[str, str], index: int) -> ResultCanister:
     call = message.tool_call_id
     if call is None:
-        raise Refusal(f"Missing required parameter: 'messages[{index}].tool_call_id'.")
+        raise RefusedRequest(f"Missing required parameter: 'messages[{index}].tool_call_id'.")
     if call not in waiting:
-        raise Refusal(
+        raise RefusedRequest(
             "Invalid parameter: messages with role 'tool' must be a response to a preceding "
             "message with 'tool_calls'."
         )
@@ -272,7 +276,7 @@ def _read_result(message: _Message, waiting: dict[str, str], index: int) -> Resu
 
 
 def _miss(waiting: Iterable[str]) -> None:
-    raise Refusal(
+    raise RefusedRequest(
         "An assistant message with 'tool_calls' must be followed by tool messages responding to "
         "each 'tool_call_id'. The following tool_call_ids did not have response messages: "
         f"{', '.join(waiting)}"

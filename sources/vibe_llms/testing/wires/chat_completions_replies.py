@@ -1,4 +1,4 @@
-"""Replies of OpenAI's Chat Completions, chunk by chunk, for the fake servers."""
+"""Chunks of OpenAI's Chat Completions, for the fake servers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ USAGE: Mapping[str, Any] = {
     "prompt_tokens_details": {"cached_tokens": 12, "cache_write_tokens": 3, "audio_tokens": 0},
     "completion_tokens_details": {"reasoning_tokens": 4, "audio_tokens": 0},
 }
-#: The first delta of a reply.
+#: First delta of a reply.
 OPENING: Mapping[str, Any] = {"role": "assistant", "content": "", "refusal": None}
 
 
@@ -26,7 +26,7 @@ def chunk(
     usage: Mapping[str, Any] | None = None,
     head: Mapping[str, Any] = HEAD,
 ) -> dict[str, Any]:
-    """One chunk; the one with the usage has no choices."""
+    """Return one chunk; a chunk with usage has no choices."""
     choices = [{"index": 0, "delta": dict(delta or {}), "logprobs": None, "finish_reason": finish}]
     return {
         **head,
@@ -37,14 +37,14 @@ def chunk(
 
 
 def text_chunks(*texts: str, member: str = "content", head: Mapping[str, Any] = HEAD) -> Events:
-    """Chunks of text, or of another member."""
+    """Return chunks of text, or of another member."""
     return [chunk({member: text}, head=head) for text in texts]
 
 
 def call_chunks(
     index: int, name: str, *arguments: str, call: str = "", head: Mapping[str, Any] = HEAD
 ) -> Events:
-    """A tool call whose arguments come in pieces; only its first chunk has identity and name."""
+    """Return a tool call in chunks, of which only the first has its id and name."""
     function = {"name": name, "arguments": ""}
     first = {
         "index": index,
@@ -61,7 +61,7 @@ def chat_reply(
     finish: str = "stop",
     usage: Mapping[str, Any] | None = USAGE,
 ) -> Events:
-    """The chunks of a reply; a text is a chunk of its own."""
+    """Return the chunks of a reply; each text is a chunk of its own."""
     events = [chunk(OPENING)]
     for part in parts:
         events += text_chunks(part) if isinstance(part, str) else [dict(one) for one in part]
@@ -70,13 +70,13 @@ def chat_reply(
 
 
 def chat_tools(*calls: tuple[str, str]) -> Events:
-    """A reply that calls tools in parallel: names and arguments."""
+    """Return a reply that calls tools in parallel, by names and arguments."""
     parts = [call_chunks(index, name, arguments) for index, (name, arguments) in enumerate(calls)]
     return chat_reply(*parts, finish="tool_calls")
 
 
 def complete(events: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The same reply as one object."""
+    """Return the same reply as one object."""
     said: dict[str, Any] = {"role": "assistant", "content": None, "refusal": None}
     calls: dict[int, dict[str, Any]] = {}
     finish, usage = None, None

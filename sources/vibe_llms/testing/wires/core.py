@@ -1,8 +1,8 @@
-"""What all wire formats share: a request as canisters, a scripted reply as the bytes of an answer.
+"""Shared parts of all wire formats: requests as canisters, scripted replies as answers.
 
 A `Wire` reads requests and refuses them as its server does. A `Narrator` writes one reply in its
-server's format, as a stream or as one object. `play` walks through the
-parts of a scripted reply and is the same for all.
+server's format, as a stream or as one object. `play` goes through the parts of a scripted reply,
+for all formats.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 from msgspec import Struct
 
-from vibe_llms.exceptions import ScriptInvalid
+from vibe_llms.base.exceptions import ScriptInvalid
 from vibe_llms.invocation.invokers import InvocationContext, Invoker, describe
 from vibe_llms.invocation.results import InvocationOutput
 from vibe_llms.messages.canisters import Canister, InvocationCanister, Usage
 from vibe_llms.messages.contents import ReasoningContent, TextualContent
 from vibe_llms.providers.scripted.scripts import Part, ScriptedReply
-from vibe_llms.testing.listening import BEHIND, Answer, Request
+from vibe_llms.testing.listening import BEHIND, HttpAnswer, ReceivedRequest
 
 T = TypeVar("T")
 
@@ -32,11 +32,11 @@ _MESSAGE_TOKENS = 4
 _PIECE = re.compile(r".{1,12}", re.DOTALL)
 
 
-class Refusal(Exception):
-    """The real server would not accept the request.
+class RefusedRequest(Exception):
+    """The real server would refuse the request.
 
-    `error` is one of the script's errors, `code` the provider's own name for it where that is
-    another than usual, or `None` where there is none.
+    `error` is one of the script's errors. `code` is the provider's own code if it differs from the
+    usual one, or None for no code.
     """
 
     def __init__(
@@ -48,11 +48,11 @@ class Refusal(Exception):
         code: str | None = "",
     ) -> None:
         super().__init__(message)
-        self.failure = Failure(error, message, status, code)
+        self.failure = ScriptedFailure(error, message, status, code)
 
 
-class Failure(Struct, frozen=True):
-    """An error as a script or a refusal has it; each wire says it in its own form."""
+class ScriptedFailure(Struct, frozen=True):
+    """An error of a script or a refusal, independent of the wire format."""
 
     error: str
     message: str
@@ -62,14 +62,14 @@ class Failure(Struct, frozen=True):
 
     @property
     def headers(self) -> dict[str, str]:
-        """The header with the advice when to come back, if there is any."""
+        """The header with the seconds to wait, if any."""
         return {} if self.retry_after is None else {"retry-after": f"{self.retry_after:g}"}
 
 
-class Asked(Struct, frozen=True, kw_only=True):
-    """A request for a reply: what it says, in our own terms.
+class AskedReply(Struct, frozen=True, kw_only=True):
+    """A request for a reply, in our own terms.
 
-    `body` is the decoded body, `label` an identity for what is made of it.
+    `body` is the decoded body; `label` is a name from which ids in the reply are made.
     """
 
     interface: str
@@ -81,25 +81,25 @@ class Asked(Struct, frozen=True, kw_only=True):
     label: str
 
     def name_call(self, prefix: str, index: int) -> str:
-        """An identity for the call of this index."""
+        """Return an id for the call of this index."""
         return f"{prefix}{self.label}{index:02}"
 
     def name_tool(self, name: str) -> str:
-        """The name on the wire of a tool that a script calls, `ensemble/tool` say."""
+        """Return the wire name of a tool that a script names, such as `ensemble/tool`."""
         flat = name.replace("/", "__")
         return flat if any(invoker.name == flat for invoker in self.invokers) else name
 
 
 class Catalogue(Protocol):
-    """The models that a server has."""
+    """The models of a server."""
 
     @property
     def models(self) -> Sequence[str]:
-        """Their names; those that are listed."""
+        """Names of the listed models."""
         ...
 
     def require(self, model: str) -> None:
-        """Raise a `Refusal` where there is no such model."""
+        """Raise `Refusal` if the server does not have the model."""
         ...
 
 
@@ -108,63 +108,63 @@ class Wire(Protocol):
 
     name: str
 
-    def claims(self, request: Request) -> bool:
-        """Whether a request is meant for this interface, also where its path is wrong."""
+    def claims(self, request: ReceivedRequest) -> bool:
+        """Return True if a request is meant for this interface, even if its path is wrong."""
         ...
 
-    def authorize(self, request: Request, key: str) -> None:
-        """Raise a `Refusal` where the key is missing or wrong."""
+    def authorize(self, request: ReceivedRequest, key: str) -> None:
+        """Raise `Refusal` if the key is missing or wrong."""
         ...
 
-    def asks(self, request: Request) -> bool:
-        """Whether a request wants a reply of a model; other requests are answered by `answer`."""
+    def asks(self, request: ReceivedRequest) -> bool:
+        """Return True if a request asks for a model's reply; `answer` serves other requests."""
         ...
 
-    def read(self, request: Request) -> Asked:
-        """What a request asks; a `Refusal` where the real server would not take it."""
+    def read(self, request: ReceivedRequest) -> AskedReply:
+        """Read a request; raise `Refusal` if the real server would refuse it."""
         ...
 
-    def narrate(self, asked: Asked, usage: Usage) -> Narrator:
-        """The narrator of the reply to a request."""
+    def narrate(self, asked: AskedReply, usage: Usage) -> Narrator:
+        """Return the narrator of the reply to a request."""
         ...
 
-    def answer(self, request: Request, catalogue: Catalogue) -> Answer:
-        """The answer to a request for something else: a list of models, a count of tokens."""
+    def answer(self, request: ReceivedRequest, catalogue: Catalogue) -> HttpAnswer:
+        """Return the answer to another request, such as for a list of models."""
         ...
 
-    def refuse(self, failure: Failure) -> Answer:
-        """An error, with the status and the body that the provider gives it."""
+    def refuse(self, failure: ScriptedFailure) -> HttpAnswer:
+        """Return an error with the provider's status and body."""
         ...
 
 
 class Narrator(Protocol):
-    """One reply in the words of one interface. The bytes are parts of a stream."""
+    """Writer of one reply in the format of an interface; it returns parts of a stream."""
 
-    #: The headers of a stream.
+    #: Headers of a stream.
     headers: Mapping[str, str]
 
     def begin(self) -> Iterable[bytes]:
-        """What comes before the first word."""
+        """Return the start of the reply."""
         ...
 
     def say(self, chunks: Sequence[str], *, reasoning: bool) -> Iterable[bytes]:
-        """Text or reasoning."""
+        """Return text or reasoning."""
         ...
 
     def call(self, name: str, pieces: Sequence[str]) -> Iterable[bytes]:
-        """A tool call, its arguments in pieces of JSON."""
+        """Return a tool call, with its arguments in pieces of JSON."""
         ...
 
-    def fail(self, failure: Failure) -> Iterable[bytes]:
-        """An error in the middle of the reply."""
+    def fail(self, failure: ScriptedFailure) -> Iterable[bytes]:
+        """Return an error in the middle of the reply."""
         ...
 
     def end(self, reason: str) -> Iterable[bytes]:
-        """What comes after the last word."""
+        """Return the end of the reply."""
         ...
 
     def whole(self, reason: str) -> Any:
-        """The whole reply, as it is sent without streaming."""
+        """Return the whole reply, as it is sent without streaming."""
         ...
 
 
@@ -181,19 +181,19 @@ class _Steps:
 
     @property
     def delay(self) -> float:
-        """All waits at once, for what is not streamed."""
+        """Sum of all waits, for an answer that is not streamed."""
         return sum(self.waits.values())
 
-    def produce_answer(self, narrator: Narrator, size: int | None, **ending: Any) -> Answer:
-        """The stream, its bytes in chunks of a size if there is one."""
+    def produce_answer(self, narrator: Narrator, size: int | None, **ending: Any) -> HttpAnswer:
+        """Return the stream, its bytes in chunks of the size if there is one."""
         if len(self.chunks) in self.waits:
             # A wait at the end needs a chunk after it.
             self.chunks.append(b"")
         steps = self if size is None else self._split(size)
-        return Answer(200, dict(narrator.headers), steps.chunks, waits=steps.waits, **ending)
+        return HttpAnswer(200, dict(narrator.headers), steps.chunks, waits=steps.waits, **ending)
 
     def _split(self, size: int) -> _Steps:
-        """The same bytes in chunks of one size, without regard to events."""
+        """Return the same bytes in chunks of one size, regardless of events."""
         split = _Steps()
         held = b""
         for index, chunk in enumerate([*self.chunks, b""]):
@@ -209,8 +209,8 @@ class _Steps:
         return split
 
 
-def play(wire: Wire, asked: Asked, reply: ScriptedReply, usage: Usage) -> Answer:
-    """The answer that a scripted reply becomes."""
+def play(wire: Wire, asked: AskedReply, reply: ScriptedReply, usage: Usage) -> HttpAnswer:
+    """Return the answer for a scripted reply."""
     narrator, streaming = wire.narrate(asked, usage), asked.streaming
     steps = _Steps()
     begun = False
@@ -225,11 +225,11 @@ def play(wire: Wire, asked: Asked, reply: ScriptedReply, usage: Usage) -> Answer
             if streaming and begun:
                 return steps.produce_answer(narrator, reply.chunk_bytes, **_ending_of(part))
             if not begun:
-                # Nothing was said: not even the headers come.
+                # No content was sent, so the headers are omitted too.
                 before: dict[str, Any] = {"stall": -1}
                 if not part.stall:
                     before = {"drop": "reset" if part.cut == "reset" else "close"}
-                return Answer(delay=steps.delay, **before)
+                return HttpAnswer(delay=steps.delay, **before)
             return _halve(narrator, reply.reason, part, steps.delay)
         if _speaks(part):
             if not begun:
@@ -246,29 +246,29 @@ def play(wire: Wire, asked: Asked, reply: ScriptedReply, usage: Usage) -> Answer
     return steps.produce_answer(narrator, reply.chunk_bytes)
 
 
-def _halve(narrator: Narrator, reason: str, part: Part, delay: float) -> Answer:
-    """The first half of an unstreamed reply."""
+def _halve(narrator: Narrator, reason: str, part: Part, delay: float) -> HttpAnswer:
+    """Return the first half of an unstreamed reply."""
     body = msgspec.json.encode(narrator.whole(reason))
     headers = {**narrator.headers, "content-type": "application/json"}
-    return Answer(200, headers, [body[: len(body) // 2]], delay=delay, **_ending_of(part))
+    return HttpAnswer(200, headers, [body[: len(body) // 2]], delay=delay, **_ending_of(part))
 
 
-def _fail(narrator: Narrator, part: Part, steps: _Steps, size: int | None) -> Answer:
-    """An error in the middle of a stream."""
+def _fail(narrator: Narrator, part: Part, steps: _Steps, size: int | None) -> HttpAnswer:
+    """Return an answer with an error in the middle of a stream."""
     if part.error == "unreachable":
         return steps.produce_answer(narrator, size, cut=BEHIND, end="reset")
     steps.chunks += narrator.fail(read_failure(part))
     return steps.produce_answer(narrator, size)
 
 
-def _refuse(wire: Wire, part: Part, delay: float) -> Answer:
-    """An error in place of a reply."""
+def _refuse(wire: Wire, part: Part, delay: float) -> HttpAnswer:
+    """Return an error in place of a reply."""
     failure = read_failure(part)
     if part.error == "unreachable":
-        return Answer(drop="close", delay=delay)
+        return HttpAnswer(drop="close", delay=delay)
     if part.error == "malformed":
         page = f"<html>{failure.message}</html>".encode()
-        return Answer(200, {"content-type": "text/html"}, [page], delay=delay)
+        return HttpAnswer(200, {"content-type": "text/html"}, [page], delay=delay)
     answer = wire.refuse(failure)
     answer.headers.update(failure.headers)
     answer.delay = delay
@@ -281,7 +281,7 @@ def _ending_of(part: Part) -> dict[str, Any]:
     return {"cut": BEHIND, "end": part.cut if isinstance(part.cut, str) else "close"}
 
 
-def _narrate(narrator: Narrator, part: Part, asked: Asked) -> Iterable[bytes]:
+def _narrate(narrator: Narrator, part: Part, asked: AskedReply) -> Iterable[bytes]:
     if part.text is not None:
         yield from narrator.say(_chunks(part.text), reasoning=False)
     if part.reasoning is not None:
@@ -297,68 +297,68 @@ def _speaks(part: Part) -> bool:
     return not (part.text is None and part.reasoning is None and part.invocation is None)
 
 
-def read_failure(part: Part) -> Failure:
-    """The error of a part of a script."""
-    return Failure(
+def read_failure(part: Part) -> ScriptedFailure:
+    """Return the error of a part of a script."""
+    return ScriptedFailure(
         part.error or "", part.message, part.status, retry_after=part.retry_after_seconds
     )
 
 
 def _chunks(text: str | tuple[str, ...]) -> Sequence[str]:
-    """The chunks of a list that are not empty; a text word by word."""
+    """Return the nonempty chunks of a list, or the words of a text."""
     chunks = re.findall(r"\s*\S+\s*|\s+", text) if isinstance(text, str) else text
     return [chunk for chunk in chunks if chunk]
 
 
 def answer_json(
     body: Any, *, status: int = 200, headers: Mapping[str, str] | None = None
-) -> Answer:
-    """A whole body with its length."""
+) -> HttpAnswer:
+    """Return an answer with a whole body and its length."""
     data = msgspec.json.encode(body)
     reported = {"content-type": "application/json", "content-length": str(len(data))}
-    return Answer(status, {**(headers or {}), **reported}, [data])
+    return HttpAnswer(status, {**(headers or {}), **reported}, [data])
 
 
 def encode_event(event: Mapping[str, Any], *, named: bool = True) -> bytes:
-    """One server-sent event; its name is its type."""
+    """Return one server-sent event, named by its type."""
     name = f"event: {event['type']}\n".encode() if named else b""
     return name + b"data: " + msgspec.json.encode(event) + b"\n\n"
 
 
-def decode(request: Request) -> dict[str, Any]:
-    """The body of a request; a `Refusal` where it is no JSON object."""
+def decode(request: ReceivedRequest) -> dict[str, Any]:
+    """Decode the body of a request; raise `Refusal` if it is not a JSON object."""
     try:
         return msgspec.json.decode(request.body, type=dict[str, Any])
     except (ValueError, RecursionError) as error:
-        raise Refusal(f"The request body is not valid JSON: {error}") from error
+        raise RefusedRequest(f"The request body is not valid JSON: {error}") from error
 
 
 def convert(value: Any, kind: type[T]) -> T:
-    """A part of a request as the struct that it should be; a `Refusal` says what is wrong."""
+    """Convert a part of a request to a struct; raise `Refusal` if it does not fit."""
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        raise Refusal(str(error).replace("$.", "").replace("$", "the body")) from error
+        raise RefusedRequest(str(error).replace("$.", "").replace("$", "the body")) from error
 
 
-def label(request: Request) -> str:
-    """Letters and digits that identify a request by its messages."""
+def label(request: ReceivedRequest) -> str:
+    """Return letters and digits that identify a request by its body."""
     return hashlib.sha256(request.body).hexdigest()[:20]
 
 
 def decode_bytes(text: str, place: str) -> bytes:
-    """Base64, as strictly as servers read it."""
+    """Decode base64 as strictly as servers do."""
     try:
         data = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise Refusal(f"{place}: invalid base64 data") from error
+        raise RefusedRequest(f"{place}: invalid base64 data") from error
     if not data:
-        raise Refusal(f"{place}: the data is empty")
+        raise RefusedRequest(f"{place}: the data is empty")
     return data
 
 
 def produce_invoker(name: str, description: str, schema: Mapping[str, Any]) -> Invoker:
-    """A tool that a request offers. It can be looked at; it runs where the request came from."""
+    """Return a tool of a request, which can be inspected but not run."""
 
     async def invoke(_: str, __: InvocationContext) -> InvocationOutput:
         raise ScriptInvalid(f"{name!r} runs in the program under test, not in the fake server")
@@ -367,19 +367,18 @@ def produce_invoker(name: str, description: str, schema: Mapping[str, Any]) -> I
 
 
 def parse_arguments(pieces: Sequence[str]) -> dict[str, Any]:
-    """The arguments of a call as an object; a `Refusal` where a script holds something else."""
+    """Return the arguments of a call as an object; raise `Refusal` for other JSON."""
     text = "".join(pieces) or "{}"
     try:
         return msgspec.json.decode(text, type=dict[str, Any])
     except ValueError as error:
-        raise Refusal(
-            f"the script calls with {text!r}, which is no JSON object: this interface cannot "
-            "carry it here, as real servers cannot"
+        raise RefusedRequest(
+            f"the script calls with {text!r}, which is not a JSON object: this API cannot send it"
         ) from error
 
 
 def estimate_tokens(canisters: Iterable[Canister], invokers: Iterable[Invoker]) -> int:
-    """About how many tokens a model would read: words, numbers and signs, and some around them."""
+    """Return a rough count of the tokens of a conversation and its tools."""
     tokens = 0
     for canister in canisters:
         tokens += _MESSAGE_TOKENS
@@ -397,5 +396,5 @@ def estimate_tokens(canisters: Iterable[Canister], invokers: Iterable[Invoker]) 
 
 
 def count_words(text: str) -> int:
-    """About the tokens of a text."""
+    """Return a rough count of the tokens of a text."""
     return len(_WORDS.findall(text))

@@ -1,4 +1,4 @@
-"""Ollama's interface, from the server's side: chats, its models, embeddings.
+"""Ollama's interface, on the server's side: chats, models, embeddings.
 
 Source: `api/types.go` and `server/routes.go` of the server, and the package ollama 0.6.3.
 """
@@ -24,12 +24,12 @@ from vibe_llms.messages.canisters import (
     UserCanister,
 )
 from vibe_llms.messages.contents import Content, ImageContent, ReasoningContent, TextualContent
-from vibe_llms.testing.listening import Answer, Request
+from vibe_llms.testing.listening import HttpAnswer, ReceivedRequest
 from vibe_llms.testing.wires.core import (
-    Asked,
+    AskedReply,
     Catalogue,
-    Failure,
-    Refusal,
+    RefusedRequest,
+    ScriptedFailure,
     answer_json,
     convert,
     count_words,
@@ -109,33 +109,33 @@ class _Embed(Struct):
 
 
 class OllamaWire:
-    """The interface whose requests go to `/api`; it needs no key, but refuses a wrong one."""
+    """The interface with requests to `/api`; it needs no key, but refuses a wrong one."""
 
     name = "ollama"
 
-    def claims(self, request: Request) -> bool:
-        """Whether the path is below `/api`, or the root."""
+    def claims(self, request: ReceivedRequest) -> bool:
+        """Return True if the path is below `/api`, or the root."""
         path = urlsplit(request.path).path
         return path == "/" or path.startswith("/api/")
 
-    def authorize(self, request: Request, key: str) -> None:
-        """Servers of one's own ask for none; those in the cloud refuse a wrong one."""
+    def authorize(self, request: ReceivedRequest, key: str) -> None:
+        """Refuse a wrong key, as hosted servers do; a missing one is accepted."""
         if request.headers.get("authorization", f"Bearer {key}") != f"Bearer {key}":
-            raise Refusal("unauthorized", error="credential-refused")
+            raise RefusedRequest("unauthorized", error="credential-refused")
 
-    def asks(self, request: Request) -> bool:
-        """Whether there is something to chat about; without messages a model is only loaded."""
+    def asks(self, request: ReceivedRequest) -> bool:
+        """Return True if the request asks for a chat."""
         return request.method == "POST" and urlsplit(request.path).path == CHAT
 
-    def read(self, request: Request) -> Asked:
-        """The conversation of a request."""
+    def read(self, request: ReceivedRequest) -> AskedReply:
+        """Return the conversation of a request."""
         body = decode(request)
         typed = convert(body, _Body)
         if not typed.model:
-            raise Refusal("model is required")
+            raise RefusedRequest("model is required")
         if not typed.messages:
-            raise Refusal("there are no messages: the fake server loads no models")
-        return Asked(
+            raise RefusedRequest("there are no messages: the fake server loads no models")
+        return AskedReply(
             interface=self.name,
             model=typed.model,
             canisters=tuple(_read_messages(typed.messages)),
@@ -150,12 +150,12 @@ class OllamaWire:
             label=label(request),
         )
 
-    def narrate(self, asked: Asked, usage: Usage) -> _Narrator:
-        """The narrator of a chat."""
+    def narrate(self, asked: AskedReply, usage: Usage) -> _Narrator:
+        """Return the narrator of a chat."""
         return _Narrator(asked, usage)
 
-    def answer(self, request: Request, catalogue: Catalogue) -> Answer:
-        """The models, one of them, the version, or embeddings."""
+    def answer(self, request: ReceivedRequest, catalogue: Catalogue) -> HttpAnswer:
+        """Answer with the models, one of them, the version, or embeddings."""
         match (request.method, urlsplit(request.path).path):
             case ("GET" | "HEAD", "/"):
                 return _say(200, b"" if request.method == "HEAD" else b"Ollama is running")
@@ -165,16 +165,16 @@ class OllamaWire:
                 return answer_json({"models": [_list(name) for name in catalogue.models]})
             case ("POST", "/api/show"):
                 body = decode(request)
-                # Its package says `model`, older clients `name`.
+                # The package sends `model`, older clients `name`.
                 catalogue.require(str(body.get("model") or body.get("name") or ""))
                 return answer_json(_show())
             case ("POST", "/api/embed"):
                 return _embed(convert(decode(request), _Embed), catalogue)
             case _:
-                raise Refusal("404 page not found", status=404, code="page")
+                raise RefusedRequest("404 page not found", status=404, code="page")
 
-    def refuse(self, failure: Failure) -> Answer:
-        """The words of an error; a path that is none has no JSON."""
+    def refuse(self, failure: ScriptedFailure) -> HttpAnswer:
+        """Return an error as JSON, or as plain text for an unknown path."""
         if failure.code == "page":
             return _say(404, b"404 page not found")
         status, words = _name(failure)
@@ -184,40 +184,40 @@ class OllamaWire:
 class _Narrator:
     headers: Mapping[str, str] = {"content-type": "application/x-ndjson"}
 
-    def __init__(self, asked: Asked, usage: Usage) -> None:
+    def __init__(self, asked: AskedReply, usage: Usage) -> None:
         self._asked = asked
         self._usage = usage
         self._said: Events = []
         self._calls = 0
 
     def begin(self) -> Iterable[bytes]:
-        """Nothing: the first line is the first word."""
+        """Return nothing: the first line is the first chunk."""
         return ()
 
     def say(self, chunks: Sequence[str], *, reasoning: bool) -> Iterable[bytes]:
-        """A line for each chunk."""
+        """Return a line for each chunk."""
         if reasoning:
             return self._send([line(thinking=chunk) for chunk in chunks])
         return self._send([line(chunk) for chunk in chunks])
 
     def call(self, name: str, pieces: Sequence[str]) -> Iterable[bytes]:
-        """A line with the whole call."""
+        """Return a line with the whole call."""
         index, self._calls = self._calls, self._calls + 1
         identity = self._asked.name_call("call_", index)
         return self._send([line(tool_calls=[call(name, parse_arguments(pieces), identity, index)])])
 
-    def fail(self, failure: Failure) -> Iterable[bytes]:
-        """A line with the words of the error."""
+    def fail(self, failure: ScriptedFailure) -> Iterable[bytes]:
+        """Return a line with the error message."""
         if failure.error == "malformed":
             return [b'{"message":{"role\n']
         return [_encode({"error": _name(failure)[1]})]
 
     def end(self, reason: str) -> Iterable[bytes]:
-        """The last line, with the counts."""
+        """Return the last line, with the counts."""
         return self._send([self._conclude(reason)])
 
     def whole(self, reason: str) -> Any:
-        """All lines in one."""
+        """Return all lines in one."""
         return {**gather([*self._said, self._conclude(reason)]), "model": self._asked.model}
 
     def _send(self, lines: Events) -> list[bytes]:
@@ -232,14 +232,14 @@ class _Narrator:
             prompt_eval_count=usage.input_tokens,
             prompt_eval_cached_count=usage.cache_read_tokens,
             prompt_eval_duration=1,
-            # It does not separate reasoning from other text.
+            # Ollama does not count reasoning apart.
             eval_count=usage.output_tokens + usage.reasoning_tokens,
             eval_duration=1,
         )
 
 
 def _encode(line: Mapping[str, Any]) -> bytes:
-    """One line, with what Go escapes escaped: there are clients that split lines at some of it."""
+    """Encode one line, escaped as Go does it, since some clients split lines at such characters."""
     encoded = msgspec.json.encode(line)
     for character in "\u2028\u2029<>&":
         encoded = encoded.replace(character.encode(), b"\\u%04x" % ord(character))
@@ -247,7 +247,7 @@ def _encode(line: Mapping[str, Any]) -> bytes:
 
 
 def _read_messages(messages: Sequence[_Message]) -> Iterable[Canister]:
-    # Results have no identity in older clients: then they belong to the calls in their order.
+    # Results of older clients have no id: they belong to the calls in their order.
     waiting: dict[str, str] = {}
     for index, message in enumerate(messages):
         contents: tuple[Content, ...] = tuple(
@@ -277,11 +277,13 @@ def _read_messages(messages: Sequence[_Message]) -> Iterable[Canister]:
                 name = message.tool_call_id or next(iter(waiting), "")
                 yield ResultCanister(contents=contents, invocation=waiting.pop(name, ""))
             case role:
-                raise Refusal(f"invalid role: {role}, must be one of [system user assistant tool]")
+                raise RefusedRequest(
+                    f"invalid role: {role}, must be one of [system user assistant tool]"
+                )
 
 
-def _name(failure: Failure) -> tuple[int, str]:
-    """Status and words of an error."""
+def _name(failure: ScriptedFailure) -> tuple[int, str]:
+    """Return the status and message of an error."""
     status = failure.status or _STATUSES.get(failure.error, 500)
     words = failure.message
     if failure.error == "context-overflow":
@@ -317,8 +319,8 @@ def _show() -> dict[str, Any]:
     }
 
 
-def _embed(asked: _Embed, catalogue: Catalogue) -> Answer:
-    """Vectors made of the texts' own bytes: equal texts have equal ones, others hardly."""
+def _embed(asked: _Embed, catalogue: Catalogue) -> HttpAnswer:
+    """Return vectors from hashes of the texts: equal texts have equal ones, others rarely."""
     catalogue.require(asked.model)
     texts = [asked.input] if isinstance(asked.input, str) else asked.input
     size = asked.dimensions or EMBEDDED
@@ -335,6 +337,6 @@ def _embed(asked: _Embed, catalogue: Catalogue) -> Answer:
     return answer_json({"model": asked.model, "embeddings": vectors, "prompt_eval_count": count})
 
 
-def _say(status: int, text: bytes) -> Answer:
+def _say(status: int, text: bytes) -> HttpAnswer:
     headers = {"content-type": "text/plain", "content-length": str(len(text))}
-    return Answer(status, headers, [text])
+    return HttpAnswer(status, headers, [text])

@@ -1,4 +1,4 @@
-"""Replies of Ollama, line by line, for the fake servers."""
+"""Lines of Ollama's replies, for the fake servers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CREATED = "2026-01-01T00:00:00Z"
 
 
 def line(content: str = "", **members: Any) -> dict[str, Any]:
-    """A line of a reply; `thinking` and `tool_calls` belong to its message."""
+    """Return a line of a reply; `thinking` and `tool_calls` belong to its message."""
     message: dict[str, Any] = {"role": "assistant", "content": content}
     for name in ("thinking", "tool_calls"):
         if name in members:
@@ -23,30 +23,30 @@ def line(content: str = "", **members: Any) -> dict[str, Any]:
 
 
 def end(reason: str | None = "stop", **members: Any) -> dict[str, Any]:
-    """The last line of a reply."""
+    """Return the last line of a reply."""
     reported = {} if reason is None else {"done_reason": reason}
     return {**line(), "done": True, **reported, "total_duration": 9, **members}
 
 
 def call(name: str, arguments: Mapping[str, Any], identity: str = "", index: int = 0) -> Any:
-    """A call; without an identity as older servers send it."""
+    """Return a call, without an id as from older servers if none is given."""
     made = {"function": {"index": index, "name": name, "arguments": arguments}}
     return {"id": identity, **made} if identity else made
 
 
 def text_reply(*chunks: str) -> Events:
-    """A reply of text."""
+    """Return a reply of text."""
     return [*(line(chunk) for chunk in chunks), end()]
 
 
 def tools_reply(*calls: tuple[str, str]) -> Events:
-    """A reply that calls tools in parallel: names and arguments."""
+    """Return a reply that calls tools in parallel, by names and arguments."""
     made = [call(name, json.loads(arguments)) for name, arguments in calls]
     return [line(tool_calls=made), end()]
 
 
 def gather(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The same reply as one object."""
+    """Return the same reply as one object."""
     message: dict[str, Any] = {"role": "assistant", "content": ""}
     for one in lines:
         part = one.get("message") or {}

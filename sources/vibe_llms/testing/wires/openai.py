@@ -1,4 +1,4 @@
-"""What OpenAI's two interfaces share on the server's side: keys, errors, the list of models.
+"""Shared parts of OpenAI's two interfaces on the server's side: keys, errors, models.
 
 Source: https://developers.openai.com/api/docs/guides/error-codes (2026-11).
 """
@@ -18,18 +18,18 @@ from vibe_llms.messages.contents import (
     TextualContent,
     Upload,
 )
-from vibe_llms.testing.listening import Answer, Request
+from vibe_llms.testing.listening import HttpAnswer, ReceivedRequest
 from vibe_llms.testing.wires.core import (
     Catalogue,
-    Failure,
-    Refusal,
+    RefusedRequest,
+    ScriptedFailure,
     answer_json,
     decode_bytes,
 )
 
 PREFIX = "/v1"
 MODELS = "/v1/models"
-#: The row that uploads are of.
+#: Name of the row to which uploads belong.
 _ROW = "openai"
 HEADERS = {"x-request-id": "req_fake"}
 #: Status, type and code of each error of a script.
@@ -45,23 +45,23 @@ ERRORS: dict[str, tuple[int, str, str]] = {
 }
 
 
-def authorize(request: Request, key: str) -> None:
-    """The key is in `authorization`."""
+def authorize(request: ReceivedRequest, key: str) -> None:
+    """Check the key in `authorization`."""
     given = request.headers.get("authorization", "")
     if not given.startswith("Bearer "):
-        # There is no code where nothing was given.
-        raise Refusal(
+        # The error for a missing key has no code.
+        raise RefusedRequest(
             "You didn't provide an API key. You need to provide your API key in an Authorization "
             "header using Bearer auth (i.e. Authorization: Bearer YOUR_KEY).",
             error="credential-refused",
             code=None,
         )
     if given != f"Bearer {key}":
-        raise Refusal("Incorrect API key provided.", error="credential-refused")
+        raise RefusedRequest("Incorrect API key provided.", error="credential-refused")
 
 
-def name_error(failure: Failure) -> tuple[int, dict[str, Any]]:
-    """Status and error object."""
+def name_error(failure: ScriptedFailure) -> tuple[int, dict[str, Any]]:
+    """Return the status and the error object."""
     status, kind, code = ERRORS.get(failure.error, (500, "server_error", "server_error"))
     if failure.status is not None and failure.status != status:
         status, code = failure.status, ""
@@ -71,14 +71,14 @@ def name_error(failure: Failure) -> tuple[int, dict[str, Any]]:
     return status, {"message": failure.message, **reported}
 
 
-def refuse(failure: Failure) -> Answer:
-    """An error as both interfaces send it."""
+def refuse(failure: ScriptedFailure) -> HttpAnswer:
+    """Return an error as both interfaces send it."""
     status, error = name_error(failure)
     return answer_json({"error": error}, status=status, headers=HEADERS)
 
 
-def list_models(path: str, catalogue: Catalogue) -> Answer:
-    """The list of models, or one of them."""
+def list_models(path: str, catalogue: Catalogue) -> HttpAnswer:
+    """Return the list of models, or one of them."""
     if path == MODELS:
         data = [_describe(name) for name in catalogue.models]
         return answer_json({"object": "list", "data": data}, headers=HEADERS)
@@ -88,7 +88,7 @@ def list_models(path: str, catalogue: Catalogue) -> Answer:
 
 
 def count_usage(usage: Usage, *, prompt: str, reply: str) -> dict[str, Any]:
-    """Tokens as both count them, each with its own names of what was read and written."""
+    """Return the usage as both interfaces count it, with their names for prompt and reply."""
     written = usage.output_tokens + usage.reasoning_tokens
     return {
         f"{prompt}_tokens": usage.input_tokens,
@@ -103,11 +103,13 @@ def count_usage(usage: Usage, *, prompt: str, reply: str) -> dict[str, Any]:
 
 
 def read_parts(content: object, where: str) -> tuple[Content, ...]:
-    """The parts of a message of either interface."""
+    """Return the parts of a message of either interface."""
     if isinstance(content, str):
         return (TextualContent(content),)
     if not isinstance(content, Sequence):
-        raise Refusal(f"Invalid type for '{where}': expected an array of objects or a string.")
+        raise RefusedRequest(
+            f"Invalid type for '{where}': expected an array of objects or a string."
+        )
     return tuple(_read_part(part, f"{where}[{index}]") for index, part in enumerate(content))
 
 
@@ -130,9 +132,9 @@ def _read_part(part: object, where: str) -> Content:
         case {"type": "input_file", **file}:
             return _read_file(file, where)
         case {"type": str(kind)}:
-            raise Refusal(f"Invalid value: '{kind}' for '{where}.type'.")
+            raise RefusedRequest(f"Invalid value: '{kind}' for '{where}.type'.")
         case _:
-            raise Refusal(f"Missing required parameter: '{where}.type'.")
+            raise RefusedRequest(f"Missing required parameter: '{where}.type'.")
 
 
 def _read_image(url: str, where: str) -> Content:

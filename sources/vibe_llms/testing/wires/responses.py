@@ -1,4 +1,4 @@
-"""OpenAI's Responses, from the server's side: replies, stored or not, and counts of tokens.
+"""OpenAI's Responses, on the server's side: replies, stored or not, and counts of tokens.
 
 Source: the types of openai 3.54.0.
 """
@@ -24,12 +24,12 @@ from vibe_llms.messages.canisters import (
     UserCanister,
 )
 from vibe_llms.messages.contents import NativeContent, ReasoningContent
-from vibe_llms.testing.listening import Answer, Request
+from vibe_llms.testing.listening import HttpAnswer, ReceivedRequest
 from vibe_llms.testing.wires.core import (
-    Asked,
+    AskedReply,
     Catalogue,
-    Failure,
-    Refusal,
+    RefusedRequest,
+    ScriptedFailure,
     answer_json,
     convert,
     decode,
@@ -90,32 +90,34 @@ class _Body(Struct):
 
 
 class ResponsesWire:
-    """The interface whose requests go to `/v1/responses`."""
+    """The interface with requests to `/v1/responses`."""
 
     name = "responses"
 
     def __init__(self) -> None:
-        # The items of stored responses, each with all that came before it.
+        # Items of stored responses, each with all earlier ones.
         self._kept: dict[str, Sequence[Mapping[str, Any]]] = {}
 
-    def claims(self, request: Request) -> bool:
-        """Whether the path is one of Responses."""
+    def claims(self, request: ReceivedRequest) -> bool:
+        """Return True if the path is one of Responses."""
         path = urlsplit(request.path).path
         return path == RESPONSES or path.startswith(f"{RESPONSES}/")
 
-    def authorize(self, request: Request, key: str) -> None:
-        """The key is in `authorization`."""
+    def authorize(self, request: ReceivedRequest, key: str) -> None:
+        """Check the key in `authorization`."""
         authorize(request, key)
 
-    def asks(self, request: Request) -> bool:
-        """Whether a response is to be made."""
+    def asks(self, request: ReceivedRequest) -> bool:
+        """Return True if the request asks for a response."""
         return request.method == "POST" and urlsplit(request.path).path == RESPONSES
 
-    def read(self, request: Request) -> Asked:
-        """The conversation of a request, what was stored of it included."""
+    def read(self, request: ReceivedRequest) -> AskedReply:
+        """Return the conversation of a request, with its stored items."""
         body = decode(request)
         if not body.get("model"):
-            raise Refusal("Missing required parameter: 'model'.", code="missing_required_parameter")
+            raise RefusedRequest(
+                "Missing required parameter: 'model'.", code="missing_required_parameter"
+            )
         typed = convert(body, _Body)
         items = self._gather(typed)
         canisters: list[Canister] = []
@@ -123,7 +125,7 @@ class ResponsesWire:
             canisters.append(SupervisorCanister.from_text(typed.instructions))
         canisters += _read_items(items, typed.model)
         tools = [tool for tool in typed.tools or () if tool.type == "function"]
-        return Asked(
+        return AskedReply(
             interface=self.name,
             model=typed.model,
             canisters=tuple(canisters),
@@ -136,8 +138,8 @@ class ResponsesWire:
             label=label(request),
         )
 
-    def narrate(self, asked: Asked, usage: Usage) -> _Narrator:
-        """The narrator of a response, which is stored unless the request says otherwise."""
+    def narrate(self, asked: AskedReply, usage: Usage) -> _Narrator:
+        """Return the narrator of a response, which is stored unless the request forbids it."""
 
         def keep(identity: str, output: Sequence[Mapping[str, Any]]) -> None:
             if asked.body.get("store") is not False:
@@ -145,26 +147,26 @@ class ResponsesWire:
 
         return _Narrator(asked, usage, keep)
 
-    def answer(self, request: Request, catalogue: Catalogue) -> Answer:
-        """A count of tokens."""
+    def answer(self, request: ReceivedRequest, catalogue: Catalogue) -> HttpAnswer:
+        """Answer with a count of tokens."""
         path = urlsplit(request.path).path
         if request.method != "POST" or path != COUNT:
-            raise Refusal(f"Invalid URL ({request.method} {path})", status=404)
+            raise RefusedRequest(f"Invalid URL ({request.method} {path})", status=404)
         asked = self.read(request)
         catalogue.require(asked.model)
         count = estimate_tokens(asked.canisters, asked.invokers)
         counted = {"object": "response.input_tokens", "input_tokens": count}
         return answer_json(counted, headers=HEADERS)
 
-    def refuse(self, failure: Failure) -> Answer:
-        """An error object."""
+    def refuse(self, failure: ScriptedFailure) -> HttpAnswer:
+        """Return an error object."""
         return refuse(failure)
 
     def _gather(self, body: _Body) -> Sequence[Mapping[str, Any]]:
         items: list[Mapping[str, Any]] = []
         if (before := body.previous_response_id) is not None:
             if before not in self._kept:
-                raise Refusal(
+                raise RefusedRequest(
                     f"Previous response with id '{before}' not found.",
                     status=404,
                     code="previous_response_not_found",
@@ -175,14 +177,16 @@ class ResponsesWire:
         else:
             items += body.input
         if not items:
-            raise Refusal("Missing required parameter: 'input'.", code="missing_required_parameter")
+            raise RefusedRequest(
+                "Missing required parameter: 'input'.", code="missing_required_parameter"
+            )
         return items
 
 
 class _Narrator:
     headers: Mapping[str, str] = {"content-type": "text/event-stream; charset=utf-8", **HEADERS}
 
-    def __init__(self, asked: Asked, usage: Usage, keep: Any) -> None:
+    def __init__(self, asked: AskedReply, usage: Usage, keep: Any) -> None:
         self._asked = asked
         self._usage = count_usage(usage, prompt="input", reply="output")
         self._keep = keep
@@ -191,11 +195,11 @@ class _Narrator:
         self._number = 0
 
     def begin(self) -> Iterable[bytes]:
-        """The response, empty so far."""
+        """Return the empty response."""
         return self._send(begin(**self._head))
 
     def say(self, chunks: Sequence[str], *, reasoning: bool) -> Iterable[bytes]:
-        """A message of one part, or reasoning with a summary."""
+        """Return a message of one part, or reasoning with a summary."""
         text = "".join(chunks)
         if not reasoning:
             return self._add("msg_", message(text), chunks)
@@ -204,12 +208,12 @@ class _Narrator:
         return self._add("rs_", think(text, encrypted=encrypted), chunks)
 
     def call(self, name: str, pieces: Sequence[str]) -> Iterable[bytes]:
-        """A call of a function."""
+        """Return a call of a function."""
         call = self._asked.name_call("call_", len(self._output))
         return self._add("fc_", function_call(name, "".join(pieces), call), pieces)
 
-    def fail(self, failure: Failure) -> Iterable[bytes]:
-        """The response as failed."""
+    def fail(self, failure: ScriptedFailure) -> Iterable[bytes]:
+        """Return a failed response."""
         if failure.error == "malformed":
             return [b'event: response.completed\ndata: {"type":"response.completed","resp\n\n']
         _, error = name_error(failure)
@@ -219,12 +223,12 @@ class _Narrator:
         )
 
     def end(self, reason: str) -> Iterable[bytes]:
-        """The whole response."""
+        """Return the end of the response."""
         whole = self.whole(reason)
         return self._send([{"type": f"response.{whole['status']}", "response": whole}])
 
     def whole(self, reason: str) -> Any:
-        """The response."""
+        """Return the response."""
         self._keep(self._head["id"], self._output)
         if (why := _INCOMPLETE.get(reason)) is None:
             return {**self._respond("completed"), "usage": self._usage}
@@ -248,7 +252,7 @@ class _Narrator:
 
 
 def encrypt(model: str, reasoning: str) -> str:
-    """In place of encrypted reasoning, which only its model can use."""
+    """Return a stand-in for encrypted reasoning, which only its model can use."""
     return base64.b64encode(hashlib.sha256(f"{model}\n{reasoning}".encode()).digest()).decode()
 
 
@@ -272,7 +276,7 @@ def _read_items(items: Sequence[Mapping[str, Any]], model: str) -> Iterable[Cani
             case "function_call_output":
                 name = str(item.get("call_id", ""))
                 if name not in waiting:
-                    raise Refusal(
+                    raise RefusedRequest(
                         f"No tool call found for function call output with call_id {name}."
                     )
                 del waiting[name]
@@ -283,15 +287,15 @@ def _read_items(items: Sequence[Mapping[str, Any]], model: str) -> Iterable[Cani
             case str(kind):
                 yield AssistantCanister(contents=(NativeContent(label=kind),))
             case _:
-                raise Refusal(f"Invalid type for '{where}.type': expected a string.")
+                raise RefusedRequest(f"Invalid type for '{where}.type': expected a string.")
     if waiting:
-        raise Refusal(f"No tool output found for function call {next(iter(waiting))}.")
+        raise RefusedRequest(f"No tool output found for function call {next(iter(waiting))}.")
 
 
 def _read_message(item: Mapping[str, Any], where: str) -> Canister:
     role = item.get("role")
     if role not in _KINDS:
-        raise Refusal(
+        raise RefusedRequest(
             f"Invalid value: '{role}'. Supported values are: 'assistant', 'system', 'developer', "
             "and 'user'.",
             code="invalid_value",
@@ -307,14 +311,14 @@ def _read_reasoning(
     if follows in ("", "function_call_output") or (
         follows == "message" and following[0].get("role") != "assistant"
     ):
-        raise Refusal(
+        raise RefusedRequest(
             f"Item '{identity}' of type 'reasoning' was provided without its required following "
             "item."
         )
     text = "".join(str(part.get("text", "")) for part in item.get("summary") or ())
     kept = item.get("encrypted_content")
     if kept is not None and kept != encrypt(model, text):
-        raise Refusal(
+        raise RefusedRequest(
             f"The encrypted content for item {identity} could not be verified.",
             code="invalid_encrypted_content",
         )

@@ -1,4 +1,4 @@
-"""Replies of OpenAI's Responses, item by item, for the fake servers."""
+"""Items of OpenAI's Responses, for the fake servers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SUMMARY = "response.reasoning_summary"
 
 
 def message(*texts: str, phase: str | None = None, **part: Any) -> dict[str, Any]:
-    """A message of text, with as many parts as texts."""
+    """Return a message with a part for each text."""
     content = [
         {"type": "output_text", "text": text, "annotations": [], "logprobs": [], **part}
         for text in texts
@@ -29,19 +29,19 @@ def message(*texts: str, phase: str | None = None, **part: Any) -> dict[str, Any
 
 
 def refusal(text: str) -> dict[str, Any]:
-    """A message in which the model refuses."""
+    """Return a message in which the model refuses."""
     return {**message(), "content": [{"type": "refusal", "refusal": text}]}
 
 
 def reasoning(*summaries: str, encrypted: str | None = "ENC==") -> dict[str, Any]:
-    """Reasoning with its encrypted content."""
+    """Return reasoning with its encrypted content."""
     summary = [{"type": "summary_text", "text": text} for text in summaries]
     item = {"id": "rs_1", "type": "reasoning", "summary": summary}
     return {**item, "encrypted_content": encrypted} if encrypted else item
 
 
 def function_call(name: str, arguments: str, call: str = "call_1") -> dict[str, Any]:
-    """A call of a function."""
+    """Return a call of a function."""
     return {
         "id": f"fc_{call}",
         "type": "function_call",
@@ -53,7 +53,7 @@ def function_call(name: str, arguments: str, call: str = "call_1") -> dict[str, 
 
 
 def response(*output: Mapping[str, Any], status: str = "completed", **more: Any) -> dict[str, Any]:
-    """A response object."""
+    """Return a response object."""
     return {
         "id": "resp_1",
         "object": "response",
@@ -72,7 +72,7 @@ def response(*output: Mapping[str, Any], status: str = "completed", **more: Any)
 
 
 def begin(**more: Any) -> Events:
-    """The events before the first item."""
+    """Return the events before the first item."""
     begun = response(status="in_progress", **{**more, "usage": None})
     return [
         {"type": "response.created", "response": begun},
@@ -83,7 +83,7 @@ def begin(**more: Any) -> Events:
 def response_reply(
     *output: Mapping[str, Any], status: str = "completed", pieces: int = 3, **more: Any
 ) -> Events:
-    """The events of a response, each text in that many pieces."""
+    """Return the events of a response, with each text in up to `pieces` pieces."""
     events = begin(**more)
     for index, item in enumerate(output):
         events += item_events(index, item, pieces)
@@ -93,7 +93,7 @@ def response_reply(
 
 
 def item_events(index: int, item: Mapping[str, Any], pieces: int | Sequence[str] = 3) -> Events:
-    """The events of one item; `pieces` is how many, or the pieces of its only text."""
+    """Return the events of one item; `pieces` is a number, or the pieces of its only text."""
     place = {"item_id": item["id"], "output_index": index}
     begun = {**item, "status": "in_progress"} if "status" in item else dict(item)
     between: Events = []
@@ -160,6 +160,6 @@ def _deltas(kind: str, place: Mapping[str, Any], text: str, pieces: int | Sequen
 
 
 def cut(text: str, pieces: int) -> list[str]:
-    """A text in that many pieces, or fewer."""
+    """Split a text into at most `pieces` pieces."""
     size = max(-(-len(text) // pieces), 1)
     return [text[start : start + size] for start in range(0, len(text), size)]

@@ -10,13 +10,13 @@ import pytest
 
 from tests.fakes.recordings import CHAT, RESPONSES
 from tests.fakes.strict import encode_event
-from vibe_llms.exceptions import ProviderError, ReplyMalformed
+from vibe_llms.base.exceptions import ProviderError, ReplyMalformed
 from vibe_llms.messages.canisters import AssistantCanister, InvocationCanister, StopReason, Usage
 from vibe_llms.messages.contents import TextualContent
 from vibe_llms.providers import calls
 from vibe_llms.providers.deltas import Delta, InvocationClosed, InvocationOpened, TextDelta
 from vibe_llms.providers.openai.chat_completions import streams
-from vibe_llms.providers.openai.chat_completions.chunks import NativeUsage, read_usage
+from vibe_llms.providers.openai.chat_completions.chunks import ChatUsage, read_usage
 from vibe_llms.providers.openai.chat_completions.reasoning_tags import TagSplitter
 from vibe_llms.providers.repairs import is_object
 from vibe_llms.testing.wires.chat_completions_replies import chunk, text_chunks
@@ -39,10 +39,10 @@ def test_parts_of_text_and_of_thinking_are_distinguished() -> None:
 
 
 def test_a_call_that_is_none_is_malformed() -> None:
-    with pytest.raises(ReplyMalformed, match="promised form"):
+    with pytest.raises(ReplyMalformed, match="expected form"):
         hear(chunk({"tool_calls": ["odd"]}))
     nameless = {"index": 0, "id": "x", "function": {"arguments": "{}"}}
-    with pytest.raises(ReplyMalformed, match="without the name"):
+    with pytest.raises(ReplyMalformed, match="without a tool name"):
         hear(chunk({"tool_calls": [nameless]}))
     call = {"index": 0, "id": "x", "function": {"name": "f", "arguments": '{"a":1}'}}
     more = {"index": 0, "function": {"arguments": '{"b":2}'}}
@@ -132,7 +132,7 @@ def test_an_event_without_end_is_malformed(monkeypatch: pytest.MonkeyPatch) -> N
 def test_usage_is_reported_in_classes_that_do_not_overlap(
     reported: dict[str, Any], usage: Usage
 ) -> None:
-    assert read_usage(msgspec.convert(reported, NativeUsage)) == usage
+    assert read_usage(msgspec.convert(reported, ChatUsage)) == usage
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from tests.fakes.recordings import RESPONSES, strip
 from tests.fakes.strict import encode_event
-from vibe_llms.exceptions import ReplyCut, ReplyMalformed
+from vibe_llms.base.exceptions import ReplyCut, ReplyMalformed
 from vibe_llms.messages.canisters import AssistantCanister, InvocationCanister, ReplyCanister
 from vibe_llms.messages.contents import ImageContent, TextualContent
 from vibe_llms.providers.deltas import ContentOpened, Delta, ReasoningDelta, TextDelta
@@ -403,5 +403,5 @@ def test_a_picture_is_kept_once_and_must_be_one() -> None:
     (picture,) = reply.contents
     assert isinstance(picture, ImageContent)
     assert (picture.data, picture.mimetype) == (b"hi", "image/webp")
-    with pytest.raises(ReplyMalformed, match="not in base64"):
+    with pytest.raises(ReplyMalformed, match="not valid base64"):
         hear([], {**made, "result": "no base64"})

@@ -10,7 +10,7 @@ from msgspec import Raw
 
 from tests.fakes.recordings import RESPONSES
 from tests.fakes.strict import encode_event
-from vibe_llms.exceptions import ProviderOverloaded, ReplyCut, ReplyMalformed
+from vibe_llms.base.exceptions import ProviderOverloaded, ReplyCut, ReplyMalformed
 from vibe_llms.messages.canisters import AssistantCanister, StopReason
 from vibe_llms.messages.contents import Citation, ReasoningContent, TextualContent
 from vibe_llms.providers.openai.responses.citations import read_citation
@@ -50,7 +50,7 @@ def test_lone_surrogates_in_a_whole_reply_are_replaced_and_what_held_them_is_not
     [
         ({"id": "r"}, "without a status"),
         ({"id": "r", "status": "queued"}, "whose status is 'queued'"),
-        ({"id": "r", "status": "completed", "output": [7]}, "is not what it says"),
+        ({"id": "r", "status": "completed", "output": [7]}, "does not match its type"),
     ],
 )
 def test_a_whole_body_that_is_no_reply_is_malformed(body: Any, words: str) -> None:
@@ -76,9 +76,9 @@ def test_events_of_a_newer_kind_are_passed_over_and_known_ones_must_be_whole() -
     (reply,), _ = RESPONSES.assimilate([*map(encode_event, [newer, news, *events])])
     assert getattr(reply, "text", "") == "Hi"
     odd = {"type": "response.output_text.delta", "output_index": "first", "delta": 7}
-    with pytest.raises(ReplyMalformed, match="promised form"):
+    with pytest.raises(ReplyMalformed, match="expected form"):
         RESPONSES.assimilate([encode_event(odd)])
-    with pytest.raises(ReplyMalformed, match="not JSON"):
+    with pytest.raises(ReplyMalformed, match="not the JSON"):
         RESPONSES.assimilate([b"data: {\n\n"])
 
 
@@ -116,9 +116,9 @@ def test_what_cannot_be_kept_is_malformed() -> None:
     reader = Reader("row")
     assert reader.members(Raw(b'{ "a": 1 }')) == {"a": Raw(b"1")}
     for raw in (b"\xff", b"{"):
-        with pytest.raises(ReplyMalformed, match="row: the server sent what"):
+        with pytest.raises(ReplyMalformed, match="row: unexpected data from the server"):
             reader.keep(Raw(raw))
-    with pytest.raises(ReplyMalformed, match="not what it says"):
+    with pytest.raises(ReplyMalformed, match="does not match its type"):
         reader.read(MEMBERS, Raw(b"[1]"))
 
 
@@ -172,7 +172,7 @@ def test_a_reply_that_was_given_up_is_cut() -> None:
         {"type": "response.cancelled", "response": {}},
         {"type": "response.completed", "response": {"status": "cancelled"}},
     ):
-        with pytest.raises(ReplyCut, match="gave the reply up"):
+        with pytest.raises(ReplyCut, match="cancelled the reply"):
             RESPONSES.assimilate([*map(encode_event, [*events, end])])
 
 

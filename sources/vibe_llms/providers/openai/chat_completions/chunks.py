@@ -1,6 +1,6 @@
-"""The chunks that Chat Completions sends, as types, and what other servers write otherwise.
+"""Typed chunks of Chat Completions, and conversion of chunks from other servers.
 
-Our own server writes replies of the same types; members that are not set are left out.
+Our own server writes replies with the same types; unset members are omitted.
 
 Source: the chunk types of openai 3.54.0, `types/chat/chat_completion_chunk.py`.
 """
@@ -20,8 +20,8 @@ from vibe_llms.providers.repairs import repair
 from vibe_llms.providers.usages import subtract
 
 
-class Function(Struct, omit_defaults=True):
-    """A function that is called, or more of its arguments."""
+class FunctionDelta(Struct, omit_defaults=True):
+    """The function of a call, or more of its arguments."""
 
     name: str | None = None
     arguments: str | None = None
@@ -32,12 +32,12 @@ class CallPiece(Struct, omit_defaults=True):
 
     index: int | None = None
     id: str | None = None
-    function: Function | None = None
+    function: FunctionDelta | None = None
     extra_content: Raw | UnsetType = UNSET
 
 
 class UrlCitation(Struct):
-    """A source on the web, and the place in the text that it is for."""
+    """A source on the web, and its place in the text."""
 
     url: str | None = None
     title: str | None = None
@@ -46,12 +46,12 @@ class UrlCitation(Struct):
 
 
 class Annotation(Struct):
-    """A remark on a text."""
+    """An annotation of a text."""
 
     url_citation: UrlCitation | None = None
 
 
-class MessageDelta(Struct, omit_defaults=True):
+class ChatDelta(Struct, omit_defaults=True):
     """More of a message, or the whole of one."""
 
     content: str | None = None
@@ -63,36 +63,36 @@ class MessageDelta(Struct, omit_defaults=True):
 
 
 class Choice(Struct, omit_defaults=True):
-    """One of several replies; only the first is asked for."""
+    """One of several replies; only the first is requested."""
 
     index: int | None = None
-    delta: MessageDelta | None = None
-    message: MessageDelta | None = None
+    delta: ChatDelta | None = None
+    message: ChatDelta | None = None
     finish_reason: str | None = None
 
 
 class PromptDetails(Struct, omit_defaults=True):
-    """What of the prompt came from a cache, or went into it."""
+    """Cached tokens of a prompt, read and written."""
 
     cached_tokens: int | None = None
     cache_write_tokens: int | None = None
 
 
 class CompletionDetails(Struct, omit_defaults=True):
-    """What of the completion was reasoning."""
+    """Reasoning tokens of a completion."""
 
     reasoning_tokens: int | None = None
 
 
-class NativeUsage(Struct, omit_defaults=True):
-    """The tokens of a reply; the details are parts of the sums."""
+class ChatUsage(Struct, omit_defaults=True):
+    """Token counts of a reply; the details are parts of the sums."""
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     total_tokens: int | None = None
     prompt_tokens_details: PromptDetails | None = None
     completion_tokens_details: CompletionDetails | None = None
-    # DeepSeek's.
+    # From DeepSeek.
     prompt_cache_hit_tokens: int | None = None
 
 
@@ -101,15 +101,15 @@ class Chunk(Struct, omit_defaults=True):
 
     id: str | None = None
     choices: list[Choice] | None = None
-    usage: NativeUsage | None = None
+    usage: ChatUsage | None = None
     error: Raw | UnsetType = UNSET
     object: str | None = None
 
 
-class ReceivedFunction(Function):
+class ReceivedFunction(FunctionDelta):
     """A function as any server sends it."""
 
-    # Some servers have it here.
+    # Some servers put the index here.
     index: int | None = None
 
 
@@ -120,7 +120,7 @@ class ReceivedCall(Struct):
     id: str | None = None
     function: ReceivedFunction | None = None
     extra_content: Raw | UnsetType = UNSET
-    # Some servers have them here.
+    # Some servers put these here.
     name: str | None = None
     arguments: str | None = None
 
@@ -134,12 +134,12 @@ class ReceivedDelta(Struct):
     refusal: str | None = None
     tool_calls: list[ReceivedCall] | None = None
     annotations: list[Annotation] | None = None
-    # Older servers' only call.
+    # The single call of older servers.
     function_call: ReceivedFunction | None = None
     reasoning_details: list[Raw] | None = None
     # Google's signature of the message.
     extra_content: Raw | UnsetType = UNSET
-    # Of other servers, for `content` and `reasoning_content`.
+    # Names of other servers for `content` and `reasoning_content`.
     text: str | None = None
     reasoning_text: str | None = None
     thinking: str | None = None
@@ -153,7 +153,7 @@ class ReceivedChoice(Struct):
     delta: ReceivedDelta | None = None
     message: ReceivedDelta | None = None
     finish_reason: str | None = None
-    # OpenRouter's: the word of the server behind it.
+    # From OpenRouter: the reason as the server behind it names it.
     native_finish_reason: str | None = None
     text: str | None = None
     error: Raw | UnsetType = UNSET
@@ -164,7 +164,7 @@ class ReceivedChunk(Struct):
 
     id: str | None = None
     choices: list[ReceivedChoice] | None = None
-    usage: NativeUsage | None = None
+    usage: ChatUsage | None = None
     error: Raw | UnsetType = UNSET
 
 
@@ -192,7 +192,7 @@ class _PlainChoice(Struct, gc=False):
 
 
 class PlainChunk(Struct, gc=False):
-    """A chunk that holds a piece of text and nothing else; the decoder refuses all others."""
+    """A chunk with a piece of text and nothing else; the decoder refuses all others."""
 
     choices: tuple[_PlainChoice]
     usage: None = None
@@ -206,7 +206,7 @@ PLAIN = msgspec.json.Decoder(PlainChunk)
 def adapt(reported: dict[str, Any]) -> dict[str, Any]:
     """Convert a chunk of another server to OpenAI's form.
 
-    Members of a wrong type are left out if the reply loses nothing.
+    Members of a wrong type are dropped if the reply loses nothing.
     """
     choices = reported.get("choices")
     if isinstance(choices, dict):
@@ -240,7 +240,7 @@ def _adapt_delta(delta: dict[str, Any]) -> dict[str, Any]:
     adapted["refusal"] = _word(delta.get("refusal"))
     adapted["content"] = _text_of(content) or None
     if isinstance(content, list):
-        # Mistral's: parts of text and of thinking.
+        # Mistral sends parts of text and of thinking.
         parts = [part for part in content if isinstance(part, dict)]
         thoughts = "".join(map(_thought_of, parts))
         adapted["content"] = "".join(_said_in(part) for part in content)
@@ -251,7 +251,7 @@ def _adapt_delta(delta: dict[str, Any]) -> dict[str, Any]:
     if isinstance(calls, dict):
         calls = [calls] if "function" in calls or "name" in calls else [*calls.values()]
     if isinstance(calls, list):
-        # One that cannot be read is refused: a call is not lost in silence.
+        # Unreadable calls are kept and refused later, so that none is lost silently.
         adapted["tool_calls"] = [
             _adapt_call(one) if isinstance(one, dict) else one for one in calls if one is not None
         ]
@@ -303,7 +303,7 @@ def _adapt_annotation(annotation: Any) -> dict[str, Any]:
 
 
 def _adapt_usage(usage: Any) -> Any:
-    """The numbers of a usage, and those of its details."""
+    """Return the numbers of a usage and of its details."""
     if not isinstance(usage, dict):
         return None
     return {
@@ -355,11 +355,11 @@ def _text_of(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-def read_usage(usage: NativeUsage) -> Usage:
-    """The usage in classes that do not overlap.
+def read_usage(usage: ChatUsage) -> Usage:
+    """Return the usage in classes that do not overlap.
 
-    Prompt tokens include those of the cache. Completion tokens include reasoning, except where the
-    total shows that they do not, as with xAI.
+    Prompt tokens include those of the cache. Completion tokens include reasoning, unless the total
+    shows that they do not, as with xAI.
     """
     prompt, completion = usage.prompt_tokens or 0, usage.completion_tokens or 0
     details = usage.prompt_tokens_details or PromptDetails()
@@ -378,7 +378,7 @@ def read_usage(usage: NativeUsage) -> Usage:
 
 
 def read_citation(place: UrlCitation) -> Citation:
-    """A source in our terms."""
+    """Return a source in our terms."""
     return Citation(
         title=repair_text(place.title or ""),
         source=repair_text(place.url or ""),

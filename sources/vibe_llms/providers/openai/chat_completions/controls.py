@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vibe_llms.controls import Controls
+from vibe_llms.messages.controls import Controls
 from vibe_llms.providers.interfaces import Model
 from vibe_llms.providers.openai.controls import (
     nativize_choice,
@@ -19,14 +19,14 @@ from vibe_llms.providers.openai.controls import (
 def nativize_controls(
     controls: Controls, model: Model, names: Mapping[str, str] = {}
 ) -> dict[str, Any]:
-    """The members; controls that the attributes refuse have been refused before.
+    """Return the request members for controls that the model's attributes accept.
 
-    `names` are the names on the wire of the tools that are offered.
+    `names` maps our names of tools to those on the wire.
     """
     body = nativize_shared(controls)
     if controls.output_tokens is not None:
         body[read_native(model).output_limit] = controls.output_tokens
-    # Local servers take it; OpenAI's models do not, as their attributes say.
+    # Local servers take these; the attributes of OpenAI's models refuse them.
     for name, value in (("top_k", controls.top_k), ("seed", controls.seed)):
         if value is not None:
             body[name] = value
@@ -36,7 +36,7 @@ def nativize_controls(
         body["reasoning_effort"] = controls.effort
     if controls.reasoning_tokens is not None:
         raise refuse_control(
-            "reasoning-tokens", "Chat Completions has no budget; use effort", model
+            "reasoning-tokens", "Chat Completions has no reasoning budget; use effort", model
         )
     if controls.response_schema is not None:
         schema = nativize_schema(controls.response_schema)

@@ -1,7 +1,7 @@
-"""Canisters to pieces of Chat Completions, and pieces to the messages of a request.
+"""Converts canisters to pieces of Chat Completions, and pieces to the messages of a request.
 
-Text is kept apart from other parts, since a message of text alone is sent as a plain string: that
-is what every compatible server understands.
+Text is kept apart from other parts, because a message of text alone is sent as a plain string,
+which every compatible server understands.
 
 Source: the message types of openai 3.54.0, `types/chat/chat_completion_message_param.py`.
 """
@@ -14,7 +14,6 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 from msgspec import Raw, Struct
 
-from vibe_llms.events import Notice
 from vibe_llms.invocation.execution import INTERRUPTED
 from vibe_llms.messages.canisters import (
     AssistantCanister,
@@ -36,6 +35,7 @@ from vibe_llms.messages.contents import (
     Upload,
     repair_text,
 )
+from vibe_llms.messages.events import Notice
 from vibe_llms.providers.conversions import Writer, head_document, nativize_arguments
 from vibe_llms.providers.histories import BEGIN, CONTINUE, FAILED, Exchange
 from vibe_llms.providers.interfaces import Model
@@ -54,7 +54,7 @@ from vibe_llms.providers.pieces import Block, Fragment, encode_json, interleave
 from vibe_llms.providers.tool_names import nativize_name
 
 MODULE = "vibe_llms.providers.openai.chat_completions"
-#: Where data may be, besides in the request itself.
+#: Accepted forms of data other than bytes in the request, by kind of content.
 PLACES: Mapping[str, tuple[str, ...]] = {"image": ("url",), "audio": (), "file": ("upload",)}
 _MEMBERS = msgspec.json.Decoder(dict[str, Raw])
 
@@ -62,11 +62,11 @@ _MEMBERS = msgspec.json.Decoder(dict[str, Raw])
 Part: TypeAlias = bytes | Block
 
 
-class Piece(Struct, frozen=True):
-    """A canister, encoded: the parts of its message, or its call.
+class ChatPiece(Struct, frozen=True):
+    """An encoded canister: the parts of its message, or its call.
 
-    `shown` are the pictures and files of a result, which only a message of the user can hold.
-    `reasoning`, `details`, and `extra` are further members of the assistant's message.
+    `shown` holds the pictures and files of a result, which only a user message can contain.
+    `reasoning`, `details` and `extra` are further members of the assistant's message.
     """
 
     role: Literal["user", "assistant", "system", "developer", "tool"]
@@ -79,17 +79,17 @@ class Piece(Struct, frozen=True):
 
 
 class _Kept:
-    """Members that go back with a message of the assistant."""
+    """Members to send back with an assistant message."""
 
     def __init__(self) -> None:
         self.details: list[Any] = []
         self.extra: Raw | None = None
 
 
-class _Work(Writer[Piece, Part]):
-    """One canister on its way to the messages of a request."""
+class _Work(Writer[ChatPiece, Part]):
+    """Writer of one canister."""
 
-    def write_reply(self, canister: AssistantCanister) -> Piece:
+    def write_reply(self, canister: AssistantCanister) -> ChatPiece:
         texts: list[str] = []
         reasoning: dict[str, str] = {}
         kept = _Kept()
@@ -105,16 +105,16 @@ class _Work(Writer[Piece, Part]):
                 case NativeContent(label=label):
                     self.leave_out(f"a block {label!r} that only its model understands")
                 case _:
-                    # A model's own picture or sound cannot be given back as its words.
+                    # The interface takes no pictures or sound in an assistant's message.
                     texts.append(self.describe(content))
         text = "".join(texts)
         parts = (encode_json(text),) if text.strip() else ()
-        return Piece(
+        return ChatPiece(
             "assistant", parts, reasoning=reasoning, details=tuple(kept.details), extra=kept.extra
         )
 
     def _take_kept(self, native: NativePayload | None, kept: _Kept) -> None:
-        """Collect what goes back with the whole message."""
+        """Collect the members to send back with the whole message."""
         members = self.read(native, _MEMBERS) or {}
         if "message" not in members:
             return
@@ -136,7 +136,7 @@ class _Work(Writer[Piece, Part]):
             return
         members = _MEMBERS.decode(native.data)
         if not self._replays or "member" not in members:
-            # The interface has no place for its own, and no model of OpenAI's misses it.
+            # The interface has no member for it, and OpenAI's models do not need it.
             return
         member = msgspec.json.decode(members["member"], type=str)
         if member[:1] == "<":
@@ -147,7 +147,7 @@ class _Work(Writer[Piece, Part]):
             return
         reasoning[member] = reasoning.get(member, "") + self.text(content.data)
 
-    def write_call(self, canister: InvocationCanister) -> Piece:
+    def write_call(self, canister: InvocationCanister) -> ChatPiece:
         arguments = repair_text(canister.arguments.strip() or "{}")
         if canister.parsed is None:
             arguments = bytes(nativize_arguments(canister)).decode()
@@ -157,32 +157,32 @@ class _Work(Writer[Piece, Part]):
         if extra.pop("message", None) is not None:
             self._take_kept(canister.native, kept)
         block = {"id": self.call, "type": "function", "function": function, **extra}
-        return Piece(
+        return ChatPiece(
             "assistant", call=(encode_json(block),), details=tuple(kept.details), extra=kept.extra
         )
 
-    def write_result(self, canister: ResultCanister) -> Piece:
+    def write_result(self, canister: ResultCanister) -> ChatPiece:
         parts = self.encode(canister.contents)
         texts = [part for part in parts if isinstance(part, bytes)]
         shown: tuple[Part, ...] = tuple(part for part in parts if not isinstance(part, bytes))
         if canister.failed:
             texts.insert(0, encode_json(FAILED))
         if shown:
-            texts.append(encode_json(f"(What it returned besides follows, {len(shown)} in all.)"))
+            texts.append(encode_json(f"(Its other {len(shown)} results follow.)"))
             shown = (encode_json("(Returned by the tool:)"), *shown)
         before = encode_json({"role": "tool", "tool_call_id": self.call})[:-1]
         block = (before + b',"content":' + (join_texts(texts) or b'""') + b"}",)
-        return Piece("tool", (block,), shown=shown)
+        return ChatPiece("tool", (block,), shown=shown)
 
-    def write_document(self, canister: DocumentCanister) -> Piece:
+    def write_document(self, canister: DocumentCanister) -> ChatPiece:
         parts = self.encode(canister.contents)
         if not parts:
-            return Piece("user")
+            return ChatPiece("user")
         heading = encode_json(head_document(canister) or "Document:")
-        return Piece("user", (heading, *parts))
+        return ChatPiece("user", (heading, *parts))
 
-    def frame(self, role: Literal["user", "system"], blocks: Sequence[Part]) -> Piece:
-        return Piece(role, tuple(blocks))
+    def frame(self, role: Literal["user", "system"], blocks: Sequence[Part]) -> ChatPiece:
+        return ChatPiece(role, tuple(blocks))
 
     def encode_text(self, text: str) -> Part:
         return encode_json(text)
@@ -215,7 +215,7 @@ class _Work(Writer[Piece, Part]):
                 return encode_slot(content, before, b"}}", instead, self.origin, uri=True)
 
 
-class ChatCompletionsHistory(OpenAIHistory[Piece]):
+class ChatCompletionsHistory(OpenAIHistory[ChatPiece]):
     """The messages of one conversation for one model."""
 
     def __init__(self, model: Model) -> None:
@@ -226,18 +226,18 @@ class ChatCompletionsHistory(OpenAIHistory[Piece]):
 
     def nativize(
         self, canister: Canister, texts: Mapping[str, bytes], call: str
-    ) -> tuple[Piece, Sequence[Notice]]:
-        """The piece of a canister."""
+    ) -> tuple[ChatPiece, Sequence[Notice]]:
+        """Return the piece of a canister."""
         work = _Work(canister, self.model, MODULE, texts, call)
         return work.write(), work.notices
 
-    def is_empty(self, piece: Piece) -> bool:
-        """Whether nothing of a canister is sent."""
+    def is_empty(self, piece: ChatPiece) -> bool:
+        """Return True if the piece has nothing to send."""
         kept = piece.reasoning or piece.details or piece.extra is not None
         return not piece.parts and piece.call is None and not kept
 
-    def frame(self, state: Exchange[Piece], *, first: bool, last: bool) -> Iterator[Block]:
-        """The messages of an exchange: roles merged, results after their calls."""
+    def frame(self, state: Exchange[ChatPiece], *, first: bool, last: bool) -> Iterator[Block]:
+        """Yield the messages of an exchange, with roles merged and results after their calls."""
         if state.spoken:
             if first:
                 yield frame_message("user", [encode_json(BEGIN)])
@@ -257,15 +257,15 @@ class ChatCompletionsHistory(OpenAIHistory[Piece]):
         if last and (first or not runs):
             yield frame_message("user", [encode_json(CONTINUE)])
         elif first:
-            # A reply follows on system text alone.
+            # Only system text comes before the reply.
             yield frame_message("user", [encode_json(BEGIN)])
 
     def _merge(
-        self, pieces: Iterable[Piece], shown: Sequence[Part], *, head: bool
+        self, pieces: Iterable[ChatPiece], shown: Sequence[Part], *, head: bool
     ) -> list[tuple[str, list[Part]]]:
-        """Neighbours of one role as one; `head` if these are the first messages of all.
+        """Merge neighbors of the same role; `head` is True for the first messages of all.
 
-        System text in a place where it is not allowed is said by the user.
+        System text in a place where it is not allowed is put in a user message.
         """
         runs: list[tuple[str, list[Part]]] = [("user", list(shown))] if shown else []
         for piece in pieces:
@@ -283,7 +283,7 @@ class ChatCompletionsHistory(OpenAIHistory[Piece]):
                 runs.append((role, parts))
         return runs
 
-    def _frame_reply(self, spoken: Iterable[Piece]) -> Block:
+    def _frame_reply(self, spoken: Iterable[ChatPiece]) -> Block:
         texts: list[bytes] = []
         calls: list[Block] = []
         reasoning: dict[str, str] = {}
@@ -302,7 +302,7 @@ class ChatCompletionsHistory(OpenAIHistory[Piece]):
         # llama-cpp-python 0.3.36 refuse null, and most of its chat formats need the member.
         fragments.append(join_texts(texts) or b'""')
         if details:
-            # They say the same, and more.
+            # `reasoning_details` contain the same text, and more.
             reasoning.pop("reasoning", None)
         more: dict[str, Any] = dict(reasoning)
         if details:
@@ -317,7 +317,7 @@ class ChatCompletionsHistory(OpenAIHistory[Piece]):
 
 
 def frame_message(role: str, parts: Sequence[Part]) -> Block:
-    """A message: a plain string where it is text alone, else an array of parts."""
+    """Return a message, with a plain string if it is text alone, else with an array of parts."""
     start = b'{"role":"' + role.encode() + b'","content":'
     texts = [part for part in parts if isinstance(part, bytes)]
     if len(texts) == len(parts):
@@ -330,7 +330,7 @@ def frame_message(role: str, parts: Sequence[Part]) -> Block:
 
 
 def join_texts(texts: Sequence[bytes]) -> bytes:
-    r"""JSON strings as one, with an empty line between them.
+    r"""Join JSON strings, with an empty line between them.
 
     >>> join_texts([b'"a"', b'"b"'])
     b'"a\\n\\nb"'
@@ -340,7 +340,7 @@ def join_texts(texts: Sequence[bytes]) -> bytes:
     return b'"' + b"\\n\\n".join(text[1:-1] for text in texts) + b'"'
 
 
-def _block_of(piece: Piece) -> Block:
+def _block_of(piece: ChatPiece) -> Block:
     (part,) = piece.parts
     return (part,) if isinstance(part, bytes) else part
 

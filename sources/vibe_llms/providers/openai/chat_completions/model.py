@@ -1,4 +1,4 @@
-"""A model that is spoken with by Chat Completions."""
+"""A model that speaks Chat Completions."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any, Literal
 
 import msgspec
 
-from vibe_llms.controls import Controls
-from vibe_llms.exceptions import ProviderError, RequestRefused
+from vibe_llms.base.exceptions import ProviderError, RequestRefused
 from vibe_llms.invocation.invokers import Invoker
+from vibe_llms.messages.controls import Controls
 from vibe_llms.providers.attributes import ModelAttributes
 from vibe_llms.providers.interfaces import TurnContext
-from vibe_llms.providers.models import Connection, HttpProvider
+from vibe_llms.providers.models import HttpProvider, ModelConnection
 from vibe_llms.providers.openai.chat_completions.controls import nativize_controls
 from vibe_llms.providers.openai.chat_completions.messages import (
     MODULE,
@@ -22,16 +22,16 @@ from vibe_llms.providers.openai.chat_completions.messages import (
 from vibe_llms.providers.openai.chat_completions.reasoning_tags import TagSplitter
 from vibe_llms.providers.openai.chat_completions.streams import ChatCompletionsAssimilator
 from vibe_llms.providers.openai.client import OpenAIClient
-from vibe_llms.providers.openai.model import OpenAIModel, Prepared, Settings, describe
+from vibe_llms.providers.openai.model import OpenAIModel, OpenaiSettings, PreparedRequest, describe
 from vibe_llms.providers.requests import Request
 
 
-class ChatCompletionsSettings(Settings, frozen=True):
-    """The keys of a row of this module.
+class ChatCompletionsSettings(OpenaiSettings, frozen=True):
+    """Settings of a provider row.
 
-    `stream-usage` asks for the usage at the end of a stream; a few servers refuse to be asked.
-    With `end = "close"` a reply ends where its body ends: a few servers send no other mark.
-    `reasoning-tags` and `replays-reasoning` are over what is known of a model.
+    `stream-usage` asks for the usage at the end of a stream; a few servers refuse that. With `end =
+    "close"`, a reply ends with its body, for servers that send no other mark. `reasoning-tags` and
+    `replays-reasoning` override the model's attributes.
     """
 
     stream_usage: bool = True
@@ -41,7 +41,7 @@ class ChatCompletionsSettings(Settings, frozen=True):
 
 
 class ChatCompletionsModel(OpenAIModel[ChatCompletionsSettings]):
-    """A model that is spoken with by Chat Completions."""
+    """A model that speaks Chat Completions."""
 
     module = MODULE
     path = "/chat/completions"
@@ -50,7 +50,10 @@ class ChatCompletionsModel(OpenAIModel[ChatCompletionsSettings]):
     reserved = ("stream", "messages", "n", "audio", "modalities", "functions")
 
     def __init__(
-        self, client: Connection[ChatCompletionsSettings], name: str, attributes: ModelAttributes
+        self,
+        client: ModelConnection[ChatCompletionsSettings],
+        name: str,
+        attributes: ModelAttributes,
     ) -> None:
         row = {
             key: given
@@ -62,10 +65,12 @@ class ChatCompletionsModel(OpenAIModel[ChatCompletionsSettings]):
             attributes = msgspec.structs.replace(attributes, native=native)
         super().__init__(client, name, attributes)
 
-    def build(self, prepared: Prepared, context: TurnContext, *, later: bool = False) -> Request:
-        """The request; where a schema is refused that only some servers take, one without it.
+    def build(
+        self, prepared: PreparedRequest, context: TurnContext, *, later: bool = False
+    ) -> Request:
+        """Return the request, with a fallback without a schema if not all servers take one.
 
-        Who asks such a server for a schema asks the model in words too.
+        Callers that ask such a server for a schema also describe it in words.
         """
         request = super().build(prepared, context, later=later)
         attributes = self.attributes
@@ -83,13 +88,13 @@ class ChatCompletionsModel(OpenAIModel[ChatCompletionsSettings]):
         return msgspec.structs.replace(request, otherwise=ask_in_words)
 
     def produce_history(self) -> ChatCompletionsHistory:
-        """An empty history for this model."""
+        """Return an empty history for this model."""
         return ChatCompletionsHistory(self)
 
     def produce_assimilator(
         self, names: Mapping[str, str], request: Request
     ) -> ChatCompletionsAssimilator:
-        """The translator of one reply."""
+        """Return the assimilator of one reply."""
         made = super().produce_assimilator(names, request)
         assert isinstance(made, ChatCompletionsAssimilator)
         made.ends_by_close = self.settings.end == "close"
@@ -97,15 +102,15 @@ class ChatCompletionsModel(OpenAIModel[ChatCompletionsSettings]):
         return made
 
     def nativize_controls(self, controls: Controls, names: Mapping[str, str]) -> dict[str, Any]:
-        """The members that controls become."""
+        """Return the members for the controls."""
         return nativize_controls(controls, self, names)
 
     def nativize_invoker(self, invoker: Invoker) -> Mapping[str, Any]:
-        """The declaration of a tool."""
+        """Return the declaration of a tool."""
         return {"type": "function", "function": describe(invoker)}
 
     def frame_members(self, *, streaming: bool) -> dict[str, Any]:
-        """Whether to stream, and with the usage."""
+        """Return the members for streaming, and for the usage at the end of a stream."""
         if not streaming:
             return {"stream": False}
         usage = {"stream_options": {"include_usage": True}} if self.settings.stream_usage else {}

@@ -1,4 +1,4 @@
-"""The member `reasoning_details`: reasoning in typed parts, which go back unchanged.
+"""The member `reasoning_details`: reasoning in typed parts, which are sent back unchanged.
 
 Source: https://openrouter.ai/docs/guides/best-practices/reasoning-tokens (2026-11): the parts are
 sent back in their order; pieces of a stream with one index are one part.
@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-#: The members whose pieces are joined; of others the last one that is not null counts.
+#: Members whose pieces are joined; of others, the last value that is not null counts.
 _JOINED = ("text", "summary", "data")
 
 
 def merge_details(pieces: Iterable[Any]) -> list[dict[str, Any]]:
-    """Return the parts that pieces of a stream make.
+    """Join the pieces of a stream to parts.
 
     >>> merge_details([{"index": 0, "text": "a"}, {"index": 0, "text": "b", "signature": "s"}])
     [{'index': 0, 'text': 'ab', 'signature': 's'}]
@@ -37,7 +37,7 @@ def merge_details(pieces: Iterable[Any]) -> list[dict[str, Any]]:
 
 
 def read_text(details: Iterable[Any]) -> str:
-    """Return the words of the parts, for servers that send them nowhere else."""
+    """Return the text of the parts, for servers that send it nowhere else."""
     words = (
         part.get("text") or part.get("summary") or "" for part in details if isinstance(part, dict)
     )

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import re
 
-#: The names of tags that models think between: `<think>` and `</think>`.
+#: Names of the tags around reasoning, as in `<think>` and `</think>`.
 TAGS = ("think", "thinking", "thought", "reasoning", "reason", "seed:think", "mm:think")
 _OPENING = re.compile(rf"\s*<({'|'.join(TAGS)})>")
 _OPENINGS = tuple(f"<{tag}>" for tag in TAGS)
 
 
 class TagSplitter:
-    """Splits the text of a reply into reasoning and the rest, as it comes.
+    """Splitter of a reply's text into reasoning and the rest, as it arrives.
 
-    Only a tag at the beginning counts; later the same word is text about it. What may be the
-    beginning of a tag is held back. White space around the tags is left out.
+    Only a tag at the beginning counts; later ones are text. A possible beginning of a tag is held
+    back. White space around the tags is dropped.
     """
 
     def __init__(self) -> None:
@@ -24,7 +24,7 @@ class TagSplitter:
         self._said = False
 
     def feed(self, text: str) -> tuple[str, str]:
-        """Return the reasoning and the text that can be passed on so far."""
+        """Return the reasoning and the text that can be passed on."""
         if self.done and self._said:
             return "", text
         self._held += text

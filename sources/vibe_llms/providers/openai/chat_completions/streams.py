@@ -1,13 +1,13 @@
 """Replies of Chat Completions, streamed and whole, translated to deltas.
 
-Nothing of a reply is complete before a finish reason or `[DONE]`. OpenAI sends both. A server that
-sends only the reason and then ends the body as HTTP wants it has said all there is, so its reply is
-complete; a connection that breaks there has cut it. A server that sends only `[DONE]` is believed
-too, unless a call is not whole. Of a row with `end = "close"` the end of the body is enough.
+A reply is complete only with a finish reason or `[DONE]`. OpenAI sends both. If a server sends only
+the reason and ends the body as HTTP requires, the reply is complete; a broken connection cuts it.
+With `[DONE]` alone, it is complete unless a call is not whole. In a row with `end = "close"`, the
+end of the body suffices.
 
-Servers differ, and what is harmless is borne: calls whole in one delta, all with one index,
-without or with repeated identities; arguments as objects; missing usage; unknown members, and
-members of other types.
+Harmless differences between servers are accepted: calls whole in one delta, all with one index,
+without ids or with repeated ones; arguments as objects; missing usage; unknown members, and members
+of other types.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from vibe_llms.exceptions import ReplyCut
+from vibe_llms.base.exceptions import ReplyCut
+from vibe_llms.base.redaction import quote
 from vibe_llms.messages.contents import repair_text
 from vibe_llms.providers.assimilators import StreamAssimilator
 from vibe_llms.providers.calls import CallQueue
@@ -55,21 +56,20 @@ from vibe_llms.providers.pieces import encode_json
 from vibe_llms.providers.repairs import TextJoiner, is_object, parse_object, says_something
 from vibe_llms.providers.stop_reasons import close_reply
 from vibe_llms.providers.wire import DONE
-from vibe_llms.redaction import quote
 
-#: The members in which servers send reasoning.
+#: Members in which servers send reasoning.
 REASONING = ("reasoning_content", "reasoning", "reasoning_text", "thinking")
 _NO_FUNCTION = ReceivedFunction()
 _MEMBERS = msgspec.json.Decoder(dict[str, Raw])
-#: After so many chunks that are not plain, a server is taken to send no others.
+#: Number of chunks that are not plain, after which the fast path is no longer tried.
 _MISSES = 16
 
 
 class ChatCompletionsAssimilator(StreamAssimilator):
-    """One reply of Chat Completions.
+    """Reader of one reply of Chat Completions.
 
-    `tags` splits reasoning from text, of models that write it there. With `ends_by_close` the end
-    of the body is the end of the reply. `ending` is true after a `[DONE]` that came too early.
+    `tags` splits reasoning from the text of models that write it there. With `ends_by_close`, the
+    end of the body is the end of the reply. `ending` is True once `[DONE]` has come.
     """
 
     errors = ERRORS
@@ -81,7 +81,7 @@ class ChatCompletionsAssimilator(StreamAssimilator):
         self.ending = False
         self._joiner = TextJoiner()
         self._calls = CallQueue(provider, name_of)
-        # What is open: text, refusal, or the member in which reasoning comes.
+        # Open content: text, or the member in which reasoning comes.
         self._open = ""
         self._opened = False
         self._refused = False
@@ -89,16 +89,16 @@ class ChatCompletionsAssimilator(StreamAssimilator):
         self._finish: str | None = None
         self._native_finish = ""
         self._misses = 0
-        # What goes back with the message, to be kept with what closes next.
+        # Members to send back with the message, stored with the content or call that closes next.
         self._details: list[Any] = []
         self._extra: Raw | None = None
         self._choice: int | None = None
 
     def read(self, events: Sequence[bytes]) -> Iterator[Delta]:
-        """The deltas of some more events of the stream."""
+        """Yield the deltas of the next events of the stream."""
         for data in events:
             if self._open == "text" and self._misses < _MISSES:
-                # Nearly every chunk is the next piece of the open text.
+                # Fast path: nearly every chunk is the next piece of the open text.
                 try:
                     text = PLAIN.decode(data).choices[0].delta.content
                 except (ValueError, RecursionError):
@@ -115,7 +115,7 @@ class ChatCompletionsAssimilator(StreamAssimilator):
                 if data == DONE:
                     self.ending = True
                     if self._finish is None:
-                        # Something may come after it.
+                        # More events may follow.
                         continue
                     yield from self._end()
                     return
@@ -123,7 +123,7 @@ class ChatCompletionsAssimilator(StreamAssimilator):
             yield from self._advance(decoded, data)
 
     def conclude(self) -> Iterator[Delta]:
-        """The end, where a finish reason or `[DONE]` was seen; else `ReplyCut`."""
+        """Yield the end of the reply, or raise `ReplyCut` if nothing marked it."""
         if self.closed:
             return
         if rest := self._splitter.conclude():
@@ -134,9 +134,9 @@ class ChatCompletionsAssimilator(StreamAssimilator):
         yield from super().conclude()
 
     def assimilate(self, body: bytes) -> Iterator[Delta]:
-        """The deltas of a reply that was not streamed: each block in one step."""
+        """Yield the deltas of an unstreamed reply, each block in one step."""
         if body.lstrip()[:1] != b"{":
-            # A stream, though none was asked for, or an error in a list.
+            # The server sent a stream that was not requested, or an error in a list.
             yield from super().assimilate(body)
             return
         try:
@@ -198,7 +198,7 @@ class ChatCompletionsAssimilator(StreamAssimilator):
             yield from self._say("text", delta.refusal)
         calls: Sequence[ReceivedCall] = delta.tool_calls or ()
         if not calls and delta.function_call is not None:
-            # The index is one that no other call has.
+            # No other call has this index.
             yield from self._call("function_call", ReceivedCall(function=delta.function_call))
         if len(calls) > 1:
             calls = _tell_apart(calls)
@@ -222,7 +222,7 @@ class ChatCompletionsAssimilator(StreamAssimilator):
         )
 
     def _say_tagged(self, text: str) -> Iterator[Delta]:
-        """Text, or the reasoning that its model writes into it."""
+        """Yield text, split from the reasoning that the model writes into it."""
         if self.tags is not None:
             thought, text = self.tags.feed(text)
             if thought:
@@ -231,7 +231,7 @@ class ChatCompletionsAssimilator(StreamAssimilator):
             yield from self._say("text", text)
 
     def _flush_tags(self) -> Iterator[Delta]:
-        """Pass on what the tags held back: nothing more of it comes, or only after a call."""
+        """Yield the text that the tag splitter held back, at the end or before a call."""
         if self.tags is None:
             return
         thought, text = self.tags.conclude()
@@ -260,7 +260,7 @@ class ChatCompletionsAssimilator(StreamAssimilator):
         yield ContentClosed(self._pack(kept))
 
     def _seal(self, deltas: Iterator[Delta]) -> Iterator[Delta]:
-        """Keep what goes back with the message with the call that closes."""
+        """Add the members to send back with the message to a call that closes."""
         for delta in deltas:
             if type(delta) is InvocationClosed and (self._details or self._extra is not None):
                 kept = {} if delta.native is None else _MEMBERS.decode(delta.native)
@@ -278,7 +278,7 @@ class ChatCompletionsAssimilator(StreamAssimilator):
         return Raw(encode_json(kept)) if kept else None
 
     def _end(self) -> Iterator[Delta]:
-        """The reply is complete, unless a call of it is not."""
+        """Complete the reply; raise `ReplyCut` if a call is incomplete."""
         yield from self._flush_tags()
         yield from self._close_content()
         closed = close_reply(
@@ -308,16 +308,16 @@ class ChatCompletionsAssimilator(StreamAssimilator):
             raise self.errors.produce(self.provider, error)
 
     def _decode_leniently(self, data: bytes, error: Exception) -> ReceivedChunk:
-        """A chunk that the typed decoder refuses: lone surrogates, or a form of another server."""
+        """Decode a chunk that the typed decoder refuses, such as one with lone surrogates."""
         try:
             reported = parse_object(data)
         except ValueError:
-            raise self.malformed(f"{quote(data)} is not JSON of a chunk ({error})") from error
+            raise self.malformed(f"{quote(data)} is not the JSON of a chunk ({error})") from error
         self._raise_error(data)
         try:
             return msgspec.convert(adapt(reported), ReceivedChunk, strict=False)
         except (ValueError, TypeError) as other:
-            raise self.malformed(f"a chunk has not its promised form: {other}") from other
+            raise self.malformed(f"a chunk does not have the expected form: {other}") from other
 
     def _keep(self, raw: Raw | UnsetType) -> Raw | None:
         if not says_something(raw):
@@ -326,9 +326,9 @@ class ChatCompletionsAssimilator(StreamAssimilator):
 
 
 def _tell_apart(calls: Sequence[ReceivedCall]) -> Sequence[ReceivedCall]:
-    """Number the whole calls of one delta that share an index and have no identities.
+    """Give each whole call of a delta an index if they share one and have no ids.
 
-    Otherwise two equal calls would be taken for one that is sent twice.
+    Otherwise two equal calls would look like one call sent twice.
     """
     indices = set()
     for call in calls:

@@ -1,4 +1,4 @@
-"""The sources that a text of Responses names, in our terms."""
+"""Converts sources of a text of Responses to citations."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _ANNOTATION = msgspec.json.Decoder(_Annotation)
 
 
 def read_citation(raw: Raw) -> Citation | None:
-    """An annotation in our terms, where it says where the text was taken from.
+    """Return an annotation as a citation, or None if it does not cite a source.
 
     Source: the annotations in `types/responses/response_output_text.py` of openai 3.54.0. Their
-    places are those in the reply, which have no member here.
+    indices are those in the reply, which a citation cannot hold.
     """
     try:
         reported = _ANNOTATION.decode(raw)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vibe_llms.controls import Controls
+from vibe_llms.messages.controls import Controls
 from vibe_llms.providers.interfaces import Model
 from vibe_llms.providers.openai.controls import (
     nativize_choice,
@@ -21,14 +21,14 @@ _ABSENT = ("stop", "seed", "top_k", "reasoning_tokens")
 def nativize_controls(
     controls: Controls, model: Model, names: Mapping[str, str] = {}, summary: str = "auto"
 ) -> dict[str, Any]:
-    """The members; controls that the attributes refuse have been refused before.
+    """Return the request members for controls that the model's attributes accept.
 
-    `names` are the names on the wire of the tools that are offered, `summary` is how reasoning is
-    summed up.
+    `names` maps our names of tools to those on the wire; `summary` is the form of reasoning
+    summaries.
     """
     for name in _ABSENT:
         if getattr(controls, name) is not None:
-            raise refuse_control(name.replace("_", "-"), "Responses has no member for it", model)
+            raise refuse_control(name.replace("_", "-"), "Responses has no such parameter", model)
     body = nativize_shared(controls)
     if controls.output_tokens is not None:
         body["max_output_tokens"] = controls.output_tokens

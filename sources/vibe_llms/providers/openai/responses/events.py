@@ -1,4 +1,4 @@
-"""The events, responses and items that Responses sends, as types, and how they are read.
+"""Typed events, responses and items of Responses, and their readers.
 
 Source: the event types of openai 3.54.0, `types/responses/response_stream_event.py`.
 """
@@ -10,6 +10,7 @@ from typing import Any, TypeAlias, TypeVar
 import msgspec
 from msgspec import Raw, Struct
 
+from vibe_llms.base.redaction import quote
 from vibe_llms.providers.assimilators import WireReader
 from vibe_llms.providers.pieces import encode_json
 from vibe_llms.providers.repairs import (
@@ -18,7 +19,6 @@ from vibe_llms.providers.repairs import (
     parse_object,
     repair,
 )
-from vibe_llms.redaction import quote
 
 T = TypeVar("T")
 
@@ -32,7 +32,7 @@ class TextGrown(Struct, tag_field="type", tag="response.output_text.delta"):
 
 
 class RefusalGrown(Struct, tag_field="type", tag="response.refusal.delta"):
-    """More of a part in which the model refuses."""
+    """More of a refusal."""
 
     delta: str | None
     output_index: int | None = None
@@ -63,7 +63,7 @@ class ArgumentsGrown(Struct, tag_field="type", tag="response.function_call_argum
 
 
 class TextDone(Struct, tag_field="type", tag="response.output_text.done"):
-    """A part of text is whole."""
+    """End of a part of text."""
 
     text: str | None = None
     output_index: int | None = None
@@ -71,7 +71,7 @@ class TextDone(Struct, tag_field="type", tag="response.output_text.done"):
 
 
 class RefusalDone(Struct, tag_field="type", tag="response.refusal.done"):
-    """A part in which the model refuses is whole."""
+    """End of a refusal."""
 
     refusal: str | None = None
     output_index: int | None = None
@@ -79,7 +79,7 @@ class RefusalDone(Struct, tag_field="type", tag="response.refusal.done"):
 
 
 class SummaryDone(Struct, tag_field="type", tag="response.reasoning_summary_text.done"):
-    """A summary of reasoning is whole."""
+    """End of a summary of reasoning."""
 
     text: str | None = None
     output_index: int | None = None
@@ -87,7 +87,7 @@ class SummaryDone(Struct, tag_field="type", tag="response.reasoning_summary_text
 
 
 class ThoughtDone(Struct, tag_field="type", tag="response.reasoning_text.done"):
-    """A part of the reasoning itself is whole."""
+    """End of a part of the reasoning itself."""
 
     text: str | None = None
     output_index: int | None = None
@@ -95,7 +95,7 @@ class ThoughtDone(Struct, tag_field="type", tag="response.reasoning_text.done"):
 
 
 class ArgumentsDone(Struct, tag_field="type", tag="response.function_call_arguments.done"):
-    """The arguments of a call are whole."""
+    """End of the arguments of a call."""
 
     arguments: str | None = None
     name: str | None = None
@@ -103,7 +103,7 @@ class ArgumentsDone(Struct, tag_field="type", tag="response.function_call_argume
 
 
 class AnnotationAdded(Struct, tag_field="type", tag="response.output_text.annotation.added"):
-    """A part of text has a source."""
+    """Source of a part of text."""
 
     annotation: Raw
     output_index: int | None = None
@@ -111,19 +111,19 @@ class AnnotationAdded(Struct, tag_field="type", tag="response.output_text.annota
 
 
 class PartAdded(Struct, tag_field="type", tag="response.content_part.added"):
-    """A part of a message begins."""
+    """Beginning of a part of a message."""
 
     output_index: int | None = None
 
 
 class SummaryAdded(Struct, tag_field="type", tag="response.reasoning_summary_part.added"):
-    """A summary of reasoning begins."""
+    """Beginning of a summary of reasoning."""
 
     output_index: int | None = None
 
 
 class PartDone(Struct, tag_field="type", tag="response.content_part.done"):
-    """A part of a message is whole."""
+    """End of a part of a message."""
 
     part: Raw = Raw(b"null")
     output_index: int | None = None
@@ -131,52 +131,52 @@ class PartDone(Struct, tag_field="type", tag="response.content_part.done"):
 
 
 class ItemAdded(Struct, tag_field="type", tag="response.output_item.added"):
-    """An item begins."""
+    """Beginning of an item."""
 
     item: Raw
     output_index: int | None = None
 
 
 class ItemDone(Struct, tag_field="type", tag="response.output_item.done"):
-    """An item is whole."""
+    """End of an item."""
 
     item: Raw
     output_index: int | None = None
 
 
 class ResponseCreated(Struct, tag_field="type", tag="response.created"):
-    """The reply begins."""
+    """Beginning of the reply."""
 
     response: Raw = Raw(b"null")
 
 
 class ResponseCompleted(Struct, tag_field="type", tag="response.completed"):
-    """The reply is whole."""
+    """End of a complete reply."""
 
     response: Raw = Raw(b"null")
 
 
 class ResponseDone(Struct, tag_field="type", tag="response.done"):
-    """The reply is whole, in the words of the Realtime interface."""
+    """End of a complete reply, as in the Realtime interface."""
 
     response: Raw = Raw(b"null")
 
 
 class ResponseIncomplete(Struct, tag_field="type", tag="response.incomplete"):
-    """The reply is whole as far as a limit let it come."""
+    """End of a reply that a limit cut short."""
 
     response: Raw = Raw(b"null")
 
 
 class ResponseFailed(Struct, tag_field="type", tag="response.failed"):
-    """The reply failed."""
+    """End of a reply that failed."""
 
 
 class ResponseCancelled(Struct, tag_field="type", tag="response.cancelled"):
-    """The reply was given up."""
+    """End of a reply that was cancelled."""
 
 
-class ErrorTold(Struct, tag_field="type", tag="error"):
+class ErrorReported(Struct, tag_field="type", tag="error"):
     """An error in the middle of the stream, in one of several forms."""
 
 
@@ -206,7 +206,7 @@ ResponseEvent: TypeAlias = (
     | ResponseIncomplete
     | ResponseFailed
     | ResponseCancelled
-    | ErrorTold
+    | ErrorReported
 )
 EVENT: msgspec.json.Decoder[ResponseEvent] = msgspec.json.Decoder(ResponseEvent)
 BY_KIND: dict[str, type[Struct]] = {
@@ -214,27 +214,27 @@ BY_KIND: dict[str, type[Struct]] = {
 }
 
 
-class Place(Struct):
-    """The identity of the item that an event belongs to."""
+class ItemPlace(Struct):
+    """The id of the item that an event belongs to."""
 
     item_id: str | None = None
 
 
 class InputDetails(Struct):
-    """What of the input came from a cache, or went into it."""
+    """Cached tokens of an input, read and written."""
 
     cached_tokens: int | None = None
     cache_write_tokens: int | None = None
 
 
 class OutputDetails(Struct):
-    """What of the output was reasoning."""
+    """Reasoning tokens of an output."""
 
     reasoning_tokens: int | None = None
 
 
-class NativeUsage(Struct):
-    """The tokens of a reply; the details are parts of the sums."""
+class ResponseUsage(Struct):
+    """Token counts of a reply; the details are parts of the sums."""
 
     input_tokens: int | None = None
     output_tokens: int | None = None
@@ -243,7 +243,7 @@ class NativeUsage(Struct):
 
 
 class IncompleteDetails(Struct):
-    """Why a reply is not complete."""
+    """Reason for an incomplete reply."""
 
     reason: str | None = None
 
@@ -254,12 +254,12 @@ class NativeResponse(Struct):
     id: str = ""
     status: str | None = None
     output: list[Raw] | None = None
-    usage: NativeUsage | None = None
+    usage: ResponseUsage | None = None
     incomplete_details: IncompleteDetails | None = None
     error: Raw = Raw(b"null")
 
 
-class Part(Struct):
+class ItemPart(Struct):
     """A part of a message, or a summary of reasoning."""
 
     type: str = ""
@@ -269,7 +269,7 @@ class Part(Struct):
 
 
 class Item(Struct):
-    """What is read of an item, whatever kind it is."""
+    """The members that are read of items of all kinds."""
 
     type: str = ""
     id: str | None = None
@@ -277,20 +277,20 @@ class Item(Struct):
     name: str | None = None
     arguments: str | None = None
     content: list[Raw] | None = None
-    summary: list[Part] | None = None
+    summary: list[ItemPart] | None = None
     result: str | None = None
     output_format: str | None = None
 
 
 RESPONSE = msgspec.json.Decoder(NativeResponse)
-PLACE = msgspec.json.Decoder(Place)
+PLACE = msgspec.json.Decoder(ItemPlace)
 ITEM = msgspec.json.Decoder(Item)
-PART = msgspec.json.Decoder(Part)
+PART = msgspec.json.Decoder(ItemPart)
 MEMBERS = msgspec.json.Decoder(dict[str, Raw])
 
 
 def adapt(value: dict[str, Any]) -> dict[str, Any]:
-    """Return an event, item, or part with what other servers write otherwise in OpenAI's form."""
+    """Convert an event, item, or part of another server to OpenAI's form."""
     for name in ("arguments", "delta"):
         if isinstance(value.get(name), dict):
             value[name] = encode_json(repair(value[name])).decode()
@@ -306,16 +306,16 @@ def adapt(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read_members(value: dict[str, Any], kind: Any) -> Any:
-    if kind is Part and not isinstance(value.get("text"), str | None):
-        raise ValueError("its text is no text")
+    if kind is ItemPart and not isinstance(value.get("text"), str | None):
+        raise ValueError("its text is not a string")
     return convert_members(adapt(value), kind)
 
 
 class Reader(WireReader):
-    """Reads the items and parts of a response."""
+    """Reader of the items and parts of a response."""
 
     def read(self, decoder: msgspec.json.Decoder[T], raw: Raw) -> T:
-        """A part of what was sent, by its type, leniently where it is not quite of that type."""
+        """Decode a part of an event by its type, leniently if it differs from that type."""
         try:
             return decoder.decode(raw)
         except (ValueError, RecursionError):
@@ -326,9 +326,9 @@ class Reader(WireReader):
                 return decoder.decode(escape(value))
             read: T = _read_members(value, decoder.type)
         except (ValueError, TypeError, RecursionError) as error:
-            raise self.malformed(f"{quote(bytes(raw))} is not what it says: {error}") from error
+            raise self.malformed(f"{quote(bytes(raw))} does not match its type: {error}") from error
         return read
 
     def members(self, raw: Raw) -> dict[str, Raw]:
-        """The members of an object, as they were sent."""
+        """Return the members of an object, as they were sent."""
         return self.read(MEMBERS, self.keep(raw))

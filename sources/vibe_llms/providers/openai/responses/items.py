@@ -1,9 +1,9 @@
-"""The items of a streamed reply, one after the other, however their events come.
+"""Items of a streamed reply, passed on one after the other in any order of their events.
 
-An item is read from its `done` event, since what came before may be partial; what a server did not
-stream of it is taken from there too, so that an unstreamed reply is the same path without deltas.
-Events that servers leave out are made up for: `places.py` finds the item that an event belongs to,
-and what has no end of its own ends with the reply.
+An item is read from its `done` event, since earlier events may be partial. The part of it that was
+not streamed is taken from there too, so an unstreamed reply takes the same path without deltas.
+Servers may omit events: `places.py` finds the item of an event, and items without an end of their
+own end with the reply.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from msgspec import Raw
 
-from vibe_llms.exceptions import ReplyCut
+from vibe_llms.base.exceptions import ReplyCut
 from vibe_llms.messages.contents import ImageContent, NativeContent, repair_text
 from vibe_llms.providers.deltas import (
     ArgumentsDelta,
@@ -41,7 +41,7 @@ from vibe_llms.providers.openai.responses.events import (
     ItemAdded,
     ItemDone,
     ItemEvent,
-    Part,
+    ItemPart,
     PartAdded,
     PartDone,
     Reader,
@@ -55,7 +55,7 @@ from vibe_llms.providers.openai.responses.events import (
     ThoughtDone,
     ThoughtGrown,
 )
-from vibe_llms.providers.openai.responses.places import Places, ReplyItem, SaidPart, text_of
+from vibe_llms.providers.openai.responses.places import ReplyItem, ReplyPlaces, SaidPart, text_of
 from vibe_llms.providers.pieces import encode_json
 from vibe_llms.providers.repairs import is_object, repair
 
@@ -63,12 +63,12 @@ _BETWEEN_SUMMARIES = "\n\n"
 
 
 class ItemQueue:
-    """Events of items in, deltas of one item after the other out.
+    """Queue that turns events of items into deltas of one item after the other.
 
-    Some servers give one place to several items and send a message twice; there its identity
-    decides. They also add an empty message to calls, which is passed on only where the reply says
-    nothing else. `open` is the item that is being received; `called` says whether a function was
-    called, `refused` whether the model refused.
+    Some servers give one place to several items and send a message twice; its identity then
+    decides. They also add an empty message to calls, which is passed on only if the reply has no
+    other content. `open` is the item that is being received. `called` is True after a function
+    call, `refused` after a refusal.
     """
 
     def __init__(self, reader: Reader, name_of: Callable[[str], str]) -> None:
@@ -77,30 +77,30 @@ class ItemQueue:
         self.open: ReplyItem | None = None
         self.called = False
         self.refused = False
-        self._places = Places(reader)
-        # The items that are not passed on yet, in the order in which they began.
+        self._places = ReplyPlaces(reader)
+        # Items not passed on yet, in the order in which they began.
         self._queue: deque[ReplyItem] = deque()
-        # What was passed on of the messages that are whole, by their identities.
+        # Text passed on of complete messages, by their identities.
         self._heard: dict[str, str] = {}
         self._blank: tuple[ReplyItem, Item, Raw] | None = None
         self._spoke = False
-        # Items whose text is not quite what was sent: a lone surrogate cannot be kept.
+        # Indices of items whose text was changed, since lone surrogates cannot be kept.
         self._repaired: set[int] = set()
 
     def note_repair(self, index: object, item: object) -> None:
-        """An item as Python read it: whether its text had to be repaired."""
+        """Record whether the text of an item had to be repaired."""
         if isinstance(index, int) and repair(item) != item:
             self._repaired.add(index)
 
     def accept(self, event: ItemEvent, data: bytes = b"") -> Iterator[Delta]:
-        """An event of the open item; those of others wait, since a reply is passed on in order."""
+        """Yield the deltas of an event, and keep it if its item is not the open one."""
         item = self._places.find(event, data)
         if item is not None:
             yield from self._deliver(item, event)
         yield from self._advance()
 
     def accept_rest(self, output: Sequence[Raw]) -> Iterator[Delta]:
-        """The items of the whole response, where nothing of them was streamed, or not all."""
+        """Yield the parts of the whole response that were not streamed."""
         heads = [self._reader.read(ITEM, raw) for raw in output]
         for raw, head, item in zip(output, heads, self._places.match(heads), strict=True):
             if not item.closed:
@@ -111,10 +111,10 @@ class ItemQueue:
         yield from self._advance()
 
     def conclude(self, *, cut: bool) -> Iterator[Delta]:
-        """The reply ends: what has no end of its own ends here.
+        """End the reply, and all open items.
 
-        Of an item that a limit has `cut` stays what came, of a call only a mark. `ReplyCut` if the
-        arguments of a call did not arrive, although the reply is said to be whole.
+        With `cut`, the received part of an item is kept; of a call, only its beginning. Raise
+        `ReplyCut` if the arguments of a call did not arrive in a complete reply.
         """
         while self._queue:
             item = self._queue[0]
@@ -135,7 +135,7 @@ class ItemQueue:
             item.waiting.append(event)
 
     def _advance(self) -> Iterator[Delta]:
-        """Pass on what waits, up to the first item that is not whole."""
+        """Yield the waiting deltas, up to the first item that is not whole."""
         while self._queue:
             item = self.open = self._queue[0]
             waiting, item.waiting = item.waiting, []
@@ -194,7 +194,8 @@ class ItemQueue:
         if part is None or (item.between and (index is None or index != part.index)):
             part = yield from self._begin_part(item, index)
         elif index is not None:
-            # Some servers count a place for each token. No event says that it is another part.
+            # Some servers count up the index with each token. Without an event between, it is the
+            # same part.
             part.index = index
         self.refused = self.refused or refused
         if text := item.joiner.join(text):
@@ -212,7 +213,7 @@ class ItemQueue:
     def _fill(
         self, item: ReplyItem, index: int | None, text: str, *, refused: bool = False
     ) -> Iterator[Delta]:
-        """A part is whole: what was not streamed of it is passed on."""
+        """Yield the rest of a complete part that was not streamed."""
         part, text = item.part, repair_text(text)
         if part is not None and index not in (None, part.index):
             known = [one for one in item.parts if one.index == index]
@@ -260,7 +261,7 @@ class ItemQueue:
     def _fill_thought(
         self, item: ReplyItem, place: tuple[str, int | None], text: str
     ) -> Iterator[Delta]:
-        """A part of reasoning is whole: what was not streamed of it is passed on."""
+        """Yield the rest of a complete part of reasoning that was not streamed."""
         text = repair_text(text)
         same = item.place is not None and item.place[0] == place[0]
         reported = "".join(item.thoughts[item.begins :]).removeprefix(_BETWEEN_SUMMARIES)
@@ -293,7 +294,7 @@ class ItemQueue:
     def _state_call(
         self, item: ReplyItem, name: str | None, call: str | None, arguments: str | None
     ) -> Iterator[Delta]:
-        """Pass on the part of a complete call that was not streamed."""
+        """Yield the part of a complete call that was not streamed."""
         yield from self._open_call(item, name, call)
         item.stated = item.stated or arguments is not None
         reported, whole = "".join(item.arguments), repair_text(arguments or "")
@@ -308,9 +309,9 @@ class ItemQueue:
     def _close_part(
         self, item: ReplyItem, whole: Mapping[str, Raw] | None = None
     ) -> Iterator[Delta]:
-        """The open part of a message ends; `whole` are the members of the message, if it does too.
+        """Close the open part of a message; `whole` has the message's members if it ends too.
 
-        The identity of the message is known only where it has come to its end.
+        The identity of a message is known only at its end.
         """
         part = item.part
         if part is None:
@@ -329,7 +330,7 @@ class ItemQueue:
         yield ContentClosed(native)
 
     def _finish(self, item: ReplyItem) -> Iterator[Delta]:
-        """An item ends whose end the server did not say."""
+        """Close an item that the server did not end."""
         begun = item.begun or Item()
         match item.kind:
             case "message":
@@ -366,11 +367,11 @@ class ItemQueue:
                 yield ContentReceived(NativeContent(label=label), kept)
 
     def _recall(self, item: ReplyItem) -> str:
-        """What was heard before of a message that is sent in two items."""
+        """Return the text passed on earlier of a message that is sent in two items."""
         return next((self._heard[one] for one in item.identities if one in self._heard), "")
 
     def _is_blank(self, item: ReplyItem, head: Item) -> bool:
-        """Whether a message says nothing, or nothing that was not heard before."""
+        """Return True if a message is empty, or repeats text that was passed on."""
         if item.parts:
             return False
         parts = [self._reader.read(PART, raw) for raw in head.content or ()]
@@ -380,7 +381,7 @@ class ItemQueue:
         return repair_text(text) == heard and not cited
 
     def _close_call(self, item: ReplyItem, *, last: bool = False) -> Iterator[Delta]:
-        """The call ends, if its arguments have come; `last` says that nothing more will come."""
+        """Close the call if its arguments have come; `last` is True if no more events follow."""
         if last and not item.arguments and item.begun is not None:
             yield from self._argue(item, item.begun.arguments or "")
         if rest := item.joiner.conclude():
@@ -398,7 +399,7 @@ class ItemQueue:
             item.closed = False
             return
         if not item.opened:
-            raise self._reader.malformed("a call came without the name of a tool")
+            raise self._reader.malformed("a call without a tool name")
         members = self._reader.members(item.kept) if item.kept is not None else {}
         for name in ("type", "call_id", "name", "arguments"):
             members.pop(name, None)
@@ -430,8 +431,8 @@ class ItemQueue:
         said = before + item.text
         self._heard.update(dict.fromkeys(item.identities, said))
 
-    def _say_rest(self, item: ReplyItem, part: Part, before: str) -> Iterator[Delta]:
-        """What was not streamed of a part that is whole."""
+    def _say_rest(self, item: ReplyItem, part: ItemPart, before: str) -> Iterator[Delta]:
+        """Yield the text and sources of a complete part that were not streamed."""
         assert item.part is not None
         refused = part.type == "refusal"
         reported, text = before + item.part.text, repair_text(text_of(part))
@@ -442,7 +443,7 @@ class ItemQueue:
             yield from self._cite(item.part, annotation)
 
     def _say_more(self, item: ReplyItem, head: Item) -> Iterator[Delta]:
-        """What a message says beyond what was passed on, where its parts are not those streamed."""
+        """Yield the unstreamed rest of a message whose parts differ from those streamed."""
         parts = [self._reader.read(PART, raw) for raw in head.content or ()]
         text = repair_text("".join(map(text_of, parts)))
         reported = self._recall(item) or item.text
@@ -467,15 +468,15 @@ class ItemQueue:
         rest = item.joiner.join(whole[len(reported) :] if whole.startswith(reported) else "")
         if rest := rest + item.joiner.conclude():
             yield ReasoningDelta(rest)
-        # Altered reasoning is refused, also where only its summary is.
+        # Altered reasoning is refused, even if only its summary is altered.
         yield ContentClosed(None if item.index in self._repaired else kept)
 
     def _receive_image(self, head: Item, kept: Raw) -> ContentReceived:
-        """A picture that the model made: its bytes are kept once, apart from the rest."""
+        """Return a picture that the model made, with its bytes stored only once."""
         try:
             data = base64.b64decode(head.result or "", validate=True)
         except binascii.Error as error:
-            raise self._reader.malformed(f"a picture is not in base64 ({error})") from error
+            raise self._reader.malformed(f"an image is not valid base64 ({error})") from error
         members = self._reader.members(kept)
         members.pop("result", None)
         mimetype = f"image/{repair_text(head.output_format or 'png')}"

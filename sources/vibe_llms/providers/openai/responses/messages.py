@@ -1,8 +1,8 @@
-"""Canisters to pieces of Responses, and pieces to the items of a request.
+"""Converts canisters to pieces of Responses, and pieces to the items of a request.
 
-What a model has sent itself goes back to it word for word, in order: reasoning with its encrypted
-content, messages with their identity and phase, items of tools that OpenAI runs. Reasoning is only
-accepted together with what followed it.
+The model's own items are sent back unchanged and in order: reasoning with its encrypted content,
+messages with their identity and phase, items of tools that OpenAI runs. Reasoning is accepted only
+with the item that followed it.
 
 Source: the item types of openai 3.54.0, `types/responses/response_input_item_param.py`.
 """
@@ -15,7 +15,6 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Raw, Struct
 
-from vibe_llms.events import Notice
 from vibe_llms.invocation.execution import INTERRUPTED
 from vibe_llms.messages.canisters import (
     AssistantCanister,
@@ -38,6 +37,7 @@ from vibe_llms.messages.contents import (
     Upload,
     repair_text,
 )
+from vibe_llms.messages.events import Notice
 from vibe_llms.providers.conversions import (
     Conversion,
     Writer,
@@ -60,12 +60,12 @@ from vibe_llms.providers.pieces import Block, Slot, encode_json, interleave
 from vibe_llms.providers.tool_names import nativize_name
 
 MODULE = "vibe_llms.providers.openai.responses"
-#: Where data may be, besides in the request itself.
+#: Accepted forms of data other than bytes in the request, by kind of content.
 PLACES: Mapping[str, tuple[str, ...]] = {
     "image": ("url", "upload"),
     "file": ("url", "upload"),
 }
-#: Calls of tools that the client has to carry out; without a result they are not accepted.
+#: Calls of tools that the client runs; they are refused without a result.
 _CLIENT_RUN = frozenset(
     {
         "apply_patch_call",
@@ -77,21 +77,21 @@ _CLIENT_RUN = frozenset(
 )
 
 
-class Item(Struct, frozen=True):
-    """One item of the request; one that `leads` is only accepted together with the next."""
+class RequestItem(Struct, frozen=True):
+    """One item of the request; one that `leads` is accepted only with the next."""
 
     block: Block
     leads: bool = False
 
 
-class Piece(Struct, frozen=True):
-    """A canister, encoded: its items."""
+class ResponsesPiece(Struct, frozen=True):
+    """An encoded canister: its items."""
 
-    items: tuple[Item, ...] = ()
+    items: tuple[RequestItem, ...] = ()
 
 
 class _Spoken(Struct):
-    """The payload of a text that a model said: of its part, and of the message around it."""
+    """Payload of a model's text: its part, and the message around it."""
 
     place: int
     part: dict[str, Raw]
@@ -109,11 +109,11 @@ _SPOKEN = msgspec.json.Decoder(_Spoken)
 _NATIVE = msgspec.json.Decoder(_Native)
 
 
-class _Work(Writer[Piece, Block]):
-    """One canister on its way to the items of a request."""
+class _Work(Writer[ResponsesPiece, Block]):
+    """Writer of one canister."""
 
-    def write_reply(self, canister: AssistantCanister) -> Piece:
-        items: list[Item] = []
+    def write_reply(self, canister: AssistantCanister) -> ResponsesPiece:
+        items: list[RequestItem] = []
         answered = _answered_calls(canister.contents)
         said: list[tuple[_Spoken, str]] = []
         plain: list[str] = []
@@ -124,7 +124,7 @@ class _Work(Writer[Piece, Block]):
                 said.clear()
             if (text := "".join(plain)).strip():
                 item = {"type": "message", "role": "assistant", "content": text}
-                items.append(Item((encode_json(item),)))
+                items.append(RequestItem((encode_json(item),)))
             plain.clear()
 
         for content in canister.contents:
@@ -144,11 +144,11 @@ class _Work(Writer[Piece, Block]):
                 case ReasoningContent(native=native):
                     flush()
                     if (block := _nativize_reasoning(self, native)) is not None:
-                        items.append(Item(block, leads=True))
+                        items.append(RequestItem(block, leads=True))
                     elif native is not None and not self.issued(native):
                         self.leave_out("the reasoning of another model")
                     elif content.data:
-                        self.leave_out("reasoning that came without its encrypted form")
+                        self.leave_out("reasoning without its encrypted form")
                 case NativeContent(native=native):
                     flush()
                     if native is None or not self.issued(native):
@@ -157,23 +157,23 @@ class _Work(Writer[Piece, Block]):
                         content.label in _CLIENT_RUN
                         and _NATIVE.decode(native.data).call_id not in answered
                     ):
-                        self.leave_out(f"a call {content.label!r} that was not carried out")
+                        self.leave_out(f"a call {content.label!r} that was not run")
                     else:
-                        items.append(Item((bytes(native.data),)))
+                        items.append(RequestItem((bytes(native.data),)))
                 case ImageContent(native=native) if native is not None and self.issued(native):
                     flush()
-                    items.append(Item(_nativize_generated(self, content, native)))
+                    items.append(RequestItem(_nativize_generated(self, content, native)))
                 case _:
-                    # A model's own picture or sound cannot be given back as its words.
+                    # The interface takes no pictures or sound in an assistant's message.
                     plain.append(self.describe(content))
         flush()
-        return Piece(tuple(items))
+        return ResponsesPiece(tuple(items))
 
-    def write_call(self, canister: InvocationCanister) -> Piece:
+    def write_call(self, canister: InvocationCanister) -> ResponsesPiece:
         extra = self.members(canister)
         arguments = repair_text(canister.arguments or "{}")
         if canister.parsed is None:
-            # These go back in other words, so it is not the same item.
+            # The arguments are changed, so it is not the same item.
             arguments, extra = bytes(nativize_arguments(canister)).decode(), {}
         item = {
             "type": "function_call",
@@ -182,24 +182,24 @@ class _Work(Writer[Piece, Block]):
             "arguments": arguments,
             **extra,
         }
-        return Piece((Item((encode_json(item),)),))
+        return ResponsesPiece((RequestItem((encode_json(item),)),))
 
-    def write_result(self, canister: ResultCanister) -> Piece:
+    def write_result(self, canister: ResultCanister) -> ResponsesPiece:
         blocks = self.encode(canister.contents)
         if canister.failed:
             blocks.insert(0, self.encode_text(FAILED))
         head = encode_json({"type": "function_call_output", "call_id": self.call})[:-1]
         before = head + b',"output":'
         if not blocks:
-            return Piece((Item((before + b'""}',)),))
-        return Piece((Item((before + b"[", *interleave(blocks), b"]}")),))
+            return ResponsesPiece((RequestItem((before + b'""}',)),))
+        return ResponsesPiece((RequestItem((before + b"[", *interleave(blocks), b"]}")),))
 
-    def write_document(self, canister: DocumentCanister) -> Piece:
+    def write_document(self, canister: DocumentCanister) -> ResponsesPiece:
         blocks = self.encode(canister.contents)
         heading = self.encode_text(head_document(canister) or "Document:")
         return _frame("user", [heading, *blocks] if blocks else [])
 
-    def frame(self, role: Literal["user", "system"], blocks: Sequence[Block]) -> Piece:
+    def frame(self, role: Literal["user", "system"], blocks: Sequence[Block]) -> ResponsesPiece:
         return _frame(role if role == "user" else read_native(self.model).system_role, blocks)
 
     def encode_text(self, text: str) -> Block:
@@ -234,8 +234,8 @@ class _Work(Writer[Piece, Block]):
         return encode_slot(content, before, b"}", instead, self.origin, uri=True)
 
 
-class ResponsesHistory(OpenAIHistory[Piece]):
-    """The items of one conversation; with `stateful` the server keeps what it has answered."""
+class ResponsesHistory(OpenAIHistory[ResponsesPiece]):
+    """The items of one conversation; if `stateful`, the server keeps completed replies."""
 
     def __init__(self, model: Model, *, stateful: bool) -> None:
         super().__init__(b'{"input":[', model)
@@ -243,24 +243,24 @@ class ResponsesHistory(OpenAIHistory[Piece]):
 
     def nativize(
         self, canister: Canister, texts: Mapping[str, bytes], call: str
-    ) -> tuple[Piece, Sequence[Notice]]:
-        """The piece of a canister."""
+    ) -> tuple[ResponsesPiece, Sequence[Notice]]:
+        """Return the piece of a canister."""
         work = _Work(canister, self.model, MODULE, texts, call)
         return work.write(), work.notices
 
-    def is_empty(self, piece: Piece) -> bool:
-        """Whether nothing of a canister is sent."""
+    def is_empty(self, piece: ResponsesPiece) -> bool:
+        """Return True if the piece has no items to send."""
         return not piece.items
 
     def add(self, canister: Canister, texts: Mapping[str, bytes]) -> Sequence[Notice]:
-        """Add the next canister; the notices say what of it is not sent as it is."""
+        """Add the next canister; return notices about contents that are changed or not sent."""
         notices = super().add(canister, texts)
         if self._stateful and (response := self._find_kept(canister)):
             self.keep(response)
         return notices
 
-    def frame(self, state: Exchange[Piece], *, first: bool, last: bool) -> Iterator[Block]:
-        """The items of an exchange: results after calls, reasoning only with what followed it."""
+    def frame(self, state: Exchange[ResponsesPiece], *, first: bool, last: bool) -> Iterator[Block]:
+        """Yield the items of an exchange: results after calls, no reasoning at the end."""
         items = [item for piece in state.spoken for item in piece.items]
         while items and items[-1].leads:
             items.pop()
@@ -274,7 +274,7 @@ class ResponsesHistory(OpenAIHistory[Piece]):
             yield _frame("user", [_encode_text(CONTINUE)]).items[0].block
 
     def _find_kept(self, canister: Canister) -> str:
-        """The identity of the reply that ends here, if the server has it."""
+        """Return the id of the reply that ends here, or an empty text if the server lacks it."""
         if not isinstance(canister, AssistantCanister | InvocationCanister):
             return ""
         ending, origin = canister.ending, canister.provenance
@@ -287,7 +287,7 @@ class ResponsesHistory(OpenAIHistory[Piece]):
 
 
 def _answered_calls(contents: Sequence[Content]) -> frozenset[str]:
-    """The calls that OpenAI itself carried out: their results are among the contents."""
+    """Return the calls that OpenAI itself ran: their results are among the contents."""
     return frozenset(
         _call_of(content.native)
         for content in contents
@@ -308,31 +308,33 @@ def _read_spoken(native: NativePayload) -> _Spoken | None:
         return None
 
 
-def _frame_message(said: Sequence[tuple[_Spoken, str]]) -> Item:
-    """The parts of one message, as it came; in our words where its end was not seen."""
+def _frame_message(said: Sequence[tuple[_Spoken, str]]) -> RequestItem:
+    """Return the parts of one message as they came, or a plain message if its end was not seen."""
     last = said[-1][0]
     if last.item is None:
         text = "".join(text for _, text in said)
-        return Item((encode_json({"type": "message", "role": "assistant", "content": text}),))
+        return RequestItem(
+            (encode_json({"type": "message", "role": "assistant", "content": text}),)
+        )
     content = []
     for spoken, text in said:
         member = "refusal" if bytes(spoken.part.get("type", Raw())) == b'"refusal"' else "text"
         content.append({**spoken.part, member: text})
-    return Item((encode_json({**last.item, "content": content}),))
+    return RequestItem((encode_json({**last.item, "content": content}),))
 
 
 def _nativize_reasoning(work: Conversion, native: NativePayload | None) -> Block | None:
     if native is None or not work.issued(native):
         return None
     reported = _NATIVE.decode(native.data)
-    # Without either the server would look for an item that it never kept.
+    # Without either, the server would look for an item that it never kept.
     if not reported.encrypted_content and bytes(reported.content) == b"null":
         return None
     return (bytes(native.data),)
 
 
 def _nativize_generated(work: Conversion, content: ImageContent, native: NativePayload) -> Block:
-    """A picture that the model has made, in the item in which it came."""
+    """Return a picture that the model made, in the item in which it came."""
     if isinstance(content.data, Location | Upload):
         work.leave_out(name_content(content))
         return (bytes(native.data),)
@@ -351,11 +353,11 @@ def _nativize_generated(work: Conversion, content: ImageContent, native: NativeP
     )
 
 
-def _frame(role: str, blocks: Sequence[Block]) -> Piece:
+def _frame(role: str, blocks: Sequence[Block]) -> ResponsesPiece:
     if not blocks:
-        return Piece()
+        return ResponsesPiece()
     start = encode_json({"type": "message", "role": role})[:-1] + b',"content":['
-    return Piece((Item((start, *interleave(blocks), b"]}")),))
+    return ResponsesPiece((RequestItem((start, *interleave(blocks), b"]}")),))
 
 
 def _interrupted(call: str) -> Block:

@@ -1,4 +1,4 @@
-"""A model that is spoken with by Responses."""
+"""A model that speaks Responses."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any, Literal
 
 import msgspec
 
-from vibe_llms.controls import Controls
-from vibe_llms.exceptions import ProviderError
+from vibe_llms.base.exceptions import ProviderError
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import Canister
+from vibe_llms.messages.controls import Controls
 from vibe_llms.providers.interfaces import TurnContext
 from vibe_llms.providers.models import HttpProvider
 from vibe_llms.providers.openai.client import OpenAIClient
-from vibe_llms.providers.openai.model import OpenAIModel, Settings, describe
+from vibe_llms.providers.openai.model import OpenAIModel, OpenaiSettings, describe
 from vibe_llms.providers.openai.responses.controls import nativize_controls
 from vibe_llms.providers.openai.responses.messages import MODULE, PLACES, ResponsesHistory
 from vibe_llms.providers.openai.responses.streams import ResponsesAssimilator
@@ -22,12 +22,12 @@ from vibe_llms.providers.requests import Request
 from vibe_llms.providers.spending import access_spending
 
 
-class ResponsesSettings(Settings, frozen=True):
-    """The keys of a row of this module.
+class ResponsesSettings(OpenaiSettings, frozen=True):
+    """Settings of a provider row.
 
-    `state` says who keeps the conversation: with `none` it is sent with every request and OpenAI
-    stores nothing; with `server` OpenAI stores the replies, and only what is new is sent.
-    `summary` asks for summaries of the reasoning of models that give them.
+    `state` is where the conversation is kept: with `none`, it is sent with every request and OpenAI
+    stores nothing; with `server`, OpenAI stores the replies, and only new items are sent. `summary`
+    asks for summaries of reasoning from models that give them.
     """
 
     state: Literal["none", "server"] = "none"
@@ -35,7 +35,7 @@ class ResponsesSettings(Settings, frozen=True):
 
 
 class ResponsesModel(OpenAIModel[ResponsesSettings]):
-    """A model that is spoken with by Responses."""
+    """A model that speaks Responses."""
 
     module = MODULE
     path = "/responses"
@@ -43,7 +43,7 @@ class ResponsesModel(OpenAIModel[ResponsesSettings]):
     places = PLACES
     reserved = ("stream", "input", "instructions", "previous_response_id", "conversation", "store")
     count_path = "/responses/input_tokens"
-    #: What the counting endpoint takes besides the messages.
+    #: Members that the counting endpoint accepts in addition to the messages.
     counted = (
         "model",
         "parallel_tool_calls",
@@ -56,30 +56,30 @@ class ResponsesModel(OpenAIModel[ResponsesSettings]):
 
     @property
     def stateful(self) -> bool:
-        """Whether OpenAI keeps the conversation."""
+        """True if OpenAI keeps the conversation."""
         return self.settings.state == "server"
 
     def produce_history(self) -> ResponsesHistory:
-        """An empty history for this model."""
+        """Return an empty history for this model."""
         return ResponsesHistory(self, stateful=self.stateful)
 
     def nativize_controls(self, controls: Controls, names: Mapping[str, str]) -> dict[str, Any]:
-        """The members that controls become, and what a model that reasons is asked for."""
+        """Return the members for the controls, and ask for encrypted reasoning if needed."""
         members = nativize_controls(controls, self, names, self.settings.summary)
         if self.attributes.reasoning and not self.stateful:
             members["include"] = ["reasoning.encrypted_content"]
         return members
 
     def nativize_invoker(self, invoker: Invoker) -> Mapping[str, Any]:
-        """The declaration of a tool.
+        """Return the declaration of a tool.
 
-        The member `strict` is demanded; a schema that is not made for it would be rewritten, and
-        arguments are checked by us anyway.
+        The member `strict` is required. It is false because a strict schema might be rewritten, and
+        we check arguments ourselves.
         """
         return {"type": "function", **describe(invoker), "strict": False}
 
     def frame_members(self, *, streaming: bool) -> dict[str, Any]:
-        """Whether to stream, and whether OpenAI shall keep the reply."""
+        """Return the members that set streaming and storage by OpenAI."""
         return {"stream": streaming, "store": self.stateful}
 
     async def assemble(
@@ -89,16 +89,16 @@ class ResponsesModel(OpenAIModel[ResponsesSettings]):
         controls: Controls,
         context: TurnContext,
     ) -> Request:
-        """The request; of a conversation that OpenAI keeps, what is new."""
+        """Assemble the request of a round trip, without items that OpenAI keeps."""
         prepared = await self.prepare(canisters, invokers, controls, context)
-        # Under a budget all is sent, since what OpenAI keeps is paid for and not measured here.
+        # Under a budget, everything is sent: stored items are billed but not measured here.
         if not (kept := prepared.history.kept) or access_spending() is not None:
             return self.build(prepared, context)
         members = {**prepared.members, "previous_response_id": kept}
         later = msgspec.structs.replace(prepared, members=members)
 
         def send_whole(error: ProviderError) -> Request | None:
-            # Responses are not kept for ever; then the whole history is sent again.
+            # Responses expire; then the whole history is sent again.
             forgot = error.code == "previous_response_not_found"
             return self.build(prepared, context) if forgot else None
 

@@ -1,8 +1,8 @@
 """Finds the item of a streamed reply that an event belongs to.
 
-An event names its item by a place (`output_index`) and an identity. Servers leave out one or both,
-give one place to several items, or send another identity with each event. A place decides, if the
-item there is of the right kind; then an identity; then the last item that is still open.
+An event names its item by a place (`output_index`) and an identity. Servers may omit one or both,
+give one place to several items, or send another identity with each event. The place decides if its
+item is of the right kind; then the identity; then the last open item.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from vibe_llms.providers.openai.responses.events import (
     ItemAdded,
     ItemDone,
     ItemEvent,
-    Part,
+    ItemPart,
     PartAdded,
     PartDone,
     Reader,
@@ -48,16 +48,16 @@ _KINDS: dict[type[Any], str] = {
     **dict.fromkeys((ArgumentsGrown, ArgumentsDone), "function_call"),
     **dict.fromkeys((PartAdded, PartDone), "message"),
 }
-#: How many items are compared, where many have the same place or none.
+#: Number of items that are compared if many have the same place or none.
 _NEAR = 16
-#: Events that make no item of their own.
+#: Events that do not begin an item.
 _LATER = (AnnotationAdded, PartAdded, SummaryAdded)
-#: Events that repeat what deltas have said.
+#: Events that repeat the text of deltas.
 _REPEATS = (TextDone, RefusalDone, SummaryDone, ThoughtDone, PartDone)
 
 
 class SaidPart:
-    """A part of a message as far as it was passed on; `members` are those of its end."""
+    """The part of a message that was passed on; `members` are set at its end."""
 
     def __init__(self, index: int) -> None:
         self.index = index
@@ -67,16 +67,16 @@ class SaidPart:
 
     @property
     def text(self) -> str:
-        """Its text so far."""
+        """The text so far."""
         return "".join(self.pieces)
 
 
 class ReplyItem:
-    """An item of the reply, from its first event on.
+    """An item of the reply.
 
-    `index` is its place, `identities` are all that its events had. It is `implied` if it began
-    without an event that says so. It is `done` once its last event has come, `over` if no such
-    event will come, and `closed` once all of it was passed on.
+    `index` is its place; `identities` holds all ids that its events had. It is `implied` if it
+    began without an event of its own, `done` once its last event has come, `over` if no such event
+    will come, and `closed` once all of it was passed on.
     """
 
     def __init__(self, number: int, kind: str, index: int | None, *, implied: bool) -> None:
@@ -86,16 +86,16 @@ class ReplyItem:
         self.done = self.over = self.closed = False
         self.begun: Item | None = None
         self.joiner = TextJoiner()
-        # Of a message: its parts, and the open one. An announced part is another one than the
-        # open one, a sealed one is whole.
+        # Parts of a message, and the open one. `announced` means that a new part begins, `sealed`
+        # that the open part is complete.
         self.parts: list[SaidPart] = []
         self.part: SaidPart | None = None
         self.announced = self.sealed = False
-        # Of reasoning: what was said of it, where its last part begins, and the place of that.
+        # Text of reasoning, the start of its last part, and the place of that part.
         self.thoughts: list[str] = []
         self.begins = 0
         self.place: tuple[str, int | None] | None = None
-        # Of a call.
+        # Members of a call.
         self.name = self.call = ""
         self.arguments: list[str] = []
         self.opened = self.stated = False
@@ -103,16 +103,16 @@ class ReplyItem:
 
     @property
     def between(self) -> bool:
-        """Return True if an event has parted what came from what will come."""
+        """True if an event separates the last part from the next."""
         return self.announced or self.sealed
 
     @property
     def text(self) -> str:
-        """Return the parts of a message that were passed on."""
+        """The text of a message that was passed on."""
         return "".join(part.text for part in self.parts)
 
-    def begins_like(self, parts: Sequence[Part], before: str) -> bool:
-        """Return True if what was passed on is the beginning of these parts, part for part."""
+    def begins_like(self, parts: Sequence[ItemPart], before: str) -> bool:
+        """Return True if the text passed on is the beginning of these parts, part by part."""
         for number, said in enumerate(self.parts):
             if number >= len(parts):
                 return False
@@ -123,7 +123,7 @@ class ReplyItem:
         return bool(parts)
 
     def is_like(self, head: Item, text: str) -> bool:
-        """Return True if an item that the server states as a whole may be this one."""
+        """Return True if an item of the whole response may be this one."""
         match self.kind:
             case "message":
                 return self.text.startswith(text) or text.startswith(self.text)
@@ -135,8 +135,8 @@ class ReplyItem:
                 return True
 
 
-class Places:
-    """The items of a reply. Those from `taken` on have not been taken up by the queue."""
+class ReplyPlaces:
+    """The items of a reply; those from `taken` on are not in the queue yet."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
@@ -149,20 +149,20 @@ class Places:
         self.taken = 0
 
     def find(self, event: ItemEvent, data: bytes) -> ReplyItem | None:
-        """The item of an event, perhaps a new one; nothing for what only repeats."""
+        """Return the item of an event, perhaps a new one, or None if the event only repeats."""
         if isinstance(event, ItemAdded):
             return self._find_added(event)
         if isinstance(event, ItemDone):
             return self._find_done(event)
         kind, index = _KINDS[type(event)], event.output_index
         identity = self._reader.read(PLACE, Raw(data)).item_id or "" if data else ""
-        found = self._look(event, kind, index, identity)
+        found = self._find_open(event, kind, index, identity)
         if found is not None:
             known = not identity or identity in found.identities
             if not (found.closed or (found.done and found.kind != "function_call")):
                 self._name(found, identity)
                 return found
-            # It is whole. What has its place or identity is late, all else is of another item.
+            # It is complete: events with its place or identity are late, others are of a new item.
             if isinstance(event, _REPEATS) or (known and (identity or index is not None)):
                 return None
         if isinstance(event, _LATER) or (isinstance(event, PartDone) and not self._says(event)):
@@ -170,7 +170,7 @@ class Places:
         return self._begin(kind, index, identity, implied=True)
 
     def match(self, heads: Sequence[Item]) -> list[ReplyItem]:
-        """The items that the whole response states, each with the one that was streamed, or new."""
+        """Return the streamed or new item for each item of the whole response."""
         calls = {one.call: one for one in self._items if one.call}
         streamed = tuple(self._items)
         texts = [self._text_of(head) for head in heads]
@@ -203,7 +203,7 @@ class Places:
         self, kind: str, index: int | None, identity: str, *, implied: bool = False
     ) -> ReplyItem:
         if self._items and self._items[-1].implied and not self._items[-1].done:
-            # No event will say that it ends.
+            # No event will end it.
             self._items[-1].over = self._items[-1].kind != "function_call"
         item = ReplyItem(len(self._items), kind, index, implied=implied)
         self._items.append(item)
@@ -219,7 +219,7 @@ class Places:
             item.identities.add(identity)
             self._known[identity] = item
 
-    def _look(
+    def _find_open(
         self, event: ItemEvent, kind: str, index: int | None, identity: str
     ) -> ReplyItem | None:
         if index is not None:
@@ -232,7 +232,7 @@ class Places:
         if named is not None and _suits(named, event, kind):
             return named
         for one in reversed(self._unfinished):
-            # A server that leaves out the places of its items may still count their parts.
+            # A server that omits the places of items may still count their parts.
             open_ = not one.done and not one.closed and (index is None or one.index is None)
             if open_ and _suits(one, event, kind):
                 return one
@@ -275,7 +275,7 @@ class Places:
     def _find_unfinished(
         self, head: Item, kind: str, index: int | None, identity: str
     ) -> ReplyItem | None:
-        """The item that an event ends."""
+        """Return the unfinished item that an event ends."""
         unfinished = [one for one in reversed(self._unfinished) if not (one.done or one.closed)]
         if index is not None:
             _take_place([one for one in unfinished if one.index == index and one.kind != kind])
@@ -289,7 +289,7 @@ class Places:
         return next((one for one in alike if index is None or one.index is None), None)
 
     def _repeats(self, head: Item, kind: str, index: int | None, identity: str) -> bool:
-        """Return True if an item that is whole already is stated once more."""
+        """Return True if a complete item is sent again."""
         text = self._text_of(head)
         named = self._known.get(identity)
         if named is not None and named.kind == kind and (named.done or named.closed):
@@ -340,13 +340,13 @@ def _suits(one: ReplyItem, event: ItemEvent, kind: str) -> bool:
     return one.kind == kind or (one.kind == "reasoning" and isinstance(event, PartAdded | PartDone))
 
 
-def text_of(part: Part) -> str:
-    """The text of a part, or of a refusal."""
+def text_of(part: ItemPart) -> str:
+    """Return the text of a part, or of a refusal."""
     return (part.refusal if part.type == "refusal" else part.text) or part.text or ""
 
 
 def kind_of(head: Item) -> str:
-    """The type of an item, or what it evidently is."""
+    """Return the type of an item, or infer it from its members."""
     if head.type:
         return repair_text(head.type)
     if head.call_id or head.arguments is not None:

@@ -1,8 +1,7 @@
 """Replies of Responses, streamed and whole, translated to deltas.
 
-The type of an event decides; those that are not known are passed over, items that are not
-known are kept as they came. Nothing of a reply is complete before `response.completed` or
-`response.incomplete`.
+Events are told apart by type; unknown events are skipped, unknown items are kept unchanged. A reply
+is complete only with `response.completed` or `response.incomplete`.
 """
 
 from __future__ import annotations
@@ -12,7 +11,8 @@ from typing import Any
 
 from msgspec import Raw
 
-from vibe_llms.exceptions import ProviderError, ReplyCut
+from vibe_llms.base.exceptions import ProviderError, ReplyCut
+from vibe_llms.base.redaction import quote
 from vibe_llms.messages.canisters import Usage
 from vibe_llms.messages.contents import repair_text
 from vibe_llms.providers.assimilators import StreamAssimilator
@@ -23,10 +23,9 @@ from vibe_llms.providers.openai.responses.events import (
     BY_KIND,
     EVENT,
     RESPONSE,
-    ErrorTold,
+    ErrorReported,
     InputDetails,
     NativeResponse,
-    NativeUsage,
     OutputDetails,
     Reader,
     ResponseCancelled,
@@ -36,6 +35,7 @@ from vibe_llms.providers.openai.responses.events import (
     ResponseEvent,
     ResponseFailed,
     ResponseIncomplete,
+    ResponseUsage,
     TextGrown,
     adapt,
 )
@@ -44,14 +44,13 @@ from vibe_llms.providers.repairs import convert_members, escape
 from vibe_llms.providers.stop_reasons import close_reply
 from vibe_llms.providers.usages import subtract
 from vibe_llms.providers.wire import DONE
-from vibe_llms.redaction import quote
 
 _NULL = b"null"
 _ENDS = ("completed", "incomplete", "failed", "cancelled")
 
 
 class ResponsesAssimilator(StreamAssimilator):
-    """One reply of Responses."""
+    """Reader of one reply of Responses."""
 
     errors = ERRORS
 
@@ -62,7 +61,7 @@ class ResponsesAssimilator(StreamAssimilator):
         self._begun = False
 
     def read(self, events: Sequence[bytes]) -> Iterator[Delta]:
-        """The deltas of some more events of the stream."""
+        """Yield the deltas of the next events of the stream."""
         for data in events:
             newer: ResponseEvent | None = None
             try:
@@ -75,7 +74,7 @@ class ResponsesAssimilator(StreamAssimilator):
                     continue
                 event = newer
             if type(event) is TextGrown and (item := self._items.open) is not None:
-                # Nearly every event is the next piece of the open text.
+                # Fast path: nearly every event is the next piece of the open text.
                 part, index = item.part, event.output_index
                 if (
                     part is not None
@@ -95,7 +94,7 @@ class ResponsesAssimilator(StreamAssimilator):
                 return
 
     def assimilate(self, body: bytes) -> Iterator[Delta]:
-        """The deltas of a reply that was not streamed: each item in one step."""
+        """Yield the deltas of an unstreamed reply, each item in one step."""
         try:
             status = RESPONSE.decode(body).status
             raw = Raw(body)
@@ -127,10 +126,10 @@ class ResponsesAssimilator(StreamAssimilator):
                 yield from self._end(self._read(response), "completed")
             case ResponseIncomplete(response):
                 yield from self._end(self._read(response), "incomplete")
-            case ResponseFailed() | ErrorTold():
+            case ResponseFailed() | ErrorReported():
                 raise self._read_failure(self.parse(data, ValueError()))
             case ResponseCancelled():
-                raise ReplyCut("the server gave the reply up", provider=self.provider)
+                raise ReplyCut("the server cancelled the reply", provider=self.provider)
             case _:
                 yield from self._items.accept(event, data)
 
@@ -140,7 +139,7 @@ class ResponsesAssimilator(StreamAssimilator):
         return self._reader.read(RESPONSE, response)
 
     def _read_failure(self, event: Mapping[str, Any]) -> ProviderError:
-        """The error of an event, wherever in it it is."""
+        """Return the error of an event, from its response or the event itself."""
         response = event.get("response")
         inner = find_error(response) if isinstance(response, dict) else None
         return ERRORS.produce(self.provider, inner or find_error(event) or ErrorObject())
@@ -151,16 +150,16 @@ class ResponsesAssimilator(StreamAssimilator):
             yield ReplyOpened(repair_text(response.id))
 
     def _check(self, response: NativeResponse, status: str | None) -> None:
-        """Raise the error of a response that failed, whatever the event says that holds it."""
+        """Raise the error of a failed response, even if its event has another type."""
         if status == "failed" or bytes(response.error) not in (_NULL, b"{}", b'""'):
             data = b'{"error":' + bytes(response.error) + b"}"
             raise self._read_failure(self.parse(data, ValueError()))
         if status == "cancelled":
-            raise ReplyCut("the server gave the reply up", provider=self.provider)
+            raise ReplyCut("the server cancelled the reply", provider=self.provider)
 
     def _end(self, response: NativeResponse, status: str) -> Iterator[Delta]:
         yield from self._begin(response)
-        # An event may say that a response is complete which is not.
+        # The event may call a response complete that is not.
         status = response.status if response.status in _ENDS else status
         self._check(response, status)
         whole = status == "completed"
@@ -179,7 +178,7 @@ class ResponsesAssimilator(StreamAssimilator):
         )
 
     def _decode_leniently(self, data: bytes, error: Exception) -> ResponseEvent | None:
-        """An event that the typed decoder refuses: a newer kind, or text with lone surrogates."""
+        """Decode an event that the typed decoder refuses; return None for an unknown kind."""
         event = self.parse(data, error)
         kind = event.get("type")
         known = BY_KIND.get(kind) if isinstance(kind, str) else None
@@ -194,13 +193,13 @@ class ResponsesAssimilator(StreamAssimilator):
         try:
             decoded: Any = convert_members(adapt(event), known)
         except (ValueError, TypeError) as other:
-            raise self.malformed(f"an event has not its promised form: {other}") from other
+            raise self.malformed(f"an event does not have the expected form: {other}") from other
         event_read: ResponseEvent = decoded
         return event_read
 
 
-def _read_usage(usage: NativeUsage) -> Usage:
-    """The usage in classes that do not overlap: those of the details are parts of the sums."""
+def _read_usage(usage: ResponseUsage) -> Usage:
+    """Return the usage in classes that do not overlap; the details are parts of the sums."""
     details = usage.input_tokens_details or InputDetails()
     read, written = details.cached_tokens or 0, details.cache_write_tokens or 0
     spent = usage.output_tokens_details or OutputDetails()

@@ -1,7 +1,7 @@
 -- least: 1
 create schema vibe;
 
--- The role that holds every right on the tables; those that programs connect with are its members.
+-- Role that holds all rights on the tables. The roles of programs are its members.
 do $$
 begin
     if not exists (select from pg_roles where rolname = 'vibe_llms') then
@@ -19,7 +19,7 @@ create table vibe.migrations (
 );
 grant select on vibe.migrations to vibe_llms;
 
--- The user of this transaction. Without one, nothing is seen.
+-- Returns the user of this transaction. Without a user, no rows are visible.
 create function vibe.current_user_name() returns text
 language sql stable
 return nullif(current_setting('vibe.user', true), '');

@@ -1,13 +1,13 @@
 -- least: 2
--- Bytes under their SHA-256, each once for each user. A row without data belongs to an object in
--- another store; the row is made before the object, which is there once the row is `present`.
+-- Bytes by SHA-256, each once for each user. The bytes of a row without data are an object in
+-- another store. The row is created before the object, which exists once the row is `present`.
 create table vibe.contents (
     owner text not null,
     hash text collate "C" not null check (hash ~ '^[0-9a-f]{64}$'),
     size bigint not null,
     data bytea,
     present boolean not null,
-    -- When the row was made, and when the bytes were last put.
+    -- Creation time of the row, and time when the bytes were last stored.
     created timestamptz not null default clock_timestamp(),
     stored timestamptz not null default clock_timestamp(),
     primary key (owner, hash),
@@ -20,7 +20,7 @@ create policy owner on vibe.contents
     with check (owner = vibe.current_user_name());
 grant select, insert, update, delete on vibe.contents to vibe_llms;
 
--- What needs a content, such as `conversation/ID`. The database deletes no content that is used.
+-- Holders of a content, such as `conversation/ID`. A content in use cannot be deleted.
 create table vibe.content_uses (
     owner text not null,
     holder text collate "C" not null,

@@ -1,29 +1,29 @@
 -- least: 3
--- The messages of a conversation are pieces of strands, one after the other. It appends to a strand
--- of its own; forks share the pieces before. Positions count within the conversation, from 0.
+-- The messages of a conversation are pieces of strands. A conversation appends to its own strand;
+-- forks share earlier pieces. Positions count within the conversation, from 0.
 create sequence vibe.strands;
 grant usage on sequence vibe.strands to vibe_llms;
 
 create table vibe.conversations (
     owner text not null,
     identity text collate "C" not null,
-    -- The text of metadata.toml, with the fields of newer versions; the columns are derived from it.
+    -- Text of metadata.toml, including fields of newer versions. The columns are derived from it.
     metadata text not null,
     format integer not null,
     name text not null,
     model text not null,
     tags text[] not null,
-    -- The conversation that it was forked from, and the last message that both share.
+    -- Conversation that it was forked from, and the last message that both share.
     origin text[],
     superseded_by text collate "C" not null,
     created timestamptz not null,
-    -- When its messages last changed.
+    -- Time of the last change of its messages.
     updated timestamptz not null default clock_timestamp(),
-    -- The beginning of the user's first words, and the position of the message that has them.
+    -- Beginning of the user's first message, and its position.
     title text not null,
     titled integer,
     messages integer not null,
-    -- The identity of the last message; empty if there is none.
+    -- Identity of the last message, or empty.
     last text collate "C" not null,
     strand bigint not null default nextval('vibe.strands'),
     primary key (owner, identity)
@@ -39,7 +39,7 @@ grant select, insert, update, delete on vibe.conversations to vibe_llms;
 create table vibe.pieces (
     owner text not null,
     conversation text collate "C" not null,
-    -- Its positions are those from `first` to before `past`.
+    -- Positions from `first` up to but not including `past`.
     first integer not null,
     past integer not null,
     strand bigint not null,
@@ -58,18 +58,18 @@ create table vibe.messages (
     strand bigint not null,
     position integer not null,
     identity text collate "C" not null,
-    -- As in messages.jsonl, without the newline.
+    -- Line of messages.jsonl, without the newline.
     line bytea not null,
-    -- The contents that it may need.
+    -- Hashes of contents that it may need.
     hashes text[] collate "C" not null,
-    -- The words, as the library splits them, and the owner after an `@`.
+    -- Words, as split by the library, and the owner after an `@`.
     words tsvector not null,
-    -- In the order of their arrival.
+    -- Order of arrival.
     number bigint generated always as identity,
     primary key (owner, strand, position)
 );
 create index messages_by_number on vibe.messages (owner, number);
--- Without a list of pending entries, which would now and then make an append wait.
+-- A list of pending entries would occasionally make an append wait.
 create index messages_by_words on vibe.messages using gin (words) with (fastupdate = off);
 alter table vibe.messages enable row level security;
 alter table vibe.messages force row level security;
@@ -94,17 +94,17 @@ create policy owner on vibe.files
     with check (owner = vibe.current_user_name());
 grant select, insert, update, delete on vibe.files to vibe_llms;
 
--- Searches the messages of the current user. Under a policy the index of words cannot be used,
--- because the operator `@@` is not leakproof; so this function runs as the owner of the table, whose
--- policy lets it see all, and keeps to the user itself. Of more than 1,000 messages that match, it
--- rates the newest.
+-- Searches the messages of the current user. A policy prevents the use of the word index, because
+-- the operator `@@` is not leakproof. So this function runs as the owner of the table, whose policy
+-- shows all rows, and selects the user's itself. If more than 1,000 messages match, it rates the
+-- newest.
 create policy search on vibe.messages for select to current_user using (true);
 create function vibe.search_messages(
     wanted tsquery, rated tsquery, every boolean, most integer, skipped integer)
 returns table (conversation text, name text, title text, line bytea)
 language plpgsql stable security definer
 set search_path = pg_catalog, vibe
--- How common the words are decides which index is used.
+-- The best index depends on the frequency of the words.
 set plan_cache_mode = force_custom_plan
 as $$
 #variable_conflict use_column

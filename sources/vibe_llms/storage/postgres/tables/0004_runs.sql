@@ -1,18 +1,18 @@
 -- least: 4
--- What runs are doing, without content: functions look here for work of all users. The owner of the
--- table reads all rows, everyone else those of one user.
+-- State of runs, without content. Functions look here for work of all users. The owner of the table
+-- reads all rows, and others only those of one user.
 create table vibe.runs (
     owner text not null,
     identity text collate "C" not null,
     conversation text not null,
     status text not null,
     epoch integer not null,
-    -- The end of the lease.
+    -- End of the lease.
     until timestamptz not null,
     cancelling boolean not null default false,
-    -- The tools that a worker has to know.
+    -- Tools that a worker must know.
     invokers text[] not null,
-    -- Whether the events were deleted, some days after the end.
+    -- True if the events were deleted, some days after the end.
     purged boolean not null default false,
     created timestamptz not null default clock_timestamp(),
     updated timestamptz not null default clock_timestamp(),
@@ -30,7 +30,7 @@ create policy owner on vibe.runs
     with check (owner = vibe.current_user_name());
 grant select, insert, update, delete on vibe.runs to vibe_llms;
 
--- How runs are rebuilt, and why they ended.
+-- Data for rebuilding runs, and the reasons why they ended.
 create table vibe.run_recipes (
     owner text not null,
     run text collate "C" not null,
@@ -52,7 +52,7 @@ create table vibe.run_events (
     primary key (owner, run, cursor)
 );
 
--- Calls that began, each in an epoch.
+-- Calls that began, each with its epoch.
 create table vibe.run_calls (
     owner text not null,
     run text collate "C" not null,
@@ -77,7 +77,7 @@ create table vibe.run_questions (
     primary key (owner, run, identity)
 );
 
--- The keys of requests that can be repeated.
+-- Keys of repeatable requests.
 create table vibe.run_requests (
     owner text not null,
     key bytea not null,
@@ -89,8 +89,8 @@ create table vibe.run_requests (
 create index run_requests_by_run on vibe.run_requests (owner, run);
 create index run_requests_by_age on vibe.run_requests (owner, created);
 
--- Who has reserved or spent anything: the row that serializes changes of a user's budgets. Like that
--- of runs, this table has no content, and its owner reads all rows.
+-- Users who have reserved or spent anything. Their row serializes changes of their budgets. Like
+-- vibe.runs, this table has no content, and its owner reads all rows.
 create table vibe.spenders (
     owner text not null primary key,
     spent boolean not null default false
@@ -145,7 +145,7 @@ begin
 end
 $$;
 
--- Whether a worker may take a run now.
+-- Returns true if a worker may take a run now.
 create function vibe.is_claimable(run vibe.runs, of_user text, known text[]) returns boolean
 language sql stable
 return run.status in ('queued', 'running')
@@ -153,7 +153,7 @@ return run.status in ('queued', 'running')
     and (of_user is null or run.owner = of_user)
     and run.invokers <@ known;
 
--- Gives a run to a worker for so many seconds, in a new epoch.
+-- Gives a run to a worker for some seconds, in a new epoch.
 create function vibe.claim_run(of_user text, seconds double precision, known text[])
 returns table (owner text, run text)
 language sql security definer set search_path = pg_catalog, vibe
@@ -171,7 +171,7 @@ as $$
     returning one.owner, one.identity
 $$;
 
--- Holds leases for so many seconds more; returns those that were lost, by their places.
+-- Extends leases by some seconds, and returns the positions of those that were lost.
 create function vibe.renew_leases(
     owners text[], names text[], epochs integer[], seconds double precision
 )
@@ -193,7 +193,7 @@ as $$
     select generate_series(1, cardinality(owners)::bigint) except select held.place from held
 $$;
 
--- The runs among those of a worker that are to be cancelled, and whether one can be claimed.
+-- Returns the runs of a worker that should be cancelled, and true if a run can be claimed.
 create function vibe.read_orders(of_user text, known text[], owners text[], names text[])
 returns table (cancel text[], claimable boolean)
 language sql stable security definer set search_path = pg_catalog, vibe
@@ -215,7 +215,7 @@ create function vibe.count_runs() returns table (status text, number bigint)
 language sql stable security definer set search_path = pg_catalog, vibe
 as $$ select one.status, count(*) from vibe.runs one group by one.status $$;
 
--- Users with events of runs that ended some time ago.
+-- Returns users with events of runs that ended some time ago.
 create function vibe.find_old_runs(days double precision, most integer) returns table (owner text)
 language sql stable security definer set search_path = pg_catalog, vibe
 as $$

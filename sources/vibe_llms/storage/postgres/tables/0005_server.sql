@@ -1,8 +1,8 @@
 -- least: 5
--- Who may use the servers. Like vibe.runs, this table has no content, and its owner reads all rows.
+-- Users of the servers. Like vibe.runs, this table has no content, and its owner reads all rows.
 create table vibe.users (
     owner text not null primary key,
-    -- The SHA-256 of the key, in hexadecimal; a key is 256 random bits.
+    -- SHA-256 of the key, in hexadecimal. A key has 256 random bits.
     key_hash text not null unique,
     created timestamptz not null default clock_timestamp()
 );
@@ -21,7 +21,7 @@ create function vibe.find_user(digest text) returns text
 language sql stable security definer set search_path = pg_catalog, vibe
 as $$ select one.owner from vibe.users one where one.key_hash = digest $$;
 
--- The replies that users were given, by hashes of the histories that end with them.
+-- Replies to users, by hashes of the histories that end with them.
 create table vibe.continuations (
     owner text not null,
     chain bytea not null,
@@ -37,13 +37,13 @@ create policy owner on vibe.continuations
     with check (owner = vibe.current_user_name());
 grant select, insert, update, delete on vibe.continuations to vibe_llms;
 
--- What all servers share, and no one else reads.
+-- Secrets shared by all servers and hidden from others.
 create table vibe.secrets (
     name text not null primary key,
     value bytea not null
 );
 
--- A secret; the first who needs it brings it.
+-- Returns a secret, which the first caller sets.
 create function vibe.access_secret(wanted text, fresh bytea) returns bytea
 language sql security definer set search_path = pg_catalog, vibe
 as $$

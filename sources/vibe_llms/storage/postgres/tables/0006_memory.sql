@@ -1,10 +1,10 @@
 -- least: 6
--- The vectors of memory are pgvector's. Where the extension cannot be created here, its owner has
+-- Memory stores vectors with pgvector. If this role cannot create the extension, a superuser has
 -- created it before.
 create extension if not exists vector;
 
--- Changes of entries are numbered. A scope is locked while it changes, so its numbers are committed
--- in their order, and a reader finds all that is new behind the last number that it knows.
+-- Changes of entries are numbered. A scope is locked during a change, so its numbers are committed
+-- in order, and a reader finds all changes after the last number that it knows.
 create sequence vibe.memory_changes;
 grant usage on sequence vibe.memory_changes to vibe_llms;
 
@@ -12,7 +12,7 @@ create table vibe.memory_scopes (
     owner text not null,
     scope text not null,
     change bigint not null,
-    -- The last change that left no row behind.
+    -- Last change that left no row.
     erased bigint not null,
     deduplicated timestamptz,
     deduplicating_until timestamptz,
@@ -24,7 +24,7 @@ create policy owner on vibe.memory_scopes
     using (owner = vibe.current_user_name()) with check (owner = vibe.current_user_name());
 grant select, insert, update, delete on vibe.memory_scopes to vibe_llms;
 
--- The text of an entry is that of its file, so that it can be exported byte by byte.
+-- The data of an entry is identical to its file, for an exact export.
 create table vibe.memory_entries (
     owner text not null,
     scope text not null,
@@ -43,7 +43,7 @@ create policy owner on vibe.memory_entries
     using (owner = vibe.current_user_name()) with check (owner = vibe.current_user_name());
 grant select, insert, update, delete on vibe.memory_entries to vibe_llms;
 
--- What shows whether an entry changed, with times in nanoseconds as in files.
+-- Fingerprints that show changes of entries, with times in nanoseconds as for files.
 create view vibe.memory_stats with (security_invoker = true) as
 select
     owner, scope, place, change, octet_length(data) as size,
@@ -52,7 +52,7 @@ select
 from vibe.memory_entries;
 grant select on vibe.memory_stats to vibe_llms;
 
--- Each text is embedded once, for all servers. The digest reveals nothing of the text.
+-- Each text is embedded once for all servers. The digest does not reveal the text.
 create table vibe.memory_vectors (
     owner text not null,
     model text not null,
@@ -74,7 +74,7 @@ create policy owner on vibe.memory_vectors
     using (owner = vibe.current_user_name()) with check (owner = vibe.current_user_name());
 grant select, insert, update, delete on vibe.memory_vectors to vibe_llms;
 
--- The index of a large scope, so that a server need not build it from all entries.
+-- Index of a large scope, so that a server does not have to build it from all entries.
 create table vibe.memory_snapshots (
     owner text not null,
     scope text not null,
@@ -90,8 +90,8 @@ create policy owner on vibe.memory_snapshots
     using (owner = vibe.current_user_name()) with check (owner = vibe.current_user_name());
 grant select, insert, update, delete on vibe.memory_snapshots to vibe_llms;
 
--- The turns that are still to be remembered. Those of a user are worked on in their order, by the
--- process that has the lease.
+-- Turns that have not been remembered yet. The process with the lease handles a user's turns in
+-- order.
 create table vibe.memory_tickets (
     owner text not null,
     number bigint generated always as identity,

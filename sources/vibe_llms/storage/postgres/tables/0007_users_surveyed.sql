@@ -1,6 +1,6 @@
 -- least: 7
--- Who has something, for copies and checks of everything. It runs as the owner of the tables, whose
--- policies let it see all, and returns names only.
+-- Users with data, for copies and checks of everything. The function runs as the owner of the
+-- tables, whose policies show all rows, and returns only names.
 create policy survey on vibe.conversations for select to current_user using (true);
 create policy survey on vibe.contents for select to current_user using (true);
 create policy survey on vibe.files for select to current_user using (true);

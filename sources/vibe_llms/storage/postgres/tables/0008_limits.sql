@@ -1,9 +1,9 @@
 -- least: 8
--- What all servers send to the provider of a row with limits. It concerns no user and has no
--- content; it is read and written through functions only.
+-- Requests of all servers to the provider of a row with limits. The tables have no users or
+-- content, and are read and written only through functions.
 create table vibe.limits (
     name text not null primary key,
-    -- The provider has asked for a wait until then.
+    -- End of the wait that the provider has asked for.
     paused timestamptz not null default '-infinity'
 );
 create table vibe.limited_requests (
@@ -14,8 +14,8 @@ create table vibe.limited_requests (
     primary key (name, number)
 );
 
--- Counts a request if it fits into the limits of a minute; says how long it has to wait otherwise,
--- and whether the provider has asked for that. One is counted after the other.
+-- Counts a request if it fits into the limits of a minute. Otherwise returns the seconds to wait,
+-- and true if the provider has asked for the wait. Calls for a row are serialized.
 create function vibe.enter_limit(
     row_name text, estimate bigint, most_requests bigint, most_tokens bigint
 )
@@ -56,7 +56,7 @@ begin
 end
 $$;
 
--- Replaces the estimate of a request by what it used.
+-- Replaces the estimate of a request by its actual use.
 create function vibe.settle_limit(row_name text, entered bigint, used bigint) returns void
 language sql security definer set search_path = pg_catalog, vibe
 as $$
@@ -64,7 +64,7 @@ as $$
     where one.name = row_name and one.number = entered
 $$;
 
--- Lets no server send requests for some seconds.
+-- Prevents all servers from sending requests for some seconds.
 create function vibe.pause_limit(row_name text, seconds double precision) returns void
 language sql security definer set search_path = pg_catalog, vibe
 as $$

@@ -1,5 +1,5 @@
 -- least: 8
--- Ends a transaction whose worker has lost its run, whatever else was sent with it.
+-- Aborts a transaction whose worker has lost its run, with all its other statements.
 create function vibe.require_lease(held boolean, refusal text) returns void
 language plpgsql set search_path = pg_catalog
 as $$

@@ -1,7 +1,7 @@
 -- least: 8
--- As before, but each row is found by an index: to hash the pieces of all conversations, as the
--- planner would, takes the longer the more conversations all users have. And whether a conversation
--- is shown is asked only of the newest messages that match, not of each.
+-- As before, but each row is found by an index. The planner would hash the pieces of all
+-- conversations, which gets slower as all users' conversations grow. Visibility is checked only for
+-- the newest matching messages.
 create or replace function vibe.search_messages(
     wanted tsquery, rated tsquery, every boolean, most integer, skipped integer)
 returns table (conversation text, name text, title text, line bytea)

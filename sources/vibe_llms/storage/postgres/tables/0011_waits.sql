@@ -1,9 +1,9 @@
 -- least: 8
--- The epoch becomes a part of a key: who writes as the worker of a run locks its row FOR KEY SHARE,
--- which only a new epoch has to wait for. Everything else about a run may change at the same time.
+-- The epoch becomes part of a key. Writes as the worker of a run lock its row FOR KEY SHARE, for
+-- which only a new epoch has to wait. Everything else about a run may change at the same time.
 create unique index runs_by_epoch on vibe.runs (owner, identity, epoch);
 
--- As before, but for who waits for whom: it skips a run while its worker is writing.
+-- As before, but it skips a run while its worker is writing.
 create or replace function vibe.claim_run(of_user text, seconds double precision, known text[])
 returns table (owner text, run text)
 language sql security definer set search_path = pg_catalog, vibe, pg_temp
@@ -21,8 +21,8 @@ as $$
     returning one.owner, one.identity
 $$;
 
--- As before, but it waits for no row: the others must not lose their leases because of one. A run
--- that is locked is not lost by that; the next renewal holds it.
+-- As before, but it never waits for a row, because other leases must not expire in the meantime. A
+-- locked run is not lost; the next renewal extends it.
 create or replace function vibe.renew_leases(
     owners text[], names text[], epochs integer[], seconds double precision
 )
@@ -48,7 +48,7 @@ as $$
     select generate_series(1, cardinality(owners)::bigint) except select held.place from held
 $$;
 
--- Nothing in the temporary schema of a caller may take the place of what they call.
+-- Objects in a caller's temporary schema must not replace those that the functions use.
 do $$
 declare
     called regprocedure;

@@ -1,16 +1,15 @@
 -- least: 8
--- What takes the place of a recipe and a prompt in lists, and of a prompt and an opening some days
--- after the end. Runs that older code created have none.
+-- Short forms of a recipe and a prompt for lists, and of a prompt and an opening some days after
+-- the end. Runs that older code created have none.
 alter table vibe.run_recipes add column short_recipe bytea;
 alter table vibe.run_recipes add column short_prompt bytea;
 alter table vibe.run_recipes add column short_opening bytea;
 
--- For what is deleted with a conversation.
+-- For deletions together with a conversation.
 create index runs_by_conversation on vibe.runs (owner, conversation);
 create index continuations_by_conversation on vibe.continuations (owner, conversation);
 
--- As before, but only of runs that have not ended: others are no longer counted, since there are
--- ever more of them.
+-- As before, but only for runs that have not ended, because the number of ended runs grows forever.
 create or replace function vibe.count_runs() returns table (status text, number bigint)
 language sql stable security definer set search_path = pg_catalog, vibe, pg_temp
 as $$
@@ -18,7 +17,7 @@ as $$
     where one.status in ('queued', 'running', 'waiting') group by one.status
 $$;
 
--- The runs that ended some time ago and were not purged, by their users: the oldest ones.
+-- Returns the oldest runs that ended some time ago and were not purged, by user.
 create function vibe.survey_old_runs(days double precision, most integer)
 returns table (owner text, runs text[])
 language sql stable security definer set search_path = pg_catalog, vibe, pg_temp

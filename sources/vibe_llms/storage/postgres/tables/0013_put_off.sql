@@ -1,6 +1,5 @@
 -- least: 8
--- As before, but a run that was put off is not claimed before its time has come, unless it is to be
--- cancelled.
+-- As before, but a deferred run is not claimed before its time, unless it should be cancelled.
 create or replace function vibe.is_claimable(run vibe.runs, of_user text, known text[])
 returns boolean
 language sql stable

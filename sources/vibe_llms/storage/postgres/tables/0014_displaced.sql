@@ -1,10 +1,10 @@
 -- least: 8
--- Contents whose bytes are here because the bucket was away. Older code reads them as others that are
--- in the database; newer code moves them when the bucket is back.
+-- Contents stored here during an outage of the object store. Older code reads them like other
+-- contents in the database. Newer code moves them after the outage.
 alter table vibe.contents add column displaced boolean not null default false;
 create index contents_displaced on vibe.contents (owner, hash) where displaced and data is not null;
 
--- Who has some. It runs as the owner of the tables, as `vibe.survey_users` does.
+-- Returns users with such contents. It runs as the owner of the tables, like `vibe.survey_users`.
 create function vibe.survey_displaced() returns setof text
 language sql stable security definer set search_path = pg_catalog, vibe, pg_temp
 as $$

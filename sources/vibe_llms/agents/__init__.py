@@ -1,0 +1,1 @@
+"""Agents and the tools that ask them."""

@@ -1,0 +1,270 @@
+"""Agents: named rows of `[agents]` with the settings of a conversation.
+
+This module reads agents, and the session applies them. A missing model or ensemble, or a wrong key,
+is reported with the file, the table and the key.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from string import Template
+from typing import Any
+
+from msgspec import Struct
+
+from vibe_llms.base.configuration import Budget, Configuration, Positive, ToolMode
+from vibe_llms.base.exceptions import (
+    AgentNotFound,
+    CredentialMissing,
+    ModelNotFound,
+    PackageMissing,
+    RequestError,
+)
+from vibe_llms.base.files import LARGEST_SETTINGS, read_file
+from vibe_llms.conversations.hosts import ENSEMBLES, EnsembleConfiguration, access_ensemble
+from vibe_llms.messages.controls import Controls, check_table, read_controls
+
+AGENTS = "agents"
+#: Entry of `optional-ensembles` that includes all rows of the user's own file.
+ALL = "*"
+_NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
+_INPUT = "input"
+
+
+class Agent(Struct, frozen=True, kw_only=True):
+    """The settings that a conversation begins with: model, instructions, tools and others.
+
+    `supervisor` is the system prompt. `prompt` is a template for each message of the user: `$input`
+    is the message, and the caller provides the other variables. `optional_ensembles` are omitted
+    without a notice if a package or a key is missing; `*` means all rows of the user's own file.
+    `agents` are the names of agents that it may ask as tools. If `memory` is None, the caller
+    decides. `budget` limits what each user spends with this agent and with the agents that it asks;
+    `payers` are the budgets of the agents that it answers, by name.
+    """
+
+    name: str
+    description: str = ""
+    model: str = ""
+    supervisor: str = ""
+    prompt: str = ""
+    ensembles: tuple[str, ...] = ()
+    optional_ensembles: tuple[str, ...] = ()
+    agents: tuple[str, ...] = ()
+    collections: tuple[str, ...] = ()
+    controls: Controls = Controls()
+    tool_mode: ToolMode | None = None
+    memory: bool | None = None
+    budget: Budget | None = None
+    payers: Mapping[str, Budget] = {}
+
+    @property
+    def budgets(self) -> Mapping[str, Budget]:
+        """Budgets of agents that its requests count against, by the names of the agents."""
+        return {**self.payers, self.name: self.budget} if self.budget else self.payers
+
+    @property
+    def equipped(self) -> bool:
+        """True if it may read or send anything besides the messages it is given."""
+        others = (self.optional_ensembles, self.agents, self.collections)
+        return bool(self.ensembles or any(others) or self.memory)
+
+    @property
+    def variables(self) -> Sequence[str]:
+        """Names of the variables that `prompt` needs besides `$input`."""
+        return [name for name in Template(self.prompt).get_identifiers() if name != _INPUT]
+
+    def produce_template(self, variables: Mapping[str, str]) -> Callable[[str], str] | None:
+        """Return a function that fills in `prompt` with a message, or None without a prompt.
+
+        `RequestError` names a variable that is missing, or that the prompt does not have.
+        """
+        wanted = self.variables
+        if missing := [name for name in wanted if name not in variables]:
+            raise RequestError(
+                f"the prompt of the agent {self.name!r} needs a value for {_list(missing)}"
+            )
+        if unknown := [name for name in variables if name not in wanted]:
+            raise RequestError(
+                f"the prompt of the agent {self.name!r} has no {_list(unknown)}; its variables "
+                f"are {_list(wanted) or 'none'}"
+            )
+        if not self.prompt:
+            return None
+        return lambda text: Template(self.prompt).substitute({**variables, _INPUT: text})
+
+
+class AgentSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
+    """Keys of a row of `[agents]`."""
+
+    description: str = ""
+    model: str = ""
+    supervisor: str = ""
+    supervisor_file: str = ""
+    prompt: str = ""
+    ensembles: tuple[str, ...] = ()
+    optional_ensembles: tuple[str, ...] = ()
+    agents: tuple[str, ...] = ()
+    collections: tuple[str, ...] = ()
+    controls: dict[str, Any] = {}
+    output_tokens: Positive | None = None
+    tool_mode: ToolMode | None = None
+    memory: bool | None = None
+    budget: Budget | None = None
+    enabled: bool = True
+
+
+def read_agents(configuration: Configuration) -> Mapping[str, Agent]:
+    """Return the enabled agents by name; raise `ConfigurationError` if a row is wrong."""
+    return {name: _read(configuration, name) for name in survey_names(configuration)}
+
+
+def access_agent(configuration: Configuration, name: str) -> Agent:
+    """Return an agent by name without reading other rows, or raise `AgentNotFound`."""
+    known = survey_names(configuration)
+    if name not in known:
+        raise AgentNotFound(f"agent {name!r} not found; known agents: {', '.join(known) or 'none'}")
+    return _read(configuration, name)
+
+
+def survey_names(configuration: Configuration) -> Sequence[str]:
+    """Return the names of the enabled rows, in file order."""
+    rows = configuration.tree.get(AGENTS, {})
+    return [name for name, row in rows.items() if row.get("enabled", True) is not False]
+
+
+def access_others(configuration: Configuration, agent: Agent) -> Sequence[Agent]:
+    """Return the agents that it may ask; raise `ConfigurationError` if one needs variables."""
+    others = [access_agent(configuration, name) for name in agent.agents]
+    for one in others:
+        if one.variables:
+            raise configuration.error(
+                f"{one.name!r} needs {_list(one.variables)}, which other agents cannot provide",
+                AGENTS,
+                agent.name,
+                "agents",
+            )
+    return others
+
+
+def check_agent(
+    configuration: Configuration, agent: Agent, locate: Callable[[str], object]
+) -> None:
+    """Raise `ConfigurationError` if its model or an agent that it asks cannot exist.
+
+    `locate` raises `ModelNotFound`. No server is asked, so a name without a provider is accepted.
+    """
+    access_others(configuration, agent)
+    if "/" in agent.model:
+        try:
+            locate(agent.model)
+        except ModelNotFound as error:
+            raise configuration.error(str(error), AGENTS, agent.name, "model") from error
+
+
+def check_ensembles(configuration: Configuration, agent: Agent) -> None:
+    """Raise `ConfigurationError` if the row of one of its ensembles is wrong; open none.
+
+    Missing keys are ignored, as are missing packages of optional ensembles.
+    """
+    for name in agent.ensembles:
+        with suppress(CredentialMissing):
+            _check_ensemble(configuration, name)
+    for name in survey_optional(configuration, agent, own_rows=False):
+        # Rows that come with the library can lack only packages and keys.
+        if configuration.is_of_the_user(ENSEMBLES, name):
+            with suppress(CredentialMissing, PackageMissing):
+                _check_ensemble(configuration, name)
+
+
+def survey_optional(
+    configuration: Configuration, agent: Agent, *, own_rows: bool = True
+) -> Sequence[str]:
+    """Return the names of an agent's optional ensembles, with the user's own rows for `*`.
+
+    Without `own_rows`, `*` is ignored.
+    """
+    if not agent.optional_ensembles:
+        return ()
+    own = [
+        row.name
+        for row in configuration.rows(ENSEMBLES)
+        if own_rows and configuration.is_of_the_user(ENSEMBLES, row.name)
+    ]
+    named = [name for one in agent.optional_ensembles for name in (own if one == ALL else [one])]
+    return [name for name in dict.fromkeys(named) if name not in agent.ensembles]
+
+
+def _check_ensemble(configuration: Configuration, name: str) -> None:
+    row = configuration.row(ENSEMBLES, name)
+    access_ensemble(row, EnsembleConfiguration(configuration, row.settings))
+
+
+def _read(configuration: Configuration, name: str) -> Agent:
+    place = (AGENTS, name)
+    if not re.fullmatch(_NAME, name):
+        raise configuration.error(
+            "the name of an agent has up to 64 letters, digits, '.', '_' and '-', with a letter or "
+            "digit first",
+            *place,
+        )
+    row = configuration.read(AgentSettings, configuration.tree[AGENTS][name], *place)
+    template = Template(row.prompt)
+    if row.prompt and not (template.is_valid() and _INPUT in template.get_identifiers()):
+        raise configuration.error(
+            "it must contain $input, the user's message; a variable is written $name or ${name}, "
+            "and $$ is a dollar sign",
+            *place,
+            "prompt",
+        )
+    ensembles = [one.name for one in configuration.rows(ENSEMBLES)]
+    for key, named, table, known in (
+        ("ensembles", row.ensembles, ENSEMBLES, ensembles),
+        ("optional-ensembles", row.optional_ensembles, ENSEMBLES, [*ensembles, ALL]),
+        ("agents", row.agents, AGENTS, survey_names(configuration)),
+    ):
+        for one in named:
+            if one not in known:
+                raise configuration.error(
+                    f"{one!r} not found in [{table}]; known names: {', '.join(known) or 'none'}",
+                    *place,
+                    key,
+                )
+    check_table(configuration, row.controls, *place, "controls")
+    controls = read_controls(row.controls)
+    return Agent(
+        name=name,
+        description=row.description,
+        model=row.model,
+        supervisor=_read_supervisor(configuration, row, place),
+        prompt=row.prompt,
+        ensembles=row.ensembles,
+        optional_ensembles=row.optional_ensembles,
+        agents=row.agents,
+        collections=row.collections,
+        controls=controls.over(Controls(output_tokens=row.output_tokens)),
+        tool_mode=row.tool_mode,
+        memory=row.memory,
+        budget=row.budget,
+    )
+
+
+def _read_supervisor(configuration: Configuration, row: AgentSettings, place: Sequence[str]) -> str:
+    if not row.supervisor_file:
+        return row.supervisor
+    if row.supervisor:
+        raise configuration.error("supervisor and supervisor-file exclude each other", *place)
+    path = configuration.places.configuration / os.path.expanduser(row.supervisor_file)
+    try:
+        return read_file(path, LARGEST_SETTINGS).decode("utf-8").strip()
+    except OSError as error:
+        reason = f"{path} cannot be read: {error.strerror}"
+    except UnicodeDecodeError:
+        reason = f"{path} is not UTF-8 text"
+    raise configuration.error(reason, *place, "supervisor-file")
+
+
+def _list(variables: Sequence[str]) -> str:
+    return ", ".join(f"${name}" for name in variables)

@@ -1,0 +1,1 @@
+"""Foundations that all other packages use."""

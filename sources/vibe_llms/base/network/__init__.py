@@ -1,0 +1,1 @@
+"""The network: offline mode, permitted addresses, proxies, and certificates."""

@@ -1,1 +1,0 @@
-"""Texts to vectors, so that memory finds what means the same in other words."""

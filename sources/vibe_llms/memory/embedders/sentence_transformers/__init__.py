@@ -1,6 +1,0 @@
-"""Models of the package sentence-transformers, run in this process: no text leaves the machine."""
-
-from vibe_llms.memory.embedders.core import register
-from vibe_llms.memory.embedders.sentence_transformers.embedder import SentenceTransformersEmbedder
-
-register("sentence-transformers", SentenceTransformersEmbedder)

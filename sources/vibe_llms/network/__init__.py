@@ -1,1 +1,0 @@
-"""The network: what is refused, which addresses are permitted, proxies and certificates."""

@@ -1,0 +1,1 @@
+"""Sessions: what a program opens, and the values that it is given."""
