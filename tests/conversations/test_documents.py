@@ -80,7 +80,7 @@ class Service:
     ) -> None:
         raise AssertionError("no tool runs here")
 
-    async def add_page(self, conversation: str, address: str, text: DocumentText) -> None:
+    async def add_page(self, conversation: str, url: str, text: DocumentText) -> None:
         raise AssertionError("no tool runs here")
 
     def withdraw(self, conversation: str) -> None:

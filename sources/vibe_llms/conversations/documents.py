@@ -62,7 +62,7 @@ class DocumentService(Protocol):
         """Let the tools read and search these documents in a conversation, until `withdraw`."""
         ...
 
-    async def add_page(self, conversation: str, address: str, text: DocumentText) -> None:
+    async def add_page(self, conversation: str, url: str, text: DocumentText) -> None:
         """Let the tools read and search a fetched web page in a conversation."""
         ...
 
