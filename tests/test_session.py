@@ -617,3 +617,16 @@ async def test_a_session_knows_the_list_of_each_row(fake_anthropic: FakeAnthropi
         other = await session.begin("scripted/demo")
         free = session.estimate_cost((await other.converse("Hello!")).canisters)
     assert (free.dollars, free.unpriced) == (Decimal(0), 1)
+
+
+async def test_a_misspelled_option_is_refused_as_python_refuses_it(session: Session) -> None:
+    misspelled: Any = {"supervisr": "Be brief."}
+    of_begin_only: Any = {"name": "other"}
+    with pytest.raises(
+        TypeError, match=r"begin\(\) got an unexpected keyword argument 'supervisr'"
+    ):
+        await session.begin("scripted/demo", **misspelled)
+    conversation = await session.begin("scripted/demo")
+    await conversation.converse("Hello!")
+    with pytest.raises(TypeError, match=r"resume\(\) got an unexpected keyword argument 'name'"):
+        await session.resume(conversation.identity, **of_begin_only)

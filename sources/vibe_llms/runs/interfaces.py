@@ -54,7 +54,7 @@ class DeclaredTool(Struct, frozen=True, omit_defaults=True):
 class Recipe(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The names from which any process can rebuild the conversation of a run.
 
-    `agent` is the agent that answers; None stands for the conversation's own. `agents` offers the
+    `agent` is the agent that answers; None is the conversation's own. `agents` offers the
     agents that it may ask as tools. With `claims`, replies in the history that no model produced
     are untrusted text. `instructions` apply to this run only, and are not kept in the conversation.
     `unshown` are tools whose arguments and results are hidden in stages. `output` is the JSON

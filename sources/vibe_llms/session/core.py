@@ -22,9 +22,7 @@ from vibe_llms.agents.definitions import (
     survey_names,
     survey_optional,
 )
-from vibe_llms.base.configuration import (
-    Budget,
-)
+from vibe_llms.base.configuration import Budget
 from vibe_llms.base.endings import close_at_end, forget
 from vibe_llms.base.exceptions import ModelNotFound, RequestError, SessionClosed
 from vibe_llms.base.keys import KeyVault
@@ -51,11 +49,7 @@ from vibe_llms.providers.interfaces import Model
 from vibe_llms.providers.limits import Limiters
 from vibe_llms.providers.provider_pool import Providers, ProviderStatus
 from vibe_llms.providers.spending import Spending
-from vibe_llms.session.options import (
-    ConversationOptions,
-    NewConversationOptions,
-    check_options,
-)
+from vibe_llms.session.options import ConversationOptions, NewConversationOptions, check_options
 from vibe_llms.session.parts import LIMIT_WINDOWS, SessionParts
 from vibe_llms.storage.backends import open_backend
 from vibe_llms.storage.interfaces import Finding, Summary
@@ -186,7 +180,7 @@ class Session:
         turn. The options are those of `ConversationOptions` and `NewConversationOptions`.
         """
         self._require_open()
-        check_options(options, NewConversationOptions)
+        check_options("begin", options, NewConversationOptions)
         agent = self._find_agent(options)
         chosen = await self._choose_for(agent, model, options.get("event_handler"))
         history, supervisor = options.get("history"), options.get("supervisor")
@@ -221,7 +215,7 @@ class Session:
         message. The options are those of `ConversationOptions`.
         """
         self._require_open()
-        check_options(options, ConversationOptions)
+        check_options("resume", options, ConversationOptions)
         agent, handler = self._find_agent(options), options.get("event_handler")
         identity = await self.archive.resolve(conversation)
         history, notices = await History.restore(self.archive, identity)

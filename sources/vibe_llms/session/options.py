@@ -56,8 +56,8 @@ class NewConversationOptions(ConversationOptions, total=False):
     save: bool
 
 
-def check_options(options: Collection[str], kind: type[ConversationOptions]) -> None:
-    """Raise `TypeError` for an unknown keyword argument, as Python does for written ones."""
+def check_options(method: str, options: Collection[str], kind: type[ConversationOptions]) -> None:
+    """Raise `TypeError` for an unknown keyword argument, as Python does for written parameters."""
     for name in options:
         if name not in kind.__annotations__:
-            raise TypeError(f"unexpected keyword argument {name!r}")
+            raise TypeError(f"{method}() got an unexpected keyword argument {name!r}")

@@ -192,7 +192,7 @@ class Archive(Protocol):
         """Permanently delete conversations. `collect` deletes contents that are no longer used.
 
         If `last` is given, raises `ConversationMoved` if another canister is the last. An empty
-        `last` stands for a conversation without canisters.
+        `last` is that of a conversation without canisters.
         """
         ...
 

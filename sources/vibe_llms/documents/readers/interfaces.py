@@ -52,8 +52,8 @@ class ReaderNotice(Struct, frozen=True, array_like=True, tag=True):
     complete: bool = True
 
 
-#: Yields the parts of a document in order, each as soon as it is read, and remarks at any time. A
-#: part without text stands for a page without text. Parts yielded before an error are kept.
+#: Yields the parts of a document in order, each as soon as it is read, and notices at any time. A
+#: part without text is a page without text. Parts yielded before an error are kept.
 Reader: TypeAlias = Callable[[Source], Iterator[Part | ReaderNotice]]
 
 _REGISTRY: Registry[Reader] = Registry(READERS)

@@ -346,7 +346,7 @@ class Workbook:
             yield "\n".join(comments)
 
     def _read_comments(self, relations: Mapping[str, Relation]) -> Iterator[str]:
-        """Yield the comments of a sheet, without old ones that stand for a thread."""
+        """Yield the comments of a sheet, without old ones that repeat a thread."""
         threads: set[str] = set()
         for path in find_relations(relations, "threadedComment"):
             for element in read_xml(self._archive, path):
