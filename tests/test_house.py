@@ -277,6 +277,30 @@ def test_a_repeated_name_would_be_found() -> None:
     }
 
 
+def wide_protocols(trees: dict[str, ast.Module], most: int = 15) -> dict[str, int]:
+    """The protocols that define more members than `most`, without those that they inherit."""
+    return {
+        f"{module}.{node.name}": count
+        for module, tree in trees.items()
+        for node in tree.body
+        if isinstance(node, ast.ClassDef)
+        and any(isinstance(base, ast.Name) and base.id == "Protocol" for base in node.bases)
+        and (count := sum(not isinstance(member, ast.Expr) for member in node.body)) > most
+    }
+
+
+def test_a_protocol_is_narrow() -> None:
+    assert wide_protocols(modules()) == {}
+
+
+def test_a_wide_protocol_would_be_found() -> None:
+    wide = ast.parse("class Store(Protocol):\n" + "".join(f"    m{n}: int\n" for n in range(16)))
+    narrow = ast.parse(
+        "class Reader(Protocol):\n    m: int\nclass Both(Reader, Protocol):\n    n: int"
+    )
+    assert wide_protocols({"wide": wide, "narrow": narrow}) == {"wide.Store": 16}
+
+
 def test_every_room_has_its_storey() -> None:
     assert {room_of(module) for module in modules() if module} == set(STOREY_OF)
     assert len(STOREYS) == 8

@@ -68,7 +68,7 @@ from vibe_llms.storage.descriptions import (
     FoundMessage,
     encode_conversation,
 )
-from vibe_llms.storage.interfaces import Archive, Gap, Summary
+from vibe_llms.storage.interfaces import Archive, ContentArchive, Gap, Summary
 
 _SHOWN = 50
 
@@ -444,7 +444,7 @@ def draw_gap(gap: Gap) -> str:
     return shown(f"--- line {gap.line} ({gap.size} bytes) cannot be read: {gap.reason} ---\n")
 
 
-async def load_whole(canister: Canister, archive: Archive) -> Canister:
+async def load_whole(canister: Canister, archive: ContentArchive) -> Canister:
     """Return the canister with its data loaded from the archive."""
     if not canister.contents:
         return canister
@@ -452,7 +452,7 @@ async def load_whole(canister: Canister, archive: Archive) -> Canister:
     return msgspec.structs.replace(canister, contents=tuple(loaded))
 
 
-async def load_content(content: Content, archive: Archive) -> Content:
+async def load_content(content: Content, archive: ContentArchive) -> Content:
     """Return the content with its data loaded from the archive."""
     loaded: dict[str, str | bytes] = {}
     for member in ("data", "whole"):
@@ -465,7 +465,7 @@ async def load_content(content: Content, archive: Archive) -> Content:
     return msgspec.structs.replace(content, **loaded) if loaded else content
 
 
-async def _draw_content(content: Content, archive: Archive, drawing: Drawing | None) -> str:
+async def _draw_content(content: Content, archive: ContentArchive, drawing: Drawing | None) -> str:
     match content:
         case TextualContent(data=data):
             text = await _load_text(data, archive)
@@ -480,7 +480,7 @@ async def _draw_content(content: Content, archive: Archive, drawing: Drawing | N
             return styled(shown(f"[{' '.join(part for part in (kind, *words) if part)}]"), DIM)
 
 
-async def _load_text(data: str | Reference, archive: Archive) -> str:
+async def _load_text(data: str | Reference, archive: ContentArchive) -> str:
     if isinstance(data, str):
         return data
     return (await archive.load(data)).decode("utf-8", "replace")

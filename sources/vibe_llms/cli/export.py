@@ -54,7 +54,7 @@ from vibe_llms.messages.contents import (
     text_of,
 )
 from vibe_llms.messages.markdown import TAG, escape_html
-from vibe_llms.storage.interfaces import Archive
+from vibe_llms.storage.interfaces import Archive, ContentArchive
 
 Form: TypeAlias = Literal["md", "html", "json"]
 
@@ -198,7 +198,7 @@ async def _export(archive: Archive, conversation: str, form: Form) -> str:
 COMMANDS: dict[str, click.Command] = {"export": export_conversation}
 
 
-async def _load(canister: Canister, archive: Archive | None) -> Canister:
+async def _load(canister: Canister, archive: ContentArchive | None) -> Canister:
     if not canister.contents:
         return canister
     contents = [await _load_content(content, archive) for content in canister.contents]
@@ -207,7 +207,7 @@ async def _load(canister: Canister, archive: Archive | None) -> Canister:
     return msgspec.structs.replace(canister, contents=tuple(contents), source_line=None)
 
 
-async def _load_content(content: Content, archive: Archive | None) -> Content:
+async def _load_content(content: Content, archive: ContentArchive | None) -> Content:
     if archive is not None:
         # Missing contents are replaced by a text below.
         with suppress(StorageError):

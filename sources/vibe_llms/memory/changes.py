@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from vibe_llms.memory.entries import Entry, Role, Scope, check_entry
 from vibe_llms.memory.index import ScopeIndex
-from vibe_llms.memory.interfaces import MemoryStore
+from vibe_llms.memory.interfaces import EntryWriter
 from vibe_llms.memory.places import DELETED
 from vibe_llms.memory.records import IndexRecord
 
@@ -23,7 +23,7 @@ class HeldScope:
     were found, and by the next `Memory.change`.
     """
 
-    def __init__(self, files: MemoryStore, index: ScopeIndex) -> None:
+    def __init__(self, files: EntryWriter, index: ScopeIndex) -> None:
         self._files = files
         self._index = index
         self._scanned = self._listed = False

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from vibe_llms.base.exceptions import MemoryDamaged, StorageError
 from vibe_llms.memory.entries import Entry, Scope
-from vibe_llms.memory.interfaces import MemoryStore
+from vibe_llms.memory.interfaces import EntryReader, MemoryStore
 
 
 class CopiedMemory(Struct, frozen=True):
@@ -24,7 +24,7 @@ class CopiedMemory(Struct, frozen=True):
 
 
 def copy_memory(
-    source: MemoryStore, target: MemoryStore, report: Callable[[int], None] = lambda _: None
+    source: EntryReader, target: MemoryStore, report: Callable[[int], None] = lambda _: None
 ) -> CopiedMemory:
     """Copy all scopes, then read the target again and compare.
 
@@ -54,7 +54,7 @@ def copy_memory(
     return CopiedMemory(entries, copied, damaged)
 
 
-def _read(store: MemoryStore, scope: Scope, damaged: list[str]) -> Mapping[str, Entry]:
+def _read(store: EntryReader, scope: Scope, damaged: list[str]) -> Mapping[str, Entry]:
     found: dict[str, Entry] = {}
     for place, entry in store.read_many(scope, store.scan(scope)):
         if isinstance(entry, MemoryDamaged):

@@ -10,7 +10,7 @@ from msgspec import Struct
 from vibe_llms.base.exceptions import MemoryInvalid
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import Entry, Role, Scope
-from vibe_llms.memory.interfaces import MemoryStore
+from vibe_llms.memory.interfaces import TextReader
 from vibe_llms.memory.places import DELETED
 from vibe_llms.memory.summaries import find_derived
 from vibe_llms.memory.text_search import find_all, find_holding, fold
@@ -31,7 +31,7 @@ class Trace(Struct, frozen=True):
 
 
 async def survey_traces(
-    store: MemoryStore, words: str | None, *, scopes: Iterable[Scope] | None = None
+    store: TextReader, words: str | None, *, scopes: Iterable[Scope] | None = None
 ) -> Sequence[Trace]:
     """Return the entries that `Memory.forget` would remove now, oldest first.
 
@@ -61,7 +61,7 @@ async def survey_offspring(memory: Memory, gone: Iterable[Entry]) -> Sequence[En
     ]
 
 
-def _survey(files: MemoryStore, wanted: str, scopes: Sequence[Scope] | None) -> Sequence[Trace]:
+def _survey(files: TextReader, wanted: str, scopes: Sequence[Scope] | None) -> Sequence[Trace]:
     found: list[Trace] = []
     for scope in files.survey_scopes() if scopes is None else scopes:
         holding = find_holding(files, scope, wanted) if wanted else find_all(files, scope)

@@ -28,7 +28,7 @@ from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import SHORTEST_PART, Entry, Scope, decode_entry, is_part
 from vibe_llms.memory.files import ENTRIES
 from vibe_llms.memory.git import ask
-from vibe_llms.memory.interfaces import MemoryStore
+from vibe_llms.memory.interfaces import EntryReader
 from vibe_llms.memory.objects import Commit, FileChange, read_batch, read_log
 from vibe_llms.memory.places import DELETED, identity_in
 from vibe_llms.memory.repository import Repository
@@ -131,7 +131,7 @@ def _choose(changes: Sequence[Change], identity: str) -> Sequence[Change]:
     return fitting
 
 
-def _read_files(files: MemoryStore, scopes: frozenset[Scope] | None) -> Sequence[Change]:
+def _read_files(files: EntryReader, scopes: frozenset[Scope] | None) -> Sequence[Change]:
     found: list[Change] = []
     for scope in files.survey_scopes():
         if scopes is not None and scope not in scopes:

@@ -28,7 +28,7 @@ from vibe_llms.embedding.vectors import VectorIndex
 from vibe_llms.embedding.words import digest_of, label, split_words
 from vibe_llms.memory.database import IndexDatabase
 from vibe_llms.memory.entries import SPOKEN, Entry, Role, Scope
-from vibe_llms.memory.interfaces import MemoryStore
+from vibe_llms.memory.interfaces import IndexStorage
 from vibe_llms.memory.long_work import READING, LongWork
 from vibe_llms.memory.metadata import metadata_of
 from vibe_llms.memory.parts import Fit, WeightedPart
@@ -59,7 +59,7 @@ class ScopeIndex:
     """
 
     def __init__(
-        self, files: MemoryStore, scope: Scope, model: str = "", work: LongWork | None = None
+        self, files: IndexStorage, scope: Scope, model: str = "", work: LongWork | None = None
     ) -> None:
         self.scope = scope
         self.model = model

@@ -22,7 +22,7 @@ from contextlib import ExitStack, contextmanager
 from vibe_llms.base.locks import LockTimeout
 from vibe_llms.memory.entries import Scope
 from vibe_llms.memory.index import ScopeIndex
-from vibe_llms.memory.interfaces import MemoryStore
+from vibe_llms.memory.interfaces import IndexStorage
 from vibe_llms.memory.long_work import LongWork
 
 #: Maximum number of indexes in memory. A turn uses three, of a user, a conversation, and the global
@@ -47,7 +47,7 @@ class Indexes:
     """
 
     def __init__(
-        self, files: MemoryStore, model: str, *, most: int = MOST, work: LongWork | None = None
+        self, files: IndexStorage, model: str, *, most: int = MOST, work: LongWork | None = None
     ) -> None:
         self._files = files
         self._work = work or LongWork()

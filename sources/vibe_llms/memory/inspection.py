@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 from vibe_llms.base.exceptions import MemoryDamaged, MemoryInvalid, StorageError
 from vibe_llms.memory.files import ENTRIES
-from vibe_llms.memory.interfaces import MemoryStore
+from vibe_llms.memory.interfaces import EntryReader
 from vibe_llms.storage.interfaces import Diagnosis
 
 #: Length of a short id.
 _SHORT = 12
 
 
-def inspect_memory(store: MemoryStore, user: str) -> Iterator[Diagnosis]:
+def inspect_memory(store: EntryReader, user: str) -> Iterator[Diagnosis]:
     """Yield a diagnosis for each unreadable entry and copy, or for an unusable memory."""
     try:
         for scope in store.survey_scopes():
@@ -33,7 +33,7 @@ def inspect_memory(store: MemoryStore, user: str) -> Iterator[Diagnosis]:
         yield Diagnosis("memory", store.address, str(error))
 
 
-def _describe(error: MemoryDamaged, store: MemoryStore, user: str) -> Diagnosis:
+def _describe(error: MemoryDamaged, store: EntryReader, user: str) -> Diagnosis:
     text = str(error).removeprefix(f"{error.path}: ")
     if store.has_files:
         return Diagnosis("memory", error.path, text, "fix it or move it away")

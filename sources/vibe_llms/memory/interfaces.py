@@ -2,6 +2,7 @@
 
 An entry is a text at a place within a scope, the same text in every store: Markdown with front
 matter. Search, deduplication, and forgetting are built on this, and are the same for all stores.
+Code that needs only a part of a store names that part, such as `EntryReader`.
 `vibe_llms.testing.check_memory_store` tests a store.
 """
 
@@ -38,22 +39,8 @@ class MemoryStores(Protocol):
         ...
 
 
-class MemoryStore(Protocol):
-    """Entries of one memory; safe to call from any thread. Every method waits for the store.
-
-    Readers never wait for writers. Changes made while a scope is held are durable when the scope is
-    released. If they cannot be, a store may keep none of them.
-    """
-
-    @property
-    def folder(self) -> Path:
-        """Folder that people may edit; `StorageError` for a store without files."""
-        ...
-
-    @property
-    def has_files(self) -> bool:
-        """True if people may read and edit the entries as files."""
-        ...
+class EntryReader(Protocol):
+    """Part of a store that lists entries and reads them."""
 
     @property
     def address(self) -> str:
@@ -61,22 +48,63 @@ class MemoryStore(Protocol):
         ...
 
     @property
-    def vectors(self) -> VectorStore:
-        """Store of the vectors of texts."""
+    def has_files(self) -> bool:
+        """True if people may read and edit the entries as files."""
         ...
 
-    def changing(
-        self, scope: Scope, *, seconds: float | LockTimeout | None = None
-    ) -> AbstractContextManager[None]:
-        """Hold a scope to change it, creating it if needed; others wait, then get `ArchiveLocked`.
-
-        For the order of locks see `vibe_llms.memory.indexes`.
-        """
+    def survey_scopes(self) -> Sequence[Scope]:
+        """Return the existing scopes, in order."""
         ...
 
-    def reading(self) -> AbstractContextManager[None]:
-        """Group several calls of one thread to make them cheaper; callers hold no lock yet."""
+    def holds(self, scope: Scope, place: str = "") -> bool:
+        """Return True if a scope exists, or has something at a place."""
         ...
+
+    def scan(self, scope: Scope, *, deleted: bool = False) -> Mapping[str, FileStat]:
+        """Return the entries of a scope by place, or its deleted ones."""
+        ...
+
+    def stat_many(self, scope: Scope, places: Collection[str]) -> Mapping[str, FileStat]:
+        """Return the same as `scan`, for some places."""
+        ...
+
+    def read(self, scope: Scope, place: str) -> Entry:
+        """Return the entry at a place; raise `MemoryDamaged` or `FileNotFoundError`."""
+        ...
+
+    def read_many(
+        self, scope: Scope, places: Collection[str]
+    ) -> Iterator[tuple[str, Entry | MemoryDamaged]]:
+        """Yield places with their entries or errors, in any order, skipping missing ones."""
+        ...
+
+    def read_last(self, scope: Scope) -> datetime | None:
+        """Return the time the facts of a scope were last deduplicated."""
+        ...
+
+
+class TextReader(EntryReader, Protocol):
+    """Part of a store that reads all texts, including those that are not entries."""
+
+    def read_all(self, scope: Scope) -> Iterator[tuple[str, bytes | None]]:
+        """Yield the bytes at all places of a scope; `None` where they are too long for an entry."""
+        ...
+
+    def read_parts(self, scope: Scope, place: str) -> Iterator[bytes]:
+        """Yield the bytes at a place in chunks."""
+        ...
+
+    def take_damaged(self) -> Sequence[str]:
+        """Return the errors of texts that were read and are not entries, each once."""
+        ...
+
+    def survey_strays(self) -> Sequence[Path]:
+        """Return files that belong to no scope, possibly of other programs."""
+        ...
+
+
+class EntryWriter(EntryReader, Protocol):
+    """Part of a store that writes and removes entries, while their scope is held."""
 
     def place_of(self, entry: Entry) -> str:
         """Return the place of an entry in its scope; raise `MemoryInvalid` for a bad identity."""
@@ -102,58 +130,21 @@ class MemoryStore(Protocol):
         """Permanently remove a scope, while it is held."""
         ...
 
-    def erase_derived(self, scope: Scope) -> None:
-        """Remove the derived data of a removed scope."""
+
+class IndexStorage(EntryReader, Protocol):
+    """Part of a store that an index needs: locks, detectors of changes, and snapshots."""
+
+    def changing(
+        self, scope: Scope, *, seconds: float | LockTimeout | None = None
+    ) -> AbstractContextManager[None]:
+        """Hold a scope to change it, creating it if needed; others wait, then get `ArchiveLocked`.
+
+        For the order of locks see `vibe_llms.memory.indexes`.
+        """
         ...
 
     def clear(self, scope: Scope) -> None:
         """Remove leftovers of crashes, while the scope is held."""
-        ...
-
-    def clear_derived(self) -> None:
-        """Remove the derived data of all removed scopes."""
-        ...
-
-    def holds(self, scope: Scope, place: str = "") -> bool:
-        """Return True if a scope exists, or has something at a place."""
-        ...
-
-    def read(self, scope: Scope, place: str) -> Entry:
-        """Return the entry at a place; raise `MemoryDamaged` or `FileNotFoundError`."""
-        ...
-
-    def read_many(
-        self, scope: Scope, places: Collection[str]
-    ) -> Iterator[tuple[str, Entry | MemoryDamaged]]:
-        """Yield places with their entries or errors, in any order, skipping missing ones."""
-        ...
-
-    def read_all(self, scope: Scope) -> Iterator[tuple[str, bytes | None]]:
-        """Yield the bytes at all places of a scope; `None` where they are too long for an entry."""
-        ...
-
-    def read_parts(self, scope: Scope, place: str) -> Iterator[bytes]:
-        """Yield the bytes at a place in chunks."""
-        ...
-
-    def take_damaged(self) -> Sequence[str]:
-        """Return the errors of texts that were read and are not entries, each once."""
-        ...
-
-    def survey_scopes(self) -> Sequence[Scope]:
-        """Return the existing scopes, in order."""
-        ...
-
-    def survey_strays(self) -> Sequence[Path]:
-        """Return files that belong to no scope, possibly of other programs."""
-        ...
-
-    def scan(self, scope: Scope, *, deleted: bool = False) -> Mapping[str, FileStat]:
-        """Return the entries of a scope by place, or its deleted ones."""
-        ...
-
-    def stat_many(self, scope: Scope, places: Collection[str]) -> Mapping[str, FileStat]:
-        """Return the same as `scan`, for some places."""
         ...
 
     def produce_scanner(self, scope: Scope) -> Scanner:
@@ -164,8 +155,34 @@ class MemoryStore(Protocol):
         """Return the stored indexes of a scope."""
         ...
 
-    def read_last(self, scope: Scope) -> datetime | None:
-        """Return the time the facts of a scope were last deduplicated."""
+    def erase_derived(self, scope: Scope) -> None:
+        """Remove the derived data of a removed scope."""
+        ...
+
+    def clear_derived(self) -> None:
+        """Remove the derived data of all removed scopes."""
+        ...
+
+
+class MemoryStore(TextReader, EntryWriter, IndexStorage, Protocol):
+    """Entries of one memory; safe to call from any thread. Every method waits for the store.
+
+    Readers never wait for writers. Changes made while a scope is held are durable when the scope is
+    released. If they cannot be, a store may keep none of them.
+    """
+
+    @property
+    def folder(self) -> Path:
+        """Folder that people may edit; `StorageError` for a store without files."""
+        ...
+
+    @property
+    def vectors(self) -> VectorStore:
+        """Store of the vectors of texts."""
+        ...
+
+    def reading(self) -> AbstractContextManager[None]:
+        """Group several calls of one thread to make them cheaper; callers hold no lock yet."""
         ...
 
     def write_last(self, scope: Scope, last: datetime) -> None:

@@ -23,7 +23,7 @@ from vibe_llms.base.exceptions import MemoryDamaged
 from vibe_llms.memory.changes import HeldScope
 from vibe_llms.memory.entries import Entry, Role, Scope, decode_entry
 from vibe_llms.memory.gate import make_visible
-from vibe_llms.memory.interfaces import MemoryStore
+from vibe_llms.memory.interfaces import TextReader
 from vibe_llms.memory.metadata import (
     LEVELS,
     Coverage,
@@ -328,7 +328,7 @@ def keep_summary(held: HeldScope, task: SummaryTask, entry: Entry) -> bool:
 
 
 def find_derived(
-    files: MemoryStore, scope: Scope, gone: Sequence[tuple[str, Entry]]
+    files: TextReader, scope: Scope, gone: Sequence[tuple[str, Entry]]
 ) -> list[tuple[str, Entry]]:
     """Find summaries, including deleted ones, of turns that are being forgotten.
 

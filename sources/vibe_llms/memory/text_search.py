@@ -14,7 +14,7 @@ from typing import Any
 from vibe_llms.base.exceptions import MemoryDamaged
 from vibe_llms.base.files import read_file
 from vibe_llms.memory.entries import LARGEST_BYTES, Entry, Scope, decode_entry
-from vibe_llms.memory.interfaces import MemoryStore
+from vibe_llms.memory.interfaces import TextReader
 from vibe_llms.memory.places import identity_in
 from vibe_llms.messages.contents import repair_text
 
@@ -41,7 +41,7 @@ def holds(wanted: str, texts: Sequence[str]) -> bool:
     return any(wanted in fold(text) for text in texts)
 
 
-def find_holding(files: MemoryStore, scope: Scope, wanted: str) -> list[tuple[str, Entry]]:
+def find_holding(files: TextReader, scope: Scope, wanted: str) -> list[tuple[str, Entry]]:
     """Return the places within a scope that contain folded words, and their entries."""
     found: list[tuple[str, Entry]] = []
     for place, data in files.read_all(scope):
@@ -59,7 +59,7 @@ def find_holding(files: MemoryStore, scope: Scope, wanted: str) -> list[tuple[st
     return found
 
 
-def find_all(files: MemoryStore, scope: Scope) -> list[tuple[str, Entry]]:
+def find_all(files: TextReader, scope: Scope) -> list[tuple[str, Entry]]:
     """Return all places within a scope, and their entries."""
     # Every text contains the empty string.
     return find_holding(files, scope, "")
@@ -76,7 +76,7 @@ def _holds_in_parts(wanted: str, parts: Iterable[bytes]) -> bool:
     return False
 
 
-def find_strays(files: MemoryStore, wanted: str) -> list[Path]:
+def find_strays(files: TextReader, wanted: str) -> list[Path]:
     """Return the files outside the scopes that contain folded words: their purpose is unknown."""
     found: list[Path] = []
     for path in files.survey_strays():

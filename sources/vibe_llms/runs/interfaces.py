@@ -178,100 +178,32 @@ class Orders(Struct, frozen=True):
     claimable: bool = False
 
 
-class RunStore(Protocol):
-    """Storage of runs, shared by several processes.
+class RunReader(Protocol):
+    """What a run has recorded for followers: its events, and the calls and questions of its user.
 
-    A worker's writes are refused with `LeaseLost` if another worker has taken over the run. Methods
-    that name a run raise `RunNotFound` if the user has no such run. All times are the store's own.
+    A method that names a run raises `RunNotFound` if the user has no such run.
     """
 
-    @property
-    def ended(self) -> Mapping[RunStatus, int]:
-        """Number of runs ended since the store was opened, by status."""
+    async def read_events(
+        self, user: str, run: str, *, after: int = 0, limit: int = 1000
+    ) -> Sequence[tuple[int, bytes]]:
+        """Return the events after a cursor, in order."""
         ...
 
-    @property
-    def hears(self) -> bool:
-        """True if changes by other processes are being reported, so polling can be rare."""
+    async def survey_approvals(self, user: str, run: str) -> Sequence[CallApproval]:
+        """Return the calls of a run that needed approval."""
         ...
 
-    def listen(self, news: News) -> None:
-        """Report changes by other processes to `news` from now on, if the store can.
-
-        Reports may be late or missing, so waiting processes also poll.
-        """
+    async def survey_questions(self, user: str, run: str) -> Sequence[RunQuestion]:
+        """Return the questions of a run, in order."""
         ...
 
-    def exists(self) -> bool:
-        """Return True if there may be any runs, without creating the store."""
-        ...
 
-    async def create(
-        self, record: RunRecord, seconds: float = 0.0, *, most: int | None = None
-    ) -> None:
-        """Store a new run; `ConversationBusy` if its conversation has a run that has not ended.
+class RunWriter(RunReader, Protocol):
+    """The writes of a worker that holds the lease of a run.
 
-        A run that is created as running belongs to its creator for this many seconds. If its
-        request key is known, nothing is stored; see `find_request`. Raises `TooManyRuns` if the
-        user already has `most` runs queued or running, even if several are created concurrently.
-        """
-        ...
-
-    async def find_request(self, user: str, request: RequestKey) -> None:
-        """Raise `RequestRepeated` if a run has the request.
-
-        Raises `RequestKeyReused` if the key belongs to another request. Keys are known for 24
-        hours, while their run exists.
-        """
-        ...
-
-    async def access(self, user: str, run: str) -> RunRecord:
-        """Return a run by its identity or a unique prefix."""
-        ...
-
-    async def refresh(self, record: RunRecord) -> RunRecord:
-        """Return the current status of a run; its input and `state` are copied from the record."""
-        ...
-
-    async def survey(
-        self,
-        user: str,
-        *,
-        status: RunStatus | None = None,
-        after: str = "",
-        limit: int | None = None,
-    ) -> Sequence[RunRecord]:
-        """Return the runs of a user, newest first; with `after`, only runs older than that one.
-
-        Of their input, the records contain the model and the outline of the prompt; without an
-        outline, they may contain all of it.
-        """
-        ...
-
-    async def count_unfinished(self) -> Mapping[RunStatus, int]:
-        """Return the number of unfinished runs of all users, by status."""
-        ...
-
-    async def claim(
-        self, user: str | None, seconds: float, *, known: Collection[str]
-    ) -> RunRecord | None:
-        """Claim a run without a worker for this many seconds, in a new epoch.
-
-        Only runs of the user, or of any user if None, whose registered tools are all in `known`
-        qualify. Raises `RunUnreadable` if the run cannot be decoded; no worker gets it until the
-        lease ends.
-        """
-        ...
-
-    async def renew(self, leases: Collection[Lease], seconds: float) -> Collection[Lease]:
-        """Extend leases by this many seconds; return the leases that were lost."""
-        ...
-
-    async def read_orders(
-        self, user: str | None, leases: Collection[Lease], *, known: Collection[str]
-    ) -> Orders:
-        """Return pending work for a worker of one user, or of all users, that holds `leases`."""
-        ...
+    They are refused with `LeaseLost` if another worker has taken over the run.
+    """
 
     async def check(self, lease: Lease) -> None:
         """Raise `LeaseLost` if the lease was lost."""
@@ -310,10 +242,14 @@ class RunStore(Protocol):
         """Record events at their cursors, and the conversation if the run moved to another."""
         ...
 
-    async def read_events(
-        self, user: str, run: str, *, after: int = 0, limit: int = 1000
-    ) -> Sequence[tuple[int, bytes]]:
-        """Return the events after a cursor, in order."""
+    async def ask(self, lease: Lease, question: RunQuestion) -> None:
+        """Record the question of a running call durably."""
+        ...
+
+    async def close_question(
+        self, lease: Lease, question: str, otherwise: ElicitationAnswer
+    ) -> ElicitationAnswer:
+        """Return the answer to a question, after recording `otherwise` if there is none."""
         ...
 
     async def suspend(
@@ -351,6 +287,62 @@ class RunStore(Protocol):
         """End a run and record its last events in the same transaction."""
         ...
 
+
+class RunQueue(RunWriter, Protocol):
+    """The runs that workers claim, each for a time and in an epoch of its own."""
+
+    def listen(self, news: News) -> None:
+        """Report changes by other processes to `news` from now on, if the store can.
+
+        Reports may be late or missing, so waiting processes also poll.
+        """
+        ...
+
+    async def create(
+        self, record: RunRecord, seconds: float = 0.0, *, most: int | None = None
+    ) -> None:
+        """Store a new run; `ConversationBusy` if its conversation has a run that has not ended.
+
+        A run that is created as running belongs to its creator for this many seconds. If its
+        request key is known, nothing is stored; see `find_request`. Raises `TooManyRuns` if the
+        user already has `most` runs queued or running, even if several are created concurrently.
+        """
+        ...
+
+    async def claim(
+        self, user: str | None, seconds: float, *, known: Collection[str]
+    ) -> RunRecord | None:
+        """Claim a run without a worker for this many seconds, in a new epoch.
+
+        Only runs of the user, or of any user if None, whose registered tools are all in `known`
+        qualify. Raises `RunUnreadable` if the run cannot be decoded; no worker gets it until the
+        lease ends.
+        """
+        ...
+
+    async def renew(self, leases: Collection[Lease], seconds: float) -> Collection[Lease]:
+        """Extend leases by this many seconds; return the leases that were lost."""
+        ...
+
+    async def read_orders(
+        self, user: str | None, leases: Collection[Lease], *, known: Collection[str]
+    ) -> Orders:
+        """Return pending work for a worker of one user, or of all users, that holds `leases`."""
+        ...
+
+
+class RunDecisions(RunReader, Protocol):
+    """The state of a run, and the decisions and answers of its user."""
+
+    @property
+    def hears(self) -> bool:
+        """True if changes by other processes are being reported, so polling can be rare."""
+        ...
+
+    async def refresh(self, record: RunRecord) -> RunRecord:
+        """Return the current status of a run; its input and `state` are copied from the record."""
+        ...
+
     async def cancel(self, user: str, run: str, ended: bytes) -> RunStatus:
         """Request the end of a run; return its status.
 
@@ -368,20 +360,6 @@ class RunStore(Protocol):
         """
         ...
 
-    async def survey_approvals(self, user: str, run: str) -> Sequence[CallApproval]:
-        """Return the calls of a run that needed approval."""
-        ...
-
-    async def ask(self, lease: Lease, question: RunQuestion) -> None:
-        """Record the question of a running call durably."""
-        ...
-
-    async def close_question(
-        self, lease: Lease, question: str, otherwise: ElicitationAnswer
-    ) -> ElicitationAnswer:
-        """Return the answer to a question, after recording `otherwise` if there is none."""
-        ...
-
     async def answer(
         self, user: str, run: str, question: str, answer: ElicitationAnswer
     ) -> RunQuestion:
@@ -391,8 +369,48 @@ class RunStore(Protocol):
         """
         ...
 
-    async def survey_questions(self, user: str, run: str) -> Sequence[RunQuestion]:
-        """Return the questions of a run, in order."""
+
+class RunStore(RunQueue, RunDecisions, Protocol):
+    """Storage of runs, shared by several processes. All times are the store's own."""
+
+    @property
+    def ended(self) -> Mapping[RunStatus, int]:
+        """Number of runs ended since the store was opened, by status."""
+        ...
+
+    def exists(self) -> bool:
+        """Return True if there may be any runs, without creating the store."""
+        ...
+
+    async def find_request(self, user: str, request: RequestKey) -> None:
+        """Raise `RequestRepeated` if a run has the request.
+
+        Raises `RequestKeyReused` if the key belongs to another request. Keys are known for 24
+        hours, while their run exists.
+        """
+        ...
+
+    async def access(self, user: str, run: str) -> RunRecord:
+        """Return a run by its identity or a unique prefix."""
+        ...
+
+    async def survey(
+        self,
+        user: str,
+        *,
+        status: RunStatus | None = None,
+        after: str = "",
+        limit: int | None = None,
+    ) -> Sequence[RunRecord]:
+        """Return the runs of a user, newest first; with `after`, only runs older than that one.
+
+        Of their input, the records contain the model and the outline of the prompt; without an
+        outline, they may contain all of it.
+        """
+        ...
+
+    async def count_unfinished(self) -> Mapping[RunStatus, int]:
+        """Return the number of unfinished runs of all users, by status."""
         ...
 
     async def remove(self, user: str, conversation: str) -> None:

@@ -52,7 +52,7 @@ from vibe_llms.runs.interfaces import (
     RunQuestion,
     RunRecord,
     RunStatus,
-    RunStore,
+    RunWriter,
     read_lines,
 )
 from vibe_llms.runs.recorder import RunRecorder
@@ -85,7 +85,7 @@ class RunJob:
 
     def __init__(
         self,
-        store: RunStore,
+        store: RunWriter,
         record: RunRecord,
         open_conversation: ConversationOpener,
         context: Context | None = None,

@@ -46,7 +46,7 @@ from vibe_llms.runs.events import (
     join,
     measure,
 )
-from vibe_llms.runs.interfaces import Lease, RunStore
+from vibe_llms.runs.interfaces import Lease, RunWriter
 
 #: Deltas are recorded after this many seconds or characters.
 _FLUSH_SECONDS = 0.05
@@ -73,7 +73,7 @@ class RunRecorder:
 
     def __init__(
         self,
-        store: RunStore,
+        store: RunWriter,
         lease: Lease,
         *,
         fail: Callable[[BaseException], object] = _ignore,

@@ -20,10 +20,10 @@ from vibe_llms.runs.events import (
 )
 from vibe_llms.runs.interfaces import (
     CallApproval,
+    RunDecisions,
     RunQuestion,
     RunRecord,
     RunStatus,
-    RunStore,
 )
 from vibe_llms.runs.news import wait_for
 from vibe_llms.runs.worker import RunWorker
@@ -41,7 +41,7 @@ class Run(Generic[T]):
     def __init__(
         self,
         record: RunRecord,
-        store: RunStore,
+        store: RunDecisions,
         worker: RunWorker,
         read_turn: Callable[[RunRecord], Awaitable[Turn[T]]],
         conversation: object = None,

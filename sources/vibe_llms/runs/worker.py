@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from vibe_llms.base.configuration import RunSettings
 from vibe_llms.base.credentials import get_logger
 from vibe_llms.base.exceptions import RunUnreadable, StorageError, VibeLlmsError
-from vibe_llms.runs.interfaces import Lease, RunRecord, RunStatus, RunStore
+from vibe_llms.runs.interfaces import Lease, RunQueue, RunRecord, RunStatus
 from vibe_llms.runs.job import ConversationOpener, RunJob
 from vibe_llms.runs.news import News, wait_for
 from vibe_llms.runs.recorder import RunRecorder
@@ -31,7 +31,7 @@ class RunWorker:
 
     def __init__(
         self,
-        store: RunStore,
+        store: RunQueue,
         user: str | None,
         open_conversation: ConversationOpener,
         settings: RunSettings,

@@ -132,12 +132,48 @@ class Diagnosis(Struct, frozen=True):
     mended: bool = False
 
 
-class Archive(Protocol):
-    """Store of conversations.
+class ContentArchive(Protocol):
+    """Store of the bytes of contents and of uploaded files, by their hashes.
 
     When a method returns, its changes are durable. If it fails, it raises a `StorageError`, and
     stored data is unchanged.
     """
+
+    async def load(self, reference: Reference) -> bytes:
+        """Return the bytes of a reference, checked against its hash."""
+        ...
+
+    async def load_all(self, references: Sequence[Reference]) -> Mapping[str, bytes]:
+        """Return the bytes of references, keyed by hash."""
+        ...
+
+    async def put(self, data: bytes, mimetype: str = "") -> Reference:
+        """Store bytes. They may be collected if no message refers to them within an hour."""
+        ...
+
+    async def upload(self, data: bytes, name: str, mimetype: str = "") -> UploadedFile:
+        """Store bytes as a file, which is kept until it is removed."""
+        ...
+
+    async def survey_files(self) -> Sequence[UploadedFile]:
+        """Return the uploaded files, newest first."""
+        ...
+
+    async def access_file(self, identity: str) -> UploadedFile:
+        """Return an uploaded file by the hash of its bytes, or raise `ContentMissing`."""
+        ...
+
+    async def remove_file(self, identity: str) -> UploadedFile:
+        """Delete an uploaded file. Its bytes stay while a message needs them."""
+        ...
+
+    async def collect(self) -> Sequence[str]:
+        """Delete contents that no conversation or file refers to, and return their hashes."""
+        ...
+
+
+class Archive(ContentArchive, Protocol):
+    """Store of conversations and of their contents."""
 
     async def create(
         self, identity: str, details: Details, canisters: Sequence[Canister]
@@ -228,38 +264,6 @@ class Archive(Protocol):
         self, text: str, *, limit: int = 20, superseded: bool = False
     ) -> Sequence[Finding]:
         """Return the messages that contain all words of a text, best match first."""
-        ...
-
-    async def load(self, reference: Reference) -> bytes:
-        """Return the bytes of a reference, checked against its hash."""
-        ...
-
-    async def load_all(self, references: Sequence[Reference]) -> Mapping[str, bytes]:
-        """Return the bytes of references, keyed by hash."""
-        ...
-
-    async def put(self, data: bytes, mimetype: str = "") -> Reference:
-        """Store bytes. They may be collected if no message refers to them within an hour."""
-        ...
-
-    async def upload(self, data: bytes, name: str, mimetype: str = "") -> UploadedFile:
-        """Store bytes as a file, which is kept until it is removed."""
-        ...
-
-    async def survey_files(self) -> Sequence[UploadedFile]:
-        """Return the uploaded files, newest first."""
-        ...
-
-    async def access_file(self, identity: str) -> UploadedFile:
-        """Return an uploaded file by the hash of its bytes, or raise `ContentMissing`."""
-        ...
-
-    async def remove_file(self, identity: str) -> UploadedFile:
-        """Delete an uploaded file. Its bytes stay while a message needs them."""
-        ...
-
-    async def collect(self) -> Sequence[str]:
-        """Delete contents that no conversation or file refers to, and return their hashes."""
         ...
 
     async def close(self) -> None:
