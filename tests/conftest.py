@@ -54,9 +54,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
-#: Markers of tests that need something besides this project, or would fail with the day of a
-#: package's release: they run where `-m` names them.
-APART = ("attacks", "drift", "llamacpp", "mcp", "minilm", "server", "shells")
+#: Markers of tests that need something besides this project, would fail with the day of a package's
+#: release, or take long: they run where `-m` names them.
+APART = ("attacks", "drift", "llamacpp", "mcp", "minilm", "server", "shells", "slow")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -166,6 +166,12 @@ def modules() -> dict[str, ast.Module]:
     return found
 
 
+@cache
+def nodes(tree: ast.AST) -> Sequence[ast.AST]:
+    """Every node of a module's syntax: most tests look at all of them."""
+    return tuple(ast.walk(tree))
+
+
 def room_of(module: str) -> str:
     """The folder or file at the top of the package that a module belongs to."""
     return module.partition(".")[0]
@@ -207,7 +213,7 @@ def own_imports(tree: ast.AST) -> Sequence[str]:
         if name.startswith("vibe_llms."):
             own = name.removeprefix("vibe_llms.")
             found.append(own if own in modules() else own.rpartition(".")[0])
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         # The name of a package may be that of a logger; a logger's name is one of its own room.
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             own = node.value.removeprefix("vibe_llms.")
@@ -324,7 +330,7 @@ def test_modules_are_loaded_by_name_in_registries_and_in_the_table_of_commands_o
     found = {
         module
         for module, tree in modules().items()
-        for node in ast.walk(tree)
+        for node in nodes(tree)
         if isinstance(node, ast.Call) and names_function(node.func, "import_module")
         if not (isinstance(node.args[0], ast.Constant) and node.args[0].value in OTHER_PACKAGES)
     }
@@ -380,7 +386,7 @@ def test_our_own_modules_are_imported_at_the_top() -> None:
     hidden = [
         f"{module}: {name}"
         for module, tree in modules().items()
-        for function in ast.walk(tree)
+        for function in nodes(tree)
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
         for name, _ in imports(function)
         if name.startswith("vibe_llms.") and (module, name.removeprefix("vibe_llms.")) not in LATE
@@ -407,7 +413,7 @@ def test_files_are_opened_in_one_place() -> None:
     opening = {
         module
         for module, tree in modules().items()
-        for node in ast.walk(tree)
+        for node in nodes(tree)
         if isinstance(node, ast.Call) and opens_a_file(node.func)
     }
     assert {module for module in opening if room_of(module) != "interpreter"} == OPENING
@@ -439,7 +445,7 @@ def test_the_package_of_llama_cpp_is_imported_by_name_in_one_file_only() -> None
     found = {
         module
         for module, tree in modules().items()
-        for node in ast.walk(tree)
+        for node in nodes(tree)
         if isinstance(node, ast.Constant) and node.value in ("llama_cpp", "jinja2")
     }
     assert found == {"providers.llamacpp.package"}
@@ -453,7 +459,7 @@ def test_what_runs_local_models_is_imported_by_name_where_they_are_loaded_only()
     found = {
         module
         for module, tree in modules().items()
-        for node in ast.walk(tree)
+        for node in nodes(tree)
         if isinstance(node, ast.Constant) and node.value in names
     }
     assert found == {

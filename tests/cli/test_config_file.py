@@ -139,6 +139,7 @@ def test_a_file_that_does_not_parse_is_not_written_over(tmp_path: Path) -> None:
     assert file.read_text() == "a = = 1"
 
 
+@pytest.mark.slow
 def test_many_comments_take_as_long_as_they_are(tmp_path: Path) -> None:
     def measure(count: int) -> float:
         file = tmp_path / "config.toml"

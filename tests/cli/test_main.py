@@ -74,6 +74,7 @@ def check_closed_pipe(
         assert word not in done.stderr, done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.storm
 def test_a_closed_pipe_ends_every_command_quietly_in_every_locale(
     identity: str, rounds: Callable[[int, int], int]

@@ -23,6 +23,7 @@ def hides(character: str) -> bool:
     return unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 
+@pytest.mark.slow
 def test_every_character_that_hides_or_drives_is_shown_and_no_other() -> None:
     # A tab keeps each apart from its neighbours.
     shown = visible("\t\t".join(map(chr, EVERYTHING))).split("\t\t")
@@ -46,6 +47,7 @@ def test_json_for_a_terminal_is_the_same_json(text: str) -> None:
         assert escape_json(escaped) == escaped
 
 
+@pytest.mark.slow
 def test_json_for_a_terminal_holds_nothing_hidden() -> None:
     hidden = "".join(c for c in map(chr, EVERYTHING) if is_hidden(c))
     assert escape_json(json.dumps(f"┃┏┗{hidden}", ensure_ascii=False)).isascii()

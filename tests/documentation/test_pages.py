@@ -45,7 +45,12 @@ from vibe_llms.messages.events import Notice
 from vibe_llms.opening import open_session
 from vibe_llms.providers.scripted.scripts import read_script
 
-_STAGED = [name for name, page in PAGES.items() if any(b.language in PLAYED for b in page.blocks)]
+#: Of the pages with consoles, the how-to pages are slow: they start the program some 600 times.
+_STAGED = [
+    pytest.param(name, marks=[pytest.mark.slow] if "/how-to/" in name else [])
+    for name, page in PAGES.items()
+    if any(block.language in PLAYED for block in page.blocks)
+]
 
 
 @contextmanager
@@ -358,6 +363,7 @@ def test_pages_that_are_made_from_code_are_up_to_date() -> None:
     assert call_script("--check") == (0, ""), "run .auxiliary/scripts/reference"
 
 
+@pytest.mark.slow
 def test_a_page_that_is_not_up_to_date_is_named(tmp_path: Path) -> None:
     for name in (".auxiliary", "documentation", "data"):
         shutil.copytree(

@@ -93,6 +93,7 @@ async def attack(one: Attack, limits: Limits, *, spaces: bool, port: int) -> Ker
     return answer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ATTACKS)
 async def test_an_attack_in_a_cage_ends_and_leaves_nothing(
     name: str, port: int, key_name: str, monkeypatch: pytest.MonkeyPatch
@@ -109,6 +110,7 @@ async def test_an_attack_in_a_cage_ends_and_leaves_nothing(
     assert "wrote /" not in shown
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WITHOUT_CAGE)
 async def test_an_attack_without_a_cage_ends_and_leaves_nothing(name: str, port: int) -> None:
     await attack(ATTACKS[name], QUICK, spaces=False, port=port)

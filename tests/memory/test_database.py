@@ -173,6 +173,7 @@ def differ(seed: int) -> bool:
     return False
 
 
+@pytest.mark.slow
 def test_scores_equal_those_of_a_slow_index() -> None:
     assert not any(differ(seed) for seed in range(120))
 
@@ -189,6 +190,7 @@ def test_scores_that_differ_are_detected(monkeypatch: pytest.MonkeyPatch, bug: s
     assert any(differ(seed) for seed in range(120))
 
 
+@pytest.mark.slow
 def test_the_rare_words_of_a_question_choose_the_best() -> None:
     chance = random.Random(4)
     index = IndexDatabase()

@@ -151,6 +151,7 @@ def grows_too_fast(split: Callable[[str], object], piece: str, length: int) -> b
     return long > 24 * max(short, 0.002)
 
 
+@pytest.mark.slow
 @pytest.mark.storm
 @pytest.mark.parametrize("piece", AWKWARD)
 def test_the_time_grows_with_the_length_and_no_faster(
@@ -159,5 +160,6 @@ def test_the_time_grows_with_the_length_and_no_faster(
     assert not grows_too_fast(split_sentences, piece, rounds(40_000, 1_000_000))
 
 
+@pytest.mark.slow
 def test_a_splitter_that_looks_twice_would_be_detected() -> None:
     assert grows_too_fast(re.compile(r"[.!?]+['\"]*\s+").split, ".", 4_000)

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
+import pytest
+
 ROOT = Path(__file__).parents[3]
 PAGES = ROOT / "documentation" / "explanation"
 SCRIPT = ROOT / ".auxiliary" / "benchmarks" / "postgres.py"
@@ -47,6 +49,7 @@ def write_figures(folder: Path, last: float) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_every_operation_is_measured_and_kept_and_drawn(tmp_path: Path) -> None:
     done = run("--most", "100", "--quick", "--out", str(tmp_path))
     assert (done.returncode, done.stderr) == (0, "")
