@@ -54,9 +54,10 @@ STOP = frozenset(_STOP_WORDS.split())
 
 @lru_cache(maxsize=1)
 def _stemmer() -> Callable[[str], str]:
-    import snowballstemmer
+    from Stemmer import Stemmer
 
-    stem: Callable[[str], str] = snowballstemmer.stemmer("english").stemWord
+    # `_stem` has a cache of its own.
+    stem: Callable[[str], str] = Stemmer("english", 0).stemWord
     return stem
 
 
