@@ -78,7 +78,6 @@ def test_every_test_has_a_time_limit(request: pytest.FixtureRequest) -> None:
     assert float(request.config.getini("timeout")) == 120
 
 
-@pytest.mark.slow
 def test_a_test_that_hangs_fails_with_its_stacks_and_the_others_run(tmp_path: Path) -> None:
     file = tmp_path / "test_hanging.py"
     file.write_text(HANGING)

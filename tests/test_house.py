@@ -283,6 +283,28 @@ def test_a_repeated_name_would_be_found() -> None:
     }
 
 
+ODD_BEGINNINGS = ("What ", "Whether ", "Those ", "So many ", "As many ")
+
+
+def odd_docstrings(trees: dict[str, ast.Module]) -> list[str]:
+    """The docstrings that do not begin with the thing or with what is done."""
+    return [
+        f"{module}: {text.splitlines()[0]}"
+        for module, tree in trees.items()
+        for node in nodes(tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        and (text := ast.get_docstring(node) or "").startswith(ODD_BEGINNINGS)
+    ]
+
+
+def test_a_docstring_begins_plainly() -> None:
+    assert odd_docstrings(modules()) == []
+
+
+def test_an_odd_docstring_would_be_found() -> None:
+    assert odd_docstrings({"a": ast.parse('class A:\n    """What it is."""')}) == ["a: What it is."]
+
+
 def wide_protocols(trees: dict[str, ast.Module], most: int = 15) -> dict[str, int]:
     """The protocols that define more members than `most`, without those that they inherit."""
     return {
@@ -290,7 +312,7 @@ def wide_protocols(trees: dict[str, ast.Module], most: int = 15) -> dict[str, in
         for module, tree in trees.items()
         for node in tree.body
         if isinstance(node, ast.ClassDef)
-        and any(isinstance(base, ast.Name) and base.id == "Protocol" for base in node.bases)
+        and any(ast.unparse(base).partition("[")[0] == "Protocol" for base in node.bases)
         and (count := sum(not isinstance(member, ast.Expr) for member in node.body)) > most
     }
 
@@ -300,7 +322,7 @@ def test_a_protocol_is_narrow() -> None:
 
 
 def test_a_wide_protocol_would_be_found() -> None:
-    wide = ast.parse("class Store(Protocol):\n" + "".join(f"    m{n}: int\n" for n in range(16)))
+    wide = ast.parse("class Store(Protocol[T]):\n" + "".join(f"    m{n}: int\n" for n in range(16)))
     narrow = ast.parse(
         "class Reader(Protocol):\n    m: int\nclass Both(Reader, Protocol):\n    n: int"
     )

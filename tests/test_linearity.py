@@ -172,7 +172,6 @@ def _evaluate(call: Any, module: ModuleType) -> re.Pattern[Any]:
     return re.compile(*(eval(one, vars(module)) for one in code))
 
 
-@pytest.mark.slow
 @pytest.mark.storm
 @pytest.mark.timeout(300)
 def test_no_pattern_takes_its_time_over_any_text(rounds: Callable[[int, int], int]) -> None:
@@ -187,7 +186,6 @@ def test_no_pattern_takes_its_time_over_any_text(rounds: Callable[[int, int], in
     assert not slow, "\n".join(slow)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "pattern",
     [

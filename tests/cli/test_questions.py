@@ -193,7 +193,6 @@ async def storm(
                 done += 1
 
 
-@pytest.mark.slow
 @pytest.mark.storm
 async def test_no_reply_hides_or_forges_a_question(
     rounds: Callable[[int, int], int], monkeypatch: pytest.MonkeyPatch

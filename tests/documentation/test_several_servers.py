@@ -144,7 +144,6 @@ def place(tmp_path: Path) -> Iterator[Place]:
         yield Place(tmp_path, database, bucket)
 
 
-@pytest.mark.slow
 def test_a_conversation_goes_on_at_another_server(place: Place) -> None:
     services = read_services()
     place.run(services["migrate"])

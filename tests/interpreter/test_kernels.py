@@ -187,7 +187,6 @@ def reported(answer: KernelResult) -> str:
     return "\n".join(piece.text for piece in answer.pieces)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", FLOODS)
 async def test_a_flood_is_interrupted_at_the_limit_and_the_state_is_kept(name: str) -> None:
     async with run(**PATIENT) as kernel:

@@ -145,7 +145,6 @@ async def test_what_is_found_as_shipped_gets_no_worse(tmp_path: Path) -> None:
     check(await ask_all(tmp_path, AS_SHIPPED), SHIPPED)
 
 
-@pytest.mark.slow
 async def test_a_question_within_a_long_message_finds_about_what_it_finds_alone(
     tmp_path: Path,
 ) -> None:

@@ -108,7 +108,6 @@ async def check_every_call(folder: Path, kinds: int, *, step: int = 1, name: str
             await run_with_failure(folder / f"{at}-{error}", at, error)
 
 
-@pytest.mark.slow
 @pytest.mark.storm
 async def test_a_failing_system_call_loses_nothing_and_the_next_try_works(
     tmp_path: Path, rounds: Callable[[int, int], int]

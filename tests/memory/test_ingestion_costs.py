@@ -84,7 +84,6 @@ async def reads_of_turns(
     return counts[6:]
 
 
-@pytest.mark.slow
 async def test_a_turn_reads_no_more_files_in_a_long_conversation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

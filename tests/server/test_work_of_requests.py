@@ -96,7 +96,6 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 @pytest.mark.parametrize("kind", REQUESTS)
 async def test_a_request_leaves_nothing_to_the_garbage_collector(

@@ -162,7 +162,6 @@ class TornEnds:
             path.unlink()
 
 
-@pytest.mark.slow
 def test_a_file_cut_at_any_byte_of_its_last_messages_heals(tmp_path: Path) -> None:
     ends = TornEnds(tmp_path)
     for size in range(ends.data.rfind(b"\n", 0, -300), len(ends.data) + 1):

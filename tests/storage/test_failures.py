@@ -124,7 +124,6 @@ async def check_every_call(folder: Path, kinds: int) -> None:
             assert calls.failed
 
 
-@pytest.mark.slow
 @pytest.mark.storm
 async def test_a_failing_system_call_loses_nothing_and_the_next_try_works(
     tmp_path: Path, rounds: Rounds

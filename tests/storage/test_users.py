@@ -88,7 +88,6 @@ async def test_no_first_key_is_made_while_another_process_adds_a_user(home: Path
             assert [*await users.survey()] == ["ada"]
 
 
-@pytest.mark.slow
 async def test_users_of_an_earlier_version_are_moved_once_however_many_they_are(
     home: Path,
 ) -> None:

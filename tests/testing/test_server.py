@@ -517,7 +517,6 @@ async def test_a_tool_of_an_ensemble_is_called_by_its_canonical_name(tmp_path: P
 # From other programs.
 
 
-@pytest.mark.slow
 def test_another_program_is_led_here_by_the_environment(tmp_path: Path) -> None:
     code = (
         "import anthropic, openai, ollama\n"

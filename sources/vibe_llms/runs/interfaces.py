@@ -179,10 +179,7 @@ class Orders(Struct, frozen=True):
 
 
 class RunReader(Protocol):
-    """What a run has recorded for followers: its events, and the calls and questions of its user.
-
-    A method that names a run raises `RunNotFound` if the user has no such run.
-    """
+    """Events of a run, and the calls and questions that its user decides on."""
 
     async def read_events(
         self, user: str, run: str, *, after: int = 0, limit: int = 1000
@@ -200,10 +197,7 @@ class RunReader(Protocol):
 
 
 class RunWriter(RunReader, Protocol):
-    """The writes of a worker that holds the lease of a run.
-
-    They are refused with `LeaseLost` if another worker has taken over the run.
-    """
+    """Records of the worker that holds the lease of a run; `LeaseLost` if another has it."""
 
     async def check(self, lease: Lease) -> None:
         """Raise `LeaseLost` if the lease was lost."""
@@ -289,7 +283,7 @@ class RunWriter(RunReader, Protocol):
 
 
 class RunQueue(RunWriter, Protocol):
-    """The runs that workers claim, each for a time and in an epoch of its own."""
+    """Runs that workers claim, each for some seconds and in an epoch of its own."""
 
     def listen(self, news: News) -> None:
         """Report changes by other processes to `news` from now on, if the store can.
@@ -332,7 +326,7 @@ class RunQueue(RunWriter, Protocol):
 
 
 class RunDecisions(RunReader, Protocol):
-    """The state of a run, and the decisions and answers of its user."""
+    """State of a run, and the decisions and answers of its user."""
 
     @property
     def hears(self) -> bool:
@@ -371,7 +365,11 @@ class RunDecisions(RunReader, Protocol):
 
 
 class RunStore(RunQueue, RunDecisions, Protocol):
-    """Storage of runs, shared by several processes. All times are the store's own."""
+    """Storage of runs, shared by several processes.
+
+    A worker's writes are refused with `LeaseLost` if another worker has taken over the run. Methods
+    that name a run raise `RunNotFound` if the user has no such run. All times are the store's own.
+    """
 
     @property
     def ended(self) -> Mapping[RunStatus, int]:

@@ -5,7 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
+from contextlib import (
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+    suppress,
+)
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -46,6 +52,33 @@ _LOGGER = get_logger("vibe_llms.server")
 _RETRY_SECONDS = 1.0
 #: Seconds for which lists of models from providers are cached.
 _LISTED_SECONDS = 60.0
+
+
+class _Slots:
+    """Number of things of one kind that a user may have at once."""
+
+    def __init__(self, most: int, name: str, code: str) -> None:
+        self.used = 0
+        self._most = most
+        self._name = name
+        self._code = code
+
+    @contextmanager
+    def take(self) -> Iterator[None]:
+        """Take a slot for the block; `Rejected` if none is free."""
+        if self.used >= self._most:
+            raise Rejected(
+                f"too many {self._name} at once ({self.used}); wait until one ends",
+                status=429,
+                type="rate_limit_error",
+                code=self._code,
+                retry_after=_RETRY_SECONDS,
+            )
+        self.used += 1
+        try:
+            yield
+        finally:
+            self.used -= 1
 
 
 class UserSpace:
@@ -95,10 +128,11 @@ class UserSpace:
         )
         self.session = Session(parts)
         self.continuations = continuations.open(user, places)
-        self.entered = self.running = 0
+        self.entered = 0
+        self._turns = _Slots(settings.user_turns, "turns", "too_many_turns")
+        self._streams = _Slots(settings.user_streams, "event streams", "too_many_streams")
         rows = configuration.rows(PROVIDERS)
         self._for_callers = any(self.session.is_of_callers(row.name) for row in rows)
-        self._following = 0
         # Agents with prompt variables are excluded, because clients cannot set them.
         self._agents = [
             name
@@ -111,22 +145,14 @@ class UserSpace:
         self._removed = False
         self._collecting: asyncio.Task[None] | None = None
 
-    @contextmanager
-    def turn(self) -> Iterator[None]:
+    @property
+    def running(self) -> int:
+        """Number of running turns."""
+        return self._turns.used
+
+    def turn(self) -> AbstractContextManager[None]:
         """Count a turn while it runs; `Rejected` if the user has too many."""
-        if self.running >= self.settings.user_turns:
-            raise Rejected(
-                f"too many turns at once ({self.running}); wait until one ends",
-                status=429,
-                type="rate_limit_error",
-                code="too_many_turns",
-                retry_after=_RETRY_SECONDS,
-            )
-        self.running += 1
-        try:
-            yield
-        finally:
-            self.running -= 1
+        return self._turns.take()
 
     @asynccontextmanager
     async def asking(self) -> AsyncIterator[None]:
@@ -136,22 +162,9 @@ class UserSpace:
             async with nullcontext() if spending is None else spend(spending):
                 yield
 
-    @contextmanager
-    def following(self) -> Iterator[None]:
+    def following(self) -> AbstractContextManager[None]:
         """Count a client that follows events; `Rejected` if the user has too many."""
-        if self._following >= self.settings.user_streams:
-            raise Rejected(
-                f"too many event streams at once ({self._following}); wait until one ends",
-                status=429,
-                type="rate_limit_error",
-                code="too_many_streams",
-                retry_after=_RETRY_SECONDS,
-            )
-        self._following += 1
-        try:
-            yield
-        finally:
-            self._following -= 1
+        return self._streams.take()
 
     async def survey_models(self) -> Sequence[str]:
         """Return the names of agents and models that the user may name."""

@@ -133,11 +133,7 @@ class Diagnosis(Struct, frozen=True):
 
 
 class ContentArchive(Protocol):
-    """Store of the bytes of contents and of uploaded files, by their hashes.
-
-    When a method returns, its changes are durable. If it fails, it raises a `StorageError`, and
-    stored data is unchanged.
-    """
+    """Part of an archive that stores the bytes of contents and uploaded files, by their hashes."""
 
     async def load(self, reference: Reference) -> bytes:
         """Return the bytes of a reference, checked against its hash."""
@@ -173,7 +169,11 @@ class ContentArchive(Protocol):
 
 
 class Archive(ContentArchive, Protocol):
-    """Store of conversations and of their contents."""
+    """Store of conversations and of their contents.
+
+    When a method returns, its changes are durable. If it fails, it raises a `StorageError`, and
+    stored data is unchanged.
+    """
 
     async def create(
         self, identity: str, details: Details, canisters: Sequence[Canister]

@@ -38,7 +38,6 @@ def end(way: str, behaviour: str, *options: str) -> Family:
     return family
 
 
-@pytest.mark.slow
 @pytest.mark.storm
 @pytest.mark.parametrize("behaviour", ["grandchild", "daemon"])
 @pytest.mark.parametrize("way", WAYS)

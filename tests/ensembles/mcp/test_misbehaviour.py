@@ -88,7 +88,6 @@ NIGHTLY = {"NOTIFICATIONS": "1000000", "FLOOD_BYTES": "100000000"}
 LARGE = ("big-schema", "many-tools", "notifications")
 
 
-@pytest.mark.slow
 @pytest.mark.storm
 @pytest.mark.parametrize("behaviour", mcp_server.BEHAVIOURS)
 async def test_a_bad_server_fails_in_time_and_a_good_one_answers_all_the_while(

@@ -99,7 +99,6 @@ async def hold(
     return None, reported
 
 
-@pytest.mark.slow
 @every_server
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_flood_blocks_no_one_and_ends_in_time(interface: HttpInterface, kind: str) -> None:
@@ -154,7 +153,6 @@ WORDS = (
 )
 
 
-@pytest.mark.slow
 @every_server
 @pytest.mark.parametrize("status", [400, 429, 500])
 async def test_no_refusal_holds_anybody_up(interface: HttpInterface, status: int) -> None:

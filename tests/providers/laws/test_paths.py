@@ -57,7 +57,6 @@ def attach_everything(folder: Path) -> list[Canister]:
     ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["native", "contract"])
 # A script is not sent the names of files at all.
 @every(lambda one: one.checks)

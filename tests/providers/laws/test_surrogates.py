@@ -195,7 +195,6 @@ async def _check_entry(
             json.dumps(json.loads(body), ensure_ascii=False).encode()
 
 
-@pytest.mark.slow
 @pytest.mark.storm
 @pytest.mark.parametrize(
     ("interface", "entry"),
