@@ -27,10 +27,12 @@ WHOLE_BYTES = 128 * 1024
 PIECE_BYTES = 256 * 1024
 #: Maximum number of values in a body: numbers, strings, member names, objects, and lists.
 MOST_VALUES = 300_000
-#: Part of a string that does not split an escape or a surrogate pair.
+#: Part of a string that does not split an escape or a surrogate pair. The outer repetition is not
+#: possessive, since Python 3.11.2 then ends within a pair:
+#: https://github.com/python/cpython/issues/106052
 _STRING = re.compile(
     rb'(?:[^\\"]++|\\[^u]|\\u(?![dD][89abAB])[0-9a-fA-F]{4}'
-    rb"|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})*+",
+    rb"|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})*",
 )
 _QUOTE = ord('"')
 #: Unguessable placeholder of long strings.
