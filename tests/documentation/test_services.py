@@ -6,7 +6,6 @@ test, and what only root may do is left out: other users, and owners of files.
 
 from __future__ import annotations
 
-import ensurepip
 import json
 import os
 import re
@@ -38,9 +37,7 @@ class Machine:
         self.root = root
         tools = root / "tools"
         venv.create(tools)
-        # Python's own copy of pip, without the time that installing it takes.
-        (pip,) = (Path(ensurepip.__file__).parent / "_bundled").glob("pip-*.whl")
-        packages = [str(pip), *(path for path in sys.path if path.endswith("site-packages"))]
+        packages = [path for path in sys.path if path.endswith("site-packages")]
         chown = tools / "bin" / "chown"
         chown.write_text('#!/bin/sh\ntest -e "$2"\n')
         chown.chmod(0o755)

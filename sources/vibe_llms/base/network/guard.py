@@ -83,12 +83,17 @@ class AddressGuard(_Base):
         A transport reuses connections by address. The certificate of such a connection was checked
         for one host, so another host at the same address must not reuse it.
         """
+        import ssl
+
         import httpx2
 
         key = (proxy, host)
         if key not in self._transports:
             if "verify" not in self._options:
                 self._options["verify"] = httpx2.create_ssl_context()
+            # Python 3.11.2 sets it: a connection that is cut off then looks like one that ended.
+            # OpenSSL before 3.0 does not have it.
+            self._options["verify"].options &= ~getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)
             self._transports[key] = httpx2.AsyncHTTPTransport(proxy=proxy, **self._options)
         return self._transports[key]
 
