@@ -121,3 +121,9 @@ def script_of(*parts: str, **reply: str) -> str:
     """A script whose one reply, given to every question, has these parts in TOML."""
     lines = [f"{key} = {value}" for key, value in {"when": "'.*'", **reply}.items()]
     return "\n".join(["[[replies]]", *lines, f"parts = [ {', '.join(parts)} ]", ""])
+
+
+def remember(text: str, *options: str) -> str:
+    """Remember a fact; its identity."""
+    identity: str = invoke("memory", "add", "--json", *options, text).json["id"]
+    return identity

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from tests.fakes.anthropic import KEY, FakeAnthropic
+from tests.fakes.postgres import TestDatabase, temporary_database
 
 
 @pytest.fixture
@@ -13,3 +16,9 @@ def claude(fake_anthropic: FakeAnthropic, monkeypatch: pytest.MonkeyPatch) -> Fa
     monkeypatch.setenv("VIBE_LLMS_PROVIDERS__ANTHROPIC__BASE_URL", fake_anthropic.url)
     monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
     return fake_anthropic
+
+
+@pytest.fixture
+def place() -> Iterator[TestDatabase]:
+    with temporary_database() as made:
+        yield made

@@ -6,7 +6,7 @@ import asyncio
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -31,12 +31,6 @@ from vibe_llms.storage.home import HomeBackend
 from vibe_llms.storage.objects import BucketSettings
 from vibe_llms.storage.user_stores import produce_users
 from vibe_llms.storage.users import UserFile, find_users
-
-
-@pytest.fixture
-def place() -> Iterator[TestDatabase]:
-    with temporary_database() as made:
-        yield made
 
 
 def write_configuration(home: Path, place: TestDatabase, bucket: BucketSettings) -> None:

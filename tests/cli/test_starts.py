@@ -26,12 +26,6 @@ from vibe_llms.base.credentials import get_logger
 from vibe_llms.cli.starts import warnings_printed
 
 
-@pytest.fixture
-def place() -> Iterator[TestDatabase]:
-    with temporary_database() as made:
-        yield made
-
-
 def configure(home: Path, dsn: str, **tables: Any) -> None:
     home.mkdir(exist_ok=True)
     archive = {"module": "vibe_llms.storage.postgres", "dsn": dsn, **tables}

@@ -24,11 +24,6 @@ ADA, PLACE = Scope.of_user("ada"), Scope.of_conversation("c1")
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-@pytest.fixture
-def memory(tmp_path: Path) -> Memory:
-    return Memory(tmp_path, durable=False)
-
-
 def entry(content: str = "tea", *, scope: Scope = ADA, role: Role = Role.FACT) -> Entry:
     return Entry(
         content=content, identity=produce_identity(), scope=scope, created=BEGIN, role=role

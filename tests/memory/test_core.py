@@ -30,11 +30,6 @@ from vibe_llms.memory.index import ScopeIndex
 ADA, BEN = Scope.of_user("ada"), Scope.of_user("ben")
 
 
-@pytest.fixture
-def memory(tmp_path: Path) -> Memory:
-    return Memory(tmp_path, durable=False)
-
-
 def path_of(memory: Memory, entry: Entry) -> Path:
     (path,) = memory.folder.rglob(f"*__{entry.identity}.md")
     return path

@@ -33,11 +33,6 @@ NOW = datetime(2026, 5, 4, tzinfo=UTC)
 CELLAR, LONGER = "The box stands in the cellar.", "The box stands in the cellar behind the stairs."
 
 
-@pytest.fixture
-def memory(tmp_path: Path) -> Memory:
-    return Memory(tmp_path, durable=False)
-
-
 def deduplication(
     memory: Memory, settings: DeduplicationSettings = DeduplicationSettings(), **rest: Any
 ) -> Deduplication:

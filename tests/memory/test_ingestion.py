@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -41,11 +40,6 @@ ADA = Scope.of_user("ada")
 TALK = "abcdefgh2345"
 PLACE = Scope.of_conversation(TALK)
 QUIET = IngestionSettings(summaries=False)
-
-
-@pytest.fixture
-def memory(tmp_path: Path) -> Memory:
-    return Memory(tmp_path, durable=False)
 
 
 def turn(said: str, answered: str = "I see, and will keep it in mind.") -> list[Canister]:

@@ -14,7 +14,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.fakes.postgres import TestDatabase, access_cluster, temporary_database
+from tests.fakes.postgres import TestDatabase, access_cluster
 from vibe_llms.base.configuration import load_configuration
 from vibe_llms.base.exceptions import ConfigurationError, StorageError, StorageUnavailable
 from vibe_llms.memory.changes import HeldScope
@@ -29,12 +29,6 @@ from vibe_llms.storage.postgres.settings import PostgresSettings
 
 ADA = Scope.of_user("ada")
 TABLES = ("scopes", "entries", "stats", "vectors", "snapshots")
-
-
-@pytest.fixture
-def place() -> Iterator[TestDatabase]:
-    with temporary_database() as made:
-        yield made
 
 
 @pytest.fixture

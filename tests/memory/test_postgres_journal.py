@@ -8,17 +8,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tests.fakes.postgres import TestDatabase, access_cluster, temporary_database
+from tests.fakes.postgres import TestDatabase, access_cluster
 from vibe_llms.memory.postgres_journal import PostgresJournal
 from vibe_llms.memory.tickets import MOST_ATTEMPTS, Ticket
 from vibe_llms.storage.postgres.blocking import BlockingDatabase
 from vibe_llms.storage.postgres.settings import PostgresSettings
-
-
-@pytest.fixture
-def place() -> Iterator[TestDatabase]:
-    with temporary_database() as made:
-        yield made
 
 
 @pytest.fixture

@@ -19,11 +19,6 @@ NOW = datetime(2026, 5, 4, tzinfo=UTC)
 ADA = Scope.of_user("ada")
 
 
-@pytest.fixture
-def memory(tmp_path: Path) -> Memory:
-    return Memory(tmp_path, durable=False)
-
-
 async def search(memory: Memory, question: str, **settings: float) -> list[str]:
     names = {name.replace("_", "-"): value for name, value in settings.items()}
     chosen = msgspec.convert(names, RetrievalSettings)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -386,11 +385,6 @@ async def prepare(memory: Memory, tokens: int = 200) -> tuple[SummaryTask, Entry
 
 async def keep(memory: Memory, task: SummaryTask, entry: Entry) -> bool:
     return await memory.change(PLACE, lambda held: keep_summary(held, task, entry))
-
-
-@pytest.fixture
-def memory(tmp_path: Path) -> Memory:
-    return Memory(tmp_path, durable=False)
 
 
 async def test_a_summary_is_kept_once_and_then_replaced_where_it_lies(memory: Memory) -> None:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
-from pathlib import Path
 
 import pytest
 
-from tests.runs.test_runs import SCRIPTS, TEXT, Rig, follow, text_of
+from tests.runs.rig import SCRIPTS, TEXT, Rig, follow, text_of
 from vibe_llms import MessageProgressEvent, Session
 from vibe_llms.base.exceptions import RequestError
 from vibe_llms.conversations.conversation import Conversation
@@ -17,12 +14,6 @@ from vibe_llms.conversations.settings import TurnState
 from vibe_llms.messages.canisters import AssistantCanister, ResultCanister, StopReason
 from vibe_llms.messages.events import Event, TextChunk, TurnEndedEvent
 from vibe_llms.runs import CallEnded, RunContinued, RunStatus
-
-
-@pytest.fixture
-async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
-    async with AsyncExitStack() as stack:
-        yield Rig(tmp_path, stack)
 
 
 class Hearing:

@@ -4,24 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack
-from pathlib import Path
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
-from tests.runs.test_runs import Rig, follow, wait_for
+from tests.runs.rig import Rig, follow, wait_for
 from vibe_llms import Decision, Session
 from vibe_llms.base.exceptions import StorageUnavailable
 from vibe_llms.providers.scripted.client import ScriptedModel
 from vibe_llms.runs import ApprovalRequested, RunEnded, RunStatus
-
-
-@pytest.fixture
-async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
-    async with AsyncExitStack() as stack:
-        yield Rig(tmp_path, stack)
 
 
 async def test_an_approval_does_not_cover_a_tool_that_has_changed_since(rig: Rig) -> None:

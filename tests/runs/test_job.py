@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.runs import changing
-from tests.runs.test_runs import Rig, follow, wait_for
+from tests.runs.rig import Rig, follow, wait_for
 from vibe_llms import Decision, Session, Turn, open_session
 from vibe_llms.base.exceptions import StorageUnavailable
 from vibe_llms.conversations.hooks import HookRequest
@@ -51,12 +50,6 @@ parts = [{ invocation = "changing/send", arguments = { text = "secret" } }]
 [[replies]]
 parts = [{ text = "Done." }]
 """
-
-
-@pytest.fixture
-async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
-    async with AsyncExitStack() as stack:
-        yield Rig(tmp_path, stack)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import random
 import signal
 import sys
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from datetime import date
 from pathlib import Path
 from typing import Any, assert_type
@@ -15,8 +15,8 @@ from typing import Any, assert_type
 import pytest
 from pydantic import BaseModel
 
+from tests.runs.rig import SCRIPTS, Rig, follow, wait_for
 from tests.runs.test_crashes import Follower, check_followed
-from tests.runs.test_runs import SCRIPTS, Rig, follow, wait_for
 from tests.runs.worker import produce_tools, settings_of
 from vibe_llms import Decision, MessageProgressEvent, Session, open_session
 from vibe_llms.base.exceptions import OutputInvalid, RunFailed
@@ -58,12 +58,6 @@ KINDS = [
     *(SupervisorCanister, UserCanister, InvocationCanister, ResultCanister),
     *(AssistantCanister, UserCanister, AssistantCanister),
 ]
-
-
-@pytest.fixture
-async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
-    async with AsyncExitStack() as stack:
-        yield Rig(tmp_path, stack)
 
 
 async def begin(session: Session, home: Path, script: str) -> Conversation:

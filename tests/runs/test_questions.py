@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.runs.test_runs import wait_for
+from tests.runs.rig import wait_for
 from vibe_llms import ElicitationAnswer, Session, open_session
 from vibe_llms.base.exceptions import AnswerInvalid, DecisionRefused
 from vibe_llms.invocation.invokers import InvocationContext

@@ -6,14 +6,13 @@ import asyncio
 import errno
 import logging
 import sqlite3
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, closing
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.runs.test_runs import TEXT, Rig, follow, text_of, wait_for
+from tests.runs.rig import TEXT, Rig, follow, text_of, wait_for
 from vibe_llms import Session
 from vibe_llms.base.exceptions import RunFailed, RunUnreadable, StorageUnavailable
 from vibe_llms.base.folders import explain
@@ -22,12 +21,6 @@ from vibe_llms.providers.scripted.client import ScriptedModel
 from vibe_llms.runs import MessageDelta, Run, RunStatus, recorder
 from vibe_llms.runs.interfaces import Lease
 from vibe_llms.runs.sqlite import SqliteRunStore
-
-
-@pytest.fixture
-async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
-    async with AsyncExitStack() as stack:
-        yield Rig(tmp_path, stack)
 
 
 def ask(home: Path, statement: str, *values: Any) -> list[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.fakes.objects import access_bucket_server
-from tests.fakes.postgres import TestDatabase, temporary_database
+from tests.fakes.postgres import TestDatabase
 from tests.faults.archives import FAST, produce_details, say
 from vibe_llms.base.exceptions import ConversationMoved, FormatNewer, StorageError
 from vibe_llms.messages.canisters import Canister, SupervisorCanister, UserCanister
@@ -32,12 +32,6 @@ from vibe_llms.storage.transfer import (
 )
 
 _NEWER = b'{ "role": "oracle", "created": "2031-01-02T03:04:06Z", "identity": "n", "z": "\\u00e9"}'
-
-
-@pytest.fixture
-def place() -> Iterator[TestDatabase]:
-    with temporary_database() as made:
-        yield made
 
 
 @pytest.fixture

@@ -11,15 +11,10 @@ from typing import Any
 
 import pytest
 
-from tests.cli.command import invoke, run
+from tests.cli.command import invoke, remember, run
 from tests.cli.terminal import Terminal
 from vibe_llms.base.folders import replace_file
 from vibe_llms.memory import files
-
-
-def remember(text: str, *options: str) -> str:
-    identity: str = invoke("memory", "add", "--json", *options, text).json["id"]
-    return identity
 
 
 def test_a_memory_goes_into_a_file_and_comes_back(home: Path, tmp_path: Path) -> None:

@@ -9,18 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.command import invoke, run
+from tests.cli.command import invoke, remember, run
 from tests.cli.hostile import check_harmless
 from tests.cli.terminal import Terminal
 from vibe_llms.cli.memory import facts
 from vibe_llms.memory import files
 from vibe_llms.memory.entries import LARGEST_BYTES
-
-
-def remember(text: str, *options: str) -> str:
-    """Remember a fact; its identity."""
-    identity: str = invoke("memory", "add", "--json", *options, text).json["id"]
-    return identity
 
 
 def test_a_fact_is_added_found_changed_deleted_and_forgotten(home: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import click
 import pytest
 
-from tests.cli.command import invoke
+from tests.cli.command import invoke, remember
 from tests.cli.terminal import Terminal
 from vibe_llms.cli import questions
 from vibe_llms.cli.memory import forgetting
@@ -18,12 +18,6 @@ from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import Role, Scope
 from vibe_llms.memory.journal import Journal
 from vibe_llms.memory.tickets import Ticket
-
-
-def remember(text: str, *options: str) -> str:
-    """Remember a fact; its identity."""
-    identity: str = invoke("memory", "add", "--json", *options, text).json["id"]
-    return identity
 
 
 def ask(*arguments: str, answer: str) -> tuple[int, str]:

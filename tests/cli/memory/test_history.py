@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.command import invoke
+from tests.cli.command import invoke, remember
 from tests.memory.repositories import ask_git
 from vibe_llms.base.exceptions import StorageError
 from vibe_llms.memory.versions import Versions
@@ -20,11 +20,6 @@ def versioned(home: Path) -> Path:
     home.mkdir(parents=True, exist_ok=True)
     (home / "config.toml").write_text("[memory]\nversioning = true\n")
     return home
-
-
-def remember(text: str, *options: str) -> str:
-    identity: str = invoke("memory", "add", "--json", *options, text).json["id"]
-    return identity
 
 
 def test_each_change_is_committed_and_logged(versioned: Path) -> None:

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.command import invoke
-from tests.cli.memory.test_facts import remember
+from tests.cli.command import invoke, remember
 from tests.cli.terminal import Terminal
 from vibe_llms.memory.changes import HeldScope
 

@@ -26,12 +26,6 @@ from vibe_llms.storage.postgres.pipelines import Statement, StatementResult
 from vibe_llms.storage.postgres.settings import PostgresSettings
 
 
-@pytest.fixture
-def place() -> Iterator[TestDatabase]:
-    with temporary_database() as made:
-        yield made
-
-
 def open_user(place: TestDatabase, user: str = "ada") -> PostgresArchive:
     database = Database(PostgresSettings(dsn=place.dsn))
     return PostgresArchive(database, PostgresContents(database, inline_bytes=1024), user)

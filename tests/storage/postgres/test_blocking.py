@@ -15,12 +15,6 @@ from vibe_llms.storage.postgres.settings import PostgresSettings
 
 
 @pytest.fixture
-def place() -> Iterator[TestDatabase]:
-    with temporary_database() as made:
-        yield made
-
-
-@pytest.fixture
 def database(place: TestDatabase) -> Iterator[BlockingDatabase]:
     made = BlockingDatabase(PostgresSettings(dsn=place.dsn, connections=2, connect_seconds=1))
     yield made

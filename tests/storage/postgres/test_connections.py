@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 import pytest
 
 from tests.fakes.passage import Passage, open_passage
-from tests.fakes.postgres import TestDatabase, temporary_database
+from tests.fakes.postgres import TestDatabase
 from vibe_llms.base.exceptions import StorageUnavailable
 from vibe_llms.runs.interfaces import Lease
 from vibe_llms.runs.news import News
@@ -20,12 +20,6 @@ from vibe_llms.storage.postgres.database import Database
 from vibe_llms.storage.postgres.settings import PostgresSettings
 
 _SILENT = "has not answered for 0.8 s"
-
-
-@pytest.fixture
-def place() -> Iterator[TestDatabase]:
-    with temporary_database() as made:
-        yield made
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from tests.fakes.objects import BucketServer, access_bucket_server
-from tests.fakes.postgres import TestDatabase, temporary_database
+from tests.fakes.postgres import TestDatabase
 from vibe_llms.base.exceptions import (
     ContentDamaged,
     ContentMissing,
@@ -29,12 +29,6 @@ from vibe_llms.storage.postgres.database import Database
 from vibe_llms.storage.postgres.settings import PostgresSettings
 
 LATER = datetime.now(UTC) + timedelta(days=1)
-
-
-@pytest.fixture
-def place() -> Iterator[TestDatabase]:
-    with temporary_database() as made:
-        yield made
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import select
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import psycopg
 import pytest
@@ -16,12 +16,6 @@ from vibe_llms.storage.postgres.blocking import BlockingDatabase
 from vibe_llms.storage.postgres.database import Database
 from vibe_llms.storage.postgres.pipelines import Statement
 from vibe_llms.storage.postgres.settings import PostgresSettings
-
-
-@pytest.fixture
-def place() -> Iterator[TestDatabase]:
-    with temporary_database() as made:
-        yield made
 
 
 @pytest.fixture

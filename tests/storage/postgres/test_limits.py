@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import psycopg
 import pytest
 
-from tests.fakes.postgres import TestDatabase, temporary_database
+from tests.fakes.postgres import TestDatabase
 from vibe_llms.base.exceptions import RateLimited
 from vibe_llms.messages.canisters import Usage
 from vibe_llms.messages.events import Notice
@@ -18,12 +18,6 @@ from vibe_llms.providers.limits import Limiter
 from vibe_llms.storage.postgres.database import Database
 from vibe_llms.storage.postgres.limits import PostgresWindow
 from vibe_llms.storage.postgres.settings import PostgresSettings
-
-
-@pytest.fixture
-def place() -> Iterator[TestDatabase]:
-    with temporary_database() as made:
-        yield made
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import closing
 
 import psycopg
@@ -20,12 +20,6 @@ from vibe_llms.storage.postgres.blocking import BlockingDatabase
 from vibe_llms.storage.postgres.contents import PostgresContents
 from vibe_llms.storage.postgres.database import Database
 from vibe_llms.storage.postgres.settings import PostgresSettings
-
-
-@pytest.fixture
-def place() -> Iterator[TestDatabase]:
-    with temporary_database() as made:
-        yield made
 
 
 def open_at(dsn: str, **settings: float) -> PostgresArchive:

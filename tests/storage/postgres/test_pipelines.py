@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
 import pytest
 
-from tests.fakes.postgres import TestDatabase, access_cluster, temporary_database
+from tests.fakes.postgres import TestDatabase, access_cluster
 from vibe_llms.base.exceptions import LeaseLost, StorageError, StorageUnavailable
 from vibe_llms.storage.postgres.database import Database
 from vibe_llms.storage.postgres.pipelines import Statement
 from vibe_llms.storage.postgres.settings import PostgresSettings
-
-
-@pytest.fixture
-def place() -> Iterator[TestDatabase]:
-    with temporary_database() as made:
-        yield made
 
 
 @pytest.fixture(params=[False, True], ids=["prepared", "not prepared"])
