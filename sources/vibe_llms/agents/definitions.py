@@ -42,7 +42,8 @@ class Agent(Struct, frozen=True, kw_only=True):
     without a notice if a package or a key is missing; `*` means all rows of the user's own file.
     `agents` are the names of agents that it may ask as tools. If `memory` is None, the caller
     decides. `budget` limits what each user spends with this agent and with the agents that it asks;
-    `payers` are the budgets of the agents that it answers, by name.
+    `payers` are the budgets of the agents that it answers, by name. `fallback` are addresses of
+    models that answer if its model fails; None for those of the model's row.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Agent(Struct, frozen=True, kw_only=True):
     tool_mode: ToolMode | None = None
     memory: bool | None = None
     budget: Budget | None = None
+    fallback: tuple[str, ...] | None = None
     payers: Mapping[str, Budget] = {}
 
     @property
@@ -113,6 +115,7 @@ class AgentSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=T
     tool_mode: ToolMode | None = None
     memory: bool | None = None
     budget: Budget | None = None
+    fallback: tuple[str, ...] | None = None
     enabled: bool = True
 
 
@@ -152,16 +155,18 @@ def access_others(configuration: Configuration, agent: Agent) -> Sequence[Agent]
 def check_agent(
     configuration: Configuration, agent: Agent, locate: Callable[[str], object]
 ) -> None:
-    """Raise `ConfigurationError` if its model or an agent that it asks cannot exist.
+    """Raise `ConfigurationError` if one of its models, or an agent that it asks, cannot exist.
 
     `locate` raises `ModelNotFound`. No server is asked, so a name without a provider is accepted.
     """
     access_others(configuration, agent)
-    if "/" in agent.model:
-        try:
-            locate(agent.model)
-        except ModelNotFound as error:
-            raise configuration.error(str(error), AGENTS, agent.name, "model") from error
+    named = [("model", agent.model), *(("fallback", model) for model in agent.fallback or ())]
+    for key, model in named:
+        if "/" in model:
+            try:
+                locate(model)
+            except ModelNotFound as error:
+                raise configuration.error(str(error), AGENTS, agent.name, key) from error
 
 
 def check_ensembles(configuration: Configuration, agent: Agent) -> None:
@@ -248,6 +253,7 @@ def _read(configuration: Configuration, name: str) -> Agent:
         tool_mode=row.tool_mode,
         memory=row.memory,
         budget=row.budget,
+        fallback=row.fallback,
     )
 
 

@@ -177,7 +177,8 @@ class BudgetSettings(Budget, frozen=True):
 ROW_KEYS = (
     *("module", "factory", "enabled", "credential", "api-key-environment", "api-key-command"),
     *("default-model", "known-models", "models", "controls", "prices", "install", "import-seconds"),
-    *("requests-per-minute", "tokens-per-minute", *StreamSettings.__struct_encode_fields__),
+    *("fallback", "requests-per-minute", "tokens-per-minute"),
+    *StreamSettings.__struct_encode_fields__,
 )
 
 

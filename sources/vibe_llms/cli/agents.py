@@ -207,6 +207,7 @@ def _describe(agent: Agent, problems: Mapping[str, str]) -> dict[str, Any]:
         "name": agent.name,
         "description": agent.description,
         "model": agent.model,
+        "fallback": list(agent.fallback or ()),
         "supervisor": agent.supervisor,
         "prompt": agent.prompt,
         "variables": list(agent.variables),
@@ -228,7 +229,8 @@ def _draw(described: Mapping[str, Any]) -> str:
     for ensemble in described["ensembles"]:
         problem = ensemble["problem"] and f"  not available: {ensemble['problem']}"
         lines.append(f"{pad('ensemble', _CELLS)} {ensemble['name']}{problem}")
-    for key in ("agents", "collections", "controls", "tool_mode", "memory", "prompt", "budget"):
+    drawn = ("agents", "collections", "controls", "tool_mode", "memory", "prompt", "budget")
+    for key in ("fallback", *drawn):
         if (value := described[key]) not in (None, "", [], {}):
             lines.append(f"{pad(key.replace('_', '-'), _CELLS)} {_draw_value(value)}")
     if described["supervisor"]:

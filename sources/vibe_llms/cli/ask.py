@@ -21,6 +21,7 @@ from vibe_llms.cli.options import (
     control_option,
     debug_option,
     dry_run_option,
+    fallback_option,
     key_option,
     model_option,
     quiet_option,
@@ -62,6 +63,7 @@ _PRINTED = 10
     help="Another FILE, as in chat.",
 )
 @model_option
+@fallback_option
 @agent_option
 @variable_option
 @click.option(

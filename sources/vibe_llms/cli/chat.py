@@ -26,6 +26,7 @@ from vibe_llms.cli.options import (
     controls_of,
     debug_option,
     dry_run_option,
+    fallback_option,
     key_option,
     model_option,
     open_conversation,
@@ -55,6 +56,7 @@ from vibe_llms.session.core import Session
 @click.command()
 @click.argument("prompt", nargs=-1)
 @model_option
+@fallback_option
 @agent_option
 @variable_option
 @click.option("-s", "--system", metavar="TEXT", help="Add a system prompt.")

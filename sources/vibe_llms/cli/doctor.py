@@ -342,6 +342,11 @@ def _check_names(configuration: Configuration) -> Iterator[ConfigurationError]:
             ((ENSEMBLES, name, "sampling-model"), tree[ENSEMBLES][name].get("sampling-model", ""))
             for name in _survey_enabled(configuration, ENSEMBLES)
         ),
+        *(
+            ((PROVIDERS, name, "fallback"), model)
+            for name in _survey_enabled(configuration, PROVIDERS)
+            for model in _list_fallback(tree[PROVIDERS][name].get("fallback"))
+        ),
     ]
     for path, model in models:
         if path[0] == "aliases" and model in configuration.aliases:
@@ -360,6 +365,11 @@ def _check_names(configuration: Configuration) -> Iterator[ConfigurationError]:
             "documents",
             "embedder",
         )
+
+
+def _list_fallback(value: object) -> Sequence[object]:
+    """Return the models of a fallback; a value of another type is reported with its row."""
+    return value if isinstance(value, list) else ()
 
 
 def _survey_enabled(configuration: Configuration, table: str) -> Sequence[str]:

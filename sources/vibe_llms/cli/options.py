@@ -69,6 +69,13 @@ model_option = click.option(
     shell_complete=complete_models,
     help="Use this model: provider/model, part of its name, or an alias.",
 )
+fallback_option = click.option(
+    "--fallback",
+    multiple=True,
+    metavar="MODEL",
+    shell_complete=complete_models,
+    help="Let this model answer if the first one fails; may be repeated.",
+)
 agent_option = click.option(
     "-A",
     "--agent",
@@ -125,6 +132,7 @@ class Options(Struct, frozen=True, kw_only=True):
     collections: tuple[str, ...] = ()
     approve_all: bool = False
     tool_mode: ToolMode | None = None
+    fallback: tuple[str, ...] = ()
     tools_debug: bool = False
     rounds: int | None = None
     memory: bool | None = None
@@ -310,6 +318,7 @@ async def _open(session: Session, options: Options) -> Conversation:
             ensembles=options.tools,
             collections=options.collections,
             tool_mode=options.tool_mode,
+            fallback=options.fallback or None,
             memory=memory,
             agent=options.agent,
             variables=dict(options.variables),
@@ -322,6 +331,7 @@ async def _open(session: Session, options: Options) -> Conversation:
         ensembles=options.tools,
         collections=options.collections,
         tool_mode=options.tool_mode,
+        fallback=options.fallback or None,
         memory=memory,
         save=keeps,
         agent=options.agent,

@@ -23,6 +23,7 @@ from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
     Cost,
+    ReplyCanister,
     ResultCanister,
     StopReason,
     Turn,
@@ -123,7 +124,7 @@ def _encode_turn(
     return msgspec.json.encode(
         {
             "conversation": None if options.no_log else conversation.identity,
-            "model": address_of(conversation),
+            "model": _name_author(turn) or address_of(conversation),
             "text": turn.text,
             **({} if options.schema is None else {"output": turn.output}),
             "stop_reason": turn.stop_reason,
@@ -138,6 +139,14 @@ def _encode_turn(
             **facts,
         }
     ).decode()
+
+
+def _name_author(turn: Turn) -> str:
+    """Return the address of the model that wrote the last reply; empty if there is none."""
+    for canister in reversed(turn.canisters):
+        if isinstance(canister, ReplyCanister) and canister.provenance is not None:
+            return f"{canister.provenance.row}/{canister.provenance.model}"
+    return ""
 
 
 async def _report_images(session: Session, turn: Turn, options: Options) -> None:

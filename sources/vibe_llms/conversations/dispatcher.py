@@ -16,6 +16,7 @@ from vibe_llms.messages.events import (
     MessageFailedEvent,
     MessageProgressEvent,
     MessageStartedEvent,
+    NoticeEvent,
 )
 
 
@@ -36,6 +37,10 @@ class Dispatcher:
         self._locate = locate
         self.invokers = invokers
         self.received: list[ReplyCanister] = []
+        #: True if another model may answer in place of one whose reply does not begin.
+        self.holds = False
+        #: Events of a message that has no content yet.
+        self._held: list[Event] = []
 
     def __call__(self, event: Event) -> None:
         """Pass an event on; after an error of the handler, it is not called again."""
@@ -44,12 +49,40 @@ class Dispatcher:
             match event:
                 case MessageStartedEvent(role="invocation", name=name):
                     event = replace(event, name=self._name(name))
+                case MessageStartedEvent() if self.holds:
+                    # Its first content follows at once, unless it fails.
+                    self._held.append(event)
+                    return
                 case MessageCompletedEvent(canister=canister):
                     event = replace(event, canister=self.canonicalize(canister))
                     self.received.append(event.canister)
                 case MessageFailedEvent(partial=partial):
                     event = replace(event, partial=self.canonicalize(partial))
                     self.received.append(event.partial)
+                    if self._held and not event.partial.contents:
+                        self._held.append(event)
+                        return
+        if self._held and kind is not NoticeEvent:
+            self.release()
+        self._pass_on(event)
+
+    @property
+    def began(self) -> bool:
+        """True if anything of a reply has arrived."""
+        return any(one.contents or isinstance(one, InvocationCanister) for one in self.received)
+
+    def release(self) -> None:
+        """Pass on the events of a message that failed before it had content."""
+        held, self._held = self._held, []
+        for event in held:
+            self._pass_on(event)
+
+    def drop(self) -> None:
+        """Forget a message that failed before it had content."""
+        self._held.clear()
+        self.received.clear()
+
+    def _pass_on(self, event: Event) -> None:
         handler, self._handler = self._handler, None
         if handler is not None:
             handler(event)

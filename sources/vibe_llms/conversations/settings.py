@@ -11,6 +11,7 @@ from msgspec import Struct
 from vibe_llms.base.configuration import Budget, ToolMode, ToolSettings
 from vibe_llms.conversations.context_window import SizeMeter
 from vibe_llms.conversations.documents import ConversationDocuments, DocumentService
+from vibe_llms.conversations.fallbacks import Fallback
 from vibe_llms.conversations.hook_runner import HookRunner
 from vibe_llms.conversations.hooks import TurnHook
 from vibe_llms.conversations.tools import Tool, Toolbox
@@ -22,6 +23,7 @@ from vibe_llms.messages.canisters import Canister, Cost, InvocationCanister, Sup
 from vibe_llms.messages.controls import Controls
 from vibe_llms.messages.events import EventHandler
 from vibe_llms.messages.tracing import Tracer
+from vibe_llms.providers.breakers import Breakers
 from vibe_llms.providers.contract.selection import settle_tools
 from vibe_llms.providers.interfaces import Model
 from vibe_llms.providers.limits import Limiter
@@ -41,7 +43,8 @@ class Services(Struct, frozen=True, kw_only=True):
     `access_controls` returns the configured controls of a model. `open_ensembles` opens rows by
     name and sends notices to a handler. Without `access_documents`, files that a model does not
     accept are refused. `access_spending` takes the budgets of agents. `elicitor` answers questions
-    of tools to the user. `estimate_cost` uses the price lists of the rows.
+    of tools to the user. `estimate_cost` uses the price lists of the rows. `access_fallback`
+    returns the addresses of the models that the row of a model names as its fallback.
     """
 
     event_handler: EventHandler
@@ -49,6 +52,8 @@ class Services(Struct, frozen=True, kw_only=True):
     access_controls: Callable[[Model], Controls]
     tools: ToolSettings = ToolSettings()
     access_limiter: Callable[[Model], Limiter | None] = lambda _: None
+    access_fallback: Callable[[Model], Sequence[str]] = lambda _: ()
+    breakers: Breakers = msgspec.field(default_factory=Breakers)
     access_spending: Callable[[Mapping[str, Budget]], Spending | None] = lambda _: None
     gatekeeper: Gatekeeper = Gatekeeper()
     open_ensembles: Callable[[Iterable[str], EventHandler], Awaitable[Sequence[Ensemble]]] = (
@@ -70,7 +75,8 @@ class ConversationSettings(Struct, frozen=True, kw_only=True):
     agents' budgets that its requests count against, by the agents' names. With `claims`, replies in
     the history that no model has made are untrusted. With `revive`, new messages of a deleted
     conversation are stored in a new one. `vouched` are the identities of messages with text that
-    the user vouches for.
+    the user vouches for. `fallback` are addresses of models that answer if the model fails; None
+    for those of its row.
     """
 
     model: Model
@@ -89,6 +95,7 @@ class ConversationSettings(Struct, frozen=True, kw_only=True):
     claims: bool = False
     revive: bool = True
     vouched: frozenset[str] = frozenset()
+    fallback: tuple[str, ...] | None = None
 
     @property
     def event_handler(self) -> EventHandler:
@@ -110,6 +117,12 @@ class ConversationSettings(Struct, frozen=True, kw_only=True):
         """Controls of the conversation, completed by those of the configuration."""
         return self.controls.over(self.services.access_controls(self.model))
 
+    def produce_fallback(self) -> Fallback:
+        """Return the models that may answer one turn if the model fails."""
+        row = self.services.access_fallback
+        addresses = row(self.model) if self.fallback is None else self.fallback
+        return Fallback(addresses, self.services.breakers)
+
     def choose_tools(self, tools: Mapping[str, Invoker]) -> tuple[Model, Sequence[Invoker]]:
         """Return the model to ask and the tools to offer, based on its known abilities."""
         asked = self.tool_mode is not None
@@ -120,11 +133,12 @@ class TurnState(Struct, frozen=True, omit_defaults=True):
     """The state of a turn that cannot be derived from its messages.
 
     `vouched` are messages that the user vouches for. `tainted` is True if a request had untrusted
-    text.
+    text. `fallback` is the address of the model that answers in place of one that failed.
     """
 
     vouched: frozenset[str] = frozenset()
     tainted: bool = False
+    fallback: str = ""
 
 
 class TurnRecord(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -14,12 +14,15 @@ from msgspec.structs import replace
 
 from vibe_llms.base.exceptions import (
     AttachmentUnreadable,
+    ConfigurationError,
     ContextOverflow,
     ControlInvalid,
     OutputCut,
     OutputInvalid,
+    ProviderError,
     ReplyMalformed,
     RequestError,
+    VibeLlmsError,
 )
 from vibe_llms.base.futures import finish
 from vibe_llms.base.offloading import LOOP_BYTES, offload
@@ -36,6 +39,7 @@ from vibe_llms.conversations.corrections import (
 )
 from vibe_llms.conversations.dispatcher import Dispatcher
 from vibe_llms.conversations.documents import ENSEMBLE, DocumentReading, without_documents
+from vibe_llms.conversations.fallbacks import notice_change, notice_omission, require_larger
 from vibe_llms.conversations.history import History, start_of_turn
 from vibe_llms.conversations.hooks import HookRequest
 from vibe_llms.conversations.settings import (
@@ -100,11 +104,15 @@ class TurnRun:
         self._invokers = settings.invokers if given is None else gather_invokers(given)
         self._model: Model = settings.model
         self._inquiring = as_inquiring(settings.model)
+        self._fallback = settings.produce_fallback()
+        #: Error of the last request, if another model may answer in its place.
+        self._replaceable: VibeLlmsError | None = None
         self._offered: Sequence[Invoker] = ()
         self._check()
         self._instructions = memo.instruct(settings.toolbox.instruct(self._invokers.values()))
         handler = request.event_handler or settings.event_handler
         self._dispatcher = Dispatcher(handler, self._invokers, memo.documents.locate)
+        self._dispatcher.holds = bool(self._fallback)
         self._fresh = frozenset(canister.identity for canister in self._prompt)
         self._start = len(history.canisters)
         self._said = len(self._prompt)
@@ -142,6 +150,7 @@ class TurnRun:
         withdrawn = False
         try:
             if self._added:
+                await self._rejoin_fallback()
                 await self._read_documents()
                 await self._choose_tools()
             else:
@@ -237,10 +246,57 @@ class TurnRun:
     async def _prepare(self) -> None:
         """Determine and check the model's input, without storing or sending anything."""
         await self._check_images()
+        avoided = self._fallback.is_failing(self._settings.model) and await self._fall_back(None)
+        try:
+            if not avoided:
+                await self._prepare_model()
+        except ContextOverflow as error:
+            if not (self._fallback.covers(error) and await self._fall_back(error)):
+                raise
+        self._report_blocked()
+
+    async def _prepare_model(self) -> None:
+        """Determine how this model reads documents and calls tools, and check the length."""
         await self._read_documents()
         await self._choose_tools()
-        await self._check_length(self._prompt)
-        self._report_blocked()
+        await self._check_length(() if self._added or self._pending else self._prompt)
+
+    async def _fall_back(self, error: VibeLlmsError | None) -> bool:
+        """Let the next model of the fallback answer the turn; return False if none can.
+
+        Without an error, the model is not asked, because it failed a short time ago.
+        """
+        fallback, services, failed = self._fallback, self._settings.services, self._settings.model
+        if error is not None:
+            fallback.fail(failed, error)
+        while (address := fallback.take()) is not None:
+            try:
+                model = await services.access_model(address)
+                if isinstance(error, ContextOverflow):
+                    require_larger(model, failed, error)
+                self._set_model(model)
+                self._check()
+                await self._prepare_model()
+            except (ConfigurationError, ProviderError, RequestError) as reason:
+                self._notify(notice_omission(address, reason))
+                continue
+            self._state = replace(self._state, fallback=address)
+            self._notify(notice_change(failed, error, model))
+            return True
+        self._set_model(failed)
+        return False
+
+    def _set_model(self, model: Model) -> None:
+        self._settings = settings = replace(self._settings, model=model)
+        self._model, self._inquiring = model, as_inquiring(model)
+        self._default_controls = settings.default_controls
+        self._limiter = settings.services.access_limiter(model)
+
+    async def _rejoin_fallback(self) -> None:
+        """Continue with the model that answered in place of a failed one, if it still exists."""
+        if self._state.fallback:
+            with suppress(ConfigurationError, RequestError):
+                self._set_model(await self._settings.services.access_model(self._state.fallback))
 
     async def _check_images(self) -> None:
         """Refuse a damaged image: in the history, it would make every later request fail."""
@@ -447,11 +503,30 @@ class TurnRun:
         self._notify(Notice("output", describe_correction(said), said.identity))
 
     async def _ask(self) -> Sequence[ReplyCanister]:
+        """Ask the model, or one of the fallback if it fails before its reply begins."""
+        while True:
+            try:
+                reply = await self._ask_model()
+            except VibeLlmsError as error:
+                if error is self._replaceable:
+                    if await self._fall_back(error):
+                        self._dispatcher.drop()
+                        continue
+                    self._dispatcher.release()
+                    await self._keep_received()
+                if (first := self._fallback.first) is error or first is None:
+                    raise
+                raise first from error
+            else:
+                self._fallback.succeed(self._settings.model)
+                return reply
+
+    async def _ask_model(self) -> Sequence[ReplyCanister]:
         received = self._dispatcher.received
         received.clear()
         messages = self._messages
         traced = self._settings.tracer.request(self._describe_request(messages))
-        whole = False
+        self._replaceable, whole = None, False
         try:
             with self._limited(), traced as span:
                 context = self._produce_context(span)
@@ -469,13 +544,22 @@ class TurnRun:
             reply = tuple(map(self._dispatcher.canonicalize, reply))
             received[:] = reply
             whole = True
+        except VibeLlmsError as error:
+            # Another model must not repeat what this one has begun to say.
+            if not self._dispatcher.began and self._fallback.covers(error):
+                self._replaceable = error
+            raise
         finally:
             await self._finish_keeping()
-            # In every case, store what arrived before any of its calls runs.
-            kept = whole or not self._suspending
-            if kept and any(_is_worth_keeping(canister) for canister in received):
-                await self._keep(tuple(received))
+            # In every other case, store what arrived before any of its calls runs.
+            if self._replaceable is None and (whole or not self._suspending):
+                await self._keep_received()
         return reply
+
+    async def _keep_received(self) -> None:
+        received = tuple(self._dispatcher.received)
+        if any(_is_worth_keeping(canister) for canister in received):
+            await self._keep(received)
 
     def _require_cap(self) -> None:
         model = self._settings.model

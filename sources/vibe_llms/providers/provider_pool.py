@@ -53,6 +53,7 @@ class _RowSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=Tr
     import_seconds: Seconds = 30.0
     requests_per_minute: Positive | None = None
     tokens_per_minute: Positive | None = None
+    fallback: tuple[str, ...] = ()
 
 
 class ProviderStatus(Struct, frozen=True):
@@ -99,6 +100,7 @@ class Providers:
         self._import_guard = import_guard
         self._rows = {row.name: row for row in configuration.rows(PROVIDERS)}
         self._longest = max(map(len, self._rows), default=0)
+        self._settings: dict[str, _RowSettings] = {}
         self._providers: dict[str, Provider] = {}
         self._clients: dict[str, Client] = {}
         self._limiters = limiters or Limiters()
@@ -299,6 +301,11 @@ class Providers:
         requests, tokens = settings.requests_per_minute, settings.tokens_per_minute
         return self._limiters.access(name, requests, tokens)
 
+    def access_fallback(self, model: Model) -> Sequence[str]:
+        """Return the addresses of the models that answer if a model of this row fails."""
+        row = self._rows.get(model.provider)
+        return () if row is None else self._read_row(row).fallback
+
     def access_prices(self, row: str) -> str:
         """Return the name of a row's price list; empty if it names none."""
         return self._read_row(self._rows[row]).prices if row in self._rows else ""
@@ -346,7 +353,9 @@ class Providers:
             return access_provider(row, configuration, self._event_handler)
 
     def _read_row(self, row: Row) -> _RowSettings:
-        return _read_row(self._configuration, row)
+        if row.name not in self._settings:
+            self._settings[row.name] = _read_row(self._configuration, row)
+        return self._settings[row.name]
 
     def _produce_credential(self, row: Row, settings: _RowSettings) -> Credential:
         return Credential(

@@ -398,6 +398,7 @@ class Runs:
             withheld=tuple(sorted(toolbox.withheld)),
             hooks=tuple(one.name for one in settings.hooks),
             tool_mode=settings.tool_mode,
+            fallback=settings.fallback,
             controls=write_controls(controls.over(settings.controls)),
             output=None if form is None else form.value_schema,
             parent=settings.tracer.write_parent(),

@@ -75,6 +75,7 @@ class Recipe(Struct, frozen=True, omit_defaults=True, kw_only=True):
     withheld: tuple[str, ...] = ()
     hooks: tuple[str, ...] = ()
     tool_mode: ToolMode | None = None
+    fallback: tuple[str, ...] | None = None
     controls: Mapping[str, Any] = {}
     output: Mapping[str, Any] | None = None
     parent: Mapping[str, str] = {}

@@ -26,6 +26,7 @@ from vibe_llms.conversations.conversation import Conversation
 from vibe_llms.invocation.questions import decline
 from vibe_llms.memory.hook import MemoryHook
 from vibe_llms.messages.tracing import Tracer
+from vibe_llms.providers.breakers import Breakers
 from vibe_llms.providers.caller_keys import CALLER
 from vibe_llms.providers.limits import Limiters
 from vibe_llms.providers.provider_pool import PROVIDERS
@@ -94,6 +95,7 @@ class UserSpace:
         produce_runs: Callable[[RunHost], Runs],
         tracer: Tracer,
         limiters: Limiters,
+        breakers: Breakers,
         access_library: Callable[[], DocumentStore],
     ) -> None:
         configuration = backend.configuration
@@ -123,6 +125,7 @@ class UserSpace:
             # The server's configuration does not belong to its users.
             own_rows=False,
             limiters=limiters,
+            breakers=breakers,
             # Agents refer to collections of the server.
             access_library=access_library,
         )
@@ -285,6 +288,7 @@ class UserSpaces:
         # Opened with the first request under a budget.
         self.backend = backend = open_backend(configuration)
         self.limiters = Limiters(LIMIT_WINDOWS.find(backend))
+        self._breakers = Breakers()
         self._budgets = produce_budget_store(backend)
         self._continuations = produce_continuations(backend)
         self._runs = produce_store(backend)
@@ -318,6 +322,7 @@ class UserSpaces:
                 produce,
                 self._tracer,
                 self.limiters,
+                self._breakers,
                 self._access_library,
             )
         space = self._spaces[user]

@@ -45,6 +45,7 @@ from vibe_llms.messages.contents import Reference
 from vibe_llms.messages.controls import Controls
 from vibe_llms.messages.events import EventHandler, Notice, NoticeEvent, ignore_events
 from vibe_llms.messages.tracing import Tracer, guard
+from vibe_llms.providers.breakers import Breakers
 from vibe_llms.providers.interfaces import Model
 from vibe_llms.providers.limits import Limiters
 from vibe_llms.providers.provider_pool import Providers, ProviderStatus
@@ -117,6 +118,8 @@ class Session:
             access_model=self.access_model,
             access_controls=self._providers.access_controls,
             access_limiter=self._providers.access_limiter,
+            access_fallback=self._providers.access_fallback,
+            breakers=parts.breakers or Breakers(),
             access_spending=self.access_spending,
             tools=configuration.tools,
             gatekeeper=self.gatekeeper,
@@ -483,6 +486,7 @@ class Session:
             collections=tuple(dict.fromkeys((*agent.collections, *options.get("collections", ())))),
             template=agent.produce_template(options.get("variables") or {}),
             agent=agent.name,
+            fallback=agent.fallback if (named := options.get("fallback")) is None else tuple(named),
             budgets=agent.budgets,
             claims=self._claims,
             revive=self._revive,
@@ -649,6 +653,7 @@ class Session:
             controls=recipe.produce_controls(),
             event_handler=ignore_events,
             tool_mode=recipe.tool_mode,
+            fallback=recipe.fallback,
             memory=False,
             hooks=[self.access_memory()] if MEMORY.name in recipe.hooks else [],
         )

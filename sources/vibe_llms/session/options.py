@@ -39,6 +39,9 @@ class ConversationOptions(TypedDict, total=False):
     #: Called before and after each turn.
     hooks: Iterable[TurnHook]
     agent: str | Agent | None
+    #: Addresses of models that answer a turn, in order, if the model fails before its reply
+    #: begins; by default those of the agent, or of the model's row.
+    fallback: Sequence[str] | None
     #: Values of the variables in the agent's prompt.
     variables: Mapping[str, str] | None
 

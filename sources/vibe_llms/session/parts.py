@@ -14,6 +14,7 @@ from vibe_llms.invocation.approval import Approver
 from vibe_llms.invocation.questions import Elicitor
 from vibe_llms.messages.events import EventHandler, ignore_events
 from vibe_llms.messages.tracing import Tracer
+from vibe_llms.providers.breakers import Breakers
 from vibe_llms.providers.limits import Limiters, Window
 from vibe_llms.providers.provider_pool import ImportGuard, unguarded
 from vibe_llms.storage.backends import Backend, StoreKind
@@ -67,5 +68,7 @@ class SessionParts(Struct, frozen=True, kw_only=True):
     own_rows: bool = True
     #: Limiters shared with other sessions.
     limiters: Limiters | None = None
+    #: Breakers shared with other sessions.
+    breakers: Breakers | None = None
     #: Returns the store with the collections of documents, if that is not the user's own.
     access_library: Callable[[], DocumentStore] | None = None
