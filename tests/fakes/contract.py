@@ -39,6 +39,22 @@ CALLING = {
     "type at the end": '{"name":"look","arguments":{"where":"up"},"type":"tool_call"}',
     "arguments first": '{"arguments":{"where":"up"},"type":"tool_call","name":"look"}',
     "a list": f"[{CALL}]",
+    "tool as the type": '{"type":"look","arguments":{"where":"up"}}',
+    "tool as the type, parameters": '{"type": "look", "parameters": {"where":"up"}}',
+    "tool as the type, fenced": '```json\n{"type":"look","arguments":{"where":"up"}}\n```',
+    "tool as the type, at the end": '{"arguments":{"where":"up"},"type":"look"}',
+    "Chat Completions": '{"tool_calls":[{"id":"call_1","type":"function","function":'
+    '{"name":"look","arguments":"{\\"where\\":\\"up\\"}"}}]}',
+    "Chat Completions, arguments as an object": '{"tool_calls":[{"function":'
+    '{"name":"look","arguments":{"where":"up"}}}]}',
+    "Chat Completions, short": '{"tool_calls":[{"name":"look","arguments":{"where":"up"}}]}',
+    "Chat Completions, one call": '{"tool_calls":{"name":"look","arguments":{"where":"up"}}}',
+    "Chat Completions, a whole message": '{"role":"assistant","content":null,"tool_calls":'
+    '[{"type":"function","function":{"name":"look","arguments":{"where":"up"}}}]}',
+    "Chat Completions, fenced": '```json\n{"tool_calls":[{"type":"look","arguments":'
+    '{"where":"up"}}]}\n```',
+    "Chat Completions as it was": '{"function_call":{"name":"look","arguments":'
+    '"{\\"where\\":\\"up\\"}"}}',
     "an empty answer before it": '{"type":"final","content":""}' + CALL,
 }  # fmt: skip
 
@@ -66,6 +82,11 @@ SAYING: dict[str, tuple[str, str, int]] = {
     "escape cut at the end": ('{"type":"final","content":"a\\', "a", 0),
     "answer, then calls": (f"{FINAL}\n{CALL}\n{CALL}", SAID, 2),
     "answer, then a call in a fence": (f"{FINAL}\n```json\n{CALL}\n```", SAID, 1),
+    "answer and calls of Chat Completions": (
+        f'{{"content":"I look.","tool_calls":[{CALL},{{"type":"look","args":{{"where":"up"}}}}]}}',
+        "I look.", 2),
+    "no calls of Chat Completions": ('{"role":"assistant","content":"Hi","tool_calls":[]}',
+                                     "Hi", 0),
     "answers": ('{"type":"final","content":"a"}\n{"type":"final","content":"b"}', "a\nb", 0),
     "calls a line each": (f"{CALL}\n{CALL}", "", 2),
     "calls in a list": (f"[{CALL}, {CALL}]", "", 2),
@@ -102,6 +123,9 @@ PROSE = {
     "JSON of a name": '{"name": "Ada", "born": 1815}',
     "JSON of a name that breaks off": '{"name": "Ada", "born": 18',
     "JSON of a schema": '{"type": "object", "properties": {}}',
+    "JSON with a type that is no tool": '{"type": "lock", "arguments": {"a": 1}}',
+    "JSON of a role": '{"role": "admin", "since": 2020}',
+    "JSON of calls that are none": '{"tool_calls": 3, "day": "Monday"}',
     "JSON with a type that is none": '{"type": 1, "content": 2}',
     "JSON of a content": '{"content": {"a": 1}}',
     "JSON with a kind of its own": '{"content": "a", "type": "note"}',
@@ -134,6 +158,11 @@ BROKEN = {
     "nested too deeply": '{"type":"tool_call","name":"look","arguments":' + '{"a":' * 100_000,
     "nested too deeply and closed": '{"type":"tool_call","name":"look","arguments":'
     + "[" * 100_000 + "]" * 100_000 + "}",
+    "tool as the type, without arguments": '{"type":"look","where":"up"}',
+    "tool as the type, not closed": '{"type":"look","arguments":{"where":"up"}',
+    "Chat Completions, a call without a name": '{"tool_calls":[{"arguments":{"where":"up"}}]}',
+    "Chat Completions, a call that is text": '{"tool_calls":["look"]}',
+    "Chat Completions, not closed": '{"tool_calls":[{"name":"look","arguments":{"where":"up"}}',
     "a tool that is none, without a type": '{"name":"lock","arguments":{}}',
     "an answer without content": '{"type":"final","text":"Hi"}',
 }  # fmt: skip

@@ -285,6 +285,51 @@ async def test_reasoning_passes_through_and_stays_where_a_reply_is_asked_for_aga
     )
 
 
+def thoughts_of(reply: Sequence[Canister]) -> list[str]:
+    """The reasoning of a reply that has nothing else."""
+    contents = [content for canister in reply for content in canister.contents]
+    thoughts = [str(one.data) for one in contents if isinstance(one, ReasoningContent)]
+    assert len(thoughts) == len(contents)
+    return thoughts
+
+
+@pytest.mark.parametrize("text", CALLING.values(), ids=CALLING)
+@pytest.mark.parametrize("tag", ["think", "thinking"])
+async def test_reasoning_in_the_text_before_a_call_is_reasoning(tag: str, text: str) -> None:
+    written = f"<{tag}>\nLook up?\n</{tag}>\n\n{text}"
+    for pieces in ((written,), tuple(written), (written[:9], written[9:])):
+        bench = Bench(reply_of(*pieces))
+        *said, call = await bench.ask()
+        assert isinstance(call, InvocationCanister)
+        assert (call.name, call.parsed) == ("look", {"where": "up"})
+        assert shown(bench.events) == ""
+        assert [thought.strip() for thought in thoughts_of(said)] == ["Look up?"]
+        assert bench.reported == []
+
+
+async def test_reasoning_in_the_text_before_words_is_reasoning() -> None:
+    bench = Bench("<think>Hm.</think>\n\nThe sky.")
+    (said,) = await bench.ask()
+    assert isinstance(said, AssistantCanister)
+    assert [type(one) for one in said.contents] == [ReasoningContent, TextualContent]
+    assert said.text == shown(bench.events) == "The sky."
+
+
+async def test_reasoning_that_does_not_end_calls_nothing_and_is_not_shown() -> None:
+    bench = Bench(f"<think>I could write {CALL}")
+    (said,) = await bench.ask()
+    assert isinstance(said, AssistantCanister)
+    assert said.text == shown(bench.events) == ""
+
+
+async def test_reasoning_in_the_text_stays_where_a_reply_is_asked_for_again() -> None:
+    bench = Bench(f"<think>One.</think>{CALL} I wait.", f"<think>Two.</think>{CALL}")
+    *said, call = await bench.ask()
+    assert isinstance(call, InvocationCanister)
+    assert thoughts_of(said) == ["One.", "Two."]
+    assert shown(bench.events) == ""
+
+
 async def test_what_the_model_within_refuses_to_send_has_no_events() -> None:
     bench = Bench(CALL)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.fakes.contract import BROKEN, CALL, CALLING, FINAL, PROSE, SAID, SAYING, splits
 from vibe_llms.providers.contract import parser as reading_module
 from vibe_llms.providers.contract.markers import PROSE as PROSE_AT_ONCE
-from vibe_llms.providers.contract.markers import Beginning, read_beginning
+from vibe_llms.providers.contract.markers import Beginning, IsKnown, read_beginning
 from vibe_llms.providers.contract.objects import WrittenCall
 from vibe_llms.providers.contract.parser import ReplyOutcome, ReplyReading
 
@@ -214,8 +214,8 @@ def test_a_lenient_reader_would_be_detected(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_decision_that_depends_on_the_pieces_would_be_detected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def decide_early(text: str) -> Beginning:
-        return PROSE_AT_ONCE if text == "{" else read_beginning(text)
+    def decide_early(text: str, known: IsKnown) -> Beginning:
+        return PROSE_AT_ONCE if text == "{" else read_beginning(text, known)
 
     monkeypatch.setattr(reading_module, "read_beginning", decide_early)
     with pytest.raises(AssertionError):

@@ -61,6 +61,8 @@ from vibe_llms.messages.events import (
 from vibe_llms.providers.interfaces import TurnContext
 from vibe_llms.providers.llamacpp import generation
 from vibe_llms.providers.llamacpp.client import LlamacppProvider
+from vibe_llms.providers.llamacpp.files import read_facts
+from vibe_llms.providers.llamacpp.model import choose_context
 from vibe_llms.providers.llamacpp.package import LlamaModel
 from vibe_llms.providers.llamacpp.quiet import LOGGER
 from vibe_llms.testing import check_events, check_provider
@@ -204,7 +206,7 @@ async def test_what_the_user_says_of_a_model_goes_over_its_file(path: Path) -> N
 
 @pytest.mark.parametrize(
     ("given", "trained", "expected"),
-    [(None, 4_096, 4_096), (None, 131_072, 8_192), (0, 131_072, 131_072), (999, 4_096, 999)],
+    [(None, 4_096, 4_096), (None, 131_072, 32_768), (0, 131_072, 131_072), (999, 4_096, 999)],
 )
 async def test_the_context_is_bounded(
     path: Path, fake_llamacpp: FakePackage, given: int | None, trained: int, expected: int
@@ -216,6 +218,36 @@ async def test_the_context_is_bounded(
     await model.converse(HI)
     assert fake_llamacpp.loaded[0].parameters["n_ctx"] == expected
     await model.client.close()
+
+
+#: A model of 8 billion parameters: 32 layers, 8 heads of keys and values, 128 numbers each.
+LARGE: dict[str, Any] = {
+    "tiny__block_count": 32,
+    "tiny__attention__head_count": 32,
+    "tiny__attention__head_count_kv": 8,
+    "tiny__embedding_length": 4_096,
+}
+
+
+@pytest.mark.parametrize(
+    ("gigabytes", "expected"),
+    [(64, 32_768), (8, 32_768), (7.9, 16_384), (4, 16_384), (3.9, 8_192), (-1, 8_192)],
+)
+def test_the_context_takes_at_most_half_of_the_memory_that_is_left(
+    path: Path, gigabytes: float, expected: int
+) -> None:
+    facts = read_facts(write_model(path, context=131_072, **LARGE))
+    assert facts.token_bytes == 128 * 1024
+    assert choose_context(None, facts, int(gigabytes * 2**30)) == expected
+    assert choose_context(131_072, facts, int(gigabytes * 2**30)) == 131_072
+
+
+def test_without_facts_the_context_is_the_largest_default(path: Path) -> None:
+    facts = read_facts(write_model(path, context=131_072))
+    assert facts.token_bytes is None
+    assert choose_context(None, facts, 2**30) == choose_context(None, facts, None) == 32_768
+    grouped = read_facts(write_model(path, **{**LARGE, "tiny__attention__key_length": 64}))
+    assert grouped.token_bytes == 96 * 1024
 
 
 # How a model is loaded.

@@ -28,7 +28,7 @@ from vibe_llms.messages.events import (
     TextChunk,
 )
 from vibe_llms.providers.accumulators import Accumulator
-from vibe_llms.providers.contract.objects import IsKnown
+from vibe_llms.providers.contract.markers import IsKnown
 from vibe_llms.providers.contract.parser import ReplyOutcome, ReplyReading
 from vibe_llms.providers.deltas import (
     ArgumentsDelta,
@@ -39,6 +39,7 @@ from vibe_llms.providers.deltas import (
     TextDelta,
     UsageDelta,
 )
+from vibe_llms.providers.reasoning_tags import TagSplitter
 
 
 class ReplyFilter:
@@ -65,6 +66,8 @@ class ReplyFilter:
         self._ending = False
         self._thought: list[Content] = []
         self._spent: Usage | None = None
+        #: Splitter of reasoning at the beginning of the text; None once that has ended.
+        self._tags: TagSplitter | None = None
         self._renew()
 
     def __enter__(self) -> Self:
@@ -91,11 +94,8 @@ class ReplyFilter:
         self._begun = True
         if type(event) is MessageProgressEvent and type(event.chunk) is TextChunk:
             # Fast path: most events are text chunks.
-            said = self._reading.feed(event.chunk.text)
-            if self._patient:
-                self._waiting.append(said)
-            else:
-                self._show(self._cutter.feed(said) if self._stop else said)
+            text = event.chunk.text
+            self._read(text if self._tags is None else self._split(self._tags, text))
             return
         match event:
             case MessageProgressEvent(chunk=ReasoningChunk(text)):
@@ -107,14 +107,38 @@ class ReplyFilter:
 
     def conclude(self) -> ReplyOutcome:
         """Return the outcome of the attempt that has just ended."""
+        if self._tags is not None:
+            thought, text = self._tags.conclude()
+            self._think(thought)
+            self._read(text)
         return self._reading.conclude()
+
+    def _split(self, tags: TagSplitter, text: str) -> str:
+        """Pass on reasoning that the model writes into its text; return the text after it."""
+        thought, text = tags.feed(text)
+        self._think(thought)
+        if tags.done and text:
+            self._tags = None
+        return text
+
+    def _think(self, thought: str) -> None:
+        if thought:
+            self._inline.append(thought)
+            self._accumulator.accept(ReasoningDelta(thought))
+
+    def _read(self, text: str) -> None:
+        said = self._reading.feed(text)
+        if self._patient:
+            self._waiting.append(said)
+        else:
+            self._show(self._cutter.feed(said) if self._stop else said)
 
     def abandon(self, reply: Sequence[ReplyCanister]) -> None:
         """Discard the attempt in favor of another; keep its reasoning, which was already shown."""
         self._spent = _add(self._spent, reply)
         self._thought += [
             msgspec.structs.replace(content, native=None)
-            for content in _contents_of(reply)
+            for content in [*self._read_inline(), *_contents_of(reply)]
             if isinstance(content, ReasoningContent) and content.data
         ]
         self._renew()
@@ -153,6 +177,8 @@ class ReplyFilter:
         self._received: list[ReplyCanister] = []
         self._reading = ReplyReading(self._knows)
         self._cutter = Cutter(self._stop)
+        self._tags = TagSplitter()
+        self._inline: list[str] = []
         self._waiting: list[str] = []
         self._said: list[str] = []
 
@@ -165,10 +191,14 @@ class ReplyFilter:
     def _take_over(self, reply: Sequence[ReplyCanister], *, prose: bool) -> None:
         """Take over the wrapped model's contents; unless `prose`, replace their text by ours."""
         contents = _contents_of(reply)
-        if not prose:
+        if not prose or self._inline:
             contents = _replace_words(contents, "".join(self._said))
         made_by = next((one.provenance for one in reply if one.provenance is not None), None)
-        self._accumulator.take_over([*self._thought, *contents], made_by, _add(self._spent, reply))
+        contents = [*self._thought, *self._read_inline(), *contents]
+        self._accumulator.take_over(contents, made_by, _add(self._spent, reply))
+
+    def _read_inline(self) -> Sequence[ReasoningContent]:
+        return (ReasoningContent("".join(self._inline)),) if self._inline else ()
 
 
 class Cutter:

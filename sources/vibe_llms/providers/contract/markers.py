@@ -6,7 +6,11 @@ A decision never changes as more text arrives, so chunk boundaries do not matter
 from __future__ import annotations
 
 import re
-from typing import Literal, NamedTuple
+from collections.abc import Callable
+from typing import Literal, NamedTuple, TypeAlias
+
+#: Predicate that returns True if a tool of this name is offered.
+IsKnown: TypeAlias = Callable[[str], bool]
 
 #: Accepted values of an object's `type`; the prompt asks for `final` and `tool_call`.
 FINALS = frozenset({"final", "final_answer", "answer"})
@@ -14,7 +18,9 @@ CALLS = frozenset({"tool_call", "function_call", "tool_use", "function"})
 #: Accepted member names for the tool's name and arguments.
 NAMES = ("name", "tool", "tool_name", "function")
 ARGUMENTS = ("arguments", "parameters", "args", "input")
-_MEMBERS = frozenset({"type", "content", *NAMES, *ARGUMENTS})
+#: Members with calls in the form of Chat Completions: a list of them, or one.
+NESTED = ("tool_calls", "function_call")
+_MEMBERS = frozenset({"type", "role", "content", *NAMES, *ARGUMENTS, *NESTED})
 
 #: Marks around and between the objects: fences, tags, brackets, ends of turns.
 _TAG = re.compile(r"</?(?:tool_calls?|function_calls?|tools?|s)>|<\|[a-z_]{1,30}\|>")
@@ -26,8 +32,8 @@ _FENCE = re.compile(r"(`+|~+)([\w-]*)")
 _LIST = "[TOOL_CALLS]"
 _KEY = re.compile(r"\{\s*(?:\"([^\"\\\s]{0,40})\"|'([^'\\\s]{0,40})'|(\w{1,40}))\s*:")
 _PART_OF_A_KEY = re.compile(r"\{\s*(?:(?:\"[^\"\\\s]{0,40}\"?|'[^'\\\s]{0,40}'?|\w{1,40})\s*)?")
-_WORD = re.compile(r"\s*[\"']([\w-]{0,40})[\"']")
-_PART_OF_A_WORD = re.compile(r"\s*(?:[\"'][\w-]{0,40})?")
+_WORD = re.compile(r"\s*[\"']([\w./-]{0,64})[\"']")
+_PART_OF_A_WORD = re.compile(r"\s*(?:[\"'][\w./-]{0,64})?")
 #: Limit in characters for deciding the kind of a text; an undecided text is then a `form`.
 _LONGEST = 4096
 
@@ -42,15 +48,15 @@ class Beginning(NamedTuple):
 OPEN, PROSE, FORM = Beginning("open"), Beginning("prose"), Beginning("form")
 
 
-def read_beginning(text: str) -> Beginning:
+def read_beginning(text: str, is_known: IsKnown) -> Beginning:
     r"""Decide whether a text is prose, in the form of the contract, or still open.
 
-    >>> read_beginning("Hello").kind, read_beginning('```json\n{"ty').kind
+    >>> read_beginning("Hello", bool).kind, read_beginning('```json\n{"ty', bool).kind
     ('prose', 'open')
-    >>> read_beginning('{"type": "final", "content": "He')
+    >>> read_beginning('{"type": "final", "content": "He', bool)
     Beginning(kind='content', start=30)
     """
-    beginning = _read_marks(text[:_LONGEST])
+    beginning = _read_marks(text[:_LONGEST], is_known)
     return FORM if beginning is OPEN and len(text) >= _LONGEST else beginning
 
 
@@ -59,7 +65,7 @@ def spell(word: str) -> str:
     return word.casefold().replace("-", "_")
 
 
-def _read_marks(text: str) -> Beginning:
+def _read_marks(text: str, is_known: IsKnown) -> Beginning:
     position = 0
     while True:
         rest = text[position:].lstrip()
@@ -68,7 +74,7 @@ def _read_marks(text: str) -> Beginning:
             case "":
                 return OPEN
             case "{":
-                return _read_object(text, position)
+                return _read_object(text, position, is_known)
             case "[":
                 found = _read_bracket(rest)
             case "`" | "~":
@@ -107,7 +113,7 @@ def _read_tag(rest: str) -> Beginning | int:
     return OPEN if _PART_OF_A_TAG.fullmatch(rest) else PROSE
 
 
-def _read_object(text: str, position: int) -> Beginning:
+def _read_object(text: str, position: int, is_known: IsKnown) -> Beginning:
     found = _KEY.match(text, position)
     if found is None:
         return OPEN if _PART_OF_A_KEY.fullmatch(text, position) else PROSE
@@ -117,7 +123,7 @@ def _read_object(text: str, position: int) -> Beginning:
     word = _WORD.match(text, found.end())
     if word is None:
         return OPEN if _PART_OF_A_WORD.fullmatch(text, found.end()) else PROSE
-    if spell(word[1]) in CALLS:
+    if spell(word[1]) in CALLS or is_known(word[1]):
         return FORM
     return _read_final(text, word.end()) if spell(word[1]) in FINALS else PROSE
 

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 import msgspec
 from msgspec import Raw, Struct
 
 from vibe_llms.messages.contents import repair_text
-from vibe_llms.providers.contract.markers import ARGUMENTS, CALLS, FINALS, MARK, NAMES, spell
+from vibe_llms.providers.contract.markers import (
+    ARGUMENTS,
+    CALLS,
+    FINALS,
+    MARK,
+    NAMES,
+    NESTED,
+    IsKnown,
+    spell,
+)
 from vibe_llms.providers.pieces import compact
-
-#: Predicate that returns True if a tool of this name is offered.
-IsKnown: TypeAlias = Callable[[str], bool]
 
 _STRUCTURE = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|$)|[{}\[\]]', re.DOTALL)
 _NAME = re.compile(r'"(?:name|tool|tool_name)"\s*:\s*"([^"\\]{1,200})"')
+_TYPE = re.compile(r'"type"\s*:\s*"([^"\\]{1,200})"')
 _DECODER = msgspec.json.Decoder(dict[str, Raw])
 _MISSING = Raw(b"null")
 
@@ -64,7 +71,7 @@ def read_items(text: str, is_known: IsKnown) -> Sequence[Item]:
         if end is None:
             raise FormBroken("the JSON is not complete")
         try:
-            items.append(_read_item(text[position:end], is_known))
+            items += _read_object(text[position:end], is_known)
         except FormForeign:
             if items:
                 raise FormBroken("it contains more JSON than the form") from None
@@ -86,10 +93,15 @@ def find_rest(text: str) -> int | None:
     return None if end is None else end - 1
 
 
-def find_name(text: str) -> str | None:
+def find_name(text: str, is_known: IsKnown) -> str | None:
     """Return the tool's name in a call that was cut off, or None if it is missing."""
     found = _NAME.search(text)
-    return found[1] if found else None
+    return found[1] if found else find_tool_as_type(text, is_known)
+
+
+def find_tool_as_type(text: str, is_known: IsKnown) -> str | None:
+    """Return the name of a tool that an object has as its type, or None."""
+    return next((found[1] for found in _TYPE.finditer(text) if is_known(found[1])), None)
 
 
 def _find_end(text: str, position: int) -> int | None:
@@ -106,13 +118,38 @@ def _find_end(text: str, position: int) -> int | None:
     return None
 
 
-def _read_item(text: str, is_known: IsKnown) -> Item:
+def _read_object(text: str, is_known: IsKnown) -> Sequence[Item]:
     try:
         members = _DECODER.decode(repair_text(text))
         # Raw values may hold invalid JSON; a call runs only if the whole object is valid.
         msgspec.json.decode(repair_text(text))
     except (ValueError, RecursionError) as error:
         raise FormBroken(f"it is not valid JSON: {error}") from error
+    if any(key in members for key in NESTED):
+        return _read_message(members, is_known)
+    return (_read_item(members, is_known),)
+
+
+def _read_message(members: Mapping[str, Raw], is_known: IsKnown) -> Sequence[Item]:
+    """Read a reply in the form of a message of Chat Completions: its content and its calls."""
+    said = _text_of(members.get("content"))
+    items: list[Item] = [FinalAnswer(said)] if said else []
+    for key in NESTED:
+        raw = bytes(members.get(key, _MISSING))
+        calls = {b"[": raw, b"{": b"[" + raw + b"]"}.get(raw[:1], b"[]")
+        for call in msgspec.json.decode(calls, type=list[Raw]):
+            if bytes(call)[:1] != b"{":
+                raise FormBroken("a tool call must be an object")
+            try:
+                items.append(_read_item(_DECODER.decode(call), is_known))
+            except FormForeign:
+                raise FormBroken('a tool call must have the "name" of the tool') from None
+    if not items:
+        raise FormForeign
+    return items
+
+
+def _read_item(members: Mapping[str, Raw], is_known: IsKnown) -> Item:
     kind = spell(_text_of(members.get("type")) or "")
     if kind in FINALS:
         if "content" not in members:
@@ -127,7 +164,7 @@ def _read_item(text: str, is_known: IsKnown) -> Item:
             raise FormBroken('a tool call must have the "name" of the tool')
         return WrittenCall(name, _read_arguments(members))
     if kind:
-        raise FormForeign
+        return _read_tool_as_type(members, is_known)
     if members.keys() == {"content"} and (said := _text_of(members["content"])) is not None:
         return FinalAnswer(said)
     if name and any(key in members for key in ARGUMENTS):
@@ -135,6 +172,15 @@ def _read_item(text: str, is_known: IsKnown) -> Item:
             raise FormBroken(f"tool {name!r} not found")
         return WrittenCall(name, _read_arguments(members))
     raise FormForeign
+
+
+def _read_tool_as_type(members: Mapping[str, Raw], is_known: IsKnown) -> WrittenCall:
+    name = _text_of(members["type"]) or ""
+    if not is_known(name):
+        raise FormForeign
+    if len(members) > 1 and not any(key in members for key in ARGUMENTS):
+        raise FormBroken('a tool call must have its "arguments" as an object')
+    return WrittenCall(name, _read_arguments(members))
 
 
 def _read_arguments(members: Mapping[str, Raw]) -> str:

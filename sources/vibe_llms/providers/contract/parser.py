@@ -11,18 +11,20 @@ from vibe_llms.providers.contract.markers import (
     ARGUMENTS,
     CALLS,
     FINALS,
+    NESTED,
     OPEN,
     PROSE,
+    IsKnown,
     read_beginning,
 )
 from vibe_llms.providers.contract.objects import (
     FinalAnswer,
     FormBroken,
     FormForeign,
-    IsKnown,
     WrittenCall,
     find_name,
     find_rest,
+    find_tool_as_type,
     read_items,
     skip_marks,
 )
@@ -33,8 +35,8 @@ _PIECE = re.compile(r'[^"\\]+|\\u[0-9a-fA-F]{4}|\\[^u]|\\u(?=[0-9a-fA-F]{0,3}[^0
 _END = re.compile(r'"\s*(?:\}|,\s*"[^"\\]{0,40}"\s*:)')
 _PART_OF_AN_END = re.compile(r'"\s*(?:,\s*(?:"[^"\\]{0,40}(?:"\s*)?)?)?')
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "/": "/", '"': '"', "\\": "\\"}
-_MENTION = re.compile(r'"type"\s*:\s*"tool_call"')
-_ATTEMPT = re.compile(rf"\b(?:{'|'.join((*FINALS, *CALLS, *ARGUMENTS))})\b", re.IGNORECASE)
+_MENTION = re.compile(r'"type"\s*:\s*"tool_call"|"tool_calls"\s*:\s*\[')
+_ATTEMPT = re.compile(rf"\b(?:{'|'.join((*FINALS, *CALLS, *ARGUMENTS, *NESTED))})\b", re.IGNORECASE)
 _QUOTED = 80
 
 
@@ -74,7 +76,7 @@ class ReplyReading:
         if self._state not in ("form", "content"):
             return None
         hidden = self.raw if self._state == "form" else self._content.rest
-        return find_name(hidden) or ("" if _MENTION.search(hidden) else None)
+        return find_name(hidden, self._knows) or ("" if _MENTION.search(hidden) else None)
 
     def feed(self, text: str) -> str:
         """Add text and return the part that can be shown now."""
@@ -104,7 +106,7 @@ class ReplyReading:
                 return self._conclude_form()
 
     def _decide(self) -> str:
-        beginning = read_beginning(self._open)
+        beginning = read_beginning(self._open, self._knows)
         if beginning is OPEN:
             return ""
         text, self._open = self._open, ""
@@ -120,7 +122,7 @@ class ReplyReading:
         except FormForeign:
             return ReplyOutcome(raw, prose=True)
         except FormBroken as error:
-            if not _ATTEMPT.search(raw):
+            if not (_ATTEMPT.search(raw) or find_tool_as_type(raw, self._knows)):
                 return ReplyOutcome(raw, prose=True)
             return ReplyOutcome(raw, problem=str(error))
         return ReplyOutcome(text, calls, notice=_describe_rest(late))

@@ -38,7 +38,8 @@ class Facts(Struct, frozen=True):
     """Facts about a model from the head of its file.
 
     `templates` come with the model; `default` is the general one. `thinks` is True if the
-    vocabulary has marks of reasoning.
+    vocabulary has marks of reasoning. `token_bytes` is the memory that each token of the context
+    takes, if known.
     """
 
     architecture: str = ""
@@ -46,6 +47,7 @@ class Facts(Struct, frozen=True):
     context_tokens: int | None = None
     templates: Mapping[str, str] = {}
     thinks: bool = False
+    token_bytes: int | None = None
 
 
 def locate_model(name: str, folder: str) -> Path:
@@ -108,7 +110,23 @@ def _collect(members: Iterator[tuple[str, Any]]) -> Facts:
         context if isinstance(context, int) and context > 0 else None,
         templates,
         bool(found.get(_TOKENS)),
+        _count_token_bytes(found, architecture),
     )
+
+
+def _count_token_bytes(found: Mapping[str, Any], architecture: str) -> int | None:
+    """Return the bytes of the keys and values of one token, as 16-bit numbers in every layer."""
+
+    def read(name: str) -> int:
+        value = found.get(f"{architecture}.{name}")
+        return value if isinstance(value, int) and value > 0 else 0
+
+    heads = read("attention.head_count")
+    length = read("embedding_length") // heads if heads else 0
+    key = read("attention.key_length") or length
+    value = read("attention.value_length") or length
+    size = read("block_count") * (read("attention.head_count_kv") or heads) * (key + value) * 2
+    return size or None
 
 
 def _read_members(data: mmap.mmap) -> Iterator[tuple[str, Any]]:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import msgspec
 
 from vibe_llms.base.exceptions import ConfigurationError, ControlInvalid, ModelNotFound
+from vibe_llms.base.files import read_file
 from vibe_llms.invocation.invokers import Invoker, name_tools
 from vibe_llms.messages.canisters import Canister, ReplyCanister
 from vibe_llms.messages.controls import Controls
@@ -42,6 +43,7 @@ from vibe_llms.providers.tool_schemas import LLAMACPP, fit_tools
 from vibe_llms.providers.watch import Watch
 
 _TOOL_USE = "tool_use"
+_MEMINFO_BYTES = 64 * 1024
 
 
 class LlamacppConnection(RowClient, Protocol):
@@ -79,7 +81,8 @@ class LlamacppModel(RowModel[LlamacppConnection]):
         super().__init__(client, name)
         self.path = path
         self.facts = facts
-        self.context_tokens = _choose_context(client.settings.context_tokens, facts.context_tokens)
+        wanted = client.settings.context_tokens
+        self.context_tokens = choose_context(wanted, facts, _measure_free_bytes(path))
         self._own_template = own_template
         template = self._choose_template(bool(facts.templates.get(_TOOL_USE)))
         reported = dict(template.attributes) if template is not None else {"tools": "contract"}
@@ -278,12 +281,29 @@ class LlamacppModel(RowModel[LlamacppConnection]):
             )
 
 
-def _choose_context(wanted: int | None, trained: int | None) -> int:
-    """Return the context size in tokens; the row's setting overrides the model's own limit."""
-    if wanted:
-        return wanted
-    made_for = trained or CONTEXT_TOKENS
-    return made_for if wanted == 0 else min(made_for, CONTEXT_TOKENS)
+def choose_context(wanted: int | None, facts: Facts, free: int | None) -> int:
+    """Return the context size in tokens; the row's setting overrides the model's own limit.
+
+    By default, the context takes at most half of the `free` bytes of memory that the model leaves.
+    """
+    largest, *others = CONTEXT_TOKENS
+    made_for = facts.context_tokens or largest
+    if wanted is not None:
+        return wanted or made_for
+    if free is not None and facts.token_bytes is not None:
+        fits = [size for size in CONTEXT_TOKENS if size * facts.token_bytes <= free // 2]
+        largest = next(iter(fits), others[-1])
+    return min(made_for, largest)
+
+
+def _measure_free_bytes(path: Path) -> int | None:
+    """Return the memory that is left once a model is loaded; None if the system does not tell."""
+    try:
+        text = read_file("/proc/meminfo", _MEMINFO_BYTES).decode()
+        lines = dict(line.split(":", 1) for line in text.splitlines())
+        return int(lines["MemAvailable"].split()[0]) * 1024 - path.stat().st_size
+    except (OSError, ValueError, KeyError):
+        return None
 
 
 def nativize_invoker(invoker: Invoker) -> dict[str, Any]:

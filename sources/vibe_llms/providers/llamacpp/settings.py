@@ -8,8 +8,9 @@ from msgspec import Meta, Struct
 
 from vibe_llms.base.configuration import Number
 
-#: Default limit of the context in tokens; many models support more than most machines can hold.
-CONTEXT_TOKENS = 8_192
+#: Default sizes of the context in tokens: the largest that fits into memory, else the last. JSON of
+#: tool calls takes many tokens, so the contract should have 16,384.
+CONTEXT_TOKENS = (32_768, 16_384, 8_192)
 
 ChatFormat: TypeAlias = Literal["chatml", "llama-3", "mistral-instruct"]
 Count: TypeAlias = Annotated[int, Meta(ge=1)]
@@ -19,7 +20,8 @@ class LlamacppSettings(Struct, frozen=True, rename="kebab", forbid_unknown_field
     """Keys of a row of this module.
 
     Relative names of models begin in `models_folder`. `context_tokens` is how much a loaded model
-    can read and write at once: 0 is the model's own limit, the default is at most 8,192.
+    can read and write at once: 0 is the model's own limit, the default is at most 32,768, and less
+    if that does not fit into memory.
     `gpu_layers` is the number of layers on the graphics card, or -1 for all. `threads` generate,
     and `batch_threads` read the prompt, `batch_tokens` at a time. `seed` is used if a call gives
     none. `chat_format` or `chat_template`, the path of a Jinja file, overrides the model's

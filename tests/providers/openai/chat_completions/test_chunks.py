@@ -17,7 +17,7 @@ from vibe_llms.providers import calls
 from vibe_llms.providers.deltas import Delta, InvocationClosed, InvocationOpened, TextDelta
 from vibe_llms.providers.openai.chat_completions import streams
 from vibe_llms.providers.openai.chat_completions.chunks import ChatUsage, read_usage
-from vibe_llms.providers.openai.chat_completions.reasoning_tags import TagSplitter
+from vibe_llms.providers.reasoning_tags import TagSplitter
 from vibe_llms.providers.repairs import is_object
 from vibe_llms.testing.wires.chat_completions_replies import chunk, text_chunks
 

@@ -9,7 +9,7 @@ import pytest
 
 from vibe_llms.providers.openai.chat_completions import reasoning_details
 from vibe_llms.providers.openai.chat_completions.reasoning_details import merge_details, read_text
-from vibe_llms.providers.openai.chat_completions.reasoning_tags import TAGS, TagSplitter
+from vibe_llms.providers.reasoning_tags import TAGS, TagSplitter
 
 
 def split(pieces: Iterable[str]) -> tuple[str, str]:

@@ -19,10 +19,10 @@ from vibe_llms.providers.openai.chat_completions.messages import (
     PLACES,
     ChatCompletionsHistory,
 )
-from vibe_llms.providers.openai.chat_completions.reasoning_tags import TagSplitter
 from vibe_llms.providers.openai.chat_completions.streams import ChatCompletionsAssimilator
 from vibe_llms.providers.openai.client import OpenAIClient
 from vibe_llms.providers.openai.model import OpenAIModel, OpenaiSettings, PreparedRequest, describe
+from vibe_llms.providers.reasoning_tags import TagSplitter
 from vibe_llms.providers.requests import Request
 
 

@@ -50,9 +50,9 @@ from vibe_llms.providers.openai.chat_completions.reasoning_details import (
     merge_details,
     read_text,
 )
-from vibe_llms.providers.openai.chat_completions.reasoning_tags import TagSplitter
 from vibe_llms.providers.openai.errors import ERRORS
 from vibe_llms.providers.pieces import encode_json
+from vibe_llms.providers.reasoning_tags import TagSplitter
 from vibe_llms.providers.repairs import TextJoiner, is_object, parse_object, says_something
 from vibe_llms.providers.stop_reasons import close_reply
 from vibe_llms.providers.wire import DONE
