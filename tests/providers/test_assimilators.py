@@ -59,6 +59,13 @@ def test_an_event_has_its_own_name_and_no_other(size: int, ends: str) -> None:
     assert said == 'begin={"a":1} ={"b":2} word=Hello begin={"c":3} end={} '
 
 
+@pytest.mark.parametrize("size", [1, 5, 1000])
+def test_a_name_may_end_in_crlf_and_its_data_in_lf(size: int) -> None:
+    # As in https://github.com/EventSource/eventsource/issues/326.
+    raw = b'event: begin\r\ndata: {"a":1}\n\nevent: nothing\r\n\nevent: end\r\ndata: {}\r\n\n'
+    assert read(Names, raw, size) == 'begin={"a":1} end={} '
+
+
 def test_the_last_event_keeps_its_name_without_an_empty_line() -> None:
     assert read(Names, b"event: end\ndata: {}", 1000) == "end={} "
     with pytest.raises(ReplyCut):
