@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -11,6 +12,7 @@ import pytest
 
 from vibe_llms.invocation.approval import ApprovalRequest, Decision
 from vibe_llms.invocation.ensembles import EnsembleRules
+from vibe_llms.invocation.execution import Execution, execute
 from vibe_llms.invocation.invokers import Approval, Invoker, find_invoker, gather_invokers
 from vibe_llms.invocation.other_names import OTHER_NAMES, OtherNames, find_tool
 from vibe_llms.messages.canisters import InvocationCanister, ResultCanister
@@ -197,3 +199,18 @@ async def test_memory_is_stored_and_found_by_the_names_of_dial() -> None:
     )
     assert stored.startswith("Remembered:")
     assert "called Tom" in found_
+
+
+async def test_a_stored_call_by_another_name_runs_as_a_call_by_ours() -> None:
+    kept: list[ResultCanister] = []
+
+    async def keep(results: Sequence[ResultCanister]) -> None:
+        kept.extend(results)
+
+    execution = Execution(invokers=gather_invokers([OURS]), event_handler=lambda _: None, keep=keep)
+    stored = InvocationCanister(
+        name="rag_search_tool", arguments='{"request":"tides","file_url":"harbour.pdf"}'
+    )
+    await execute([stored], execution)
+    (result,) = kept
+    assert (result.text, result.invocation) == ("tides in harbour.pdf", stored.identity)
