@@ -79,6 +79,8 @@ def test_instructions_may_be_in_a_file_next_to_the_configuration(home: Path) -> 
         ({"model": 1}, "model", "Expected `str`"),
         ({"ensembles": ["python", "pyton"]}, "ensembles", "'pyton' not found in [ensembles]"),
         ({"optional-ensembles": ["pyton", "*"]}, "optional-ensembles", "'pyton' not found"),
+        ({"tools": ["pyton/execute_code"]}, "tools", "'pyton/execute_code' not found"),
+        ({"tools": ["fetch_page"]}, "tools", "'fetch_page' not found; a tool is written ROW/TOOL"),
         ({"agents": ["other"]}, "agents", "'other' not found in [agents]; known names"),
         ({"controls": {"temprature": 1}}, "temprature", "did you mean 'temperature'?"),
         ({"controls": {"temperature": "warm"}}, "temperature", "cannot be 'warm'"),
@@ -305,3 +307,38 @@ async def test_a_history_that_has_the_instructions_gets_no_second_ones() -> None
         begun = await session.begin(agent="coder")
         again = await session.begin(agent="coder", history=begun.canisters)
         assert texts(again) == ["You write code."]
+
+
+async def test_single_tools_are_offered_alone() -> None:
+    tools = ["rag_search_tool", "memory/search_memories", "documents/search_document"]
+    row = {"tools": tools, "model": DEMO}
+    whole = {**row, "ensembles": ["documents"]}
+    async with open_session(configuration={"agents": {"one": row, "whole": whole}}) as session:
+        assert session.access_agent("one").tools == (
+            "documents/search_document",
+            "memory/search_memories",
+        )
+        assert session.access_agent("one").equipped
+        conversation = await session.begin(agent="one", save=False)
+        assert list(conversation.invokers) == [
+            "documents/search_document",
+            "memory/search_memories",
+        ]
+        await conversation.offer("file_content_extraction_tool")
+        assert "documents/read_document" in conversation.invokers
+        conversation.withhold("rag_search_tool")
+        assert list(conversation.invokers) == ["documents/read_document", "memory/search_memories"]
+        conversation.withhold("documents")
+        assert list(conversation.invokers) == ["memory/search_memories"]
+        other = await session.begin(agent="whole", save=False)
+        assert len(other.invokers) == 4
+
+
+async def test_a_single_tool_that_an_ensemble_lacks_is_an_error_of_the_row() -> None:
+    row = {"tools": ["documents/burn_document"], "model": DEMO}
+    async with open_session(configuration={"agents": {"one": row}}) as session:
+        with pytest.raises(
+            ConfigurationError, match="'documents/burn_document' not found"
+        ) as caught:
+            await session.begin(agent="one", save=False)
+    assert caught.value.path == ("agents", "one", "tools")

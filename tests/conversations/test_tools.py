@@ -94,3 +94,18 @@ def test_a_copy_has_a_life_of_its_own(toolbox: Toolbox) -> None:
 def test_two_tools_of_one_name_are_refused() -> None:
     with pytest.raises(InvokerInvalid, match="two tools"):
         _ = Toolbox(ensembles=(produce("add"), produce("add"))).offered
+
+
+async def test_tools_that_are_singled_out_stand_for_their_ensemble(toolbox: Toolbox) -> None:
+    toolbox = toolbox.single_out(["sums/add"])
+    assert list(toolbox.offered) == ["alone", "sums/add"]
+    (sums,) = toolbox.ensembles
+    assert isinstance(sums, FunctionEnsemble)
+    sums.register(name="late")(lambda: None)
+    assert list(toolbox.offered) == ["alone", "sums/add"]
+    assert list(toolbox.withhold("sums/add").offered) == ["alone"]
+    assert list(toolbox.withhold("sums").offered) == ["alone"]
+    whole = await toolbox.offer("sums", open_nothing)
+    assert list(whole.offered) == ["alone", "sums/add", "sums/take", "sums/late"]
+    with pytest.raises(RequestError, match="'sums/x' not found"):
+        toolbox.single_out(["sums/x"])

@@ -8,6 +8,7 @@ made from code are made again.
 from __future__ import annotations
 
 import ast
+import dataclasses
 import functools
 import importlib
 import re
@@ -22,6 +23,7 @@ from pathlib import Path
 import click
 import pytest
 
+import vibe_llms
 from tests.documentation.answers import KEY, Answering
 from tests.documentation.pages import (
     DOCUMENTATION,
@@ -37,6 +39,7 @@ from tests.documentation.transcripts import Shell, newcomer, read_commands
 from tests.fakes.llamacpp import write_model
 from vibe_llms.base.configuration import Places, load_configuration
 from vibe_llms.cli.commands import command as root_command
+from vibe_llms.conversations.conversation import Conversation
 from vibe_llms.embedding.rows import produce_embedder
 from vibe_llms.memory.entries import GLOBAL, decode_entry, encode_entry
 from vibe_llms.memory.settings import read_memory_settings
@@ -44,6 +47,7 @@ from vibe_llms.messages.codecs import decode_canister, encode_canister
 from vibe_llms.messages.events import Notice
 from vibe_llms.opening import open_session
 from vibe_llms.providers.scripted.scripts import read_script
+from vibe_llms.session.core import Session
 
 #: Of the pages with consoles, the how-to pages are slow: they start the program some 600 times.
 _STAGED = [
@@ -257,6 +261,29 @@ def test_names_in_the_text_exist(page: Page) -> None:
     check_names(page)
 
 
+_FOREIGN = "documentation/reference/names-in-other-systems.md"
+
+
+def test_every_word_of_another_system_has_one_of_ours_that_exists() -> None:
+    _, _, table = PAGES[_FOREIGN].prose.partition("| --- | --- | --- |\n")
+    words = re.findall(r"^\|([^|\n]*)\|([^|\n]*)\|([^|\n]*)\|$", table.partition("\n\n")[0], re.M)
+    assert len(words) > 40
+    glossary = re.findall(r"^\| (\w+) \|", PAGES["documentation/glossary.md"].prose, re.M)
+    sources = [path.read_text("utf-8") for path in (ROOT / "sources").rglob("*.py")]
+    for word, there, here in words:
+        ours = re.findall(r"`([^`]+)`", here)
+        assert ":" in there, word
+        named = re.match(r" (\w+)", here)
+        assert ours or "](" in here or (named and named[1] in {"none", "see", *glossary}), word
+        for code in ours:
+            if found := re.fullmatch(r"(session|conversation)\.(\w+)(\(.*\))?", code):
+                owner = {"session": Session, "conversation": Conversation}[found[1]]
+                assert hasattr(owner, found[2]), code
+            elif re.fullmatch(r"[A-Z]\w+", code):
+                defined = any(re.search(rf"^class {code}\b", text, re.M) for text in sources)
+                assert defined or hasattr(vibe_llms, code), code
+
+
 _SUITES = ".auxiliary/compatibility"
 #: Names on our pages that belong to other programs.
 _OF_OTHERS = {"TypeIs", "absurd-sdk"}
@@ -282,12 +309,20 @@ def is_name(word: str) -> bool:
     return word in words or word.replace("-", "_") in words or word in _OF_OTHERS
 
 
+def drop_foreign_names(page: Page) -> Page:
+    """The page without the middle column, which has names of others, if it is the page of these."""
+    if page.name != _FOREIGN:
+        return page
+    prose = re.sub(r"^(\|[^|\n]*\|)[^|\n]*\|", r"\1", page.prose, flags=re.MULTILINE)
+    return dataclasses.replace(page, prose=prose)
+
+
 def check_names(page: Page) -> None:
     """`AssertionError` where a name in the text is not there.
 
     It may be a command, an option, a module, a path, a class, or a key of the configuration.
     """
-    for code in page.codes:
+    for code in drop_foreign_names(page).codes:
         for word in re.findall(r"(?<![\w/.@-])(?:[A-Z][a-z]+){2,}(?!\w)", code):
             assert is_name(word), f"{page.name}: there is no class {word}"
         if "reference" not in page.path.parts and re.fullmatch(r"[a-z]+(-[a-z]+)+( = .*)?", code):

@@ -124,7 +124,7 @@ async def test_a_continued_conversation_searches_again(rig: Rig) -> None:
     rig.calls = [
         call("documents/list_documents"),
         call("rag_search_tool", request="lighthouse", source="harbour.pdf"),
-        call("file_content_extraction_tool", source="harbour.pdf", page=2),
+        call("file_content_extraction_tool", file_url="harbour.pdf", page=2),
     ]
     await again.converse("Who keeps the lighthouse?")
     listed, found, page = results(again)

@@ -81,7 +81,13 @@ class HttpInterface(Interface):
         return self.stream(reply, stall=-1 if part < 0 else int(part * size), pause=0.001)
 
     def escape(self, reply: Any) -> HttpAnswer:
-        return self.stream_bytes([self.frame(json.dumps(event).encode()) for event in reply])
+        return self.stream_bytes([self._escape_event(event) for event in reply])
+
+    def _escape_event(self, event: Mapping[str, Any]) -> bytes:
+        """An event with escapes, named as `encode` names it if its data do not say what it is."""
+        data = {name: value for name, value in event.items() if name != "event"}
+        head = f"event: {event['event']}\n" if "event" in event else ""
+        return head.encode() + self.frame(json.dumps(data).encode())
 
     def remember(self, backend: Any, reply: Any) -> None:
         self.signed(backend, reply)
@@ -340,9 +346,9 @@ SHOUT = HttpInterface(
     texts=shout.text_reply,
     tools=shout.tools_reply,
     thoughts=lambda thought, text, arguments: [
-        {"shout": text}, *shout.tools_reply(("speak", arguments))
+        shout.shout(text), *shout.tools_reply(("speak", arguments))
     ],
-    encode=lambda events: [*map(shout.encode_line, events)],
+    encode=lambda events: [*map(shout.encode_event, events)],
     stream_bytes=shout.stream_bytes,
     whole=shout.answer_whole,
     refuse=lambda words: shout.failure(400, words),
@@ -353,10 +359,9 @@ SHOUT = HttpInterface(
         "refused": lambda **more: shout.failure(400, "no", **more),
         "unauthorized": lambda **more: shout.failure(401, "who?", **more),
     },
-    late={},
+    late={"broken": {"event": "hush", "kind": "hoarse", "says": "no voice"}},
     opened=0,
     spoken=1,
-    lines=True,
     extras={"module": shout.MODULE, "credential": "none"},
     thinks=False,
     caches=False,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import sys
 from collections.abc import Mapping
+from itertools import chain, starmap
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +27,11 @@ _ROLES = {"model", "tool", "person", "system"}
 
 
 class FakeShout(StrictServer):
-    """The server; a call that has an id twice, and a result of none, are refused."""
+    """The server; it refuses an id of two calls, results of no call, and calls without one."""
 
     def respond(self, request: ReceivedRequest) -> HttpAnswer:
         if request.path == "/models":
-            return strict.answer_json(MODELS)
+            return strict.answer_json(dict.fromkeys(MODELS, 1000))
         try:
             body = strict.decode(request.body, free="with")
             _check(body)
@@ -41,58 +41,83 @@ class FakeShout(StrictServer):
         if body["model"] not in MODELS:
             return failure(404, f"there is no model {body['model']}")
         reply = self.next_reply(request, lambda: text_reply("Hello."))
-        return reply if isinstance(reply, HttpAnswer) else stream_bytes(map(encode_line, reply))
+        return reply if isinstance(reply, HttpAnswer) else stream_bytes(map(encode_event, reply))
 
 
 def _check(body: Mapping[str, Any]) -> None:
     calls: set[str] = set()
+    waiting: set[str] = set()
     if unknown := set(body) - _MEMBERS:
         raise Refused(f"unknown members: {unknown}")
     for one in body["said"]:
         if one["who"] not in _ROLES:
             raise Refused(f"there is no {one['who']!r}")
-        if one["who"] == "tool" and one["id"] not in calls:
-            raise Refused("a result of no call")
-        if "use" in one and one["id"] in calls:
-            raise Refused("a call is there twice")
-        calls.add(one.get("id", ""))
+        if one["who"] == "tool":
+            if one["id"] not in waiting:
+                raise Refused("a result of no call")
+            waiting.remove(one["id"])
+        elif "use" in one:
+            if one["id"] in calls:
+                raise Refused("a call is there twice")
+            calls.add(one["id"])
+            waiting.add(one["id"])
+        elif waiting and one["who"] != "model":
+            break
+    if waiting:
+        raise Refused("calls without results")
 
 
-def encode_line(event: Mapping[str, Any]) -> bytes:
-    """A line of a stream."""
-    return strict.encode(event).encode() + b"\n"
+def encode_event(event: Mapping[str, Any]) -> bytes:
+    """An event of a stream, whose name is not in its data."""
+    data = {name: value for name, value in event.items() if name != "event"}
+    return f"event: {event['event']}\ndata: {strict.encode(data)}\n\n".encode()
 
 
 def text_reply(*chunks: str) -> Events:
     """A reply of text."""
-    return [*({"shout": chunk} for chunk in chunks), _end("", len(chunks))]
+    return [*(shout(chunk) for chunk in chunks), _end("done", len(chunks))]
 
 
 def tools_reply(*calls: tuple[str, str]) -> Events:
     """A reply of calls."""
-    return [*({"use": name, "with": json.loads(text)} for name, text in calls), _end("use", 1)]
+    return [*chain.from_iterable(starmap(_use, enumerate(calls))), _end("use", 1)]
+
+
+def shout(text: str) -> Mapping[str, Any]:
+    """The event of some text."""
+    return {"event": "shout", "text": text}
+
+
+def _use(number: int, call: tuple[str, str]) -> Events:
+    name, text = call
+    identity = f"use-{number}"
+    return [
+        {"event": "use.begin", "id": identity, "name": name},
+        {"event": "use.piece", "id": identity, "piece": text},
+        {"event": "use.end", "id": identity},
+    ]
 
 
 def _end(why: str, shouted: int) -> Mapping[str, Any]:
-    return {"end": why, "heard": 3, "shouted": shouted}
+    return {"event": "end", "why": why, "used": [3, shouted]}
 
 
 def stream_bytes(chunks: Any, **faults: Any) -> HttpAnswer:
     """The bytes of a stream in these chunks."""
     chunks = chunks if isinstance(chunks, list) else [*chunks]
-    return HttpAnswer(200, {"content-type": "application/x-ndjson"}, chunks, **faults)
+    return HttpAnswer(200, {"content-type": "text/event-stream"}, chunks, **faults)
 
 
 def answer_whole(events: Events) -> HttpAnswer:
     """A reply in one piece."""
-    data = b"".join(map(encode_line, events))
+    data = b"".join(map(encode_event, events))
     length = {"content-length": str(len(data))}
-    return HttpAnswer(200, {"content-type": "application/json", **length}, [data])
+    return HttpAnswer(200, {"content-type": "text/event-stream", **length}, [data])
 
 
 def failure(status: int, words: str, headers: Mapping[str, str] | None = None) -> HttpAnswer:
     """An error."""
-    answer = strict.answer_json({"error": {"message": words}}, status=status)
+    answer = strict.answer_json({"hush": {"says": words}}, status=status)
     answer.headers.update(headers or {})
     return answer
 

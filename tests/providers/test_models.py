@@ -160,3 +160,16 @@ def test_a_control_that_does_not_exist_is_named_when_the_module_is_imported() ->
 
     with pytest.raises(ValueError, match="control 'output_tokens'; the controls are temperature"):
         HttpProvider.of(Misspelt, HttpSettings)
+
+
+def test_a_method_that_is_called_before_there_is_a_model_must_be_a_class_method() -> None:
+    def authorize(key: str) -> Mapping[str, str]:
+        return {"x-key": key}
+
+    plain, static = (
+        type(name, (Bearing,), {"authorize": one})
+        for name, one in (("Plain", authorize), ("Static", staticmethod(authorize)))
+    )
+    with pytest.raises(TypeError, match=r"Plain\.authorize must be a class method"):
+        HttpProvider.of(plain, HttpSettings)
+    HttpProvider.of(static, HttpSettings)

@@ -11,7 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vibe_llms.providers import wire
-from vibe_llms.providers.wire import EventSplitter, EventTooLarge, LineSplitter
+from vibe_llms.providers.wire import (
+    EventData,
+    EventSplitter,
+    EventTooLarge,
+    LineSplitter,
+    NamedEventSplitter,
+)
 
 
 def split(raw: bytes, cuts: Sequence[int], splitter: EventSplitter | None = None) -> list[bytes]:
@@ -232,13 +238,24 @@ def test_what_servers_send_in_place_of_events_becomes_events(
 
 
 def test_the_name_of_an_event_is_kept_where_it_is_wanted() -> None:
-    class Named(EventSplitter):
-        keeps_names = True
+    raw = b"event: a\ndata: {}\n\n" * 3 + b'data: {"b":1}\n\n' + b"event: Error\ndata: {}\n\n"
+    for cuts in ([], range(len(raw))):
+        found = split(raw, cuts, NamedEventSplitter())
+        assert found == [b"{}"] * 3 + [b'{"b":1}', b"{}"]
+        assert [getattr(data, "name", "") for data in found] == ["a", "a", "a", "", "error"]
+    assert [type(data) for data in EventSplitter().feed(raw)] == [bytes] * 4 + [EventData]
 
-    raw = b"event: a\ndata: {}\n\n" * 2 + b'data: {"b":1}\n\n'
-    found = Named().feed(raw)
-    assert [getattr(data, "name", "") for data in found] == ["a", "a", ""]
-    assert [type(data) for data in EventSplitter().feed(raw)] == [bytes] * 3
+
+@pytest.mark.parametrize("name", ["\u00fc.\u00fc", "a: b", "x" * 100, " spaced "])
+def test_any_name_of_an_event_is_kept_however_often_it_comes(name: str) -> None:
+    found = NamedEventSplitter().feed(f"event: {name}\ndata: {{}}\n\n".encode() * 3)
+    assert [getattr(data, "name", "") for data in found] == [name.strip()] * 3
+
+
+def test_a_named_event_may_be_a_space_or_a_line_end() -> None:
+    raw = b"event: token\ndata:  \n\nevent: token\ndata:\ndata:\n\nevent: token\ndata:\n\n"
+    assert split(raw, [], NamedEventSplitter()) == [b" ", b"\n"]
+    assert split(raw, []) == []
 
 
 def test_lines_of_text_around_json_are_one_event() -> None:

@@ -170,3 +170,19 @@ async def test_the_question_of_a_call_that_is_gone_is_not_answered(rig: Rig) -> 
     assert "its outcome is unknown" in result_of(await found.result()).text
     with pytest.raises(DecisionRefused, match="was already answered"):
         await found.answer(asked.question, SEATS)
+
+
+async def test_another_process_offers_the_tools_that_were_singled_out(rig: Rig) -> None:
+    one, other = await rig.open(), await rig.open()
+    conversation = await one.begin("scripted/ask", ensembles=["user"])
+    conversation.withhold("user")
+    await conversation.offer("user/ask")
+    run = await one.start(conversation, "Go on.")
+    _, asked = await wait_for(run, AnswerRequested)
+    one.access_runs().worker.pause()
+    elsewhere = await other.access_run(run.identity)
+    assert elsewhere.record.recipe.singled == ("user/ask",)
+    await elsewhere.answer(asked.question, ElicitationAnswer("accept", {"answer": "blue"}))
+    other.access_runs().worker.poke()
+    result = result_of(await elsewhere.result())
+    assert (result.failed, "blue" in result.text) == (False, True)

@@ -44,7 +44,8 @@ async def served(home: Path) -> AsyncIterator[Served]:
         server={"user-turns": 2},
         providers={"scripted": {"scripts": scripts}},
         agents={
-            "keeper": {"model": "scripted/keeper", "ensembles": ["memory"]},
+            # A process that continues a run offers the same single tool.
+            "keeper": {"model": "scripted/keeper", "tools": ["delete_memory"]},
             "twice": {"model": "scripted/twice", "ensembles": ["memory"]},
             "asker": {"model": "scripted/asker", "ensembles": ["user"]},
         },

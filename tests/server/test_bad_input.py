@@ -435,6 +435,16 @@ async def test_a_tool_with_the_name_of_one_of_the_agents_is_refused(
         assert await stored(served) == []
 
 
+async def test_a_tool_with_the_name_that_one_of_the_agents_has_elsewhere_is_accepted(
+    home: Path, speech: Speech
+) -> None:
+    agents = {"clerk": {"model": "scripted/demo", "ensembles": ["memory"]}}
+    async with serving(home, **configure(home, agents=agents)) as served, served.http() as client:
+        body = speech.write("clerk", [HELLO], tool="search_memory")
+        response = await client.post(speech.path, json=body)
+        assert response.status_code == 200, response.text
+
+
 @pytest.mark.parametrize(
     "url",
     [

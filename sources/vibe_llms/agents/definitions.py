@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from string import Template
 from typing import Any
@@ -25,6 +25,8 @@ from vibe_llms.base.exceptions import (
 )
 from vibe_llms.base.files import LARGEST_SETTINGS, read_file
 from vibe_llms.conversations.hosts import ENSEMBLES, EnsembleConfiguration, access_ensemble
+from vibe_llms.conversations.tools import Toolbox
+from vibe_llms.invocation.other_names import find_tool
 from vibe_llms.messages.controls import Controls, check_table, read_controls
 
 AGENTS = "agents"
@@ -40,10 +42,11 @@ class Agent(Struct, frozen=True, kw_only=True):
     `supervisor` is the system prompt. `prompt` is a template for each message of the user: `$input`
     is the message, and the caller provides the other variables. `optional_ensembles` are omitted
     without a notice if a package or a key is missing; `*` means all rows of the user's own file.
-    `agents` are the names of agents that it may ask as tools. If `memory` is None, the caller
-    decides. `budget` limits what each user spends with this agent and with the agents that it asks;
-    `payers` are the budgets of the agents that it answers, by name. `fallback` are addresses of
-    models that answer if its model fails; None for those of the model's row.
+    `tools` are single tools, as `row/tool`, of rows that are not offered whole. `agents` are the
+    names of agents that it may ask as tools. If `memory` is None, the caller decides. `budget`
+    limits what each user spends with this agent and with the agents that it asks; `payers` are the
+    budgets of the agents that it answers, by name. `fallback` are addresses of models that answer
+    if its model fails; None for those of the model's row.
     """
 
     name: str
@@ -53,6 +56,7 @@ class Agent(Struct, frozen=True, kw_only=True):
     prompt: str = ""
     ensembles: tuple[str, ...] = ()
     optional_ensembles: tuple[str, ...] = ()
+    tools: tuple[str, ...] = ()
     agents: tuple[str, ...] = ()
     collections: tuple[str, ...] = ()
     controls: Controls = Controls()
@@ -70,8 +74,13 @@ class Agent(Struct, frozen=True, kw_only=True):
     @property
     def equipped(self) -> bool:
         """True if it may read or send anything besides the messages it is given."""
-        others = (self.optional_ensembles, self.agents, self.collections)
+        others = (self.optional_ensembles, self.tools, self.agents, self.collections)
         return bool(self.ensembles or any(others) or self.memory)
+
+    @property
+    def tool_rows(self) -> Sequence[str]:
+        """Names of the ensembles of its single tools."""
+        return [*dict.fromkeys(tool.partition("/")[0] for tool in self.tools)]
 
     @property
     def variables(self) -> Sequence[str]:
@@ -108,6 +117,7 @@ class AgentSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=T
     prompt: str = ""
     ensembles: tuple[str, ...] = ()
     optional_ensembles: tuple[str, ...] = ()
+    tools: tuple[str, ...] = ()
     agents: tuple[str, ...] = ()
     collections: tuple[str, ...] = ()
     controls: dict[str, Any] = {}
@@ -174,7 +184,7 @@ def check_ensembles(configuration: Configuration, agent: Agent) -> None:
 
     Missing keys are ignored, as are missing packages of optional ensembles.
     """
-    for name in agent.ensembles:
+    for name in dict.fromkeys((*agent.ensembles, *agent.tool_rows)):
         with suppress(CredentialMissing):
             _check_ensemble(configuration, name)
     for name in survey_optional(configuration, agent, own_rows=False):
@@ -200,6 +210,20 @@ def survey_optional(
     ]
     named = [name for one in agent.optional_ensembles for name in (own if one == ALL else [one])]
     return [name for name in dict.fromkeys(named) if name not in agent.ensembles]
+
+
+def restrict(
+    configuration: Configuration, agent: Agent, toolbox: Toolbox, whole: Collection[str]
+) -> Toolbox:
+    """Offer only the agent's single tools of the ensembles that are not `whole`.
+
+    Raise `ConfigurationError` for a tool that its ensemble does not have.
+    """
+    opened = {one.name for one in toolbox.ensembles} - set(whole)
+    try:
+        return toolbox.single_out(one for one in agent.tools if one.partition("/")[0] in opened)
+    except RequestError as error:
+        raise configuration.error(str(error), AGENTS, agent.name, "tools") from error
 
 
 def _check_ensemble(configuration: Configuration, name: str) -> None:
@@ -237,6 +261,15 @@ def _read(configuration: Configuration, name: str) -> Agent:
                     *place,
                     key,
                 )
+    tools = [find_tool(one) for one in row.tools]
+    for one in tools:
+        if one.partition("/")[0] not in ensembles or "/" not in one:
+            raise configuration.error(
+                f"{one!r} not found; a tool is written ROW/TOOL, with one of the rows of "
+                f"[{ENSEMBLES}]: {', '.join(ensembles) or 'none'}",
+                *place,
+                "tools",
+            )
     check_table(configuration, row.controls, *place, "controls")
     controls = read_controls(row.controls)
     return Agent(
@@ -247,6 +280,7 @@ def _read(configuration: Configuration, name: str) -> Agent:
         prompt=row.prompt,
         ensembles=row.ensembles,
         optional_ensembles=row.optional_ensembles,
+        tools=tuple(dict.fromkeys(tools)),
         agents=row.agents,
         collections=row.collections,
         controls=controls.over(Controls(output_tokens=row.output_tokens)),

@@ -68,7 +68,8 @@ async def show_agent(name: str, as_json: bool) -> None:
         agent = session.access_agent(name)
         check_agent(session.configuration, agent, session.locate_model)
         optional = survey_optional(session.configuration, agent)
-        problems = {one: await _find_problem(session, one) for one in (*agent.ensembles, *optional)}
+        rows = dict.fromkeys((*agent.ensembles, *optional, *agent.tool_rows))
+        problems = {one: await _find_problem(session, one) for one in rows}
     described = _describe(agent, problems)
     if as_json:
         write_json(json.dumps(described, ensure_ascii=False))
@@ -212,6 +213,7 @@ def _describe(agent: Agent, problems: Mapping[str, str]) -> dict[str, Any]:
         "prompt": agent.prompt,
         "variables": list(agent.variables),
         "ensembles": [{"name": one, "problem": text} for one, text in problems.items()],
+        "tools": list(agent.tools),
         "agents": list(agent.agents),
         "collections": list(agent.collections),
         "controls": {**agent.controls.given(), **agent.controls.extras},
@@ -230,7 +232,7 @@ def _draw(described: Mapping[str, Any]) -> str:
         problem = ensemble["problem"] and f"  not available: {ensemble['problem']}"
         lines.append(f"{pad('ensemble', _CELLS)} {ensemble['name']}{problem}")
     drawn = ("agents", "collections", "controls", "tool_mode", "memory", "prompt", "budget")
-    for key in ("fallback", *drawn):
+    for key in ("fallback", "tools", *drawn):
         if (value := described[key]) not in (None, "", [], {}):
             lines.append(f"{pad(key.replace('_', '-'), _CELLS)} {_draw_value(value)}")
     if described["supervisor"]:

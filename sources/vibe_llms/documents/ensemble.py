@@ -11,6 +11,7 @@ from vibe_llms.conversations.hosts import EnsembleConfiguration, register_ensemb
 from vibe_llms.documents.core import Documents
 from vibe_llms.invocation.ensembles import EnsembleRules
 from vibe_llms.invocation.invokers import InvocationContext, Invoker
+from vibe_llms.invocation.other_names import OTHER_NAMES
 from vibe_llms.invocation.results import InvocationOutput
 from vibe_llms.messages.contents import TextualContent
 
@@ -62,21 +63,20 @@ class DocumentsEnsemble:
         """Offer the tools, without approval. Raise `EnsembleFailed` without a session."""
         self._access_documents()
         tools = (
-            (self._list_documents, "list_documents", ()),
-            (self._search_document, "search_document", ("rag_search_tool",)),
-            (self._read_document, "read_document", ("file_content_extraction_tool",)),
+            (self._list_documents, "list_documents"),
+            (self._search_document, "search_document"),
+            (self._read_document, "read_document"),
         )
         self._invokers = tuple(
             self._rules.apply(
                 msgspec.structs.replace(
-                    Invoker.from_function(
-                        function, name=f"{self._name}/{name}", aliases=aliases, outside=True
-                    ),
+                    Invoker.from_function(function, name=f"{self._name}/{name}", outside=True),
                     ensemble=self._name,
+                    other_names=OTHER_NAMES[f"documents/{name}"],
                 ),
                 reads_only=True,
             )
-            for function, name, aliases in tools
+            for function, name in tools
         )
 
     def _access_documents(self) -> Documents:

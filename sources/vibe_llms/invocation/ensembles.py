@@ -79,6 +79,10 @@ class InstructingEnsemble(Ensemble, Protocol):
         ...
 
 
+#: Rules from the most lenient to the strictest.
+STRICTNESS: Sequence[Approval] = ("always", "allow", "ask", "deny")
+
+
 class ToolLimits(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
     """Limits of a tool: the time of a call, and the shown and stored sizes of its result.
 
@@ -95,8 +99,10 @@ class EnsembleRules(ToolLimits, frozen=True, rename="kebab", forbid_unknown_fiel
 
     `approval` applies to all tools of the ensemble, `approvals` to single tools, without the
     ensemble's name. Without either, read-only tools are allowed and all others ask. `limits` apply
-    to single tools and override the row's own. If `required`, failure to open the ensemble is an
-    error instead of a notice. Without `pin-tools`, changed descriptions of tools go unnoticed.
+    to single tools and override the row's own. Both know tools by their names in other systems too;
+    of several rules for one tool, the strictest applies. If `required`, failure to open the
+    ensemble is an error instead of a notice. Without `pin-tools`, changed descriptions of tools go
+    unnoticed.
     """
 
     approval: Approval | None = None
@@ -107,9 +113,11 @@ class EnsembleRules(ToolLimits, frozen=True, rename="kebab", forbid_unknown_fiel
 
     def apply(self, invoker: Invoker, *, reads_only: bool) -> Invoker:
         """Return the tool with its approval and limits in this ensemble."""
-        tool = invoker.name.partition("/")[2]
-        approval = self.approvals.get(tool, self.approval or ("allow" if reads_only else "ask"))
-        own = self.limits.get(tool, ToolLimits())
+        names = dict.fromkeys((invoker.name.partition("/")[2], *invoker.other_names.names))
+        rules = [self.approvals[name] for name in names if name in self.approvals]
+        usual: Approval = self.approval or ("allow" if reads_only else "ask")
+        approval = max(rules, key=STRICTNESS.index) if rules else usual
+        own = next((self.limits[name] for name in names if name in self.limits), ToolLimits())
         return msgspec.structs.replace(
             invoker,
             approval=approval,

@@ -91,12 +91,13 @@ async def execute(
     progress = _Progress(execution)
 
     async def run(invocation: InvocationCanister) -> None:
+        meant = _translate(invocation, execution)
         try:
-            invoker, refusal = await _admit(invocation, execution, checking)
+            invoker, refusal = await _admit(meant, execution, checking)
         except CallSuspended:
             suspended.append(unanswered.pop(invocation.identity))
             return
-        async with alone(invocation, invoker):
+        async with alone(meant, invoker):
             async with gate:
                 event = InvocationStartedEvent(
                     invocation=invocation, conversation=execution.conversation
@@ -105,12 +106,12 @@ async def execute(
                 begun[invocation.identity] = None
                 if invoker is None:
                     result = _failure(invocation, refusal)
-                elif (earlier := execution.reuse(invocation, invoker)) is not None:
+                elif (earlier := execution.reuse(meant, invoker)) is not None:
                     result = earlier
-                elif problem := await execution.begin(invocation, invoker):
+                elif problem := await execution.begin(meant, invoker):
                     result = _failure(invocation, problem)
                 else:
-                    result = await _invoke(invocation, invoker, execution, progress)
+                    result = await _invoke(meant, invoker, execution, progress)
             # From here on the result is kept, even if this task is cancelled.
             del unanswered[invocation.identity]
             begun[invocation.identity] = result
@@ -196,6 +197,15 @@ class _Progress:
     def _deliver(self, event: InvocationProgressEvent) -> None:
         if event.invocation.identity not in self._closed:
             self._execution.event_handler(event)
+
+
+def _translate(invocation: InvocationCanister, execution: Execution) -> InvocationCanister:
+    """Return the call as its tool understands it, for rules, questions, and the tool itself."""
+    invoker = find_invoker(execution.invokers, invocation.name)
+    if invoker is None:
+        return invocation
+    properties = invoker.arguments_schema.get("properties") or {}
+    return invoker.other_names.translate(invocation, properties)
 
 
 async def _admit(

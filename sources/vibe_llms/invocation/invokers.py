@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from vibe_llms.base.exceptions import InvokerInvalid
 from vibe_llms.invocation.limits import Pause
+from vibe_llms.invocation.other_names import OtherNames
 from vibe_llms.invocation.questions import ElicitationAnswer, ElicitationRequest
 from vibe_llms.invocation.results import InvocationOutput, Rendering, produce_output
 from vibe_llms.invocation.schemata import Schema, Signature, innermost
@@ -61,10 +62,10 @@ class Invoker(Struct, frozen=True, kw_only=True):
 
     `invoke(arguments, context)` receives the arguments as the text that the model sent. It raises
     `ArgumentsInvalid` if the model must fix them; `check` does the same without running the tool. A
-    model may also call the tool by its `aliases`. `approval` decides whether a call runs: `allow`,
-    `deny`, or `ask`. `outside` is True if the tool returns untrusted text. `sends` is True if it
-    may send data out: then it asks again while untrusted text is in the conversation, unless
-    `approval` is `always`.
+    model may also call the tool by its `aliases`, and by its `other_names` if no tool has one of
+    them as its name or alias. `approval` decides whether a call runs: `allow`, `deny`, or `ask`.
+    `outside` is True if the tool returns untrusted text. `sends` is True if it may send data out:
+    then it asks again while untrusted text is in the conversation, unless `approval` is `always`.
 
     The result of a `pure` tool depends only on its arguments: another call with the same arguments
     in the same conversation gets the first result, and the tool does not run again. An `idempotent`
@@ -98,6 +99,7 @@ class Invoker(Struct, frozen=True, kw_only=True):
     check: Callable[[str], object] = skip_check
     ensemble: str = ""
     aliases: tuple[str, ...] = ()
+    other_names: OtherNames = OtherNames()
     approval: Approval = "allow"
     outside: bool = False
     sends: bool = False
@@ -369,7 +371,19 @@ def gather_invokers(
 
 
 def find_invoker(invokers: Mapping[str, Invoker], name: str) -> Invoker | None:
-    """Return the tool that a model means: by name, alias, or a different spelling of one.
+    """Return the tool that a model means, by a name of its own or its name in another system.
+
+    Returns None if no tool or more than one matches.
+    """
+    if (own := find_own(invokers, name)) is not None:
+        return own
+    spelled = _spell(name)
+    found = [one for one in invokers.values() if spelled in map(_spell, one.other_names.names)]
+    return found[0] if len(found) == 1 else None
+
+
+def find_own(invokers: Mapping[str, Invoker], name: str) -> Invoker | None:
+    """Return the tool with this name or alias, or a different spelling of one.
 
     Case, and characters other than letters and digits, do not matter. Returns None if no tool or
     more than one matches.

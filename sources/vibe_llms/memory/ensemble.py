@@ -10,6 +10,7 @@ from vibe_llms.conversations.hosts import EnsembleConfiguration, register_ensemb
 from vibe_llms.embedding.words import split_words
 from vibe_llms.invocation.ensembles import EnsembleRules
 from vibe_llms.invocation.invokers import InvocationContext, Invoker
+from vibe_llms.invocation.other_names import OTHER_NAMES
 from vibe_llms.invocation.results import InvocationOutput
 from vibe_llms.memory.changes import HeldScope
 from vibe_llms.memory.core import Memory
@@ -102,7 +103,12 @@ class MemoryEnsemble:
         )
         self._invokers = tuple(
             self._rules.apply(
-                msgspec.structs.replace(tool, ensemble=self._name), reads_only=tool is not delete
+                msgspec.structs.replace(
+                    tool,
+                    ensemble=self._name,
+                    other_names=OTHER_NAMES[f"memory/{tool.name.partition('/')[2]}"],
+                ),
+                reads_only=tool is not delete,
             )
             for tool in (store, search, delete)
         )

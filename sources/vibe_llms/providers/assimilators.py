@@ -27,7 +27,14 @@ from vibe_llms.providers.deltas import (
 )
 from vibe_llms.providers.http_errors import ErrorMap, ErrorObject
 from vibe_llms.providers.repairs import keep_json, parse_object
-from vibe_llms.providers.wire import EventSplitter, EventTooLarge, LineSplitter, unify
+from vibe_llms.providers.wire import (
+    EventData,
+    EventSplitter,
+    EventTooLarge,
+    LineSplitter,
+    NamedEventSplitter,
+    unify,
+)
 
 T = TypeVar("T")
 #: Deltas that may arrive while a call is open, and do not end it.
@@ -137,8 +144,12 @@ class StreamAssimilator(WireReader, ABC):
 class EventAssimilator(StreamAssimilator):
     """Translator of single server-sent events; a `ReplyClosed` is the end of the reply.
 
-    Each reply has its own assimilator, which may keep state between events.
+    Each reply has its own assimilator, which may keep state between events. While `advance` runs,
+    `event_name` is the name of the event, from its line `event: …`, or empty.
     """
+
+    splitter: ClassVar[type[EventSplitter | LineSplitter]] = NamedEventSplitter
+    event_name = ""
 
     def __init__(self, provider: str, name_of: Callable[[str], str]) -> None:
         super().__init__(provider, name_of)
@@ -171,6 +182,7 @@ class EventAssimilator(StreamAssimilator):
     def read(self, events: Sequence[bytes]) -> Iterator[Delta]:
         """Yield the deltas of more events of the stream."""
         for data in events:
+            self.event_name = data.name if type(data) is EventData else ""
             for delta in self.advance(data):
                 if self._calls.waiting and not isinstance(delta, _WITHIN_CALLS):
                     if isinstance(delta, TextDelta | ReasoningDelta) and not delta.text:
@@ -188,4 +200,4 @@ class EventAssimilator(StreamAssimilator):
 class LineAssimilator(EventAssimilator):
     """Translator of single JSON lines; a `ReplyClosed` is the end of the reply."""
 
-    splitter = LineSplitter
+    splitter: ClassVar[type[EventSplitter | LineSplitter]] = LineSplitter

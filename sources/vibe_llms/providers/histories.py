@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from typing import ClassVar, Generic, TypeVar
 
+from vibe_llms.invocation.execution import INTERRUPTED
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
@@ -35,6 +36,41 @@ NOTHING = "(It returned nothing.)"
 
 P = TypeVar("P")
 M = TypeVar("M")
+
+
+def pair_calls(canisters: Sequence[Canister]) -> Iterator[Canister]:
+    """Yield a history in which every call has its result before the conversation goes on.
+
+    A call without a result gets one that says so; a result of no call becomes a user message.
+    """
+    waiting: dict[str, InvocationCanister] = {}
+    for canister in canisters:
+        if isinstance(canister, ResultCanister):
+            called = waiting.pop(canister.invocation, None)
+            yield unpair(canister) if called is None else canister
+            continue
+        reply = getattr(canister, "reply", None)
+        if not all(call.reply == reply for call in waiting.values()):
+            yield from _interrupt(waiting)
+        if isinstance(canister, InvocationCanister):
+            waiting[canister.identity] = canister
+        yield canister
+    yield from _interrupt(waiting)
+
+
+def _interrupt(waiting: dict[str, InvocationCanister]) -> Iterator[ResultCanister]:
+    """Yield results of the calls that have none, and forget the calls."""
+    for call in waiting:
+        text = TextualContent(INTERRUPTED)
+        yield ResultCanister((text,), identity=call, invocation=call, failed=True)
+    waiting.clear()
+
+
+def unpair(canister: ResultCanister) -> UserCanister:
+    """Turn a result that does not follow its call into a user message."""
+    return UserCanister(
+        (TextualContent("A tool returned:"), *canister.contents), identity=canister.identity
+    )
 
 
 class Exchange(Generic[P]):
@@ -151,9 +187,7 @@ class WireHistory(ABC, Generic[P]):
 
     def unpair(self, canister: ResultCanister) -> UserCanister:
         """Turn a result that does not follow its call into a user message."""
-        return UserCanister(
-            (TextualContent("A tool returned:"), *canister.contents), identity=canister.identity
-        )
+        return unpair(canister)
 
     def is_free(self, call: str) -> bool:
         """Return True if a call can have this id on the wire."""

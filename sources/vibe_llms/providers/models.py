@@ -19,6 +19,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from inspect import getattr_static
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar, overload
 
@@ -49,6 +50,7 @@ from vibe_llms.providers.attributes import (
     settle_controls,
 )
 from vibe_llms.providers.conversions import Conversion, check_contents, name_content
+from vibe_llms.providers.histories import pair_calls
 from vibe_llms.providers.http_errors import ErrorMap
 from vibe_llms.providers.http_transport import produce_http_transport, send_bearer
 from vibe_llms.providers.interfaces import (
@@ -66,7 +68,7 @@ from vibe_llms.providers.row_models import RowClient, RowModel
 from vibe_llms.providers.sdk_transport import OfficialTransport
 from vibe_llms.providers.spending import access_spending, bound_media, reserve_output
 from vibe_llms.providers.tokenizers import estimate_request, read_count
-from vibe_llms.providers.tool_names import assimilate_names
+from vibe_llms.providers.tool_names import assimilate_names, nativize_name
 from vibe_llms.providers.transport import Outgoing, Transport
 
 _LOGGER = get_logger("vibe_llms.providers")
@@ -107,7 +109,8 @@ class ModelConnection(RowClient, Protocol[S_co]):
 class ModelInput(Struct, frozen=True):
     """Input of a request: the conversation, the tools on offer, and the controls to send.
 
-    `options` are the controls that are set, by their names on the wire.
+    In `said`, each call has its result before the conversation goes on. `options` are the controls
+    that are set, by their names on the wire.
     """
 
     said: Sequence[Conversion]
@@ -115,6 +118,11 @@ class ModelInput(Struct, frozen=True):
     controls: Controls
     streaming: bool
     options: Mapping[str, Any]
+
+    @property
+    def tools(self) -> Mapping[str, Invoker]:
+        """The tools on offer by their names on the wire."""
+        return {nativize_name(invoker.name): invoker for invoker in self.invokers}
 
 
 class HttpModel(RowModel[ModelConnection[S]], Generic[S]):
@@ -208,7 +216,7 @@ class HttpModel(RowModel[ModelConnection[S]], Generic[S]):
                 self.check_canister(canister)
         settled, extras = apply_controls(self, controls, context, self._checked)
         texts = await load_texts(canisters, context.load)
-        said = [Conversion(canister, self, self.module, texts) for canister in canisters]
+        said = [Conversion(one, self, self.module, texts) for one in pair_calls(canisters)]
         names = self.controls or {}
         options = {names[key]: value for key, value in settled.given().items() if key in names}
         given = ModelInput(said, invokers, settled, context.streaming, options)
@@ -507,6 +515,12 @@ class HttpProvider(Generic[C]):
             if control not in known:
                 raise ValueError(
                     f"unknown control {control!r}; the controls are {', '.join(known)}"
+                )
+        for name in ("headers", "authorize", "read_address", "read_models"):
+            if not isinstance(getattr_static(model, name), classmethod | staticmethod):
+                raise TypeError(
+                    f"{model.__name__}.{name} must be a class method, because it is called before "
+                    "there is a model; write @classmethod above it"
                 )
 
         def produce(

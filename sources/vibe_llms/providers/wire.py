@@ -28,8 +28,8 @@ _KEEP_ALIVE = frozenset({"ping", "pong", "keepalive", "keep-alive", "keep_alive"
 _FIELDS = (b"data:", b"event:", b"id:", b"retry:")
 _FIELD = re.compile(rb"[A-Za-z_][A-Za-z0-9_-]*")
 _ERROR = re.compile(r"\A(?:\[error\]\s*:?|error\s*:)\s*", re.IGNORECASE)
-#: Known lines before the data of ordinary events, of all streams; servers use about twenty.
-_HEADS: set[bytes] = set()
+#: Names by the lines before the data of ordinary events, of all streams; servers use about twenty.
+_HEADS: dict[bytes, str] = {}
 _MOST_HEADS, _LONGEST_HEAD = 64, 64
 #: Maximum number of characters that are kept of text that is not an event.
 _MOST_WORDS = 4_000
@@ -52,8 +52,8 @@ class EventSplitter:
     Lines may end in LF, CRLF, or CR, and data may span several lines. Comments, identities, events
     without data, and events that only keep the connection open are dropped. JSON in lines without
     `data:` is an event too. Other lines that are not fields are collected in `words`: they may be
-    all that a gateway says about an error. The name `error` is kept, in an `EventData`; other names
-    are kept only with `keeps_names`. `odd` is True after events that may not be JSON objects.
+    all that a gateway says about an error. The name `error` is kept, in an `EventData`, and other
+    names by a `NamedEventSplitter`. `odd` is True after events that may not be JSON objects.
 
     Source: https://html.spec.whatwg.org/multipage/server-sent-events.html, section 9.2.6.
     """
@@ -67,7 +67,6 @@ class EventSplitter:
         self._size = 0
         self._begun = False
         self._returned = False
-        self._heads = set[bytes]() if self.keeps_names else _HEADS
 
     def feed(self, chunk: bytes) -> Sequence[bytes]:
         """Return the data of the events that this chunk completes."""
@@ -108,7 +107,7 @@ class EventSplitter:
         for data in found:
             if type(data) is bytes and data[:1] not in (b"{", b"["):
                 self._note(data)
-        return [data for data in found if type(data) is EventData or _is_whole(data)]
+        return [data for data in found if _is_error(data) or _is_whole(data)]
 
     def _read_all(self, blocks: Iterable[bytes]) -> list[bytes]:
         events: list[bytes] = []
@@ -120,7 +119,7 @@ class EventSplitter:
             if not block or (block[:1] == b":" and b"\n" not in block):
                 continue
             head, _, data = block.partition(b"\ndata: ")
-            if head in self._heads and data[:1] == b"{" and b"\n" not in data:
+            if head in _HEADS and data[:1] == b"{" and b"\n" not in data:
                 events.append(data)
             else:
                 self.odd = True
@@ -164,13 +163,12 @@ class EventSplitter:
             yield from (one for one in data if _is_whole(one))
             data = [one for one in data if not _is_whole(one)]
             text = b"\n".join(data)
-        if text.strip():
-            if name.lower() == "error" or (name and self.keeps_names):
-                yield _name(text, name.lower() if name.lower() == "error" else name)
-            else:
-                if len(_HEADS) < _MOST_HEADS and 0 < len(head) <= _LONGEST_HEAD:
-                    _HEADS.add(head)
-                yield text
+        if name.lower() == "error" and text.strip():
+            yield _name(text, "error")
+        elif text.strip() or (text and name and self.keeps_names):
+            if len(_HEADS) < _MOST_HEADS and 0 < len(head) <= _LONGEST_HEAD:
+                _HEADS[head] = repair_text(name)
+            yield _name(text, name) if name and self.keeps_names else text
         for run in loose:
             yield from self._read_loose(run)
 
@@ -211,6 +209,27 @@ class EventSplitter:
         if chunk:
             self._returned = chunk[-1:] == b"\r"
         return chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+
+
+class NamedEventSplitter(EventSplitter):
+    """Splitter that returns each event that has a name as an `EventData`."""
+
+    keeps_names = True
+
+    def _read_all(self, blocks: Iterable[bytes]) -> list[bytes]:
+        events: list[bytes] = []
+        for block in blocks:
+            if block[:7] == b"data: {" and b"\n" not in block:
+                events.append(block[6:])
+                continue
+            head, _, data = block.partition(b"\ndata: ")
+            if (name := _HEADS.get(head)) and data[:1] == b"{" and b"\n" not in data:
+                named = EventData(data)
+                named.name = name
+                events.append(named)
+            else:
+                events += self._read(block)
+        return events
 
 
 class LineSplitter:
@@ -264,7 +283,7 @@ def unify(events: Iterable[bytes]) -> Iterator[bytes]:
 
 def _unify_one(data: bytes) -> Iterator[bytes]:
     text = data.strip()
-    named = type(data) is EventData and data.name == "error"
+    named = _is_error(data)
     if text.upper() == DONE:
         yield DONE
         return
@@ -320,6 +339,10 @@ def _name(data: bytes, name: str) -> EventData:
     named = EventData(data)
     named.name = repair_text(name)
     return named
+
+
+def _is_error(data: bytes) -> bool:
+    return type(data) is EventData and data.name == "error"
 
 
 def _is_whole(text: bytes) -> bool:

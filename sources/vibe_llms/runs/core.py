@@ -396,6 +396,7 @@ class Runs:
             invokers=tuple(one.name for one in toolbox.own if not one.elsewhere),
             unshown=tuple(name for name, one in settings.invokers.items() if not one.show_in_stage),
             withheld=tuple(sorted(toolbox.withheld)),
+            singled=tuple(sorted(toolbox.singled)),
             hooks=tuple(one.name for one in settings.hooks),
             tool_mode=settings.tool_mode,
             fallback=settings.fallback,

@@ -57,6 +57,7 @@ class Recipe(Struct, frozen=True, omit_defaults=True, kw_only=True):
     `agent` is the agent that answers; None is the conversation's own. `agents` offers the
     agents that it may ask as tools. With `claims`, replies in the history that no model produced
     are untrusted text. `instructions` apply to this run only, and are not kept in the conversation.
+    Of the `withheld` tools and ensembles, those that are `singled` out are offered.
     `unshown` are tools whose arguments and results are hidden in stages. `output` is the JSON
     Schema of the turn's output. `parent` is the trace span in which the run was started
     (`Tracer.continuing`).
@@ -73,6 +74,7 @@ class Recipe(Struct, frozen=True, omit_defaults=True, kw_only=True):
     invokers: tuple[str, ...] = ()
     unshown: tuple[str, ...] = ()
     withheld: tuple[str, ...] = ()
+    singled: tuple[str, ...] = ()
     hooks: tuple[str, ...] = ()
     tool_mode: ToolMode | None = None
     fallback: tuple[str, ...] | None = None

@@ -25,7 +25,7 @@ from vibe_llms.conversations.conversation import Conversation
 from vibe_llms.conversations.documents import without_documents
 from vibe_llms.conversations.outputs import produce_form
 from vibe_llms.conversations.streams import EventStream
-from vibe_llms.invocation.invokers import Invoker, find_invoker
+from vibe_llms.invocation.invokers import Invoker, find_own
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
@@ -610,7 +610,7 @@ async def fit_order(
             )
     if order.tools:
         own = replace(conversation.settings.toolbox, own=()).all_tools
-        if clash := [tool.name for tool in order.tools if find_invoker(own, tool.name)]:
+        if clash := [tool.name for tool in order.tools if find_own(own, tool.name)]:
             raise Rejected(
                 f"the agent already has a tool {clash[0]!r}; rename yours",
                 param="tools",

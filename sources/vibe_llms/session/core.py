@@ -19,6 +19,7 @@ from vibe_llms.agents.definitions import (
     access_agent,
     access_others,
     read_agents,
+    restrict,
     survey_names,
     survey_optional,
 )
@@ -468,16 +469,21 @@ class Session:
             *await self._open_ensembles(ensembles, handler, conversation),
             *await self._open_optional(agent, handler, conversation),
         ]
+        whole = {one.name for one in opened}
+        opened += await self._open_ensembles(
+            [row for row in agent.tool_rows if row not in whole], handler, conversation
+        )
         if agent.agents:
             opened.append(self._produce_agents(agent, model, depth=1))
+        toolbox = Toolbox(
+            self._ensembles.survey_invokers,
+            tuple(gather_invokers(options.get("invokers", ())).values()),
+            tuple(dict.fromkeys(opened)),
+        )
         return ConversationSettings(
             model=model,
             services=self._services,
-            toolbox=Toolbox(
-                self._ensembles.survey_invokers,
-                tuple(gather_invokers(options.get("invokers", ())).values()),
-                tuple(dict.fromkeys(opened)),
-            ),
+            toolbox=restrict(self.configuration, agent, toolbox, whole),
             controls=(options.get("controls") or Controls()).over(agent.controls),
             handler=options.get("event_handler"),
             tool_mode=options.get("tool_mode") or agent.tool_mode,
@@ -661,8 +667,8 @@ class Session:
         settings = await self._produce_settings(
             model, agent, options, conversation=record.conversation
         )
-        withheld = frozenset(recipe.withheld)
-        toolbox = replace(settings.toolbox, withheld=withheld)
+        withheld, singled = frozenset(recipe.withheld), frozenset(recipe.singled)
+        toolbox = replace(settings.toolbox, withheld=withheld, singled=singled)
         settings = replace(settings, toolbox=toolbox, claims=recipe.claims)
         return Conversation(history, settings, self._enter)
 

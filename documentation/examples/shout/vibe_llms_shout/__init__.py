@@ -4,15 +4,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-import msgspec
+from msgspec import Struct, json
 
 from vibe_llms import providers
 
-_ENDS = {
-    "": providers.StopReason.FINISHED,
-    "words": providers.StopReason.LENGTH,
-    "use": providers.StopReason.INVOCATIONS,
-}
+_ENDS = {"done": "finished", "words": "length", "use": "invocations"}
+_ERROR = {"error": "hush", "message": "says", "type": "kind"}
 _WHO = {"assistant": "model", "supervisor": "system"}
 
 
@@ -22,33 +19,33 @@ class ShoutSettings(providers.HttpSettings, frozen=True):
     ending: str = "!"
 
 
-class _Line(msgspec.Struct, rename={"arguments": "with"}):
-    shout: str = ""
-    hush: str = ""
-    use: str = ""
-    arguments: msgspec.Raw = msgspec.Raw(b"{}")
-    end: str | None = None
-    heard: int = 0
-    shouted: int = 0
+class _Data(Struct):
+    text: str = ""
+    id: str = ""
+    name: str = ""
+    piece: str = ""
+    why: str = ""
+    used: tuple[int, int] = (0, 0)
 
 
-class ShoutAssimilator(providers.LineAssimilator):
-    """Reads one reply: a line of JSON for each step, and one for the end."""
+class ShoutAssimilator(providers.EventAssimilator):
+    """Reads one reply: `event_name` says what an event is, and `data` is its JSON."""
 
-    line = msgspec.json.Decoder(_Line)
+    decoder = json.Decoder(_Data)
 
     def advance(self, data: bytes) -> Iterator[providers.Delta]:
-        """Convert one line to deltas."""
-        line = self.decode(self.line, data)
-        if line.hush:
-            raise self.read_error(data)
-        if line.use:
-            yield from self.call(line.use, bytes(line.arguments).decode())
-        elif line.end is not None:
-            yield providers.UsageDelta(providers.Usage(line.heard, output_tokens=line.shouted))
-            yield providers.ReplyClosed(_ENDS.get(line.end, line.end), native_reason=line.end)
-        else:
-            yield providers.TextDelta(line.shout)
+        """Convert one event to deltas."""
+        one = self.decode(self.decoder, data)
+        match self.event_name:
+            case "hush":
+                raise self.read_error(data)
+            case "shout":
+                yield providers.TextDelta(one.text)
+            case "use.begin" | "use.piece":
+                yield from self.call(one.name, one.piece, one.id, index=one.id)
+            case "end":
+                yield providers.UsageDelta(providers.Usage(one.used[0], output_tokens=one.used[1]))
+                yield providers.ReplyClosed(_ENDS.get(one.why, one.why), native_reason=one.why)
 
 
 class ShoutModel(providers.HttpModel[ShoutSettings]):
@@ -60,14 +57,18 @@ class ShoutModel(providers.HttpModel[ShoutSettings]):
     attributes_files = (Path(__file__).with_name("models.toml"),)
     controls: ClassVar = {"output-tokens": "words"}
     assimilator = ShoutAssimilator
-    errors = providers.ErrorMap(
-        types={"quiet": providers.RequestRefused}, members={"message": "hush", "type": "kind"}
-    )
+    errors = providers.ErrorMap(types={"quiet": providers.RequestRefused}, members=_ERROR)
+
+    @classmethod
+    def authorize(cls, key: str) -> Mapping[str, str]:
+        """Send the key in the server's own header."""
+        return {"x-shout-key": key}
 
     @classmethod
     def read_models(cls, body: bytes) -> Mapping[str, Mapping[str, Any]]:
-        """Read the names of the models; the server sends no attributes."""
-        return {name: {} for name in msgspec.json.decode(body, type=list[str])}
+        """Read the names of the models, and how many tokens each reads."""
+        sizes = json.decode(body, type=dict[str, int]).items()
+        return {name: {"context-tokens": size} for name, size in sizes}
 
     def encode(self, given: providers.ModelInput) -> Mapping[str, Any]:
         """Return the members of a request."""
@@ -75,23 +76,19 @@ class ShoutModel(providers.HttpModel[ShoutSettings]):
             "model": self.name,
             "ending": self.settings.ending,
             "said": [member for one in given.said if (member := _say(one))],
-            "tools": [_declare(invoker) for invoker in given.invokers],
+            "tools": [
+                {"name": name, "about": tool.description, "takes": tool.arguments_schema}
+                for name, tool in given.tools.items()
+            ],
             **given.options,
         }
 
 
-def _declare(invoker: providers.Invoker) -> Mapping[str, Any]:
-    name = providers.nativize_name(invoker.name)
-    return {"name": name, "about": invoker.description, "takes": invoker.arguments_schema}
-
-
 def _say(one: providers.Conversion) -> Mapping[str, Any]:
-    """Encode a canister; empty if it has no text."""
     match one.canister:
         case providers.InvocationCanister(name=name, identity=identity) as call:
-            arguments = providers.nativize_arguments(call)
-            name = providers.nativize_name(name)
-            return {"who": "model", "id": identity, "use": name, "with": arguments}
+            use, arguments = providers.nativize_name(name), providers.nativize_arguments(call)
+            return {"who": "model", "id": identity, "use": use, "with": arguments}
         case providers.ResultCanister(invocation=identity):
             return {"who": "tool", "id": identity, "text": one.words()}
     text = one.words()

@@ -25,6 +25,7 @@ from vibe_llms.ensembles.images.addresses import read_address
 from vibe_llms.ensembles.images.errors import ERRORS
 from vibe_llms.invocation.ensembles import EnsembleRules
 from vibe_llms.invocation.invokers import Invoker
+from vibe_llms.invocation.other_names import OTHER_NAMES
 from vibe_llms.invocation.results import InvocationOutput
 from vibe_llms.messages.contents import ImageContent, TextualContent
 from vibe_llms.providers.addresses import find_address
@@ -120,7 +121,9 @@ class ImagesEnsemble:
         tool = Invoker.from_function(
             self._generate_image, name=f"{self._name}/generate_image", sends=True
         )
-        tool = msgspec.structs.replace(tool, ensemble=self._name)
+        tool = msgspec.structs.replace(
+            tool, ensemble=self._name, other_names=OTHER_NAMES["images/generate_image"]
+        )
         settled = self._settings.apply(tool, reads_only=False)
         if settled.timeout_seconds is None:
             # This limit ends first, so that the model learns which one it was.

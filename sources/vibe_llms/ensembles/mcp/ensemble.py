@@ -38,6 +38,7 @@ from vibe_llms.ensembles.mcp.tool_lists import ServerTool, ToolListFile, assimil
 from vibe_llms.invocation.checks import SchemaCheck
 from vibe_llms.invocation.invokers import InvocationContext, Invoker
 from vibe_llms.invocation.limits import Pause, SharedLimits
+from vibe_llms.invocation.other_names import OTHER_NAMES, OtherNames
 from vibe_llms.invocation.questions import decline
 from vibe_llms.invocation.results import InvocationOutput
 from vibe_llms.messages.canisters import Canister, InvocationCanister
@@ -48,6 +49,8 @@ from vibe_llms.messages.events import Notice
 MAX_RESTARTS = 3
 _RESTART_SECONDS = 0.5
 _REFRESH_SECONDS = 0.1
+#: End of the command of the interpreter that comes with the library.
+_INTERPRETER = ("-m", "vibe_llms.interpreter")
 _NO_CAGE = "it runs without a cage: its code can use the network, your files, and your programs"
 
 T = TypeVar("T")
@@ -388,6 +391,9 @@ class McpEnsemble:
             caution=_NO_CAGE if self._settings.cage == "none" else "",
             annotations=tool.annotations,
         )
+        if self._settings.command[-2:] == _INTERPRETER:
+            names = OTHER_NAMES.get(f"python/{tool.name}", OtherNames())
+            invoker = msgspec.structs.replace(invoker, other_names=names)
         settled = self._settings.apply(invoker, reads_only=tool.reads_only)
         seconds = settled.timeout_seconds or self._settings.call_seconds
         if settled.timeout_seconds is None:
