@@ -74,12 +74,14 @@ async def test_an_attachment_is_the_file_with_its_url(home: Path) -> None:
         missing = await client.post(PATH, json=said)
         more = [*said["messages"], message, {"role": "user", "content": "Why?"}]
         later = await client.post(PATH, json={"messages": more})
+        assert (missing.status_code, later.status_code) == (404, 200), later.text
         first, second = [json.dumps(body["messages"]) for body in bodies_of(upstream)]
     assert PICTURE in first
-    assert (missing.status_code, later.status_code) == (404, 200)
     assert missing.json()["error"]["code"] == "file_not_found"
     assert put.json()["url"] in missing.json()["error"]["message"]
     assert "cannot be read" in second
+    assert "state" in message["custom_content"]
+    assert "state messages" in later.headers["x-left-out"]
 
 
 async def test_a_bucket_is_of_one_user(home: Path) -> None:

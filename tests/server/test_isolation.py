@@ -155,7 +155,8 @@ class Victim(Struct, frozen=True):
         fact = (await http.post("/api/memory", json={"content": f"Ada keeps a {MARK}."})).json()
         file = (await http.post(f"/api/files?name={MARK}", content=MARK.encode())).json()
         form: dict[str, tuple[str | None, str]] = {
-            **{"file": (f"{MARK}.txt", "mine"), "purpose": (None, "vision")}
+            "file": (f"{MARK}.txt", "mine"),
+            "purpose": (None, "vision"),
         }
         other = (await http.post("/v1/files", files=form)).json()
         bucket = (await http.get("/v1/bucket")).json()["bucket"]

@@ -193,7 +193,8 @@ async def test_a_wrong_upload_is_refused(
 async def test_an_expiry_in_another_form_is_refused(served: Served) -> None:
     """See https://github.com/vercel/ai/issues/18223: the file would be kept forever."""
     form: dict[str, tuple[str | None, str]] = {
-        **{"file": ("a", "a"), "purpose": (None, "user_data")},
+        "file": ("a", "a"),
+        "purpose": (None, "user_data"),
         "expires_after": (None, "604800"),
     }
     async with served.http() as client:

@@ -42,6 +42,7 @@ from vibe_llms.server.core import ServerCore
 from vibe_llms.server.exchanges import HttpExchange
 from vibe_llms.server.failures import Rejected
 from vibe_llms.server.files import DIAL_PREFIX, RequestFiles, gather_files
+from vibe_llms.server.omissions import Omissions
 from vibe_llms.server.pairing import order_results
 from vibe_llms.server.reading import find_last_reply, is_web_address, read_base64, read_body
 from vibe_llms.server.spaces import UserSpace
@@ -97,7 +98,7 @@ async def complete_deployment(core: ServerCore, exchange: HttpExchange, space: U
     signer = StateSigner(await core.secrets.access(), space.user, agent or name)
 
     def read() -> TurnOrder:
-        said, states = _read_messages(request, agent or "", signer, files)
+        said, states = _read_messages(request, agent or "", signer, files, exchange.omissions)
         return read_order(replace(request, model=name), exchange.omissions, said, states)
 
     order = await exchange.offload(read)
@@ -126,7 +127,11 @@ def _read_request(body: bytes) -> DeploymentRequest:
 
 
 def _read_messages(
-    request: DeploymentRequest, agent: str, signer: StateSigner, files: RequestFiles
+    request: DeploymentRequest,
+    agent: str,
+    signer: StateSigner,
+    files: RequestFiles,
+    omissions: Omissions,
 ) -> tuple[Sequence[Canister], Mapping[str, Sequence[Canister]]]:
     """Return the messages, and the verified messages of the agent that precede its replies."""
     said: list[Canister] = []
@@ -156,7 +161,13 @@ def _read_messages(
         visible.extend([canister])
         if (found := given.get(canister.identity)) is not None:
             first, state, place = found
-            states[first] = signer.read(state, visible.value, place)
+            try:
+                states[first] = signer.read(state, visible.value, place)
+            except Rejected:
+                if not files.missing:
+                    raise
+                # Files of the history that were deleted since have changed it.
+                omissions.add("state", place)
     return ordered, states
 
 

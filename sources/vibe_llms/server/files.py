@@ -44,9 +44,10 @@ SAFE_HEADERS = (
 
 
 class RequestFiles(Struct, frozen=True):
-    """Files that a request refers to, and their bytes, by reference."""
+    """Files that a request refers to, and their bytes, by reference; `missing` if some are not."""
 
     found: Mapping[str, tuple[UploadedFile, bytes]] = {}
+    missing: bool = False
 
     def read(self, reference: str, param: str, *, image: bool = False) -> Content:
         """Return the content of a file; `Rejected` if it is not found or not of the kind."""
@@ -99,7 +100,7 @@ async def gather_files(exchange: HttpExchange, space: UserSpace, request: object
                 exchange.omissions.add("file", reference)
                 continue
         found[reference] = file, contents[file.hash]
-    return RequestFiles(found)
+    return RequestFiles(found, missing=len(found) < len(references))
 
 
 def survey_references(request: object) -> Sequence[str]:
