@@ -618,7 +618,7 @@ HEAVY = {
     *("anthropic", "ollama", "openai", "llama_cpp", "jinja2", "ctypes"),
     *("opentelemetry", "requests"),
     *("pypdfium2", "mammoth", "python_calamine", "selectolax", "trafilatura", "lxml"),
-    *("uvicorn", "prometheus_client"),
+    *("uvicorn", "prometheus_client", "python_multipart"),
     *("sentence_transformers", "transformers", "torch", "numpy", "faiss", *_LIGHT),
 }
 

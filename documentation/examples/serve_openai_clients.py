@@ -22,6 +22,21 @@ with subprocess.Popen(SERVE, stdout=subprocess.PIPE, text=True) as server:
         first = client.responses.create(model="scripted/demo", input="Hello again!")
         second = client.responses.create(input="Thanks.", previous_response_id=first.id)
         print("response:", second.status)
+
+        file = client.files.create(file=("trip.md", b"We saw a heron."), purpose="user_data")
+        client.responses.create(
+            model="scripted/demo",
+            input=[
+                {
+                    "role": "user",
+                    "content": [
+                        {"type": "input_text", "text": "Read this."},
+                        {"type": "input_file", "file_id": file.id},
+                    ],
+                }
+            ],
+        )
+        print("file:", file.filename, file.bytes)
     server.terminate()
 
 print("stored:", [one["title"] for one in json.loads(subprocess.check_output(LIST))])

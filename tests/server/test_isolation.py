@@ -33,15 +33,35 @@ class Case(Struct, frozen=True):
     query: dict[str, str] = {}
     body: Any = None
     data: bytes = b""
+    headers: dict[str, str] = {}
 
     def fill(self, identifier: str) -> Case:
         """The request with an identifier."""
         query, body = json.loads(json.dumps([self.query, self.body]).replace(ID, identifier))
-        return Case(query, body, self.data)
+        return Case(query, body, self.data, self.headers)
 
 
 SAID = [{"role": "user", "content": "Hello"}]
 AFTER = (Case(), Case({"after": ID}))
+FORM = Case(
+    data=b"\r\n".join(
+        [
+            *(b"--x", b'Content-Disposition: form-data; name="purpose"', b"", b"vision"),
+            *(b"--x", b'Content-Disposition: form-data; name="file"; filename="a"', b"", b"mine"),
+            b"--x--\r\n",
+        ]
+    ),
+    headers={"content-type": "multipart/form-data; boundary=x"},
+)
+FILE = [{"role": "user", "content": [{"type": "file", "file": {"file_id": ID}}]}]
+INPUT_FILE = [{"role": "user", "content": [{"type": "input_file", "file_id": ID}]}]
+DOCUMENT = [
+    {
+        "role": "user",
+        "content": [{"type": "document", "source": {"type": "file", "file_id": ID}}],
+    }
+]
+DEMO = {"model": "scripted/demo"}
 #: The requests for each endpoint; one that is missing here fails the test.
 CASES: dict[str, tuple[Case, ...]] = {
     "GET /api/budgets": (Case(),),
@@ -73,19 +93,40 @@ CASES: dict[str, tuple[Case, ...]] = {
     "POST /api/runs/{run}/decide": (Case(body={"invocation": ID, "allowed": True}),),
     "GET /api/runs/{run}/events": (Case(),),
     "POST /openai/deployments/{agent...}/chat/completions": (Case(body={"messages": SAID}),),
-    "POST /v1/chat/completions": (Case(body={"model": ID, "messages": SAID}),),
+    "GET /v1/bucket": (Case(),),
+    "POST /v1/chat/completions": (
+        Case(body={"model": ID, "messages": SAID}),
+        Case(body={**DEMO, "messages": FILE}),
+    ),
     "POST /v1/embeddings": (Case(body={"model": ID, "input": "x"}),),
-    "POST /v1/messages": (Case(body={"model": ID, "messages": SAID, "max_tokens": 9}),),
+    "GET /v1/files": AFTER,
+    "POST /v1/files": (FORM,),
+    "GET /v1/files/dial-{path...}": (Case(),),
+    "POST /v1/files/dial-{path...}": (FORM,),
+    "PUT /v1/files/dial-{path...}": (FORM,),
+    "DELETE /v1/files/dial-{path...}": (Case(),),
+    "GET /v1/files/{file}": (Case(),),
+    "DELETE /v1/files/{file}": (Case(),),
+    "GET /v1/files/{file}/content": (Case(),),
+    "POST /v1/messages": (
+        Case(body={"model": ID, "messages": SAID, "max_tokens": 9}),
+        Case(body={**DEMO, "messages": DOCUMENT, "max_tokens": 9}),
+    ),
     "POST /v1/responses/input_tokens": (
         Case(body={"model": ID, "input": "Hello"}),
         Case(body={"previous_response_id": ID}),
+        Case(body={**DEMO, "input": INPUT_FILE}),
     ),
-    "POST /v1/messages/count_tokens": (Case(body={"model": ID, "messages": SAID}),),
+    "POST /v1/messages/count_tokens": (
+        Case(body={"model": ID, "messages": SAID}),
+        Case(body={**DEMO, "messages": DOCUMENT}),
+    ),
     "GET /v1/models": (Case(),),
     "GET /v1/models/{model...}": (Case(),),
     "POST /v1/responses": (
         Case(body={"model": ID, "input": "x"}),
         Case(body={"input": "x", "previous_response_id": ID}),
+        Case(body={**DEMO, "input": INPUT_FILE}),
     ),
     "GET /v1/responses/{response}": (Case(), Case({"stream": "true"})),
     "DELETE /v1/responses/{response}": (Case(),),
@@ -113,6 +154,13 @@ class Victim(Struct, frozen=True):
         response = (await http.post("/v1/responses", json=body)).json()
         fact = (await http.post("/api/memory", json={"content": f"Ada keeps a {MARK}."})).json()
         file = (await http.post(f"/api/files?name={MARK}", content=MARK.encode())).json()
+        form: dict[str, tuple[str | None, str]] = {
+            "file": (f"{MARK}.txt", "mine"),
+            "purpose": (None, "vision"),
+        }
+        other = (await http.post("/v1/files", files=form)).json()
+        bucket = (await http.get("/v1/bucket")).json()["bucket"]
+        put = await http.put(f"/v1/files/{bucket}/{MARK}.txt", files=form)
         shown = (await http.get(f"/api/conversations/{run['conversation']}")).json()
         message = shown["messages"][0]
         call = (await http.get(f"/api/runs/{run['id']}")).json()["approvals"][0]
@@ -130,6 +178,9 @@ class Victim(Struct, frozen=True):
                 "run of the response": response["id"].removeprefix("resp_"),
                 "entry": fact["id"],
                 "file": file["id"],
+                "uploaded file": other["id"],
+                "file in a bucket": put.json()["url"],
+                "path in a bucket": put.json()["url"].removeprefix("files/dial-"),
             },
         )
 
@@ -138,7 +189,8 @@ class Victim(Struct, frozen=True):
         paths = ("runs", "conversations", "memory", "files", f"runs/{self.run}")
         found = [(await self.http.get(f"/api/{path}")).json() for path in paths]
         response = self.identifiers["response"]
-        return [*found, (await self.http.get(f"/v1/responses/{response}")).json()]
+        others = [f"/v1/responses/{response}", "/v1/files"]
+        return [*found, *[(await self.http.get(path)).json() for path in others]]
 
 
 def survey_endpoints() -> Iterator[tuple[str, str]]:
@@ -159,7 +211,9 @@ async def walk(eve: httpx2.AsyncClient, victim: Victim) -> AsyncGenerator[str, N
                 used = "{" in path or filled != case
                 url = re.sub("{.*}", quote(identifier), path)
                 content = filled.data or json.dumps(filled.body).encode()
-                response = await eve.request(method, url, params=filled.query, content=content)
+                response = await eve.request(
+                    method, url, params=filled.query, content=content, headers=filled.headers
+                )
                 said = f"{method} {path} with the {kind}: {response.status_code}"
                 if response.status_code not in ((404,) if used else (200, 201)):
                     yield f"{said} {response.text}"

@@ -196,7 +196,7 @@ async def test_a_bad_request_gets_an_error_and_nothing_is_stored(
             },
             "base64",
         ),
-        ({"type": "document", "source": {"type": "file", "file_id": "a"}}, "file"),
+        ({"type": "document", "source": {"type": "file"}}, "file_id"),
         ({"type": "surprise"}, "surprise"),
     ],
 )

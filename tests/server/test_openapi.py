@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import jsonschema
@@ -47,7 +48,7 @@ def test_parameters_of_paths_are_those_of_their_operations() -> None:
     for path, methods in DOCUMENT["paths"].items():
         for operation in methods.values():
             names = [one["name"] for one in operation["parameters"] if one["in"] == "path"]
-            assert names == [part[1:-1] for part in path.split("/") if part.startswith("{")]
+            assert names == re.findall(r"{(\w+)}", path)
             assert operation["summary"].endswith(".")
 
 

@@ -143,7 +143,7 @@ def test_reasoning_is_passed_over_in_all_its_forms() -> None:
         ({"role": "wizard", "content": "x"}, "input[0].role"),
         ({"role": "user", "content": 3}, "input[0].content"),
         ({"role": "user", "content": [{"type": "input_text"}]}, "input[0].content[0]"),
-        ({"role": "user", "content": [{"type": "input_file", "file_id": "f"}]}, "input[0].content"),
+        ({"role": "user", "content": [{"type": "input_file"}]}, "input[0].content[0]"),
         ({"role": "user", "content": [{"type": "input_smell"}]}, "input[0].content[0]"),
         ({"type": "function_call", "name": "a", "arguments": "{}"}, "input[0].call_id"),
         ({"type": "function_call", "call_id": "c", "arguments": "{}"}, "input[0].name"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,7 +13,7 @@ from msgspec.structs import replace
 from tests.fakes.objects import access_bucket_server
 from tests.fakes.postgres import TestDatabase
 from tests.faults.archives import FAST, produce_details, say
-from vibe_llms.base.exceptions import ConversationMoved, FormatNewer, StorageError
+from vibe_llms.base.exceptions import ContentMissing, ConversationMoved, FormatNewer, StorageError
 from vibe_llms.messages.canisters import Canister, SupervisorCanister, UserCanister
 from vibe_llms.messages.contents import ImageContent, Reference, TextualContent
 from vibe_llms.storage.archive import DirectoryArchive
@@ -31,6 +32,8 @@ from vibe_llms.storage.transfer import (
     copy_file,
 )
 
+#: Members of a file's record before files had ids of their own.
+EARLIER = ("id", "name", "mimetype", "size", "created")
 _NEWER = b'{ "role": "oracle", "created": "2031-01-02T03:04:06Z", "identity": "n", "z": "\\u00e9"}'
 
 
@@ -75,6 +78,9 @@ async def fill(archive: TransferableArchive) -> None:
     await archive.revise("one", superseded_by="fork")
     await archive.create("empty", produce_details(), [])
     await archive.upload(b"an uploaded file", "notes.txt", "text/plain")
+    expires = "2031-01-02T03:04:05+00:00"
+    same = {"identity": "a" * 32, "purpose": "vision", "expires": expires}
+    await archive.upload(b"an uploaded file", "sky.txt", "text/plain", **same)
 
 
 async def copy(source: TransferableArchive, target: TransferableArchive) -> int:
@@ -106,9 +112,9 @@ async def test_everything_goes_to_the_database_and_back_byte_for_byte(
     folder: DirectoryArchive, rows: PostgresArchive, other: DirectoryArchive
 ) -> None:
     await fill(folder)
-    assert await copy(folder, rows) == 4
+    assert await copy(folder, rows) == 5
     await check_same(folder, rows)
-    assert await copy(rows, other) == 4
+    assert await copy(rows, other) == 5
     await check_same(folder, other)
     for identity in await folder.survey_identities():
         for name in ("messages.jsonl", "metadata.toml"):
@@ -120,7 +126,7 @@ async def test_what_the_database_wrote_itself_goes_to_a_folder(
     folder: DirectoryArchive, rows: PostgresArchive
 ) -> None:
     await fill(rows)
-    assert await copy(rows, folder) == 4
+    assert await copy(rows, folder) == 5
     await check_same(rows, folder)
     assert await rows.contents.objects.survey("ada")  # type: ignore[union-attr]
     picture = produce_messages()[3].contents[1].data  # type: ignore[union-attr]
@@ -143,7 +149,7 @@ async def test_more_messages_than_one_statement_takes_are_copied(
 ) -> None:
     monkeypatch.setattr(statements, "PART", 2)
     await fill(folder)
-    assert await copy(folder, rows) == 4
+    assert await copy(folder, rows) == 5
     await folder.append("one", say(*map(str, range(5))), after=None)
     assert await copy(folder, rows) == 1
     await check_same(folder, rows)
@@ -161,6 +167,34 @@ async def test_a_second_copy_brings_only_what_is_new(pair: Pair) -> None:
     await source.upload(b"an uploaded file", "renamed.txt", "text/plain")
     assert await copy(source, target) == 4
     await check_same(source, target)
+
+
+async def test_a_file_with_an_id_of_its_own_is_replaced_and_removed_alone(pair: Pair) -> None:
+    archive, _ = pair
+    ours = await archive.upload(b"same", "a.txt")
+    first = await archive.upload(b"same", "b.txt", identity="b" * 32, purpose="vision")
+    second = await archive.upload(b"other", "c.txt", identity="b" * 32)
+    assert (ours.id, first.id, first.hash) == (first.hash, "b" * 32, ours.id)
+    assert (first.purpose, first.expires) == ("vision", None)
+    assert await archive.access_file("b" * 32) == second != first
+    assert await archive.survey_files() == [second, ours]
+    assert await archive.remove_file(ours.id) == ours
+    await archive.collect()
+    assert await archive.load(Reference(second.hash, second.size)) == b"other"
+    with pytest.raises(ContentMissing):
+        await archive.load(Reference(ours.hash, ours.size))
+    assert await archive.remove_file("b" * 32) == second
+    assert second.hash in await archive.collect()
+
+
+async def test_the_record_of_an_earlier_version_has_the_hash_as_its_id(
+    folder: DirectoryArchive,
+) -> None:
+    file = await folder.upload(b"a", "a.txt")
+    path = folder.uploads.folder / f"{file.id}.json"
+    record = json.loads(path.read_bytes())
+    path.write_text(json.dumps({name: record[name] for name in record if name in EARLIER}))
+    assert await folder.access_file(file.id) == file
 
 
 async def test_a_conversation_that_was_continued_in_the_target_is_refused(pair: Pair) -> None:
@@ -271,7 +305,7 @@ async def test_the_source_may_be_continued_while_it_is_copied(
     monkeypatch.setattr(ConversationFolder, "export", exported)
     await copy_conversation(folder, rows, "fork")
     monkeypatch.undo()
-    assert await copy(folder, rows) == 4
+    assert await copy(folder, rows) == 5
     await check_same(folder, rows)
 
 

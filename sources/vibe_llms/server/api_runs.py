@@ -22,10 +22,10 @@ from vibe_llms.runs.events import MessageFailed, RunEnded, RunExpired, encode_ev
 from vibe_llms.runs.interfaces import RunRecord, RunStatus
 from vibe_llms.runs.run import Run
 from vibe_llms.server.api_conversations import access_conversation
-from vibe_llms.server.api_files import access_file
 from vibe_llms.server.core import ServerCore
 from vibe_llms.server.exchanges import HttpExchange
 from vibe_llms.server.failures import describe_kind
+from vibe_llms.server.files import find_file, load_file
 from vibe_llms.server.pages import PageQuery, refuse_after
 from vibe_llms.server.reading import SMALL_BODY_BYTES, read_body, read_query
 from vibe_llms.server.request_limits import check_characters
@@ -120,7 +120,8 @@ async def start_run(core: ServerCore, exchange: HttpExchange, space: UserSpace) 
             await exchange.reply(msgspec.json.encode(_describe(found.record)), status=201)
             return
     output = None if order.output is None else read_schema(order.output, "output")
-    files = [await access_file(space, one, "files") for one in order.files]
+    uploaded = [await find_file(space, one, "files") for one in order.files]
+    files = [(file, await load_file(space, file, file.id)) for file in uploaded]
     conversation = await _open_conversation(space, order)
     attached = [
         await offload(len(data) > LOOP_BYTES, produce_attachment, data, file.name, file.mimetype)

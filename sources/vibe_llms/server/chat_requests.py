@@ -39,6 +39,7 @@ from vibe_llms.providers.openai.chat_completions.chunks import CallPiece, Functi
 from vibe_llms.server.chat_history import rewrite_request
 from vibe_llms.server.custom_tools import INPUT, SCHEMA, describe_format
 from vibe_llms.server.failures import Rejected
+from vibe_llms.server.files import NO_FILES, RequestFiles
 from vibe_llms.server.omissions import Omissions
 from vibe_llms.server.pairing import OpenCalls, order_results
 from vibe_llms.server.reading import (
@@ -83,9 +84,10 @@ class RefusalPart(Struct, tag_field="type", tag="refusal"):
 
 
 class ImageUrl(Struct):
-    """Address of an image, or a data URL."""
+    """Address of an image, a data URL, or the id of an uploaded file."""
 
-    url: str
+    url: str = ""
+    file_id: str | None = None
 
 
 class ImagePart(Struct, tag_field="type", tag="image_url"):
@@ -108,10 +110,11 @@ class AudioPart(Struct, tag_field="type", tag="input_audio"):
 
 
 class FileData(Struct):
-    """Data of a file; ids of uploaded files are not supported."""
+    """Data of a file, or the id of an uploaded file."""
 
     file_data: str | None = None
     filename: str | None = None
+    file_id: str | None = None
 
 
 class FilePart(Struct, tag_field="type", tag="file"):
@@ -312,10 +315,11 @@ def read_order(
     omissions: Omissions,
     said: Sequence[Canister] | None = None,
     states: Mapping[str, Sequence[Canister]] = {},
+    files: RequestFiles = NO_FILES,
 ) -> TurnOrder:
     """Return the turn that a request asks for; `said` replaces its messages if given.
 
-    Unsupported features are added to `omissions`.
+    `files` are those that it refers to. Unsupported features are added to `omissions`.
     """
     for name in _LEFT_OUT:
         # An empty object also requests a search.
@@ -326,7 +330,7 @@ def read_order(
     tools, choice = _read_tools(request, omissions)
     return TurnOrder(
         model=request.model,
-        said=read_messages(request.messages) if said is None else said,
+        said=read_messages(request.messages, files=files) if said is None else said,
         states=states,
         tools=tools,
         controls=_read_controls(request, choice),
@@ -450,13 +454,14 @@ def read_messages(
     messages: Sequence[ChatMessage],
     open_calls: Mapping[str, str] = {},
     params: Sequence[str] | None = None,
+    files: RequestFiles = NO_FILES,
 ) -> Sequence[Canister]:
     """Convert messages to canisters; results refer to calls by our identities.
 
     `open_calls` maps the client's names of earlier calls to their identities here. `params` are the
     names of the messages in errors.
     """
-    read = read_each(messages, open_calls, params)
+    read = read_each(messages, open_calls, params, files)
     return order_results(canister for canisters in read for canister in canisters)
 
 
@@ -464,6 +469,7 @@ def read_each(
     messages: Sequence[ChatMessage],
     open_calls: Mapping[str, str] = {},
     params: Sequence[str] | None = None,
+    files: RequestFiles = NO_FILES,
 ) -> Sequence[Sequence[Canister]]:
     """Return the canisters of each message, in order; see `read_messages`.
 
@@ -474,26 +480,26 @@ def read_each(
     params = params or [f"messages[{index}]" for index in range(len(messages))]
     last = find_last_reply(one.role for one in messages)
     replies = {
-        index: read_message(message, calls, params[index], new=False)
+        index: read_message(message, calls, params[index], files, new=False)
         for index, message in enumerate(messages)
         if message.role == "assistant"
     }
     return [
         replies[index]
         if index in replies
-        else read_message(message, calls, params[index], new=index > last)
+        else read_message(message, calls, params[index], files, new=index > last)
         for index, message in enumerate(messages)
     ]
 
 
 def read_message(
-    message: ChatMessage, calls: OpenCalls, param: str, *, new: bool
+    message: ChatMessage, calls: OpenCalls, param: str, files: RequestFiles, *, new: bool
 ) -> Sequence[Canister]:
     """Convert a message to canisters; `calls` are the open calls, to which its own are added.
 
     In a message that is not `new`, unreadable parts become text.
     """
-    contents = _read_contents(message, f"{param}.content", new=new)
+    contents = _read_contents(message, f"{param}.content", files, new=new)
     match message.role:
         case "system" | "developer":
             return (SupervisorCanister(contents),) if contents else ()
@@ -518,14 +524,16 @@ def read_message(
             return (ResultCanister(contents, invocation=answered),)
 
 
-def _read_contents(message: ChatMessage, param: str, *, new: bool) -> tuple[Content, ...]:
+def _read_contents(
+    message: ChatMessage, param: str, files: RequestFiles, *, new: bool
+) -> tuple[Content, ...]:
     if message.content is None or isinstance(message.content, str):
         text = message.content or message.refusal or ""
         return (TextualContent(repair_text(text)),) if text else ()
     contents: list[Content] = []
     for part in message.content:
         try:
-            contents.append(_read_part(part, param))
+            contents.append(_read_part(part, param, files))
         except Rejected as refused:
             if new:
                 raise
@@ -534,10 +542,12 @@ def _read_contents(message: ChatMessage, param: str, *, new: bool) -> tuple[Cont
     return tuple(contents)
 
 
-def _read_part(part: Part, param: str) -> Content:
+def _read_part(part: Part, param: str, files: RequestFiles) -> Content:
     match part:
         case TextPart(text=text) | RefusalPart(refusal=text):
             return TextualContent(repair_text(text))
+        case ImagePart(image_url=ImageUrl(file_id=str(reference))):
+            return files.read(reference, param, image=True)
         case ImagePart(image_url=ImageUrl(url=url)):
             if is_web_address(url):
                 # The provider fetches it, not this server.
@@ -552,8 +562,10 @@ def _read_part(part: Part, param: str) -> Content:
         case FilePart(file=FileData(file_data=str(encoded), filename=name)):
             data, mimetype = read_data_url(encoded, param)
             return FileContent(data, mimetype, repair_text(name or ""))
+        case FilePart(file=FileData(file_id=str(reference))):
+            return files.read(reference, param)
         case FilePart():
-            raise Rejected("a file needs file_data; uploaded files are not supported", param=param)
+            raise Rejected("a file needs file_data or file_id", param=param)
 
 
 def read_data_url(url: str, param: str) -> tuple[bytes, str]:

@@ -41,6 +41,8 @@ from vibe_llms.server.continuations import Chain
 from vibe_llms.server.core import ServerCore
 from vibe_llms.server.exchanges import HttpExchange
 from vibe_llms.server.failures import Rejected
+from vibe_llms.server.files import DIAL_PREFIX, RequestFiles, gather_files
+from vibe_llms.server.omissions import Omissions
 from vibe_llms.server.pairing import order_results
 from vibe_llms.server.reading import find_last_reply, is_web_address, read_base64, read_body
 from vibe_llms.server.spaces import UserSpace
@@ -92,10 +94,11 @@ async def complete_deployment(core: ServerCore, exchange: HttpExchange, space: U
     request = await exchange.decode(_read_request, core.settings)
     name = exchange.argument
     agent, _ = await space.resolve_model(name)
+    files = await gather_files(exchange, space, request)
     signer = StateSigner(await core.secrets.access(), space.user, agent or name)
 
     def read() -> TurnOrder:
-        said, states = _read_messages(request, agent or "", signer)
+        said, states = _read_messages(request, agent or "", signer, files, exchange.omissions)
         return read_order(replace(request, model=name), exchange.omissions, said, states)
 
     order = await exchange.offload(read)
@@ -124,14 +127,18 @@ def _read_request(body: bytes) -> DeploymentRequest:
 
 
 def _read_messages(
-    request: DeploymentRequest, agent: str, signer: StateSigner
+    request: DeploymentRequest,
+    agent: str,
+    signer: StateSigner,
+    files: RequestFiles,
+    omissions: Omissions,
 ) -> tuple[Sequence[Canister], Mapping[str, Sequence[Canister]]]:
     """Return the messages, and the verified messages of the agent that precede its replies."""
     said: list[Canister] = []
     #: Id of the first message, state, and its place in the request, by id of the last message.
     given: dict[str, tuple[str, ReplyState, str]] = {}
     last = find_last_reply(one.role for one in request.messages)
-    read = read_each(request.messages)
+    read = read_each(request.messages, files=files)
     for index, message in enumerate(request.messages):
         canisters = read[index]
         param = f"messages[{index}]"
@@ -141,7 +148,7 @@ def _read_messages(
         for one in custom:
             if one.attachments:
                 place = f"{param}.custom_content.attachments"
-                canisters = _attach(canisters, one.attachments, place, new=index > last)
+                canisters = _attach(canisters, one.attachments, place, files, new=index > last)
         said += canisters
         state = custom[0].state if custom else None
         if state is not None and canisters and message.role == "assistant":
@@ -154,38 +161,53 @@ def _read_messages(
         visible.extend([canister])
         if (found := given.get(canister.identity)) is not None:
             first, state, place = found
-            states[first] = signer.read(state, visible.value, place)
+            try:
+                states[first] = signer.read(state, visible.value, place)
+            except Rejected:
+                if not files.missing:
+                    raise
+                # Files of the history that were deleted since have changed it.
+                omissions.add("state", place)
     return ordered, states
 
 
 def _attach(
-    canisters: Sequence[Canister], attachments: Sequence[Attachment], param: str, *, new: bool
+    canisters: Sequence[Canister],
+    attachments: Sequence[Attachment],
+    param: str,
+    files: RequestFiles,
+    *,
+    new: bool,
 ) -> Sequence[Canister]:
     """Attach files to a user's message; attachments of other messages are for people only."""
     return [
-        replace(one, contents=(*one.contents, *(_read(each, param, new) for each in attachments)))
+        replace(
+            one, contents=(*one.contents, *(_read(each, param, files, new) for each in attachments))
+        )
         if isinstance(one, UserCanister)
         else one
         for one in canisters
     ]
 
 
-def _read(attachment: Attachment, param: str, new: bool) -> Content:
+def _read(attachment: Attachment, param: str, files: RequestFiles, new: bool) -> Content:
     try:
-        return _read_attachment(attachment, param)
+        return _read_attachment(attachment, param, files)
     except Rejected as refused:
         if new:
             raise
         return TextualContent(f"[attachment that cannot be read: {refused}]")
 
 
-def _read_attachment(attachment: Attachment, param: str) -> Content:
+def _read_attachment(attachment: Attachment, param: str, files: RequestFiles) -> Content:
     mimetype, name = attachment.type, repair_text(attachment.title or "")
     data: bytes | Location
     match attachment:
         case Attachment(data=str(encoded)):
             textual = mimetype.startswith("text/")
             data = repair_text(encoded).encode() if textual else read_base64(encoded, param)
+        case Attachment(url=str(url)) if url.startswith(DIAL_PREFIX):
+            return files.read(url, param)
         case Attachment(url=str(url)) if is_web_address(url):
             data = Location(repair_text(url))
         case Attachment(url=str(url)):

@@ -73,6 +73,16 @@ from vibe_llms.server.deployments import (
     DeploymentRequest,
     complete_deployment,
 )
+from vibe_llms.server.dial_files import (
+    DialBucket,
+    DialFile,
+    DialForm,
+    delete_dial_file,
+    load_dial_file,
+    post_dial_file,
+    put_dial_file,
+    show_bucket,
+)
 from vibe_llms.server.embeddings import EmbeddingReply, EmbeddingRequest, create_embeddings
 from vibe_llms.server.exchanges import HttpExchange
 from vibe_llms.server.failures import Rejected
@@ -96,6 +106,15 @@ from vibe_llms.server.responses import (
     show_response,
 )
 from vibe_llms.server.responses_requests import ResponseRequest
+from vibe_llms.server.v1_files import (
+    FileForm,
+    FilesQuery,
+    create_file,
+    delete_v1_file,
+    list_v1_files,
+    load_v1_file,
+    show_v1_file,
+)
 from vibe_llms.storage.descriptions import ConversationHead, ConversationView, Fork
 from vibe_llms.storage.interfaces import UploadedFile
 
@@ -212,6 +231,23 @@ ENDPOINTS: Mapping[str, Mapping[str, ApiOperation]] = {
     "/v1/embeddings": {
         "POST": UserEndpoint(handler=create_embeddings, body=EmbeddingRequest, reply=EmbeddingReply)
     },
+    "/v1/bucket": {"GET": UserEndpoint(handler=show_bucket, reply=DialBucket)},
+    "/v1/files": {
+        "GET": UserEndpoint(handler=list_v1_files, query=FilesQuery, reply=_Foreign),
+        "POST": UserEndpoint(handler=create_file, form=FileForm, reply=_Foreign),
+    },
+    # Before the paths of OpenAI and Anthropic, which it would match too.
+    "/v1/files/dial-{path...}": {
+        "GET": UserEndpoint(handler=load_dial_file, media=UNKNOWN_TYPE),
+        "POST": UserEndpoint(handler=post_dial_file, form=DialForm, reply=DialFile),
+        "PUT": UserEndpoint(handler=put_dial_file, form=DialForm, reply=DialFile),
+        "DELETE": UserEndpoint(handler=delete_dial_file, reply=DialFile),
+    },
+    "/v1/files/{file}": {
+        "GET": UserEndpoint(handler=show_v1_file, reply=_Foreign),
+        "DELETE": UserEndpoint(handler=delete_v1_file, reply=_Foreign),
+    },
+    "/v1/files/{file}/content": {"GET": UserEndpoint(handler=load_v1_file, media=UNKNOWN_TYPE)},
     "/v1/messages": {
         "POST": UserEndpoint(
             handler=create_message,

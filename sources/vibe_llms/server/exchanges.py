@@ -181,6 +181,11 @@ class HttpExchange:
                 f"the body did not arrive within {settings.receive_seconds:g} s", status=408
             ) from error
 
+    def reserve(self, size: int) -> None:
+        """Count bytes that are loaded for the request like those of its body."""
+        self._room.reserve(self.user, size)
+        self._size += size
+
     def close(self) -> None:
         """Release the room of the body after the request."""
         self._room.release(self.user, self._size)

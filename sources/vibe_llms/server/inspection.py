@@ -20,7 +20,7 @@ from vibe_llms.storage.mounts import find_network_mount
 from vibe_llms.storage.user_stores import produce_users
 from vibe_llms.storage.users import User, find_users
 
-_PACKAGES = ("uvicorn", "prometheus_client")
+_PACKAGES = ("uvicorn", "prometheus_client", "python_multipart")
 _REMEDY = "stop the server and move the file away; runs are then lost, conversations are not"
 
 

@@ -73,11 +73,6 @@ def _rewrite_block(block: Any, *, new: bool) -> Iterator[Any]:
             yield {**block, "input": _read_input(block.get("input"))}
         case "tool_result":
             yield {**block, "content": _rewrite_result(block.get("content"))}
-        case "image" | "document":
-            if new or not _is_away(block):
-                yield block
-            else:
-                yield _text(f"[a file that was uploaded elsewhere: {_name_file(block)}]")
         case _ if kind in _KNOWN:
             yield block
         case _ if kind in _DROPPED:
@@ -99,7 +94,7 @@ def _describe(kind: str, block: Mapping[str, Any]) -> str | None:
             arguments = msgspec.json.encode(block.get("input") or {}).decode()
             return f"[The tool {block.get('name')} was called with {arguments}]"
         case "container_upload":
-            return f"[a file that was uploaded elsewhere: {block.get('file_id')}]"
+            return f"[a file for the container: {block.get('file_id')}]"
         case "compaction":
             summary = block.get("content")
             return f"[Summary of what was said before]\n{summary}" if summary else ""
@@ -138,15 +133,6 @@ def _read_input(given: Any) -> Any:
         except (ValueError, RecursionError):
             return {"input": given}
     return given if isinstance(given, dict) else {} if given is None else {"input": given}
-
-
-def _is_away(block: Mapping[str, Any]) -> bool:
-    """Return True if a file is stored at Anthropic, which alone can read it."""
-    return bool(get_member(block.get("source"), "type") == "file")
-
-
-def _name_file(block: Mapping[str, Any]) -> str:
-    return str(block.get("title") or get_member(block.get("source"), "file_id"))
 
 
 def _text(text: str) -> Mapping[str, str]:

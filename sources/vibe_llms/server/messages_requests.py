@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import (
@@ -32,6 +33,7 @@ from vibe_llms.messages.contents import (
 )
 from vibe_llms.messages.controls import Controls
 from vibe_llms.server.failures import Rejected
+from vibe_llms.server.files import NO_FILES, RequestFiles
 from vibe_llms.server.messages_history import rewrite_request
 from vibe_llms.server.omissions import Omissions
 from vibe_llms.server.pairing import OpenCalls, order_results
@@ -84,10 +86,16 @@ class TextSource(Struct, tag_field="type", tag="text"):
     data: str
 
 
+class FileSource(Struct, tag_field="type", tag="file"):
+    """An uploaded file."""
+
+    file_id: str
+
+
 class ImageBlock(Struct, tag_field="type", tag="image"):
     """An image."""
 
-    source: DataSource | UrlSource
+    source: DataSource | UrlSource | FileSource
 
 
 class BlocksSource(Struct, tag_field="type", tag="content"):
@@ -99,7 +107,7 @@ class BlocksSource(Struct, tag_field="type", tag="content"):
 class DocumentBlock(Struct, tag_field="type", tag="document"):
     """A document."""
 
-    source: DataSource | UrlSource | TextSource | BlocksSource
+    source: DataSource | UrlSource | TextSource | BlocksSource | FileSource
     title: str | None = None
     context: str | None = None
 
@@ -279,8 +287,13 @@ def read_count(body: bytes) -> CountRequest:
     return read_body(_COUNT, body, rewrite_request)
 
 
-def read_order(request: CountRequest, omissions: Omissions) -> TurnOrder:
-    """Return the turn that a request asks for; add unsupported features to `omissions`."""
+def read_order(
+    request: CountRequest, omissions: Omissions, files: RequestFiles = NO_FILES
+) -> TurnOrder:
+    """Return the turn that a request asks for; add unsupported features to `omissions`.
+
+    `files` are those that the request refers to.
+    """
     form = request.output_format or (request.output_config and request.output_config.format)
     if form:
         check_size(form.schema, "output_config.format.schema")
@@ -292,7 +305,7 @@ def read_order(request: CountRequest, omissions: Omissions) -> TurnOrder:
     tools = _read_tools(request.tools or (), omissions)
     return TurnOrder(
         model=request.model,
-        said=[*_read_system(request.system), *read_messages(request.messages)],
+        said=[*_read_system(request.system), *read_messages(request.messages, files)],
         tools=tools,
         controls=_read_controls(request, {tool.name for tool in tools}, omissions),
         schema=form.schema if form else None,
@@ -315,7 +328,9 @@ def _read_tools(tools: Sequence[Tool], omissions: Omissions) -> Sequence[Invoker
     return declare_tools(declared)
 
 
-def read_messages(messages: Sequence[AnthropicMessage]) -> Sequence[Canister]:
+def read_messages(
+    messages: Sequence[AnthropicMessage], files: RequestFiles = NO_FILES
+) -> Sequence[Canister]:
     """Convert messages to canisters; results refer to calls by our identities.
 
     Results are paired with calls by name across all messages. Unreadable images and files are
@@ -354,9 +369,9 @@ def read_messages(messages: Sequence[AnthropicMessage]) -> Sequence[Canister]:
                         )
                     said += _produce_message(message.role, contents)
                     contents = []
-                    said.append(_read_result(block, answered, param, new=index > last))
+                    said.append(_read_result(block, answered, param, files, new=index > last))
                 case _:
-                    contents += _read_contents(block, param, new=index > last)
+                    contents += _read_contents(block, param, files, new=index > last)
         if own and message.role != "assistant":
             raise Rejected("only the assistant can make calls", param=param)
         said += [*_produce_message(message.role, contents), *own]
@@ -391,18 +406,23 @@ def _read_call(block: ToolUseBlock) -> InvocationCanister:
     )
 
 
-def _read_result(block: ToolResultBlock, call: str, param: str, *, new: bool) -> ResultCanister:
+def _read_result(
+    block: ToolResultBlock, call: str, param: str, files: RequestFiles, *, new: bool
+) -> ResultCanister:
     said = block.content
     if isinstance(said, str):
         said = [TextBlock(said)] if said else []
-    contents = [content for one in said or () for content in _read_contents(one, param, new=new)]
-    return ResultCanister(tuple(contents), invocation=call, failed=bool(block.is_error))
+    read = (_read_contents(one, param, files, new=new) for one in said or ())
+    contents = tuple(content for one in read for content in one)
+    return ResultCanister(contents, invocation=call, failed=bool(block.is_error))
 
 
-def _read_contents(block: SaidBlock, param: str, *, new: bool) -> Sequence[Content]:
+def _read_contents(
+    block: SaidBlock, param: str, files: RequestFiles, *, new: bool
+) -> Sequence[Content]:
     """Return the contents of a block; unreadable ones in a history become text."""
     try:
-        return _read_block(block, param)
+        return _read_block(block, param, files)
     except Rejected as refused:
         if new:
             raise
@@ -410,7 +430,7 @@ def _read_contents(block: SaidBlock, param: str, *, new: bool) -> Sequence[Conte
         return (TextualContent(f"[{kind} that cannot be read: {refused}]"),)
 
 
-def _read_block(block: SaidBlock, param: str) -> Sequence[Content]:
+def _read_block(block: SaidBlock, param: str, files: RequestFiles) -> Sequence[Content]:
     match block:
         case TextBlock(text=text):
             return (TextualContent(repair_text(text)),)
@@ -418,23 +438,33 @@ def _read_block(block: SaidBlock, param: str) -> Sequence[Content]:
             return (ImageContent(read_base64(encoded, param), mimetype),)
         case ImageBlock(source=UrlSource(url=url)):
             return (ImageContent(_read_location(url, param)),)
+        case ImageBlock(source=FileSource(file_id=reference)):
+            return (files.read(reference, param, image=True),)
         case SearchResultBlock():
             text = "\n\n".join([block.title, block.source, *(one.text for one in block.content)])
             return (TextualContent(repair_text(text)),)
         case DocumentBlock(source=source, title=title, context=context):
             name = repair_text(title or "")
             about = [TextualContent(repair_text(context))] if context else []
-            return (*about, *_read_document(source, name, param))
+            return (*about, *_read_document(source, name, param, files))
         case _:
             raise AssertionError(block)
 
 
 def _read_document(
-    source: DataSource | UrlSource | TextSource | BlocksSource, name: str, param: str
+    source: DataSource | UrlSource | TextSource | BlocksSource | FileSource,
+    name: str,
+    param: str,
+    files: RequestFiles,
 ) -> Sequence[Content]:
     match source:
         case DataSource(media_type=mimetype, data=encoded):
             return (FileContent(read_base64(encoded, param), mimetype, name),)
+        case FileSource(file_id=reference):
+            content = files.read(reference, param)
+            if name and isinstance(content, FileContent):
+                content = replace(content, name=name)
+            return (content,)
         case UrlSource(url=url):
             return (FileContent(_read_location(url, param), "application/pdf", name),)
         case TextSource(data=text):
@@ -444,7 +474,10 @@ def _read_document(
         case BlocksSource(content=blocks):
             assert not isinstance(blocks, str)
             heading = [TextualContent(name)] if name else []
-            return (*heading, *(one for block in blocks for one in _read_block(block, param)))
+            return (
+                *heading,
+                *(one for block in blocks for one in _read_block(block, param, files)),
+            )
 
 
 def _read_location(url: str, param: str) -> Location:

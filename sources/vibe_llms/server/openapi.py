@@ -11,6 +11,7 @@ import msgspec
 
 from vibe_llms.base.meta import __version__
 from vibe_llms.server.dialects import AnthropicFailure, OpenAIFailure
+from vibe_llms.server.forms import FORM
 from vibe_llms.server.operations import JSON, ApiOperation, ServerEndpoint, UserEndpoint
 
 Endpoints: TypeAlias = Mapping[str, Mapping[str, ApiOperation]]
@@ -75,7 +76,8 @@ def describe_endpoints(endpoints: Endpoints) -> Json:
 
 
 def _survey_types(endpoint: ApiOperation) -> Iterator[Any]:
-    for kind in (endpoint.query, endpoint.body, endpoint.reply, endpoint.events):
+    one = endpoint
+    for kind in (one.query, one.body, one.form, one.reply, one.events):
         if kind is not None and kind is not bytes:
             yield kind
 
@@ -101,6 +103,9 @@ def _describe(endpoint: ApiOperation, schemas: Mapping[Any, Json], failure: Json
         described["security"] = []
     if endpoint.body is bytes:
         described["requestBody"] = {"required": True, "content": _write_content("*/*", {})}
+    elif endpoint.form is not None:
+        content = _write_content(FORM, schemas[endpoint.form])
+        described["requestBody"] = {"required": True, "content": content}
     elif endpoint.body is not None:
         content = _write_content(JSON, schemas[endpoint.body])
         described["requestBody"] = {"required": True, "content": content}

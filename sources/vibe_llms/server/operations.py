@@ -20,14 +20,16 @@ class ApiOperation(Struct, frozen=True, kw_only=True):
     """A method of a path, as the OpenAPI document describes it.
 
     `query` is a type whose members are the query parameters, `headers` describes request headers,
-    and `body` is the type of the JSON body, or `bytes`. The response has the `status` and JSON of
-    type `reply`, or else data of the `media` type. If `events` is set, the response may be a stream
-    of events with data of this type; `last` is the data of the last event if that is not JSON.
+    and `body` is the type of the JSON body, or `bytes`; or else `form` is the type of the form. The
+    response has the `status` and JSON of type `reply`, or else data of the `media` type. If
+    `events` is set, the response may be a stream of events with data of this type; `last` is the
+    data of the last event if that is not JSON.
     """
 
     query: type[Struct] | None = None
     headers: Mapping[str, str] = {}
     body: Any = None
+    form: type[Struct] | None = None
     reply: Any = None
     status: int = 200
     media: str = JSON

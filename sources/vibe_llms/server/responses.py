@@ -48,6 +48,7 @@ from vibe_llms.server.chat_replies import DONE, name_call
 from vibe_llms.server.core import ServerCore
 from vibe_llms.server.exchanges import HttpExchange
 from vibe_llms.server.failures import ClientFailure, Rejected, describe_failure
+from vibe_llms.server.files import gather_files
 from vibe_llms.server.reading import read_query
 from vibe_llms.server.recorded import find_run_failure
 from vibe_llms.server.responses_identities import find_run
@@ -181,8 +182,9 @@ async def _read_order(
     continued: Continued = Continued(),
 ) -> TurnOrder:
     most = space.settings.request_tools
+    files = await gather_files(exchange, space, request)
     return await exchange.offload(
-        lambda: read_order(request, model, exchange.omissions, continued, most)
+        lambda: read_order(request, model, exchange.omissions, continued, most, files)
     )
 
 

@@ -70,6 +70,7 @@ class _Part(Struct):
     image_url: str | dict[str, Any] | None = None
     file_data: str | None = None
     file_url: str | None = None
+    file_id: str | None = None
     filename: str | None = None
     input_audio: dict[str, Any] | None = None
 
@@ -217,7 +218,7 @@ class ItemReader:
         made = _make_media(part)
         if made is None and new:
             reason = (
-                "uploaded files are not supported; send the data"
+                "send the data, an address or a file_id"
                 if part.type in ("input_image", "input_file", "computer_screenshot")
                 else f"parts of the type {part.type!r} are not supported"
             )
@@ -273,8 +274,12 @@ def _make_media(part: _Part) -> Part | None:
         url = url.get("url")
     if part.type in ("input_image", "image_url", "computer_screenshot") and isinstance(url, str):
         return ImagePart(ImageUrl(url))
+    if part.type in ("input_image", "computer_screenshot") and part.file_id:
+        return ImagePart(ImageUrl(file_id=part.file_id))
     if part.type in ("input_file", "file") and (file := part.file_data or part.file_url):
         return FilePart(FileData(file, part.filename))
+    if part.type in ("input_file", "file") and part.file_id:
+        return FilePart(FileData(file_id=part.file_id))
     audio = part.input_audio or {}
     if part.type == "input_audio" and isinstance(audio.get("data"), str):
         return AudioPart(InputAudio(audio["data"], str(audio.get("format", "wav"))))

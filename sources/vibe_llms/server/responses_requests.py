@@ -15,6 +15,7 @@ from msgspec import Struct
 from vibe_llms.messages.controls import Controls
 from vibe_llms.server.chat_requests import JSON_ONLY, read_messages
 from vibe_llms.server.failures import Rejected
+from vibe_llms.server.files import NO_FILES, RequestFiles
 from vibe_llms.server.omissions import Omissions
 from vibe_llms.server.reading import declare_tools, read_body
 from vibe_llms.server.responses_items import Continued, ItemReader, survey_tools
@@ -134,6 +135,7 @@ def read_order(
     omissions: Omissions,
     continued: Continued = Continued(),
     most_tools: int | None = None,
+    files: RequestFiles = NO_FILES,
 ) -> TurnOrder:
     """Return the turn that a request asks for; add unsupported features to `omissions`.
 
@@ -168,7 +170,10 @@ def read_order(
     return TurnOrder(
         model=model,
         said=read_messages(
-            [message for _, message in read], continued.open_calls, [param for param, _ in read]
+            [message for _, message in read],
+            continued.open_calls,
+            [param for param, _ in read],
+            files,
         ),
         tools=declare_tools(offered),
         controls=_read_controls(request, control, offers=bool(offered)),

@@ -225,16 +225,32 @@ class DirectoryArchive:
         """Store bytes. They may be collected if no message refers to them within an hour."""
         return await self._in_thread(self._put_now, data, mimetype)
 
-    async def upload(self, data: bytes, name: str, mimetype: str = "") -> UploadedFile:
-        """Store bytes as a file, which is kept until it is removed."""
-        return await self._in_thread(self.upload_now, data, name, mimetype)
+    async def upload(
+        self,
+        data: bytes,
+        name: str,
+        mimetype: str = "",
+        *,
+        identity: str = "",
+        purpose: str = "",
+        expires: str | None = None,
+    ) -> UploadedFile:
+        """Store bytes as a file, which is kept until it is removed, and replace one with its id.
+
+        The id is `identity`, 32 hexadecimal digits, or else the hash of the bytes.
+        """
+        return await self._in_thread(
+            lambda: self.upload_now(
+                data, name, mimetype, identity=identity, purpose=purpose, expires=expires
+            )
+        )
 
     async def survey_files(self) -> Sequence[UploadedFile]:
         """Return the uploaded files, newest first."""
         return await self._in_thread(self.uploads.survey)
 
     async def access_file(self, identity: str) -> UploadedFile:
-        """Return an uploaded file by the hash of its bytes, or raise `ContentMissing`."""
+        """Return an uploaded file by its id, or raise `ContentMissing`."""
         return await self._in_thread(self.uploads.access, identity)
 
     async def remove_file(self, identity: str) -> UploadedFile:
@@ -523,16 +539,28 @@ class DirectoryArchive:
         with self.sharing():
             return self.contents.put(data, mimetype)
 
-    def upload_now(self, data: bytes, name: str, mimetype: str) -> UploadedFile:
+    def upload_now(
+        self,
+        data: bytes,
+        name: str,
+        mimetype: str,
+        *,
+        identity: str = "",
+        purpose: str = "",
+        expires: str | None = None,
+    ) -> UploadedFile:
         """See `upload`."""
         with self.sharing():
             reference = self.contents.put(data, mimetype)
             file = UploadedFile(
-                id=reference.hash,
+                id=identity or reference.hash,
                 name=name,
                 mimetype=mimetype,
                 size=reference.size,
                 created=datetime.now(UTC).isoformat(),
+                hash=reference.hash,
+                purpose=purpose,
+                expires=expires,
             )
             self.uploads.keep(file)
         return file
@@ -542,7 +570,7 @@ class DirectoryArchive:
         file = self.uploads.remove(identity)
         # The next collection deletes the bytes if nothing else needs them.
         with suppress(OSError):
-            os.utime(self.contents.folder / identity, (0, 0))
+            os.utime(self.contents.folder / file.hash, (0, 0))
         return file
 
     def _concerns_contents(self, canisters: Sequence[Canister]) -> bool:

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Annotated, Any, Protocol, TypeAlias
 
 from msgspec import Meta, Struct
+from msgspec.structs import force_setattr
 
 from vibe_llms.messages.canisters import Canister
 from vibe_llms.messages.contents import Reference
@@ -113,13 +114,25 @@ class Finding(Struct, frozen=True):
 
 
 class UploadedFile(Struct, frozen=True, kw_only=True):
-    """An uploaded file. `id` is the SHA-256 of its bytes in hexadecimal, `size` their number."""
+    """An uploaded file. `hash` is the SHA-256 of its bytes in hexadecimal, `size` their number.
+
+    `id` is the hash too, unless the file was stored under another one, with 32 hexadecimal digits.
+    `purpose` is the client's. After the time `expires`, if set, the server deletes the file.
+    """
 
     id: str
     name: str
     mimetype: str
     size: int
     created: Time
+    hash: str = ""
+    purpose: str = ""
+    expires: Time | None = None
+
+    def __post_init__(self) -> None:
+        if not self.hash:
+            # Records of earlier versions.
+            force_setattr(self, "hash", self.id)
 
 
 class Diagnosis(Struct, frozen=True):
@@ -147,8 +160,20 @@ class ContentArchive(Protocol):
         """Store bytes. They may be collected if no message refers to them within an hour."""
         ...
 
-    async def upload(self, data: bytes, name: str, mimetype: str = "") -> UploadedFile:
-        """Store bytes as a file, which is kept until it is removed."""
+    async def upload(
+        self,
+        data: bytes,
+        name: str,
+        mimetype: str = "",
+        *,
+        identity: str = "",
+        purpose: str = "",
+        expires: str | None = None,
+    ) -> UploadedFile:
+        """Store bytes as a file, which is kept until it is removed, and replace one with its id.
+
+        The id is `identity`, 32 hexadecimal digits, or else the hash of the bytes.
+        """
         ...
 
     async def survey_files(self) -> Sequence[UploadedFile]:
@@ -156,7 +181,7 @@ class ContentArchive(Protocol):
         ...
 
     async def access_file(self, identity: str) -> UploadedFile:
-        """Return an uploaded file by the hash of its bytes, or raise `ContentMissing`."""
+        """Return an uploaded file by its id, or raise `ContentMissing`."""
         ...
 
     async def remove_file(self, identity: str) -> UploadedFile:

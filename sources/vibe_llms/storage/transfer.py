@@ -93,8 +93,8 @@ async def copy_conversation(
 async def copy_file(
     source: TransferableArchive, target: TransferableArchive, file: UploadedFile
 ) -> Copied:
-    """Copy an uploaded file. The newer record of the same bytes wins."""
-    needed = {file.id: Reference(file.id, file.size)}
+    """Copy an uploaded file. The newer record with its id wins."""
+    needed = {file.hash: Reference(file.hash, file.size)}
     there = {one.id: one for one in await target.survey_files()}.get(file.id)
     if there is not None and there.created >= file.created:
         return Copied(False, await _copy_contents(source, target, needed))

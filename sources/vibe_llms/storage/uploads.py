@@ -1,7 +1,7 @@
 """Records of files that a user has uploaded. Their bytes are contents.
 
-`files/{hash}.json` is the record of the content with this hash. Uploading the same bytes again
-gives the same file with the newer name.
+`files/{id}.json` is the record of a file. Its id is the hash of its bytes unless another was given.
+Uploading the same bytes again without an id gives the same file with the newer name.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from vibe_llms.base.folders import make_folder, read_within, replace_file, stora
 from vibe_llms.storage.interfaces import UploadedFile
 
 _SUFFIX = ".json"
-_HASH = re.compile(r"[0-9a-f]{64}")
+_IDENTITY = re.compile(r"[0-9a-f]{32}|[0-9a-f]{64}")
 
 
 _DECODER = msgspec.json.Decoder(UploadedFile)
@@ -33,7 +33,7 @@ class UploadFolder:
         self._durable = durable
 
     def keep(self, file: UploadedFile) -> None:
-        """Keep a record, and replace an earlier one of the same bytes."""
+        """Keep a record, and replace an earlier one with its id."""
         with storage_errors(self.folder):
             make_folder(self.folder)
             replace_file(
@@ -48,12 +48,12 @@ class UploadFolder:
             except FileNotFoundError:
                 return ()
         known = [name.removesuffix(_SUFFIX) for name in names if name.endswith(_SUFFIX)]
-        files = [self._read(one) for one in known if _HASH.fullmatch(one)]
+        files = [self._read(one) for one in known if _IDENTITY.fullmatch(one)]
         return sorted(filter(None, files), key=lambda one: (one.created, one.id), reverse=True)
 
     def access(self, identity: str) -> UploadedFile:
         """Return a file, or raise `ContentMissing`."""
-        file = self._read(identity) if _HASH.fullmatch(identity) else None
+        file = self._read(identity) if _IDENTITY.fullmatch(identity) else None
         if file is None:
             raise ContentMissing(f"file {identity!r} not found")
         return file

@@ -340,13 +340,33 @@ class PostgresArchive:
         """Store bytes. They may be collected if no message refers to them within an hour."""
         return await self.contents.put(self.user, data, mimetype)
 
-    async def upload(self, data: bytes, name: str, mimetype: str = "") -> UploadedFile:
-        """Store bytes as a file, which is kept until it is removed."""
+    async def upload(
+        self,
+        data: bytes,
+        name: str,
+        mimetype: str = "",
+        *,
+        identity: str = "",
+        purpose: str = "",
+        expires: str | None = None,
+    ) -> UploadedFile:
+        """Store bytes as a file, which is kept until it is removed, and replace one with its id.
+
+        The id is `identity`, 32 hexadecimal digits, or else the hash of the bytes.
+        """
         deposit = await asyncio.to_thread(Deposit.from_bytes, data, mimetype)
         await self.contents.put_all(self.user, [deposit])
-        return await self._keep_file(
-            deposit.reference.hash, deposit.reference.size, name, mimetype, None
+        file = UploadedFile(
+            id=identity or deposit.reference.hash,
+            name=name,
+            mimetype=mimetype,
+            size=deposit.reference.size,
+            created="",
+            hash=deposit.reference.hash,
+            purpose=purpose,
+            expires=expires,
         )
+        return await self._keep_file(file)
 
     async def survey_files(self) -> Sequence[UploadedFile]:
         """Return the uploaded files, newest first."""
@@ -355,7 +375,7 @@ class PostgresArchive:
         return [_describe_file(*row) for row in rows]
 
     async def access_file(self, identity: str) -> UploadedFile:
-        """Return an uploaded file by the hash of its bytes, or raise `ContentMissing`."""
+        """Return an uploaded file by its id, or raise `ContentMissing`."""
         async with self.database.transaction(self.user) as connection:
             statement = f"{statements.FILES} and hash = %(hash)s"
             return await self._find_file(connection, statement, identity)
@@ -424,7 +444,7 @@ class PostgresArchive:
 
     async def import_file(self, file: UploadedFile) -> None:
         """Keep the record of a file whose bytes are stored."""
-        await self._keep_file(file.id, file.size, file.name, file.mimetype, file.created)
+        await self._keep_file(file)
 
     async def close(self) -> None:
         """Do nothing, because the backend owns the connections."""
@@ -448,22 +468,26 @@ class PostgresArchive:
             {**values, **columns},
         )
 
-    async def _keep_file(
-        self, digest: str, size: int, name: str, mimetype: str, created: str | None
-    ) -> UploadedFile:
+    async def _keep_file(self, file: UploadedFile) -> UploadedFile:
         """Keep the record of a file. Without a time, it gets the current one."""
+        holder = _file_holder(file.id)
         values = {
             "owner": self.user,
-            "hash": digest,
-            "name": clean_text(name),
-            "mimetype": clean_text(mimetype),
-            "size": size,
-            "created": created,
+            "hash": file.id,
+            "name": clean_text(file.name),
+            "mimetype": clean_text(file.mimetype),
+            "size": file.size,
+            "created": file.created or None,
+            "content": file.hash,
+            "purpose": clean_text(file.purpose),
+            "expires": file.expires,
         }
         async with self.database.transaction(self.user) as connection:
-            await self.contents.use(
-                connection, self.user, [Reference(digest, size)], _file_holder(digest)
-            )
+            if file.id != file.hash:
+                # The bytes of a file that this one replaces.
+                await self.contents.release(connection, self.user, holder, before=_FOREVER)
+            reference = Reference(file.hash, file.size)
+            await self.contents.use(connection, self.user, [reference], holder)
             cursor = await connection.execute(statements.KEEP_FILE, values)
             (row,) = await cursor.fetchall()
         return _describe_file(*row)
@@ -727,14 +751,24 @@ def _wanted(tag: str, superseded: bool) -> str:
 
 
 def _describe_file(
-    digest: str, name: str, mimetype: str, size: int, created: datetime
+    identity: str,
+    name: str,
+    mimetype: str,
+    size: int,
+    created: datetime,
+    digest: str,
+    purpose: str,
+    expires: datetime | None,
 ) -> UploadedFile:
     return UploadedFile(
-        id=digest,
+        id=identity,
         name=name,
         mimetype=mimetype,
         size=size,
         created=created.astimezone(UTC).isoformat(),
+        hash=digest,
+        purpose=purpose,
+        expires=None if expires is None else expires.astimezone(UTC).isoformat(),
     )
 
 

@@ -200,13 +200,16 @@ select * from vibe.search_messages(
     %(wanted)s::tsquery, %(rated)s::tsquery, %(every)s, %(most)s, %(skipped)s)
 """
 
-FILE = "hash, name, mimetype, size, created"
+FILE = "hash, name, mimetype, size, created, coalesce(content, hash), purpose, expires"
 KEEP_FILE = f"""
-insert into vibe.files (owner, hash, name, mimetype, size, created)
+insert into vibe.files (owner, hash, name, mimetype, size, created, content, purpose, expires)
 values (%(owner)s, %(hash)s, %(name)s, %(mimetype)s, %(size)s,
-    coalesce(%(created)s::timestamptz, clock_timestamp()))
+    coalesce(%(created)s::timestamptz, clock_timestamp()),
+    nullif(%(content)s, %(hash)s), %(purpose)s, %(expires)s::timestamptz)
 on conflict (owner, hash) do update set
-    name = excluded.name, mimetype = excluded.mimetype, created = excluded.created
+    name = excluded.name, mimetype = excluded.mimetype, size = excluded.size,
+    created = excluded.created, content = excluded.content, purpose = excluded.purpose,
+    expires = excluded.expires
 returning {FILE}
 """
 FILES = f"select {FILE} from vibe.files where owner = %(owner)s"
