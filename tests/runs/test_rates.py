@@ -143,7 +143,7 @@ async def test_the_window_slides_and_says_when_a_request_fits(
         for _ in range(3):
             await ask(begin())
             now[0] += 10
-        with pytest.raises(LimitExceeded, match="3 of 3 requests; try again in 30 s") as caught:
+        with pytest.raises(LimitExceeded, match="the last minute has 3 of 3 requests") as caught:
             await ask(begin())
         assert caught.value.retry_after == pytest.approx(30)
         assert caught.value.user == USER
@@ -152,8 +152,9 @@ async def test_the_window_slides_and_says_when_a_request_fits(
             await ask(begin())
         now[0] += 0.2
         await ask(begin())
-        with pytest.raises(LimitExceeded, match="try again in 10 s"):
+        with pytest.raises(LimitExceeded) as caught:
             await ask(begin())
+        assert caught.value.retry_after == pytest.approx(9.9)
 
 
 async def test_the_wait_for_tokens_is_until_enough_have_left(

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import ROUND_CEILING
-from math import ceil
 
 from msgspec.structs import replace
 
@@ -195,7 +194,7 @@ class Budgets:
         retry = min(state.wait, self.settings.wait_seconds) if grant.busy else state.wait
         return LimitExceeded(
             f"the limit of the user {self.user!r} is reached: the last minute has "
-            f"{'; '.join(reasons)}; try again in {max(1, ceil(retry))} s",
+            f"{'; '.join(reasons)}",
             user=self.user,
             retry_after=retry,
         )

@@ -300,10 +300,10 @@ class RunJob:
             raise
         except VibeLlmsError as failure:
             status, error = RunStatus.FAILED, failure
-        limited = isinstance(error, LimitExceeded) and not self._run.recipe.awaited
-        if limited and (wait := find_wait(error)) is not None:
-            await self._release(wait)
-            return
+        match error:
+            case LimitExceeded(retry_after=float(wait)) if not self._run.recipe.awaited:
+                await self._release(wait)
+                return
         if isinstance(error, StorageUnavailable):
             self._stop_recording(error)
         if self._problem is not None:
