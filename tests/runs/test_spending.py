@@ -10,7 +10,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from vibe_llms.base.configuration import Budget, BudgetSettings
 from vibe_llms.base.exceptions import BudgetExceeded
