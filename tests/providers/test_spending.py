@@ -37,6 +37,8 @@ from vibe_llms.testing import scripted_model
 class FixedSpending:
     """Grants always as many tokens, and notes what happens."""
 
+    bounded = True
+
     def __init__(self, granted: int = 7) -> None:
         self.granted = granted
         self.asked: list[tuple[int, int, int | None]] = []

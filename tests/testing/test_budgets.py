@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.fakes.postgres import temporary_database
+from vibe_llms.base.configuration import RateLimit
 from vibe_llms.runs import sqlite_budgets
 from vibe_llms.runs.accounts import Account, Amount, Balance, Claim, Grant, decide
 from vibe_llms.runs.postgres_budgets import PostgresBudgetStore
@@ -61,8 +62,10 @@ class Immortal(SqliteBudgetStore):
 class Open(SqliteBudgetStore):
     """One user settles what another has reserved."""
 
-    async def record_usage(self, user: str, identity: str, used: Amount | None) -> None:
-        await super().record_usage(user.removeprefix("not-"), identity, used)
+    async def record_usage(
+        self, user: str, identity: str, used: Amount | None, *, sent: bool = True
+    ) -> None:
+        await super().record_usage(user.removeprefix("not-"), identity, used, sent=sent)
 
 
 class Single(SqliteBudgetStore):
@@ -81,6 +84,35 @@ class Late(SqliteBudgetStore):
         )
 
 
+class Unlimited(SqliteBudgetStore):
+    """Nothing is limited in a minute."""
+
+    async def reserve(self, claim: Claim, seconds: float) -> Grant:
+        return await super().reserve(replace(claim, limit=RateLimit()), seconds)
+
+
+class Uncorrected(SqliteBudgetStore):
+    """The estimate of a request stays in the minute."""
+
+    async def record_usage(
+        self, user: str, identity: str, used: Amount | None, *, sent: bool = True
+    ) -> None:
+        def spoil(database: sqlite3.Connection) -> None:
+            database.execute("update rates set settled = 1 where identity = ?", (identity,))
+
+        await self.write(spoil)
+        await super().record_usage(user, identity, used, sent=sent)
+
+
+class Unasked(SqliteBudgetStore):
+    """A request that was never sent stays in the minute."""
+
+    async def record_usage(
+        self, user: str, identity: str, used: Amount | None, *, sent: bool = True
+    ) -> None:
+        await super().record_usage(user, identity, used)
+
+
 BROKEN: dict[Callable[[Path], SqliteBudgetStore], str] = {
     Hasty: "claims of 200 fit",
     Generous: "is not charged in full",
@@ -88,6 +120,9 @@ BROKEN: dict[Callable[[Path], SqliteBudgetStore], str] = {
     Open: "another user settles a claim",
     Single: "beyond the budget of an agent",
     Late: "after a process is gone",
+    Unlimited: "20 requests fit into a limit of 7",
+    Uncorrected: "the minute after the usage",
+    Unasked: "was not sent does not give tokens back",
 }
 
 

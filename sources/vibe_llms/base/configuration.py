@@ -173,6 +173,26 @@ class BudgetSettings(Budget, frozen=True):
         return self.users.get(user, self)
 
 
+class RateLimit(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
+    """Limit on each user's requests and tokens in any minute."""
+
+    requests_per_minute: Positive | None = None
+    tokens_per_minute: Positive | None = None
+
+    def __bool__(self) -> bool:
+        return self.requests_per_minute is not None or self.tokens_per_minute is not None
+
+
+class LimitSettings(RateLimit, frozen=True):
+    """Settings of `[limits]`: the limit of each user, and exceptions for single users."""
+
+    users: dict[str, RateLimit] = {}
+
+    def find(self, user: str) -> RateLimit:
+        """Return the limit of a user; it is false if nothing is limited."""
+        return self.users.get(user, self)
+
+
 #: Keys of a provider's row that other modules read; used in suggestions for typos.
 ROW_KEYS = (
     *("module", "factory", "enabled", "credential", "api-key-environment", "api-key-command"),
@@ -216,6 +236,7 @@ class Configuration(Struct, frozen=True):
     telemetry: TelemetrySettings = TelemetrySettings()
     runs: RunSettings = RunSettings()
     budgets: BudgetSettings = BudgetSettings()
+    limits: LimitSettings = LimitSettings()
     offline: bool = False
 
     @property
@@ -330,6 +351,7 @@ class _Settings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True)
     telemetry: TelemetrySettings = TelemetrySettings()
     runs: RunSettings = RunSettings()
     budgets: BudgetSettings = BudgetSettings()
+    limits: LimitSettings = LimitSettings()
 
 
 def shipped_folder() -> Path:
@@ -446,6 +468,7 @@ def assemble(places: Places, layers: tuple[Layer, ...]) -> Configuration:
         web=settings.web,
         runs=settings.runs,
         budgets=settings.budgets,
+        limits=settings.limits,
         telemetry=settings.telemetry,
         offline=bool(settings.offline),
     )

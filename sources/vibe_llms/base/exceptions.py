@@ -57,6 +57,8 @@ The branches say what to do next::
     │   ├── SignInNeeded                sign in to it
     │   └── SessionLost
     ├── BudgetExceeded                  wait, or raise the budget
+    │   └── LimitExceeded               wait for less than a minute
+    │       └── LimitTooLow             shorten the request, or raise the limit
     ├── RunFailed                       look at the error that it names
     └── StorageError                    nothing was lost; fix the disk or the file
         ├── ArchiveLocked
@@ -292,6 +294,17 @@ class BudgetExceeded(VibeLlmsError):
     ) -> None:
         super().__init__(message)
         self.user, self.agent, self.retry_after = user, agent, retry_after
+
+
+class LimitExceeded(BudgetExceeded):
+    """A request would exceed the user's limit for a minute and was not sent.
+
+    `retry_after` is the time in seconds until it fits.
+    """
+
+
+class LimitTooLow(LimitExceeded):
+    """A request alone needs more tokens than the user may use in a minute; do not retry it."""
 
 
 class RunFailed(VibeLlmsError):

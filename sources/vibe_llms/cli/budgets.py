@@ -1,4 +1,4 @@
-"""The command `budgets`: shows the limits and spending of users."""
+"""The command `budgets`: shows the budgets, limits, and spending of users."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from vibe_llms.base.configuration import LOCAL, load_configuration
 from vibe_llms.cli.running import asynchronous
 from vibe_llms.cli.shared_options import json_option
 from vibe_llms.cli.terminal import note, write_json, write_row
-from vibe_llms.runs.accounts import Balance
-from vibe_llms.runs.budget_states import describe_budgets, survey_accounts
+from vibe_llms.runs.budget_states import read_budgets
 from vibe_llms.runs.budgets import produce_budget_store
 from vibe_llms.storage.backends import opened_backend
 
@@ -24,19 +23,20 @@ _PERIODS = {"hour": "an hour", "total": "in total"}
 @json_option
 @asynchronous
 async def list_budgets(as_json: bool) -> None:
-    """Show each budget: what was spent, is reserved and is left, and when the period ends."""
+    """Show each budget: what was spent, is reserved and is left, and when the period ends.
+
+    Limits are shown with what the last minute had.
+    """
     configuration = load_configuration()
     async with opened_backend(configuration) as backend:
         store = produce_budget_store(backend)
         try:
             known = await store.survey_users() if store.exists() else ()
-            users = dict.fromkeys((LOCAL, *configuration.budgets.users, *known))
-            accounts = survey_accounts(configuration, [*users])
-            # Reading would create the store.
-            balances = await store.read(accounts) if store.exists() else [Balance()] * len(accounts)
+            named = (*configuration.budgets.users, *configuration.limits.users)
+            users = dict.fromkeys((LOCAL, *named, *known))
+            rows = await read_budgets(configuration, [*users], store)
         finally:
             await store.close()
-    rows = describe_budgets(accounts, balances)
     if as_json:
         write_json(json.dumps(msgspec.to_builtins(rows), ensure_ascii=False))
         return
@@ -48,7 +48,7 @@ async def list_budgets(as_json: bool) -> None:
         text += f", {row.reserved:,} reserved, {row.left:,} left{ends}"
         write_row(whose, text, cells=_CELLS)
     if not rows:
-        note("no budgets; set one in [budgets] of config.toml: vibe-llms config edit")
+        note("no budgets; set one in [budgets] or [limits] of config.toml: vibe-llms config edit")
 
 
 COMMANDS = {"budgets": list_budgets}

@@ -534,8 +534,13 @@ class TurnRun:
                 if self._spending is None:
                     reply = await self._model.converse(*given)
                 else:
-                    self._require_cap()
+                    if self._spending.bounded:
+                        self._require_cap()
                     async with spend(self._spending):
+                        if not self._capped:
+                            # The model itself does not reserve.
+                            await self._spending.reserve(self._model, 0, 0, least=0)
+                            await self._spending.send()
                         reply = await self._model.converse(*given)
             if not reply:
                 raise ReplyMalformed(
@@ -561,9 +566,14 @@ class TurnRun:
         if any(_is_worth_keeping(canister) for canister in received):
             await self._keep(received)
 
+    @property
+    def _capped(self) -> bool:
+        """True if the model reserves its requests and limits the length of its replies."""
+        return getattr(self._settings.model, "caps_output", False)
+
     def _require_cap(self) -> None:
         model = self._settings.model
-        if not getattr(model, "caps_output", False):
+        if not self._capped:
             raise RequestError(
                 f"{model.provider}/{model.name} cannot be used under a budget: the length of its "
                 "replies cannot be limited"

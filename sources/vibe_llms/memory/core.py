@@ -37,6 +37,7 @@ from vibe_llms.memory.entries import GLOBAL, Entry, Role, Scope, check_entry, wo
 from vibe_llms.memory.files import MemoryFiles
 from vibe_llms.memory.interfaces import MemoryStore
 from vibe_llms.memory.long_work import EMBEDDING, LongWork, Report
+from vibe_llms.memory.pruning import Retention
 from vibe_llms.memory.records import IndexRecord
 from vibe_llms.memory.reranking import Reranking
 from vibe_llms.memory.retrieval import (
@@ -356,6 +357,20 @@ class Memory:
             self._notify(
                 f"{path} also contains the text; it is not part of the memory and was not changed"
             )
+        return gone
+
+    async def prune(
+        self, rule: Retention, *, scopes: Iterable[Scope] | None = None
+    ) -> Sequence[Entry]:
+        """Permanently remove old entries, including deleted ones, and return them.
+
+        Versions in git keep them.
+        """
+        gone: list[Entry] = []
+        for scope in await self.survey_scopes() if scopes is None else scopes:
+            gone += await self._alter(scope, partial(self._store.prune, scope, rule))
+        if gone:
+            await asyncio.to_thread(self._store.clear_cache)
         return gone
 
     async def forget_scope(self, scope: Scope) -> Sequence[Entry]:

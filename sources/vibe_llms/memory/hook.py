@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from datetime import UTC, datetime
@@ -57,6 +58,8 @@ _SAID_BY_MODELS = (Role.ASSISTANT, Role.SUMMARY)
 _MOST_REPORTS = 100
 #: Maximum number of turns that wait in this process until the model works again.
 _MOST_DEFERRED = 100
+#: Seconds between two checks for old entries, whose age is in days.
+_PRUNE_SECONDS = 24 * 3600.0
 #: A machine that is loading a model may be slow for a while.
 _GRACE_SECONDS = 10.0
 
@@ -107,6 +110,8 @@ class MemoryHook(TurnHook):
         self._tried: set[str] = set()
         #: Asker of the last successful ingestion.
         self._asker: Asker | None = None
+        #: Monotonic time at which old entries were forgotten.
+        self._pruned: float | None = None
         # The journal keeps the overflow for another session.
         self._deferred: deque[tuple[str, Ticket, Sequence[Canister]]] = deque(maxlen=_MOST_DEFERRED)
 
@@ -191,6 +196,7 @@ class MemoryHook(TurnHook):
                 count += await self._ingest_left(None, identity, ticket)
         if count:
             await self._deduplicate()
+        await self._prune()
         return count, tried
 
     async def close(self) -> None:
@@ -230,6 +236,7 @@ class MemoryHook(TurnHook):
             await self._ingest_own(ingester, words, other, before)
         await self._ingest_own(ingester, said, ticket, identity)
         await self._deduplicate()
+        await self._prune()
         while not await asyncio.to_thread(self._journal.end, known=self._tried):
             await self._ingest_earlier(ingester, identity)
 
@@ -259,6 +266,22 @@ class MemoryHook(TurnHook):
             gone = sum(len(group.deleted) for group in report.groups)
             facts = "1 repeated fact" if gone == 1 else f"{gone} repeated facts"
             self._notify(f"memory merged {facts}")
+
+    async def _prune(self) -> None:
+        """Forget old entries, once a day in each process."""
+        rule = self.settings.find_retention()
+        now = time.monotonic()
+        if rule is None or (self._pruned is not None and now < self._pruned + _PRUNE_SECONDS):
+            return
+        self._pruned = now
+        try:
+            gone = await self.memory.prune(rule)
+        except VibeLlmsError as error:
+            self._notify(f"old entries were not forgotten: {error}")
+            return
+        if gone:
+            entries = "1 old entry" if len(gone) == 1 else f"{len(gone)} old entries"
+            self._notify(f"memory forgot {entries}")
 
     def _notify(self, text: str) -> None:
         self._host.notify(Notice("memory", text))

@@ -11,18 +11,23 @@ from vibe_llms.base.configuration import LOCAL, Configuration, MemoryMode, Secon
 from vibe_llms.base.exceptions import MemoryInvalid
 from vibe_llms.embedding.core import ignore
 from vibe_llms.embedding.rows import produce_embedder
+from vibe_llms.memory.changes import PROTECTED
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.deduplication import DeduplicationSettings
 from vibe_llms.memory.entries import Scope
 from vibe_llms.memory.long_work import Report
+from vibe_llms.memory.pruning import Retention
 from vibe_llms.memory.recall import RecallSettings
 from vibe_llms.memory.reports import IngestionSettings
 from vibe_llms.memory.reranking import InquiringReranker, Reranking, RerankingSettings
-from vibe_llms.memory.retrieval import RetrievalSettings
+from vibe_llms.memory.retrieval import RetrievalSettings, Share
 from vibe_llms.memory.stores import MEMORY_STORES
 from vibe_llms.memory.versions import Versions
 from vibe_llms.providers.provider_pool import Providers
 from vibe_llms.storage.backends import Backend
+
+#: A hundred years; longer times are not dates.
+_MOST_DAYS = 36_500
 
 
 class MemorySettings(RetrievalSettings, frozen=True, rename="kebab", forbid_unknown_fields=True):
@@ -34,8 +39,9 @@ class MemorySettings(RetrievalSettings, frozen=True, rename="kebab", forbid_unkn
     each change, with a commit per command, tool call, and turn. `enabled` is the default of `chat`
     without --memory and --no-memory. A single question at the terminal leaves remembering to a
     background process, which ends after `background_seconds`; with `wait`, the command waits
-    instead. A session that closes waits up to `drain_seconds` for it. The other members are tables:
-    `[memory.recall]` and so on.
+    instead. A session that closes waits up to `drain_seconds` for it. Entries that were not created
+    or changed for `keep_days` are forgotten, unless their importance is at least `keep_importance`.
+    The other members are tables: `[memory.recall]` and so on.
     """
 
     user: str = "me"
@@ -47,10 +53,18 @@ class MemorySettings(RetrievalSettings, frozen=True, rename="kebab", forbid_unkn
     wait: bool = False
     drain_seconds: Seconds = 60.0
     background_seconds: Seconds = 900.0
+    keep_days: Annotated[float, Meta(gt=0, le=_MOST_DAYS)] | None = None
+    keep_importance: Share = PROTECTED
     recall: RecallSettings = RecallSettings()
     ingestion: IngestionSettings = IngestionSettings()
     deduplication: DeduplicationSettings = DeduplicationSettings()
     reranking: RerankingSettings = RerankingSettings()
+
+    def find_retention(self) -> Retention | None:
+        """Return the rule by which entries are forgotten now, or None if no age is set."""
+        if self.keep_days is None:
+            return None
+        return Retention.of(self.keep_days, self.keep_importance)
 
 
 def read_memory_settings(configuration: Configuration) -> MemorySettings:

@@ -25,6 +25,7 @@ from vibe_llms.memory.indexes import Indexes
 from vibe_llms.memory.interfaces import MemoryStore
 from vibe_llms.memory.long_work import LongWork
 from vibe_llms.memory.places import identity_in
+from vibe_llms.memory.pruning import Retention, find_old
 from vibe_llms.memory.records import IndexRecord
 from vibe_llms.memory.retrieval import Recollection, RetrievalQuery, RetrievalSettings, retrieve
 from vibe_llms.memory.similarity import find_mean
@@ -234,11 +235,28 @@ class IndexedStore:
 
     def forget(self, scope: Scope, wanted: str, patience: LockTimeout) -> Sequence[Entry]:
         """Permanently remove entries that contain these folded words, with all derived data."""
+
+        def find() -> Sequence[tuple[str, Entry]]:
+            holding = find_holding(self.files, scope, wanted)
+            return [*holding, *find_derived(self.files, scope, holding)]
+
+        return self._erase(scope, find, patience)
+
+    def prune(self, scope: Scope, rule: Retention, patience: LockTimeout) -> Sequence[Entry]:
+        """Permanently remove old entries, with all derived data."""
+        # Most scopes have nothing that is old, and need not be held.
+        if not (self.files.holds(scope) and find_old(self.files, scope, rule)):
+            return []
+        return self._erase(scope, lambda: find_old(self.files, scope, rule), patience)
+
+    def _erase(
+        self, scope: Scope, find: Callable[[], Sequence[tuple[str, Entry]]], patience: LockTimeout
+    ) -> Sequence[Entry]:
+        """Permanently remove the entries that are found while the scope is held."""
         if not self.files.holds(scope):
             return []
         with self.indexes.using(scope) as index, self._changing(index, patience):
-            holding = find_holding(self.files, scope, wanted)
-            holding += find_derived(self.files, scope, holding)
+            holding = find()
             # The index first: after a crash the files still show that work is left.
             index.discard()
             self._cache.forget(_digest_all(entry for _, entry in holding))

@@ -255,7 +255,7 @@ class HttpModel(RowModel[ModelConnection[S]], Generic[S]):
         """Make one round trip; see `vibe_llms.providers.interfaces.Model`."""
         request = await self.assemble(canisters, invokers, controls, context)
         if (spending := access_spending()) is not None:
-            size = request.text_size + bound_media(canisters, self)
+            size = request.text_size + bound_media(canisters, self) if spending.bounded else 0
             controls = await reserve_output(spending, self, size, controls, context)
             request = await self.assemble(canisters, invokers, controls, context)
         names = assimilate_names(invokers)

@@ -47,7 +47,12 @@ _MEDIA = (ImageContent, AudioContent, VideoContent, FileContent)
 
 
 class Spending(Protocol):
-    """Budgets that the requests of one round trip count against."""
+    """Budgets and limits that the requests of one round trip count against."""
+
+    @property
+    def bounded(self) -> bool:
+        """True if the length of a request and its reply must be limited."""
+        ...
 
     async def reserve(
         self, model: Model, input_tokens: int, output_tokens: int, *, least: int | None
@@ -99,6 +104,9 @@ async def reserve_output(
     `tokens` is an upper bound of the request's own. A length that the call itself asks for is
     reserved unchanged; any other may become shorter.
     """
+    if not spending.bounded:
+        await spending.reserve(model, 0, 0, least=0)
+        return controls
     settled, attributes = controls.over(context.default_controls), model.attributes
     if settled.extras.get(model.provider):
         raise RequestError(

@@ -6,14 +6,15 @@ rounded up. The arithmetic is the same for every store.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Protocol
 
 from msgspec import Struct
 
-from vibe_llms.base.configuration import Budget, BudgetPeriod
+from vibe_llms.base.configuration import Budget, BudgetPeriod, RateLimit
+from vibe_llms.runs.rates import RateState
 
 NANO = 10**9
 
@@ -53,7 +54,8 @@ class Claim(Struct, frozen=True, kw_only=True):
 
     The cost is `base` for the input plus `unit` (a price) for each output token. The output is
     limited to `most` tokens, or to fewer, but at least `least`, if the budgets do not allow more.
-    If `hasty`, tokens reserved by other requests may also reduce the output.
+    If `hasty`, tokens reserved by other requests may also reduce the output. `limit` is that of the
+    user for a minute, which counts so many `requests`.
     """
 
     identity: str
@@ -64,6 +66,8 @@ class Claim(Struct, frozen=True, kw_only=True):
     least: int
     most: int
     hasty: bool = False
+    limit: RateLimit = RateLimit()
+    requests: int = 1
 
     def measure(self, output: int) -> Amount:
         """Return the worst-case cost with this many output tokens."""
@@ -74,13 +78,24 @@ class Grant(Struct, frozen=True):
     """Number of output tokens reserved, or 0 if the claim was refused.
 
     `account` is the account that the claim exceeds. If `busy`, the claim would fit if nothing else
-    were reserved.
+    were reserved. `rate` is the user's minute with the claim, or without it if that has to wait.
     """
 
     output: int = 0
     busy: bool = False
     account: Account | None = None
     balance: Balance = Balance()
+    rate: RateState | None = None
+
+    @property
+    def refused(self) -> bool:
+        """True if nothing was reserved."""
+        return self.account is not None or self.limited
+
+    @property
+    def limited(self) -> bool:
+        """True if the claim exceeds the limit for a minute."""
+        return self.rate is not None and self.rate.wait is not None
 
 
 class BudgetStore(Protocol):
@@ -88,6 +103,9 @@ class BudgetStore(Protocol):
 
     A reservation is held until its request is sent. A reservation that expires is released if it
     was held, and charged in full if it was sent. All times are the store's own.
+
+    In the limit of a user for a minute, a claim counts from its reservation on, for a minute and
+    with all its tokens, until it ends with fewer.
     """
 
     def exists(self) -> bool:
@@ -95,7 +113,7 @@ class BudgetStore(Protocol):
         ...
 
     async def reserve(self, claim: Claim, seconds: float) -> Grant:
-        """Reserve a claim for this many seconds if it fits; see `decide`.
+        """Reserve a claim for this many seconds if it fits the budgets and the limit; see `decide`.
 
         If the claim is already reserved, return the existing grant.
         """
@@ -105,11 +123,13 @@ class BudgetStore(Protocol):
         """Record durably that a request is sent; return False if its reservation has ended."""
         ...
 
-    async def record_usage(self, user: str, identity: str, used: Amount | None) -> None:
+    async def record_usage(
+        self, user: str, identity: str, used: Amount | None, *, sent: bool = True
+    ) -> None:
         """End a reservation and charge the amount used.
 
         If `used` is None, charge the whole reservation if the request was sent, and nothing if it
-        was not.
+        was not. If not `sent`, it no longer counts in the limit for a minute.
         """
         ...
 
@@ -119,6 +139,10 @@ class BudgetStore(Protocol):
 
     async def read(self, accounts: Sequence[Account]) -> Sequence[Balance]:
         """Return the current balances of accounts."""
+        ...
+
+    async def read_rates(self, limits: Mapping[str, RateLimit]) -> Sequence[RateState]:
+        """Return the use of the limits of users in the last minute."""
         ...
 
     async def survey_users(self) -> Sequence[str]:

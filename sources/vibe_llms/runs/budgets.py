@@ -10,8 +10,14 @@ from decimal import ROUND_CEILING
 
 from msgspec.structs import replace
 
-from vibe_llms.base.configuration import LOCAL, Budget, BudgetSettings
-from vibe_llms.base.exceptions import BudgetExceeded, RequestError, StorageError
+from vibe_llms.base.configuration import LOCAL, Budget, BudgetSettings, LimitSettings
+from vibe_llms.base.exceptions import (
+    BudgetExceeded,
+    LimitExceeded,
+    LimitTooLow,
+    RequestError,
+    StorageError,
+)
 from vibe_llms.base.futures import finish
 from vibe_llms.messages.canisters import Usage
 from vibe_llms.messages.costs import find_price
@@ -29,10 +35,13 @@ from vibe_llms.runs.accounts import (
     decide,
     to_nano,
 )
+from vibe_llms.runs.rates import WINDOW_SECONDS, report_rates
 from vibe_llms.runs.stores import BUDGET_STORES
 from vibe_llms.storage.backends import Backend
 
 _POLL_SECONDS = 0.05
+#: Seconds between attempts of a turn that waits for its user's minute; others may end earlier.
+_PATIENT_SECONDS = 1.0
 _MILLION = 1_000_000
 
 
@@ -46,10 +55,12 @@ class Budgets:
         access_prices: Callable[[str], str],
         *,
         user: str = LOCAL,
+        limits: LimitSettings = LimitSettings(),
         owns_store: bool = True,
         lease_seconds: float,
     ) -> None:
         """Create budgets whose reservations expire `lease_seconds` after the process stops."""
+        self.limit = limits.find(user)
         self.store = store
         self.user = user
         self.settings = settings
@@ -81,9 +92,14 @@ class Budgets:
         most = min(most, MOST_TOKENS)
         if least is None:
             least = min(most, self.settings.least_output_tokens)
+        if (limit := self.limit.tokens_per_minute) is not None:
+            if tokens + least > limit:
+                raise self._refuse_large(tokens + least, limit)
+            most = min(most, limit - tokens)
         return Claim(
             identity=produce_identity(),
             user=self.user,
+            limit=self.limit,
             accounts=accounts,
             base=Amount(tokens, money),
             unit=unit,
@@ -103,9 +119,14 @@ class Budgets:
         return int((price * NANO).to_integral_value(ROUND_CEILING))
 
     async def reserve(self, claim: Claim) -> int:
-        """Reserve a claim, waiting for other requests if needed; return the output tokens."""
-        self._open.add(claim.identity)
-        self._renew()
+        """Reserve a claim, waiting for other requests if needed; return the output tokens.
+
+        A claim that counts as no request belongs to a turn that has begun. It waits for the user's
+        minute too.
+        """
+        if claim.accounts:
+            self._open.add(claim.identity)
+            self._renew()
         grant = await self.store.reserve(claim, self._lease_seconds)
         if grant.busy:
             try:
@@ -117,15 +138,27 @@ class Budgets:
             except TimeoutError:
                 claim = replace(claim, hasty=True)
                 grant = await self.store.reserve(claim, self._lease_seconds)
-        if grant.account is not None:
+        if grant.limited and not claim.requests:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(WINDOW_SECONDS):
+                    while grant.limited:
+                        await asyncio.sleep(_PATIENT_SECONDS)
+                        grant = await self.store.reserve(claim, self._lease_seconds)
+        if grant.rate is not None:
+            report_rates(grant.rate)
+        if grant.refused:
             self._open.discard(claim.identity)
-            raise self._refuse(claim, grant)
+            raise self._refuse(claim, grant) if grant.account else self._refuse_now(claim, grant)
         return grant.output
 
-    async def record_usage(self, claim: Claim, used: Amount | None) -> None:
+    async def record_usage(self, claim: Claim, used: Amount | None, *, sent: bool) -> None:
         """End a reservation, even if the task is cancelled."""
+        bounded = claim.accounts or claim.limit.tokens_per_minute is not None
+        if not bounded and (sent or not claim.requests):
+            # The request is counted already.
+            return
         try:
-            await finish(self.store.record_usage(claim.user, claim.identity, used))
+            await finish(self.store.record_usage(claim.user, claim.identity, used, sent=sent))
         finally:
             self._open.discard(claim.identity)
 
@@ -146,6 +179,33 @@ class Budgets:
             await asyncio.sleep(self._lease_seconds / 3)
             with suppress(StorageError):
                 await self.store.renew(self.user, tuple(self._open), self._lease_seconds)
+
+    def _refuse_now(self, claim: Claim, grant: Grant) -> LimitExceeded:
+        state, least = grant.rate, claim.measure(claim.least).tokens
+        assert state is not None
+        assert state.wait is not None
+        reasons: list[str] = []
+        if state.request_wait is not None:
+            reasons.append(f"{state.requests:,} of {claim.limit.requests_per_minute:,} requests")
+        if state.token_wait is not None:
+            used = f"{state.tokens:,} of {claim.limit.tokens_per_minute:,} tokens"
+            held = f", {state.reserved:,} of them for running requests" if state.reserved else ""
+            reasons.append(f"{used}{held}, and this request may need {least:,}")
+        retry = min(state.wait, self.settings.wait_seconds) if grant.busy else state.wait
+        return LimitExceeded(
+            f"the limit of the user {self.user!r} is reached: the last minute has "
+            f"{'; '.join(reasons)}",
+            user=self.user,
+            retry_after=retry,
+        )
+
+    def _refuse_large(self, need: int, limit: int) -> LimitTooLow:
+        return LimitTooLow(
+            f"the limit of the user {self.user!r} is {limit:,} tokens per minute, and this request "
+            f"alone may need {need:,}; shorten it, ask for a shorter reply, or raise "
+            "tokens-per-minute",
+            user=self.user,
+        )
 
     def _refuse(self, claim: Claim, grant: Grant) -> BudgetExceeded:
         account, balance = grant.account, grant.balance
@@ -183,6 +243,14 @@ class RequestSpending:
         self._claim: Claim | None = None
         self._model: Model | None = None
         self._open = False
+        self._sent = False
+        #: Requests that the next reservation counts: 1 until the turn has sent something.
+        self._requests = 1
+
+    @property
+    def bounded(self) -> bool:
+        """True if tokens or money are limited; see `Spending`."""
+        return bool(self._accounts) or self._budgets.limit.tokens_per_minute is not None
 
     async def reserve(
         self, model: Model, input_tokens: int, output_tokens: int, *, least: int | None
@@ -192,6 +260,7 @@ class RequestSpending:
         claim = self._budgets.produce_claim(
             self._accounts, model, input_tokens, output_tokens, least
         )
+        claim = replace(claim, requests=self._requests)
         granted = await self._reserve(claim)
         # The granted amount is sent; retries must reserve exactly the same.
         self._claim, self._model = replace(claim, most=granted, least=granted), model
@@ -200,10 +269,17 @@ class RequestSpending:
     async def send(self) -> None:
         """Record that an attempt is being sent."""
         assert self._claim is not None, "the request was not reserved"
-        while not (
-            self._open and await self._budgets.store.send(self._claim.user, self._claim.identity)
-        ):
-            await self._reserve(replace(self._claim, identity=produce_identity()))
+        while not (self._open and await self._send(self._claim)):
+            # A reservation that has ended before it was sent is made again.
+            identity = self._claim.identity if self._open else produce_identity()
+            again = replace(self._claim, identity=identity, requests=self._requests)
+            await self._reserve(again)
+        # The other requests of this turn count with their tokens only.
+        self._sent, self._requests = True, 0
+
+    async def _send(self, claim: Claim) -> bool:
+        # Without budgets, nothing is charged when the process dies.
+        return not self._accounts or await self._budgets.store.send(claim.user, claim.identity)
 
     async def record_usage(self, usage: Usage | None) -> None:
         """Record the end of an attempt."""
@@ -215,17 +291,19 @@ class RequestSpending:
             money = self._budgets.find_money(self._model, usage) if priced else 0
             used = Amount(usage.total_tokens, money)
         self._open = False
-        await self._budgets.record_usage(self._claim, used)
+        await self._budgets.record_usage(self._claim, used, sent=self._sent)
 
     async def close(self) -> None:
         """Release the reservation if it was not sent, or charge it if it was not settled."""
         if self._open and self._claim is not None:
             self._open = False
-            await self._budgets.record_usage(self._claim, None)
+            await self._budgets.record_usage(self._claim, None, sent=self._sent)
 
     async def _reserve(self, claim: Claim) -> int:
         # Set before the grant, so that a cancelled claim is released too.
-        self._claim, self._open = claim, True
+        self._claim, self._open, self._sent = claim, True, False
+        if not (self.bounded or claim.requests):
+            return claim.most
         try:
             return await self._budgets.reserve(claim)
         except BudgetExceeded:
@@ -246,6 +324,7 @@ def produce_budgets(
         backend.configuration.budgets,
         access_prices,
         user=user,
+        limits=backend.configuration.limits,
         owns_store=store is None,
         lease_seconds=backend.configuration.runs.lease_seconds,
     )

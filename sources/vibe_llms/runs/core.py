@@ -136,6 +136,7 @@ class Runs:
         output: OutputType = None,
         origin: bytes = b"",
         request: RequestKey | None = None,
+        awaited: bool = False,
     ) -> Run:
         """Record a turn and start it; return as soon as it is durable.
 
@@ -145,6 +146,7 @@ class Runs:
             output: Type whose schema the reply is checked against.
             origin: Opaque data kept in the record.
             request: If a run already has this key, it is returned instead.
+            awaited: Fail at the user's limit for a minute instead of waiting for it.
 
         Raises:
             ConversationBusy: The conversation has a run that has not ended.
@@ -158,6 +160,7 @@ class Runs:
         if form is not None:
             prompt, controls = form.request(conversation.model, prompt, controls)
         recipe = self._write_recipe(conversation, instructions, controls, form)
+        recipe = msgspec.structs.replace(recipe, awaited=awaited)
         return await self._create(
             conversation, prompt, recipe, form=form, origin=origin, request=request
         )

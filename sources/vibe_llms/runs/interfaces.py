@@ -60,7 +60,8 @@ class Recipe(Struct, frozen=True, omit_defaults=True, kw_only=True):
     Of the `withheld` tools and ensembles, those that are `singled` out are offered.
     `unshown` are tools whose arguments and results are hidden in stages. `output` is the JSON
     Schema of the turn's output. `parent` is the trace span in which the run was started
-    (`Tracer.continuing`).
+    (`Tracer.continuing`). If `awaited`, a client waits for the end, so the run fails at the user's
+    limit for a minute; other runs wait.
     """
 
     model: str
@@ -81,6 +82,7 @@ class Recipe(Struct, frozen=True, omit_defaults=True, kw_only=True):
     controls: Mapping[str, Any] = {}
     output: Mapping[str, Any] | None = None
     parent: Mapping[str, str] = {}
+    awaited: bool = False
 
     def produce_controls(self) -> Controls:
         """Return the controls of the run."""

@@ -13,6 +13,7 @@ import msgspec
 
 from vibe_llms.base.exceptions import (
     LeaseLost,
+    LimitExceeded,
     StorageError,
     StorageUnavailable,
     VibeLlmsError,
@@ -299,6 +300,10 @@ class RunJob:
             raise
         except VibeLlmsError as failure:
             status, error = RunStatus.FAILED, failure
+        match error:
+            case LimitExceeded(retry_after=float(wait)) if not self._run.recipe.awaited:
+                await self._release(wait)
+                return
         if isinstance(error, StorageUnavailable):
             self._stop_recording(error)
         if self._problem is not None:
@@ -393,9 +398,9 @@ class RunJob:
             events = await self.recorder.close(*requests, *map(_request_answer, self._asked))
             await self._store.suspend(self.lease, self._wanted, events, questions=self._asked)
 
-    async def _release(self) -> None:
+    async def _release(self, seconds: float = 0.0) -> None:
         with suppress(LeaseLost):
-            await self._store.release(self.lease)
+            await self._store.release(self.lease, seconds)
 
     async def _finish(self, status: RunStatus, error: VibeLlmsError | None, reason: str) -> None:
         text = "" if error is None else redact(str(error))

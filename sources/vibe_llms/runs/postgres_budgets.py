@@ -10,7 +10,11 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any
 
+from msgspec.structs import replace
+
+from vibe_llms.base.configuration import RateLimit
 from vibe_llms.runs.accounts import Account, Amount, Balance, Claim, Grant, decide, end_of, start_of
+from vibe_llms.runs.rates import RateState, spare
 from vibe_llms.storage.backends import Backend
 from vibe_llms.storage.postgres.backend import access_database
 from vibe_llms.storage.postgres.database import Connection, Database
@@ -58,6 +62,64 @@ from all_of
 where owner = %(owner)s and agent = %(agent)s and period = %(period)s and start = %(start)s
 """
 
+#: The grant of a claim if it is reserved, and otherwise its user's minute: sums, the newest entry,
+#: and the newest entries that have to leave before the claim fits.
+_KNOWN = """
+with recent as (
+    select entered, requests, tokens, settled,
+        sum(requests) over newest as newer_requests,
+        sum(tokens) over newest as newer_tokens,
+        sum(case when settled then tokens else 0 end) over newest as newer_settled
+    from vibe.rates
+    where %(limited)s and owner = %(owner)s and entered > %(now)s - interval '1 minute'
+        and identity <> %(identity)s
+    window newest as (
+        order by entered desc, identity rows between unbounded preceding and current row
+    )
+)
+select case when %(priced)s
+        then (select output from vibe.reservations
+            where owner = %(owner)s and identity = %(identity)s limit 1)
+        else (select output from vibe.rates where owner = %(owner)s and identity = %(identity)s)
+    end,
+    coalesce(sum(requests), 0)::bigint, coalesce(sum(tokens), 0)::bigint,
+    coalesce(sum(tokens) filter (where not settled), 0)::bigint,
+    extract(epoch from max(entered))::float8,
+    extract(epoch from max(entered) filter (
+        where newer_requests > %(requests)s::bigint))::float8,
+    extract(epoch from max(entered) filter (where newer_tokens > %(tokens)s::bigint))::float8,
+    extract(epoch from max(entered) filter (where newer_settled > %(tokens)s::bigint))::float8
+from recent
+"""
+#: Reserves a claim in its accounts, and counts it in its user's minute, without what has left it.
+_RESERVE = """
+with over as (
+    delete from vibe.rates
+    where %(limited)s and owner = %(owner)s and entered <= %(now)s - interval '1 minute'
+),
+counted as (
+    insert into vibe.rates (owner, identity, entered, requests, tokens, output)
+    select %(owner)s, %(identity)s, %(now)s, %(requests)s, %(tokens)s, %(output)s
+    where %(limited)s
+    -- The reservation of a claim that was not sent in time has ended.
+    on conflict (owner, identity) do update set entered = excluded.entered
+),
+known as (
+    update vibe.spenders set spent = true where %(limited)s and owner = %(owner)s and not spent
+)
+insert into vibe.reservations
+    (owner, identity, agent, period, start, tokens, money, output, until)
+select %(owner)s, %(identity)s, agent, period, start, %(tokens)s, %(money)s, %(output)s,
+    %(now)s + make_interval(secs => %(seconds)s)
+from unnest(%(agents)s::text[], %(periods)s::text[], %(starts)s::timestamptz[])
+    as account (agent, period, start)
+"""
+_SETTLE = """
+update vibe.rates set settled = true, tokens = coalesce(%s::bigint, tokens)
+where owner = %s and identity = %s and not settled
+"""
+_LEAVE = "delete from vibe.rates where owner = %s and identity = %s"
+
 
 class PostgresBudgetStore:
     """A `BudgetStore` in PostgreSQL; each change is durable when its method returns."""
@@ -72,32 +134,37 @@ class PostgresBudgetStore:
     async def reserve(self, claim: Claim, seconds: float) -> Grant:
         """Reserve a claim for this many seconds if it fits; see `decide`."""
         async with self._changing(claim.user) as (connection, now):
-            cursor = await connection.execute(
-                "select output from vibe.reservations where owner = %s and identity = %s limit 1",
-                (claim.user, claim.identity),
+            # Budgets may allow fewer tokens, so this is the most that the claim can need.
+            known, state = await _read_rate(
+                connection, claim.user, claim.limit, now, claim, claim.measure(claim.most).tokens
             )
-            if (known := await cursor.fetchone()) is not None:
-                return Grant(known[0])
+            if known is not None:
+                return Grant(known)
             balances = [await _read(connection, one, now) for one in claim.accounts]
             grant = decide(claim, balances)
-            if grant.account is None:
-                worst = claim.measure(grant.output)
-                for account in claim.accounts:
-                    await connection.execute(
-                        "insert into vibe.reservations (owner, identity, agent, period, start, "
-                        "tokens, money, output, until) values (%(owner)s, %(identity)s, %(agent)s, "
-                        "%(period)s, %(start)s, %(tokens)s, %(money)s, %(output)s, "
-                        "%(now)s + make_interval(secs => %(seconds)s))",
-                        {
-                            **_place(account, now),
-                            "identity": claim.identity,
-                            "tokens": worst.tokens,
-                            "money": worst.money,
-                            "output": grant.output,
-                            "now": now,
-                            "seconds": seconds,
-                        },
-                    )
+            if grant.account is not None:
+                return grant
+            worst = claim.measure(grant.output)
+            if claim.limit:
+                if state.wait is not None:
+                    return Grant(rate=state, busy=state.busy)
+                grant = replace(grant, rate=state.add(claim.requests, worst.tokens))
+            places = [_place(account, now) for account in claim.accounts]
+            values = {
+                "owner": claim.user,
+                "identity": claim.identity,
+                "limited": bool(claim.limit),
+                "requests": claim.requests,
+                "tokens": worst.tokens,
+                "money": worst.money,
+                "output": grant.output,
+                "now": now,
+                "seconds": seconds,
+                "agents": [one["agent"] for one in places],
+                "periods": [one["period"] for one in places],
+                "starts": [one["start"] for one in places],
+            }
+            await connection.execute(_RESERVE, values)
         return grant
 
     async def send(self, user: str, identity: str) -> bool:
@@ -110,8 +177,12 @@ class PostgresBudgetStore:
         )
         return changed > 0
 
-    async def record_usage(self, user: str, identity: str, used: Amount | None) -> None:
+    async def record_usage(
+        self, user: str, identity: str, used: Amount | None, *, sent: bool = True
+    ) -> None:
         """End a reservation and charge the amount used."""
+        place = (user, identity)
+        settle = Statement(user, _SETTLE, (None if used is None else used.tokens, *place))
         values = {
             "owner": user,
             "identity": identity,
@@ -120,7 +191,11 @@ class PostgresBudgetStore:
             "money": None if used is None else used.money,
         }
         await self._database.run(
-            [Statement(user, _LOCK, (user,)), Statement(user, _RECORD_USAGE, values)]
+            [
+                Statement(user, _LOCK, (user,)),
+                Statement(user, _RECORD_USAGE, values),
+                settle if sent else Statement(user, _LEAVE, place),
+            ]
         )
 
     async def renew(self, user: str, identities: Collection[str], seconds: float) -> None:
@@ -141,6 +216,16 @@ class PostgresBudgetStore:
                     if account.user == user:
                         balances[place] = await _read(connection, account, now)
         return [balance for _, balance in sorted(balances.items())]
+
+    async def read_rates(self, limits: Mapping[str, RateLimit]) -> Sequence[RateState]:
+        """Return the use of the limits of users in the last minute."""
+        states: list[RateState] = []
+        for user, limit in limits.items():
+            async with self._database.transaction(user) as connection:
+                cursor = await connection.execute("select clock_timestamp()")
+                ((now,),) = await cursor.fetchall()
+                states.append((await _read_rate(connection, user, limit, now))[1])
+        return states
 
     async def survey_users(self) -> Sequence[str]:
         """Return the users who have spent anything."""
@@ -168,6 +253,31 @@ class PostgresBudgetStore:
 def produce_store(backend: Backend) -> PostgresBudgetStore:
     """Open the store of the budgets of all users in a backend's database."""
     return PostgresBudgetStore(access_database(backend))
+
+
+async def _read_rate(
+    connection: Connection,
+    user: str,
+    limit: RateLimit,
+    now: datetime,
+    claim: Claim | None = None,
+    need: int = 0,
+) -> tuple[int | None, RateState]:
+    """Return the grant of a known claim, and the user's minute with the wait of the claim."""
+    requests, tokens = spare(limit, 0 if claim is None else claim.requests, need)
+    values = {
+        "owner": user,
+        "identity": "" if claim is None else claim.identity,
+        "priced": claim is not None and bool(claim.accounts),
+        "limited": bool(limit),
+        "now": now,
+        "requests": requests,
+        "tokens": tokens,
+    }
+    row = await (await connection.execute(_KNOWN, values)).fetchone()
+    assert row is not None
+    known, *sums = row
+    return known, RateState.from_row(limit, now.timestamp(), sums)
 
 
 async def _read(connection: Connection, account: Account, now: datetime) -> Balance:

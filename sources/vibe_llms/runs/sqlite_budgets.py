@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from msgspec.structs import replace
+
+from vibe_llms.base.configuration import RateLimit
 from vibe_llms.runs.accounts import Account, Amount, Balance, Claim, Grant, decide, end_of, start_of
 from vibe_llms.runs.database import RunFile, find_file
+from vibe_llms.runs.rates import WINDOW_SECONDS, RateState, spare
 from vibe_llms.storage.backends import Backend
 
 #: Created on opening, because files of earlier versions lack these tables.
@@ -32,7 +36,37 @@ _TABLES = (
         primary key (user, identity, agent)
     ) without rowid
     """,
+    """
+    create table if not exists rates (
+        user text not null, identity text not null, entered real not null,
+        requests integer not null, tokens integer not null, output integer not null,
+        settled integer not null default 0,
+        primary key (user, identity)
+    ) without rowid
+    """,
+    "create index if not exists rates_by_age on rates (user, entered)",
 )
+
+
+#: Sums of a user's minute, and the newest entries that have to leave before a claim fits.
+_RATE = """
+with recent as (
+    select entered, requests, tokens, settled,
+        sum(requests) over newest as newer_requests,
+        sum(tokens) over newest as newer_tokens,
+        sum(tokens * settled) over newest as newer_settled
+    from rates where user = ?1 and entered > ?2
+    window newest as (
+        order by entered desc, identity rows between unbounded preceding and current row
+    )
+)
+select coalesce(sum(requests), 0), coalesce(sum(tokens), 0),
+    coalesce(sum(tokens * (1 - settled)), 0), max(entered),
+    max(case when newer_requests > ?3 then entered end),
+    max(case when newer_tokens > ?4 then entered end),
+    max(case when newer_settled > ?4 then entered end)
+from recent
+"""
 
 
 class SqliteBudgetStore(RunFile):
@@ -54,7 +88,9 @@ class SqliteBudgetStore(RunFile):
             if known is not None:
                 return Grant(known[0])
             grant = decide(claim, [_read(database, one, now) for one in claim.accounts])
-            if grant.account is None:
+            if claim.limit and grant.account is None:
+                grant = _enter(database, claim, grant, now)
+            if not grant.refused:
                 worst = claim.measure(grant.output)
                 database.executemany(
                     "insert into reservations values (?, ?, ?, ?, ?, ?, ?, ?, 0, ?)",
@@ -83,9 +119,24 @@ class SqliteBudgetStore(RunFile):
 
         return await self.write(work)
 
-    async def record_usage(self, user: str, identity: str, used: Amount | None) -> None:
+    async def record_usage(
+        self, user: str, identity: str, used: Amount | None, *, sent: bool = True
+    ) -> None:
         """End a reservation and charge the amount used."""
-        await self.write(lambda database: _record_usage(database, user, identity, used))
+
+        def work(database: sqlite3.Connection) -> None:
+            _record_usage(database, user, identity, used)
+            place = (user, identity)
+            if not sent:
+                database.execute("delete from rates where user = ? and identity = ?", place)
+            else:
+                database.execute(
+                    "update rates set settled = 1, tokens = coalesce(?, tokens) "
+                    "where user = ? and identity = ? and not settled",
+                    (None if used is None else used.tokens, *place),
+                )
+
+        await self.write(work)
 
     async def renew(self, user: str, identities: Collection[str], seconds: float) -> None:
         """Extend reservations by this many seconds."""
@@ -110,11 +161,20 @@ class SqliteBudgetStore(RunFile):
 
         return await self.write(work)
 
+    async def read_rates(self, limits: Mapping[str, RateLimit]) -> Sequence[RateState]:
+        """Return the use of the limits of users in the last minute."""
+
+        def work(database: sqlite3.Connection) -> Sequence[RateState]:
+            now = time.time()
+            return [_read_rate(database, user, limit, now) for user, limit in limits.items()]
+
+        return await self.run(work)
+
     async def survey_users(self) -> Sequence[str]:
         """Return the users who have spent anything."""
 
         def work(database: sqlite3.Connection) -> Sequence[str]:
-            rows = database.execute("select distinct user from budgets order by user")
+            rows = database.execute("select user from budgets union select user from rates")
             return [row[0] for row in rows]
 
         return await self.run(work)
@@ -126,6 +186,48 @@ def produce_store(backend: Backend) -> SqliteBudgetStore:
     return SqliteBudgetStore(
         find_file(configuration), lock_seconds=configuration.storage.lock_seconds
     )
+
+
+def _enter(database: sqlite3.Connection, claim: Claim, grant: Grant, now: float) -> Grant:
+    """Count a granted claim in the user's minute, unless it has to wait."""
+    place = (claim.user, claim.identity)
+    known = database.execute(
+        "select output from rates where user = ? and identity = ?", place
+    ).fetchone()
+    if known is not None:
+        if not claim.accounts:
+            return Grant(known[0])
+        # The reservation of a claim that was not sent in time has ended.
+        database.execute("delete from rates where user = ? and identity = ?", place)
+    # Entries of the future were made before the clock was set back.
+    database.execute(
+        "delete from rates where user = ? and (entered <= ? or entered > ?)",
+        (claim.user, now - WINDOW_SECONDS, now + WINDOW_SECONDS),
+    )
+    tokens = claim.measure(grant.output).tokens
+    state = _read_rate(database, claim.user, claim.limit, now, claim.requests, tokens)
+    if state.wait is not None:
+        return Grant(rate=state, busy=state.busy)
+    database.execute(
+        "insert into rates (user, identity, entered, requests, tokens, output) "
+        "values (?, ?, ?, ?, ?, ?)",
+        (claim.user, claim.identity, now, claim.requests, tokens, grant.output),
+    )
+    return replace(grant, rate=state.add(claim.requests, tokens))
+
+
+def _read_rate(
+    database: sqlite3.Connection,
+    user: str,
+    limit: RateLimit,
+    now: float,
+    requests: int = 0,
+    tokens: int = 0,
+) -> RateState:
+    """Return a user's minute, with the wait of a claim for so many requests and tokens."""
+    values = (user, now - WINDOW_SECONDS, *spare(limit, requests, tokens))
+    row = database.execute(_RATE, values).fetchone()
+    return RateState.from_row(limit, now, row)
 
 
 def _expire(database: sqlite3.Connection, user: str, now: float) -> None:

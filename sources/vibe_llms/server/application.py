@@ -8,6 +8,7 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from math import ceil
 from urllib.parse import urlsplit
 
 from vibe_llms.base.configuration import LOCAL
@@ -15,6 +16,7 @@ from vibe_llms.base.credentials import check_key, get_logger
 from vibe_llms.base.exceptions import ConfigurationError, VibeLlmsError
 from vibe_llms.providers.caller_keys import calling_with
 from vibe_llms.providers.passed_servers import HEADER, MOST_SERVERS, passing, read_servers
+from vibe_llms.runs.rates import reporting_rates
 from vibe_llms.server.bodies import BodyRoom
 from vibe_llms.server.core import ServerCore
 from vibe_llms.server.descriptors import ConnectionLimits
@@ -114,7 +116,11 @@ class Application:
                 if exchange.provider_key:
                     _check_provider_key(exchange.provider_key)
                 user = exchange.user
-                with self._limits.counting(user), self._core.spaces.enter(user) as space:
+                with (
+                    self._limits.counting(user),
+                    self._core.spaces.enter(user) as space,
+                    reporting_rates() as exchange.rates,
+                ):
                     await endpoint.handler(self._core, exchange, space)
 
     def _check_passed(self, passed: Sequence[str]) -> None:
@@ -195,7 +201,7 @@ class Application:
             return
         headers = []
         if failure.retry_after is not None:
-            headers.append((b"retry-after", str(max(1, round(failure.retry_after))).encode()))
+            headers.append((b"retry-after", str(max(1, ceil(failure.retry_after))).encode()))
         if exchange.unread:
             # The rest of the body is not read.
             headers.append((b"connection", b"close"))

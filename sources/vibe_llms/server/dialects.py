@@ -8,6 +8,11 @@ import msgspec
 from msgspec import Struct
 
 from vibe_llms.server.failures import ClientFailure
+from vibe_llms.server.rate_headers import (
+    RateHeaders,
+    produce_anthropic_headers,
+    produce_openai_headers,
+)
 
 
 class Dialect(Struct, frozen=True):
@@ -15,12 +20,13 @@ class Dialect(Struct, frozen=True):
 
     `encode_failure` encodes a failure and the identity of the request as a response body, and
     `request_id` is the header with this identity. `event` begins the event with an error that
-    occurs during a stream.
+    occurs during a stream. `rate_headers` produces the headers with the user's limits.
     """
 
     encode_failure: Callable[[ClientFailure, str], bytes]
     request_id: bytes
     event: bytes
+    rate_headers: RateHeaders
 
     def write_failure(self, failure: ClientFailure, request_id: str) -> bytes:
         """Encode an error that occurs during a stream."""
@@ -88,8 +94,10 @@ def _encode_anthropic(failure: ClientFailure, request_id: str) -> bytes:
     return msgspec.json.encode(AnthropicFailure(error, request_id))
 
 
-OPENAI = Dialect(_encode_openai, b"x-request-id", b"data: ")
-ANTHROPIC = Dialect(_encode_anthropic, b"request-id", b"event: error\ndata: ")
+OPENAI = Dialect(_encode_openai, b"x-request-id", b"data: ", produce_openai_headers)
+ANTHROPIC = Dialect(
+    _encode_anthropic, b"request-id", b"event: error\ndata: ", produce_anthropic_headers
+)
 _ANTHROPIC_PATH = "/v1/messages"
 
 

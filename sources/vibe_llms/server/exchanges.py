@@ -22,6 +22,7 @@ from urllib.parse import parse_qsl
 from vibe_llms.base.offloading import LOOP_BYTES, offload
 from vibe_llms.messages.identities import produce_identity
 from vibe_llms.runs.interfaces import RequestKey
+from vibe_llms.runs.rates import RateReport
 from vibe_llms.server.bodies import BodyRoom
 from vibe_llms.server.dialects import find_dialect
 from vibe_llms.server.failures import ClientFailure, Rejected
@@ -87,6 +88,8 @@ class HttpExchange:
         self.headers_sent: Headers = ((self.dialect.request_id, self.request_id.encode()),)
         #: Unsupported features of the request, named in a header and in the log.
         self.omissions = Omissions()
+        #: Use of the user's limits, filled by reservations.
+        self.rates = RateReport()
         #: Status that was sent, or 0.
         self.status = 0
         #: True if part of the body was not received.
@@ -217,6 +220,8 @@ class HttpExchange:
         self.status = status
         told = self.omissions.headers
         head = [(b"content-type", media_type), *headers, *self.headers_sent, *told]
+        if self.rates.state is not None:
+            head += self.dialect.rate_headers(self.rates.state)
         await self._send({"type": "http.response.start", "status": status, "headers": head})
 
     async def stream(

@@ -79,6 +79,9 @@ _FAILURES: tuple[tuple[type[VibeLlmsError], int, str, str | None], ...] = (
     (exceptions.RequestError, 400, INVALID, None),
     (exceptions.ContextOverflow, 400, INVALID, "context_length_exceeded"),
     (exceptions.RequestRefused, 400, INVALID, None),
+    # Retrying does not help, so clients must not do it.
+    (exceptions.LimitTooLow, 413, INVALID, "request_too_large"),
+    (exceptions.LimitExceeded, 429, "rate_limit_error", "rate_limit_exceeded"),
     (exceptions.BudgetExceeded, 429, "insufficient_quota", "insufficient_quota"),
     (exceptions.RateLimited, 429, "rate_limit_error", "rate_limit_exceeded"),
     (exceptions.ReplyTimeout, 504, _UPSTREAM, "upstream_timeout"),

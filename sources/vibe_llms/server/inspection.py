@@ -89,11 +89,15 @@ def _inspect_address(settings: ServerSettings, users: Mapping[str, User]) -> Ite
 def _inspect_budgets(
     configuration: Configuration, users: Mapping[str, User]
 ) -> Iterator[Diagnosis]:
-    for name in configuration.budgets.users:
-        if name not in users and name != LOCAL:
-            yield Diagnosis(
-                "budget",
-                f"budgets.users.{name}",
-                f"user {name!r} not found",
-                f"vibe-llms users add {name}, or correct the name",
-            )
+    for kind, named in (
+        ("budget", configuration.budgets.users),
+        ("limit", configuration.limits.users),
+    ):
+        for name in named:
+            if name not in users and name != LOCAL:
+                yield Diagnosis(
+                    kind,
+                    f"{kind}s.users.{name}",
+                    f"user {name!r} not found",
+                    f"vibe-llms users add {name}, or correct the name",
+                )

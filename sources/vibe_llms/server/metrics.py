@@ -66,7 +66,7 @@ class Metrics:
         )
         tokens = counter("tokens", "Tokens read and written by models.", "model", "kind")
         self.find_tokens = cache(tokens.labels)
-        self.refusals = counter("budget_refusals", "Requests refused by a budget.")
+        self.refusals = counter("budget_refusals", "Requests refused by a budget or a limit.")
         running = Gauge("vibe_llms_running_turns", "Turns in progress.", registry=registry)
         running.set_function(count_turns)
         self._runs = Gauge(

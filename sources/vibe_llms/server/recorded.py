@@ -42,7 +42,8 @@ async def answer_once(
         raise Rejected("a turn that is not stored cannot be repeated; omit Idempotency-Key")
     run = await space.session.access_runs().find(request)
     if run is None:
-        run = await (await ServedTurn.begin(space, order, recorded=True)).start([], b"", request)
+        served = await ServedTurn.begin(space, order, recorded=True)
+        run = await served.start([], b"", request, awaited=True)
     exchange.conversation = run.record.conversation
     turn = RecordedTurn(space, order, run)
     writer = produce_writer(turn)

@@ -129,18 +129,28 @@ async def create_response(core: ServerCore, exchange: HttpExchange, space: UserS
         served, run = await _start(exchange, space, request, model)
     exchange.conversation = run.record.conversation
     if request.stream:
+        if space.limit and not request.background:
+            # The head follows the reservation, so that clients can retry a refused request.
+            async with exchange.until_disconnect(), aclosing(run.events()) as events:
+                await anext(events)
+            await _require_success(space, served, run)
         await _stream(exchange, space, run)
         return
     if not request.background:
         with suppress(TimeoutError):
             async with exchange.until_disconnect(), asyncio.timeout(core.settings.turn_seconds):
                 await _wait(run)
-        if failure := await find_run_failure(run):
-            if served is not None:
-                await served.withdraw()
-            await space.session.access_runs().store.remove_run(space.user, run.identity)
-            raise Rejected.from_failure(failure)
+        await _require_success(space, served, run)
     await _reply(exchange, await _describe(run))
+
+
+async def _require_success(space: UserSpace, served: ServedTurn | None, run: Run) -> None:
+    """Raise the failure of a response, after deleting it."""
+    if failure := await find_run_failure(run):
+        if served is not None:
+            await served.withdraw()
+        await space.session.access_runs().store.remove_run(space.user, run.identity)
+        raise Rejected.from_failure(failure)
 
 
 async def count_input_tokens(core: ServerCore, exchange: HttpExchange, space: UserSpace) -> None:
@@ -333,7 +343,7 @@ async def _start(
 ) -> tuple[ServedTurn, Run]:
     """Start the run of a new response, in a new conversation or after an earlier response."""
     instructions = [request.instructions] if request.instructions else []
-    key = exchange.request_key
+    key, awaited = exchange.request_key, not request.background
 
     def write(asked: str) -> bytes:
         return msgspec.json.encode(_Origin(asked, request))
@@ -342,17 +352,17 @@ async def _start(
         order = await _read_order(exchange, space, request, model)
         served = await ServedTurn.begin(space, order, recorded=True)
         origin = await exchange.offload(lambda: write(model))
-        return served, await served.start(instructions, origin, key)
+        return served, await served.start(instructions, origin, key, awaited=awaited)
     conversation, last, order = await _read_continuation(exchange, space, request)
     asked = order.model
     origin = await exchange.offload(lambda: write(asked))
     served = await ServedTurn.follow(space, order, conversation, last)
     try:
-        return served, await served.start(instructions, origin, key)
+        return served, await served.start(instructions, origin, key, awaited=awaited)
     except ConversationBusy:
         # Another response has continued the conversation first.
         served = await served.fork(last)
-        return served, await served.start(instructions, origin, key)
+        return served, await served.start(instructions, origin, key, awaited=awaited)
 
 
 async def _read_continuation(

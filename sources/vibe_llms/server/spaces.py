@@ -103,6 +103,7 @@ class UserSpace:
         own = msgspec.structs.replace(configuration, places=places)
         self.archive = archive = backend.open_archive(user, places)
         self.user = user
+        self.limit = configuration.limits.find(user)
         keys = read_keys(configuration.places.keys_file)
         # The logins of a user are not shared with other users.
         vault = KeyVault(places.data / "secrets.toml", keyring=False) if user != LOCAL else None

@@ -245,9 +245,14 @@ class ServedTurn:
         return ServedTurn(self._space, self._order, fork, self._prompt, self._chain, begun=True)
 
     async def start(
-        self, instructions: Sequence[str], origin: bytes, request: RequestKey | None = None
+        self,
+        instructions: Sequence[str],
+        origin: bytes,
+        request: RequestKey | None = None,
+        *,
+        awaited: bool,
     ) -> Run:
-        """Start the turn as a run, which continues without the connection.
+        """Start the turn as a run, which continues without the connection; see `Runs.start`.
 
         If it cannot start, a conversation or fork created for it is deleted.
         """
@@ -260,6 +265,7 @@ class ServedTurn:
                 controls=self._order.controls,
                 origin=origin,
                 request=request,
+                awaited=awaited,
             )
         except RequestError:
             await self._discard()

@@ -543,7 +543,8 @@ class Session:
 
     def access_spending(self, budgets: Mapping[str, Budget]) -> Spending | None:
         """Return the spending under the user's and the agents' budgets; None without budgets."""
-        if not budgets and not self.configuration.budgets.find(self._user):
+        own = self.configuration.budgets.find(self._user)
+        if not (budgets or own or self.configuration.limits.find(self._user)):
             return None
         return self.access_budgets().produce_spending(budgets)
 

@@ -7,7 +7,7 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
 
-from vibe_llms.base.configuration import BudgetSettings
+from vibe_llms.base.configuration import BudgetSettings, RateLimit
 from vibe_llms.runs.accounts import Account, Amount, Balance, BudgetStore, Claim
 from vibe_llms.testing.limits import require
 
@@ -58,12 +58,16 @@ class _Stores:
         least: int = 10,
         most: int = 100,
         hasty: bool = False,
+        limit: RateLimit | None = None,
+        requests: int = 1,
     ) -> Claim:
-        """Return a claim of the user."""
+        """Return a claim of the user: on a budget, or only on a limit for a minute."""
         return Claim(
             identity=identity,
             user=self.user,
-            accounts=accounts or (self.account(),),
+            accounts=accounts or (() if limit else (self.account(),)),
+            limit=limit or RateLimit(),
+            requests=requests,
             base=Amount(base, base),
             unit=1,
             least=least,
@@ -196,6 +200,81 @@ async def _check_rivals_never_spend_more(stores: _Stores) -> None:
     )
 
 
+async def _check_a_minute_has_no_more_requests(stores: _Stores) -> None:
+    limit = RateLimit(requests_per_minute=7)
+
+    async def reserve(number: int) -> bool:
+        store = (stores.one, stores.other)[number % 2]
+        grant = await store.reserve(stores.claim(f"claim-{number}", limit=limit), _SECONDS)
+        if grant.refused:
+            require(grant.rate is not None, "a refusal does not tell the use of the minute")
+            wait = grant.rate.wait if grant.rate else None
+            require(
+                wait is not None and 30 < wait <= 60 and not grant.busy,
+                f"a claim has to wait for {wait} s until a minute is over",
+            )
+        return not grant.refused
+
+    granted = sum(await asyncio.gather(*map(reserve, range(_RIVALS))))
+    require(granted == 7, f"{granted} requests fit into a limit of 7")
+    more = stores.claim("more", limit=limit, requests=0)
+    grant = await stores.one.reserve(more, _SECONDS)
+    require(not grant.refused, "a claim that counts as no request is refused")
+    (state,) = await stores.other.read_rates({stores.user: limit})
+    require(state.requests == 7, f"{state.requests} requests are counted")
+    (state,) = await stores.other.read_rates({f"not-{stores.user}": limit})
+    require(state.requests == 0, "a request counts for another user too")
+
+
+async def _check_a_minute_has_no_more_tokens(stores: _Stores) -> None:
+    limit = RateLimit(tokens_per_minute=1000)
+    claims = [stores.claim(f"claim-{number}", limit=limit) for number in range(_RIVALS)]
+    found = await asyncio.gather(*(stores.one.reserve(one, _SECONDS) for one in claims))
+    granted = [one for one, grant in zip(claims, found, strict=True) if not grant.refused]
+    require(len(granted) == 5, f"{len(granted)} claims of 200 fit into a limit of 1000")
+    refused = [grant for grant in found if grant.refused]
+    require(all(one.busy for one in refused), "a claim does not wait for running requests")
+    again = await stores.other.reserve(granted[0], _SECONDS)
+    require(again.output == 100 and not again.refused, f"a known claim gets {again}")
+
+    async def fits(identity: str, base: int) -> bool:
+        claim = stores.claim(identity, base=base, most=10, limit=limit)
+        grant = await stores.other.reserve(claim, _SECONDS)
+        return not grant.refused
+
+    await stores.one.record_usage(stores.user, granted[0].identity, Amount(50))
+    (state,) = await stores.other.read_rates({stores.user: limit})
+    require((state.tokens, state.reserved) == (850, 800), f"the minute after the usage has {state}")
+    require(not await fits("large", 141), "more tokens fit than were given back")
+    require(await fits("small", 140), "the usage of a request does not correct its estimate")
+    await stores.one.record_usage(stores.user, granted[0].identity, Amount(1))
+    await stores.one.record_usage(stores.user, granted[1].identity, None)
+    require(not await fits("other", 0), "a request without usage gives tokens back")
+    await stores.one.record_usage(stores.user, granted[2].identity, None, sent=False)
+    require(await fits("last", 190), "a request that was not sent does not give tokens back")
+
+
+async def _check_a_claim_fits_the_budget_and_the_limit(stores: _Stores) -> None:
+    limit = RateLimit(requests_per_minute=1)
+    own = stores.account()
+    grant = await stores.one.reserve(stores.claim("one", own, limit=limit), _SECONDS)
+    require(not grant.refused and grant.rate is not None, f"a claim that fits gets {grant}")
+    grant = await stores.one.reserve(stores.claim("two", own, limit=limit), _SECONDS)
+    require(grant.limited and grant.account is None, f"a claim over the limit gets {grant}")
+    large = stores.claim("three", own, base=_LIMIT, limit=RateLimit(requests_per_minute=2))
+    grant = await stores.one.reserve(large, _SECONDS)
+    require(grant.account == own and not grant.limited, f"a claim over the budget gets {grant}")
+    require(
+        (await stores.read()).reserved == Amount(200, 200), "a claim that is refused is reserved"
+    )
+    await stores.one.renew(stores.user, ["one"], -1)
+    grant = await stores.one.reserve(stores.claim("one", own, limit=limit), _SECONDS)
+    require(not grant.refused, "a claim whose reservation has ended is in its own way")
+    require((await stores.read()).reserved == Amount(200, 200), "it is not reserved again")
+    (state,) = await stores.other.read_rates({stores.user: limit})
+    require(state.requests == 1, f"{state.requests} of 1 granted requests are counted")
+
+
 async def _check_no_sequence_exceeds_a_budget(stores: _Stores) -> None:
     user = stores.user
     for seed in range(_SEQUENCES):
@@ -255,5 +334,8 @@ _CHECKS: Sequence[_Check] = (
     _check_agents_have_their_own,
     _check_users_are_apart,
     _check_rivals_never_spend_more,
+    _check_a_minute_has_no_more_requests,
+    _check_a_minute_has_no_more_tokens,
+    _check_a_claim_fits_the_budget_and_the_limit,
     _check_no_sequence_exceeds_a_budget,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from vibe_llms.cli.memory import editing, export, facts, forgetting, ingesting, upkeep
+from vibe_llms.cli.memory import editing, export, facts, forgetting, ingesting, pruning, upkeep
 
 
 @click.group("memory")
@@ -24,6 +24,7 @@ for _command in (
     editing.edit,
     facts.remove,
     forgetting.forget,
+    pruning.prune,
     facts.log,
     export.export,
     export.take,
@@ -41,7 +42,7 @@ for _command in (
 @click.pass_context
 def _finish(context: click.Context, status: int | None) -> int | None:
     """Continue with queued turns, unless the command was about them."""
-    if context.invoked_subcommand not in ("ingest", "forget", "serve-embedder"):
+    if context.invoked_subcommand not in ("ingest", "forget", "prune", "serve-embedder"):
         ingesting.finish_ingestion()
     return status
 

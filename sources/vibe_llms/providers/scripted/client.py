@@ -232,7 +232,7 @@ class ScriptedModel(RowModel[ScriptedClient]):
             self.requests.append(await self._encode(canisters, invokers, controls, context))
 
         if (spending := access_spending()) is not None:
-            tokens = bound_messages(canisters, invokers, self)
+            tokens = bound_messages(canisters, invokers, self) if spending.bounded else 0
             await reserve_output(spending, self, tokens, controls, context)
 
         async def play(watch: Watch, accumulator: Accumulator) -> None:

@@ -19,7 +19,7 @@ RIGHTS = {
             (
                 *("budgets", "contents", "continuations", "conversations", "files"),
                 *("memory_entries", "memory_scopes", "memory_snapshots", "memory_tickets"),
-                *("memory_vectors", "memory_workers", "pieces", "reservations"),
+                *("memory_vectors", "memory_workers", "pieces", "rates", "reservations"),
                 *("run_approvals", "run_calls", "run_events", "run_questions", "run_recipes"),
                 *("run_requests", "runs", "spenders", "users"),
             ),

@@ -92,7 +92,8 @@ class ResponsesModel(OpenAIModel[ResponsesSettings]):
         """Assemble the request of a round trip, without items that OpenAI keeps."""
         prepared = await self.prepare(canisters, invokers, controls, context)
         # Under a budget, everything is sent: stored items are billed but not measured here.
-        if not (kept := prepared.history.kept) or access_spending() is not None:
+        spending = access_spending()
+        if not (kept := prepared.history.kept) or (spending is not None and spending.bounded):
             return self.build(prepared, context)
         members = {**prepared.members, "previous_response_id": kept}
         later = msgspec.structs.replace(prepared, members=members)
