@@ -70,6 +70,7 @@ LATE = {
     ("cli.completion", "runs.descriptions.read_title"),
     ("cli.conversations", "runs.core.forget_runs"),
     ("cli.main", "cli.commands.run_command"),
+    ("cli.options", "cli.function_files.open_functions"),
     ("cli.options", "cli.index.refresh"),
     ("cli.options", "cli.providers.offer_plugin"),
     ("cli.repl", "cli.export"),
@@ -498,6 +499,7 @@ def test_what_runs_local_models_is_imported_by_name_where_they_are_loaded_only()
 
 #: Where everything may be caught, and why: code of others runs there, or the program ends there.
 BROAD = {
+    "ensembles.function_files._run": "the user's own code: the error says what failed, and where",
     "documents.worker._serve": "a reader's own code, on a hostile file: the caller gets an error",
     "conversations.hook_runner._guard": "a hook's own code: a turn is not lost with it",
     "cli.commands.run_command": "the terminal",

@@ -18,6 +18,7 @@ The branches say what to do next::
     │   │   ├── DocumentUnreadable
     │   │   └── PageUnreadable
     │   ├── InvokerInvalid
+    │   ├── FunctionsInvalid
     │   ├── ArgumentsInvalid
     │   ├── AnswerInvalid
     │   ├── ScriptInvalid
@@ -210,6 +211,14 @@ class PageUnreadable(AttachmentUnreadable):
 
 class InvokerInvalid(RequestError):
     """A function cannot be a tool, or two tools have the same name."""
+
+
+class FunctionsInvalid(RequestError):
+    """A file of functions cannot be read or run, or one of its functions cannot be a tool."""
+
+    def __init__(self, message: str, *, path: str) -> None:
+        super().__init__(f"{path}: {message}")
+        self.path = path
 
 
 class ArgumentsInvalid(RequestError):

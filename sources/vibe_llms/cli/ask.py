@@ -22,6 +22,7 @@ from vibe_llms.cli.options import (
     debug_option,
     dry_run_option,
     fallback_option,
+    functions_option,
     key_option,
     model_option,
     quiet_option,
@@ -73,6 +74,7 @@ _PRINTED = 10
     metavar="NAME",
     help="Search this collection; see: vibe-llms index.",
 )
+@functions_option
 @follow_links_option
 @click.option("-s", "--system", metavar="TEXT", help="Replace the instructions to the model.")
 @control_option

@@ -27,6 +27,7 @@ from vibe_llms.cli.options import (
     debug_option,
     dry_run_option,
     fallback_option,
+    functions_option,
     key_option,
     model_option,
     open_conversation,
@@ -132,6 +133,7 @@ from vibe_llms.session.core import Session
     shell_complete=complete_ensembles,
     help="Offer the tools of an MCP server or another row of [ensembles].",
 )
+@functions_option
 @click.option(
     "--docs",
     "collections",

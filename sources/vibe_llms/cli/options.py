@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +20,19 @@ from vibe_llms.base.exceptions import (
     PluginMissing,
     RequestError,
 )
-from vibe_llms.cli.completion import complete_agents, complete_controls, complete_models
+from vibe_llms.cli.completion import (
+    complete_agents,
+    complete_controls,
+    complete_models,
+    complete_paths,
+)
 from vibe_llms.cli.conversations import load_whole
 from vibe_llms.cli.display import Display, EventLines, Silence, take_code
 from vibe_llms.cli.terminal import is_terminal, note
 from vibe_llms.conversations.attachments import read_bytes, read_text
 from vibe_llms.conversations.conversation import Conversation
 from vibe_llms.conversations.history import History
+from vibe_llms.invocation.ensembles import Ensemble
 from vibe_llms.messages.canisters import (
     Canister,
     UnknownCanister,
@@ -58,6 +64,13 @@ usage_option = click.option(
     "-u", "--usage", is_flag=True, help="Print token usage and cost on stderr."
 )
 key_option = click.option("--key", metavar="KEY", help="Use this API key for this run.")
+functions_option = click.option(
+    "--functions",
+    multiple=True,
+    metavar="FILE",
+    shell_complete=complete_paths,
+    help="Offer the functions of a Python file as tools; asks before it first runs the file.",
+)
 dry_run_option = click.option(
     "--dry-run", is_flag=True, help="Check and print the request; send nothing."
 )
@@ -129,6 +142,7 @@ class Options(Struct, frozen=True, kw_only=True):
     follow_links: bool = False
     options: tuple[tuple[str, str], ...] = ()
     tools: tuple[str, ...] = ()
+    functions: tuple[str, ...] = ()
     collections: tuple[str, ...] = ()
     approve_all: bool = False
     tool_mode: ToolMode | None = None
@@ -197,6 +211,7 @@ def _check_detached(options: Options) -> None:
         raise click.UsageError("--detach needs a prompt.")
     given = {
         "-n": options.no_log,
+        "--functions": bool(options.functions),
         "--ta": options.approve_all,
         "--cl": options.rounds is not None,
         "--key": options.key is not None,
@@ -260,15 +275,22 @@ async def open_conversation(session: Session, options: Options) -> Conversation:
 
         for name in options.collections:
             await refresh(session.access_documents(), name, quiet=options.quiet)
+    ensembles: list[str | Ensemble] = [*options.tools]
+    if options.functions:
+        from vibe_llms.cli.function_files import open_functions
+
+        ensembles += open_functions(
+            session.configuration, options.functions, run=options.approve_all
+        )
     try:
-        return await _open(session, options)
+        return await _open(session, options, ensembles)
     except PluginMissing as error:
         from vibe_llms.cli.providers import offer_plugin
 
         silent = options.json or options.jsonl or options.quiet
         if silent or not offer_plugin(session, error.row):
             raise
-    return await _open(session, options)
+    return await _open(session, options, ensembles)
 
 
 def wants_memory(session: Session, options: Options) -> bool:
@@ -289,7 +311,9 @@ async def _find_conversation(session: Session, options: Options) -> str:
     return newest[0].identity
 
 
-async def _open(session: Session, options: Options) -> Conversation:
+async def _open(
+    session: Session, options: Options, ensembles: Sequence[str | Ensemble]
+) -> Conversation:
     # A dry run makes no fork and changes no model.
     keeps = not (options.no_log or options.dry_run)
     wanted = await _find_conversation(session, options) if options.continues else None
@@ -315,7 +339,7 @@ async def _open(session: Session, options: Options) -> Conversation:
         return await session.resume(
             wanted,
             model=model,
-            ensembles=options.tools,
+            ensembles=ensembles,
             collections=options.collections,
             tool_mode=options.tool_mode,
             fallback=options.fallback or None,
@@ -328,7 +352,7 @@ async def _open(session: Session, options: Options) -> Conversation:
         supervisor=read_system(options) if wanted is None else None,
         name=options.name,
         history=said or None,
-        ensembles=options.tools,
+        ensembles=ensembles,
         collections=options.collections,
         tool_mode=options.tool_mode,
         fallback=options.fallback or None,

@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,11 @@ from vibe_llms.cli.completion import (
     remember_tools,
 )
 from vibe_llms.cli.failures import explain, status_of
+from vibe_llms.cli.function_files import open_functions
+from vibe_llms.cli.options import functions_option
 from vibe_llms.cli.questions import Questions
 from vibe_llms.cli.running import asynchronous, interruptible
-from vibe_llms.cli.shared_options import json_option
+from vibe_llms.cli.shared_options import json_option, yes_option
 from vibe_llms.cli.terminal import (
     aside,
     is_terminal,
@@ -42,9 +45,10 @@ from vibe_llms.cli.text import pad, spell
 from vibe_llms.cli.tool_questions import produce_elicitor
 from vibe_llms.conversations.hosts import EnsembleHost
 from vibe_llms.ensembles.core import Ensembles
+from vibe_llms.ensembles.functions import FunctionEnsemble
 from vibe_llms.invocation.ensembles import Ensemble
 from vibe_llms.invocation.execution import Execution, execute
-from vibe_llms.invocation.invokers import Invoker, describe, find_invoker
+from vibe_llms.invocation.invokers import Invoker, describe, find_invoker, gather_invokers
 from vibe_llms.messages.canisters import InvocationCanister, ResultCanister
 from vibe_llms.messages.contents import Content, TextualContent
 from vibe_llms.messages.events import Event, InvocationProgressEvent
@@ -62,27 +66,36 @@ def tools() -> None:
 
 @tools.command("list")
 @click.argument("names", nargs=-1, metavar="[ENSEMBLE]...", shell_complete=complete_ensembles)
+@functions_option
+@yes_option
 @json_option
 @asynchronous
-async def list_tools(names: tuple[str, ...], as_json: bool) -> int:
+async def list_tools(
+    names: tuple[str, ...], functions: tuple[str, ...], yes: bool, as_json: bool
+) -> int:
     """List tools and their approval.
 
-    Lists the tools of all your ensembles, or of those that you name. An ensemble
+    Lists the tools of all your ensembles, or of those and the files that you name. An ensemble
     that cannot be opened is reported, and the others are still listed.
     """
     found: list[Invoker] = []
     failures: list[VibeLlmsError] = []
+    for file in open_functions(load_configuration(), functions, yes=yes):
+        found += file.invokers
     async with open_ensembles() as ensembles:
-        opened = await ensembles.attempt(names or ensembles.survey_names())
+        wanted = names if names or functions else ensembles.survey_names()
+        opened = await ensembles.attempt(wanted)
         others = (
-            [] if names else [n for n in ensembles.survey_names(shipped=True) if n not in opened]
+            []
+            if names or functions
+            else [n for n in ensembles.survey_names(shipped=True) if n not in opened]
         )
         for one in opened.values():
             if isinstance(one, VibeLlmsError):
                 failures.append(one)
             else:
                 found += ensembles.survey_invokers(one)
-    _remember(found)
+    _remember(one for one in found if one.ensemble in opened)
     if as_json:
         write_json(json.dumps([describe_tool(one) for one in found]))
     for invoker in () if as_json else found:
@@ -91,19 +104,22 @@ async def list_tools(names: tuple[str, ...], as_json: bool) -> int:
         note(f"vibe-llms: {explain(failure)}")
     if others and not as_json:
         note(f"(not opened: {', '.join(others)}; to open one: vibe-llms tools list NAME)", dim=True)
-    if not opened and not as_json:
+    if not opened and not functions and not as_json:
         note("no ensembles yet; add a server: vibe-llms mcp add NAME -- COMMAND")
     return status_of(failures[0]) if failures else 0
 
 
 @tools.command("show")
 @click.argument("name", shell_complete=complete_tools)
+@functions_option
+@yes_option
 @json_option
 @asynchronous
-async def show_tool(name: str, as_json: bool) -> int:
+async def show_tool(name: str, functions: tuple[str, ...], yes: bool, as_json: bool) -> int:
     """Show a tool: its description, arguments and approval."""
     async with open_ensembles() as ensembles:
-        invoker = await _find(ensembles, name)
+        files = open_functions(load_configuration(), functions, yes=yes)
+        invoker = await _find(ensembles, name, files)
     if as_json:
         write_json(json.dumps(describe_tool(invoker)))
         return 0
@@ -138,9 +154,17 @@ async def show_tool(name: str, as_json: bool) -> int:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, images and files included.")
 @click.option("-q", "--quiet", is_flag=True, help="Hide progress.")
+@functions_option
+@yes_option
 @asynchronous
 async def call_tool(
-    name: str, arguments: str, output: str | None, as_json: bool, quiet: bool
+    name: str,
+    arguments: str,
+    output: str | None,
+    as_json: bool,
+    quiet: bool,
+    functions: tuple[str, ...],
+    yes: bool,
 ) -> int:
     """Call a tool.
 
@@ -161,7 +185,8 @@ async def call_tool(
 
     configuration = load_configuration()
     async with open_ensembles() as ensembles:
-        invoker = await _find(ensembles, name)
+        files = open_functions(configuration, functions, yes=yes)
+        invoker = await _find(ensembles, name, files)
         if invoker.blocked or invoker.approval == "deny":
             raise RequestError(
                 f"{invoker.name}: {invoker.blocked}"
@@ -264,8 +289,11 @@ async def _admit(_: InvocationCanister, __: Invoker) -> str:
     return ""
 
 
-async def _find(ensembles: Ensembles, name: str) -> Invoker:
+async def _find(ensembles: Ensembles, name: str, files: Sequence[FunctionEnsemble] = ()) -> Invoker:
     """Find a tool by its name, with or without its ensemble if that is unique."""
+    own = gather_invokers(chain.from_iterable(one.invokers for one in files))
+    if (found := find_invoker(own, name)) is not None:
+        return found
     rows = ensembles.survey_names()
     named = [row for row in ensembles.survey_names(shipped=True) if name.startswith(f"{row}/")]
     opened = await ensembles.attempt(named or rows)
@@ -276,6 +304,7 @@ async def _find(ensembles: Ensembles, name: str) -> Invoker:
         elif named:
             raise one
     _remember(invokers.values())
+    invokers.update(own)
     if (found := find_invoker(invokers, name)) is not None:
         return found
     short = [one for one in invokers.values() if one.name.partition("/")[2] == name]

@@ -1,0 +1,3 @@
+def add(a: int, b: int = 1) -> int:
+    """Add two numbers."""
+    return a + b
