@@ -80,7 +80,7 @@ class Target(Struct, frozen=True):
         return self.origin + self.path
 
 
-class Received(Struct, frozen=True):
+class WebReply(Struct, frozen=True):
     """Response to a request; the names of `headers` are in lower case."""
 
     status: int
@@ -286,7 +286,7 @@ async def exchange(
     *,
     authorize: Callable[[], Mapping[str, str]] = dict,
     offline: bool = False,
-) -> Received:
+) -> WebReply:
     """Send one request to the host of `url`, and return the response whatever its status.
 
     `authorize` returns further headers, such as a key. Redirects are not followed. Raises
@@ -299,7 +299,7 @@ async def exchange(
             _open(target, outgoing, settings, authorize, offline=offline) as incoming,
         ):
             data = await _receive(incoming, target, settings)
-            return Received(incoming.status, incoming.headers, data)
+            return WebReply(incoming.status, incoming.headers, data)
     except TimeoutError as error:
         raise _time_out(target.url, settings) from error
 

@@ -18,7 +18,7 @@ from vibe_llms.documents.searching.interfaces import (
     SearchResult,
     register,
 )
-from vibe_llms.documents.web import Received
+from vibe_llms.documents.web import WebReply
 from vibe_llms.providers.http_errors import read_retry_after
 
 #: Most results of a request.
@@ -76,7 +76,7 @@ def _send_token(key: str) -> Mapping[str, str]:
     return {"x-subscription-token": key}
 
 
-def _refuses_key(received: Received) -> bool:
+def _refuses_key(received: WebReply) -> bool:
     return received.status in (401, 403) or _WRONG_KEY in received.data
 
 

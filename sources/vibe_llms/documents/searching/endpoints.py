@@ -20,7 +20,7 @@ from vibe_llms.documents.searching.interfaces import (
     SearchConfiguration,
     SearchResult,
 )
-from vibe_llms.documents.web import Received, check_url, exchange
+from vibe_llms.documents.web import WebReply, check_url, exchange
 from vibe_llms.messages.contents import repair_text
 from vibe_llms.providers.http_errors import read_retry_after
 from vibe_llms.providers.transport import Outgoing
@@ -46,7 +46,7 @@ class EndpointKeys(Struct, frozen=True, rename="kebab", forbid_unknown_fields=Tr
     extras: Mapping[str, str | int | bool] = {}
 
 
-def _is_forbidden(received: Received) -> bool:
+def _is_forbidden(received: WebReply) -> bool:
     return received.status in (401, 403)
 
 
@@ -65,7 +65,7 @@ class SearchEndpoint:
         *,
         authorize: Callable[[str], Mapping[str, str]],
         read_wait: Callable[[Mapping[str, str]], float | None] = read_retry_after,
-        refuses_key: Callable[[Received], bool] = _is_forbidden,
+        refuses_key: Callable[[WebReply], bool] = _is_forbidden,
     ) -> None:
         whole = configuration.configuration
         self.name = name
@@ -116,7 +116,7 @@ class SearchEndpoint:
 
     async def request(
         self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] = {}
-    ) -> Received:
+    ) -> WebReply:
         """Send a request and return a response with status 200; raise `SearchFailed` otherwise.
 
         Requests are sent one after another, and repeated once after a short wait if the engine
@@ -135,7 +135,7 @@ class SearchEndpoint:
             raise self._explain(received)
         return received
 
-    async def _send(self, outgoing: Outgoing) -> Received:
+    async def _send(self, outgoing: Outgoing) -> WebReply:
         secret = self._secret
         try:
             return await exchange(
@@ -148,7 +148,7 @@ class SearchEndpoint:
         except PageUnreadable as error:
             raise self.fail(str(error)) from error
 
-    def fail(self, message: str, received: Received | None = None) -> SearchFailed:
+    def fail(self, message: str, received: WebReply | None = None) -> SearchFailed:
         """Return an error of this engine about a response."""
         if received is None:
             return SearchFailed(redact(message), engine=self.name)
@@ -157,7 +157,7 @@ class SearchEndpoint:
             redact(message), engine=self.name, status=received.status, retry_after=wait
         )
 
-    def decode(self, received: Received) -> dict[str, Any]:
+    def decode(self, received: WebReply) -> dict[str, Any]:
         """Return the JSON object of a response."""
         try:
             decoded = msgspec.json.decode(received.data)
@@ -170,7 +170,7 @@ class SearchEndpoint:
             raise self.fail(f"{self.host} answered with JSON that is not an object", received)
         return decoded
 
-    def _explain(self, received: Received) -> SearchFailed:
+    def _explain(self, received: WebReply) -> SearchFailed:
         reason = self._quote(received)
         if self._refuses_key(received):
             words = f"{self.host} refused the key (status {received.status}){reason}; "
@@ -189,7 +189,7 @@ class SearchEndpoint:
                 words = f"{self.host} answered with status {status}{reason}{remedy}"
                 return self.fail(words, received)
 
-    def _quote(self, received: Received) -> str:
+    def _quote(self, received: WebReply) -> str:
         """Return the engine's own words about an error, in parentheses."""
         try:
             decoded = msgspec.json.decode(received.data)
