@@ -213,4 +213,4 @@ def _require_row(name: str) -> None:
     tables = (PROVIDERS, SEARCH_ENGINES)
     rows = [row.name for table in tables for row in configuration.rows(table)]
     if name not in rows:
-        raise RequestError(f"no provider or search engine {name!r}; see: vibe-llms providers")
+        raise RequestError(f"no provider or search engine {name!r}; see: vibe-llms config show")

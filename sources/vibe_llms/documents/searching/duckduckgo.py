@@ -15,7 +15,6 @@ from vibe_llms.base.configuration import SEARCH_ENGINES
 from vibe_llms.base.exceptions import PackageMissing, PageUnreadable, SearchFailed
 from vibe_llms.base.network.connections import choose_proxy
 from vibe_llms.base.network.offline import permit_request
-from vibe_llms.base.redaction import redact
 from vibe_llms.documents.searching.endpoints import read_results
 from vibe_llms.documents.searching.interfaces import (
     SearchAnswer,
@@ -112,7 +111,7 @@ class DuckDuckGoEngine:
             raise self._fail(f"{self.host} cannot be searched: {error}") from error
 
     def _fail(self, message: str) -> SearchFailed:
-        return SearchFailed(redact(message), engine=self._name)
+        return SearchFailed(message, engine=self._name)
 
 
 def _import_engines() -> dict[str, Any]:

@@ -15,7 +15,6 @@ from msgspec import Struct
 from vibe_llms.base.configuration import SEARCH_ENGINES, fill_variables
 from vibe_llms.base.credentials import Credential, Secret
 from vibe_llms.base.exceptions import PageUnreadable, SearchFailed
-from vibe_llms.base.redaction import redact
 from vibe_llms.documents.searching.interfaces import (
     SearchConfiguration,
     SearchResult,
@@ -151,11 +150,9 @@ class SearchEndpoint:
     def fail(self, message: str, received: WebReply | None = None) -> SearchFailed:
         """Return an error of this engine about a response."""
         if received is None:
-            return SearchFailed(redact(message), engine=self.name)
+            return SearchFailed(message, engine=self.name)
         wait = self._read_wait(received.headers)
-        return SearchFailed(
-            redact(message), engine=self.name, status=received.status, retry_after=wait
-        )
+        return SearchFailed(message, engine=self.name, status=received.status, retry_after=wait)
 
     def decode(self, received: WebReply) -> dict[str, Any]:
         """Return the JSON object of a response."""
