@@ -1,3 +1,4 @@
+import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,9 @@ PAGE = """<!doctype html>
 """
 
 
+FOUND = {"title": "Opening hours", "content": "Open from ten to six on weekdays."}
+
+
 class Library(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         if self.path == "/":
@@ -21,9 +25,12 @@ class Library(BaseHTTPRequestHandler):
             self.send_header("location", "/hours")
             self.end_headers()
             return
-        body = PAGE.encode()
+        kind, body = "text/html; charset=utf-8", PAGE.encode()
+        if self.path.startswith("/search?"):
+            found = {**FOUND, "url": f"http://{self.headers['host']}/hours"}
+            kind, body = "application/json", json.dumps({"results": [found]}).encode()
         self.send_response(200)
-        self.send_header("content-type", "text/html; charset=utf-8")
+        self.send_header("content-type", kind)
         self.send_header("content-length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -34,7 +41,7 @@ class Library(BaseHTTPRequestHandler):
 
 @contextmanager
 def serve_pages() -> Iterator[str]:
-    """The host of a server on this machine that has one page."""
+    """The host of a server on this machine that has one page, and finds it as SearXNG does."""
     with HTTPServer(("127.0.0.1", 0), Library) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()

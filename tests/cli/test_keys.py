@@ -38,10 +38,15 @@ def test_a_key_is_found_where_it_is_kept() -> None:
     assert invoke("models", "default").output.startswith("anthropic/")
 
 
+def test_a_search_engine_has_a_key_too(home: Path) -> None:
+    assert invoke("keys", "set", "brave", data=_KEY.encode()).status == 0
+    assert read_keys(home / "keys.toml") == {"brave": _KEY}
+
+
 @pytest.mark.parametrize(
     ("name", "data", "status", "words"),
     [
-        ("nonesuch", _KEY, 2, "see: vibe-llms providers"),
+        ("nonesuch", _KEY, 2, "see: vibe-llms config show"),
         ("anthropic", "", 78, "is empty"),
         ("anthropic", "two words", 78, "white space"),
         ("anthropic", "naïve", 78, "invalid characters"),

@@ -90,6 +90,27 @@ class ClientCase(Case, frozen=True, kw_only=True, forbid_unknown_fields=True, re
     row: dict[str, Any] = field(default_factory=dict)
 
 
+class EngineResult(Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
+    """What a model reads of a search: `has` and `lacks` look at the text."""
+
+    failed: bool = False
+    has: list[str] = field(default_factory=list)
+    lacks: list[str] = field(default_factory=list)
+    requests: int = 1
+
+
+class EngineCase(Case, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
+    """A reply of a search engine; `second` is its reply to a second request."""
+
+    engine: Literal["searxng", "brave", "tavily"]
+    payload: str
+    expect: EngineResult
+    status: int = 200
+    content_type: str = "application/json"
+    headers: dict[str, str] = field(default_factory=dict)
+    second: str = ""
+
+
 def load_server_cases() -> list[tuple[str, ServerCase]]:
     """Return all cases of `servers/` with their names."""
     return [(path.stem, _load(path, ServerCase)) for path in sorted(FOLDER.glob("servers/*.toml"))]
@@ -98,6 +119,11 @@ def load_server_cases() -> list[tuple[str, ServerCase]]:
 def load_client_cases() -> list[tuple[str, ClientCase]]:
     """Return all cases of `clients/` with their names."""
     return [(path.stem, _load(path, ClientCase)) for path in sorted(FOLDER.glob("clients/*.toml"))]
+
+
+def load_engine_cases() -> list[tuple[str, EngineCase]]:
+    """Return all cases of `engines/` with their names."""
+    return [(path.stem, _load(path, EngineCase)) for path in sorted(FOLDER.glob("engines/*.toml"))]
 
 
 def _load(path: Path, kind: type[Any]) -> Any:

@@ -39,6 +39,8 @@ VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-((?:[^{}]|\$\{[^{}]*\})
 LOCAL = "local"
 #: The table of the archive's backend, which is a single row.
 ARCHIVE = "archive"
+#: The table of the rows that the tool `search` can ask.
+SEARCH_ENGINES = "search-engines"
 
 
 class Places(Struct, frozen=True):
@@ -343,6 +345,7 @@ class _Settings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True)
     ensembles: dict[str, dict[str, Any]] = {}
     agents: dict[str, dict[str, Any]] = {}
     embedders: dict[str, dict[str, Any]] = {}
+    search_engines: dict[str, dict[str, Any]] = {}
     archive: dict[str, Any] = {}
     memory: dict[str, Any] = {}
     documents: dict[str, Any] = {}

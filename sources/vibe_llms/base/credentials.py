@@ -45,7 +45,10 @@ class Secret:
 
 
 class Credential(Struct, frozen=True):
-    """The sources of a row's key, which are searched only on demand."""
+    """The sources of a row's key, which are searched only on demand.
+
+    `table` is the table of the row, for errors.
+    """
 
     row: str
     kind: str = "key"
@@ -53,6 +56,7 @@ class Credential(Struct, frozen=True):
     command: tuple[str, ...] = ()
     keys_file: Path | None = None
     given: Secret | None = None
+    table: str = "providers"
 
     def find(self) -> Secret:
         """Return the key; raises `CredentialMissing` with instructions if there is none."""
@@ -62,7 +66,7 @@ class Credential(Struct, frozen=True):
             places += [f"run: vibe-llms keys set {self.row}"]
             raise CredentialMissing(
                 f"no API key for {self.row!r}; {' or '.join(places)}",
-                table=f"providers.{self.row}",
+                table=f"{self.table}.{self.row}",
             )
         return secret
 
@@ -102,7 +106,7 @@ class Credential(Struct, frozen=True):
     def _from_command(self) -> Secret | None:
         if not self.command:
             return None
-        place = {"table": f"providers.{self.row}", "key": "api-key-command"}
+        place = {"table": f"{self.table}.{self.row}", "key": "api-key-command"}
         try:
             done = subprocess.run(
                 self.command, capture_output=True, timeout=_COMMAND_SECONDS, check=False

@@ -56,7 +56,8 @@ The branches say what to do next::
     │   └── OutputInvalid               ask differently, or another model
     ├── EnsembleFailed                  fix the tool server, or continue without it
     │   ├── SignInNeeded                sign in to it
-    │   └── SessionLost
+    │   ├── SessionLost
+    │   └── SearchFailed                fix its row, or search later
     ├── BudgetExceeded                  wait, or raise the budget
     │   └── LimitExceeded               wait for less than a minute
     │       └── LimitTooLow             shorten the request, or raise the limit
@@ -451,6 +452,25 @@ class SignInNeeded(EnsembleFailed):
 
 class SessionLost(EnsembleFailed):
     """The server no longer knows the session and did not carry out the request."""
+
+
+class SearchFailed(EnsembleFailed):
+    """A search engine refused a query, or its reply cannot be read.
+
+    `engine` is the row of `[search-engines]`, `status` the HTTP status, and `retry_after` the
+    seconds to wait, if known.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        engine: str,
+        status: int | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message, ensemble=f"search engine {engine!r}", phase="calling search")
+        self.engine, self.status, self.retry_after = engine, status, retry_after
 
 
 class StorageError(VibeLlmsError):

@@ -15,7 +15,12 @@ import msgspec
 from click.shell_completion import CompletionItem, get_completion_class
 
 from vibe_llms.agents.definitions import AGENTS, survey_names
-from vibe_llms.base.configuration import LOCAL, find_places, load_configuration
+from vibe_llms.base.configuration import (
+    LOCAL,
+    SEARCH_ENGINES,
+    find_places,
+    load_configuration,
+)
 from vibe_llms.base.credentials import read_keys
 from vibe_llms.base.exceptions import VibeLlmsError
 from vibe_llms.base.files import LARGEST_FILE
@@ -136,6 +141,12 @@ def _survey_providers() -> Sequence[Offer]:
     return [(row.name, "") for row in load_configuration().rows(PROVIDERS)]
 
 
+def _survey_keyed() -> Sequence[Offer]:
+    configuration = load_configuration()
+    tables = (PROVIDERS, SEARCH_ENGINES)
+    return [(row.name, "") for table in tables for row in configuration.rows(table)]
+
+
 def _survey_kept_keys() -> Sequence[Offer]:
     return [(name, "") for name in read_keys(find_places().keys_file)]
 
@@ -176,6 +187,7 @@ complete_models = _completer(_survey_models)
 complete_conversations = _completer(_survey_conversations)
 complete_runs = _completer(_survey_runs)
 complete_providers = _completer(_survey_providers)
+complete_keyed = _completer(_survey_keyed)
 complete_kept_keys = _completer(_survey_kept_keys)
 complete_agents = _completer(_survey_agents)
 complete_ensembles = _completer(_survey_ensembles)

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from vibe_llms.base.configuration import (
+    SEARCH_ENGINES,
     find_places,
     load_configuration,
     parse_settings,
@@ -22,7 +23,7 @@ from vibe_llms.base.files import LARGEST_SETTINGS
 from vibe_llms.base.folders import make_folder, replace_file, storage_errors
 from vibe_llms.base.keys import store_key
 from vibe_llms.base.redaction import redact
-from vibe_llms.cli.completion import complete_kept_keys, complete_paths, complete_providers
+from vibe_llms.cli.completion import complete_kept_keys, complete_keyed, complete_paths
 from vibe_llms.cli.config_file import draw_path, read_path, set_values, survey_values, unset_value
 from vibe_llms.cli.doctor import check_change, check_configuration
 from vibe_llms.cli.failures import status_of
@@ -143,9 +144,9 @@ def keys() -> None:
 
 
 @keys.command("set")
-@click.argument("name", shell_complete=complete_providers)
+@click.argument("name", shell_complete=complete_keyed)
 def set_key(name: str) -> None:
-    """Save the API key of a provider.
+    """Save the API key of a provider or a search engine.
 
     Asks for it without showing it, or reads it from a pipe.
     """
@@ -208,6 +209,8 @@ def _change(values: Mapping[tuple[str, ...], Any]) -> None:
 
 
 def _require_row(name: str) -> None:
-    rows = [row.name for row in load_configuration().rows(PROVIDERS)]
+    configuration = load_configuration()
+    tables = (PROVIDERS, SEARCH_ENGINES)
+    rows = [row.name for table in tables for row in configuration.rows(table)]
     if name not in rows:
-        raise RequestError(f"no provider {name!r}; see: vibe-llms providers")
+        raise RequestError(f"no provider or search engine {name!r}; see: vibe-llms config show")

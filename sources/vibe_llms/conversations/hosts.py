@@ -63,7 +63,9 @@ class EnsembleHost(Struct, frozen=True, kw_only=True):
     with a model; callers must first call `admit`, which returns why a call is not allowed.
     `ask_agent(request, event_handler)` runs one turn with an agent and sends its events to the
     handler. `notify` shows a message to the user; any thread may call it. `access_documents`
-    returns the session's document service. `backend` stores the data of the `user`.
+    returns the session's document service. `open_tools(name)` opens the ensemble of a row and
+    returns its tools; those changed since their approval are blocked. `backend` stores the data of
+    the `user`.
     """
 
     elicitor: Elicitor | None = None
@@ -73,6 +75,7 @@ class EnsembleHost(Struct, frozen=True, kw_only=True):
     vault: Vault | None = None
     notify: Callable[[Notice], None] = lambda _: None
     access_documents: Callable[[], DocumentService] | None = None
+    open_tools: Callable[[str], Awaitable[Sequence[Invoker]]] | None = None
     backend: Backend | None = None
     user: str = LOCAL
 

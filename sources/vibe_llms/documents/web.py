@@ -12,6 +12,7 @@ import ipaddress
 import re
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import TypeAlias
 from urllib.parse import SplitResult, unquote, urljoin, urlsplit
@@ -77,6 +78,14 @@ class Target(Struct, frozen=True):
     def url(self) -> str:
         """Address without its fragment."""
         return self.origin + self.path
+
+
+class WebReply(Struct, frozen=True):
+    """Response to a request; the names of `headers` are in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    data: bytes
 
 
 class Fetched(Struct, frozen=True):
@@ -270,20 +279,56 @@ def _check_redirect(
     return target
 
 
+async def exchange(
+    url: str,
+    outgoing: Outgoing,
+    settings: WebSettings,
+    *,
+    authorize: Callable[[], Mapping[str, str]] = dict,
+    offline: bool = False,
+) -> WebReply:
+    """Send one request to the host of `url`, and return the response whatever its status.
+
+    `authorize` returns further headers, such as a key. Redirects are not followed. Raises
+    `PageUnreadable` as `fetch` does; it contains `url`, but not the path of `outgoing`.
+    """
+    target = check_url(url, settings)
+    try:
+        async with (
+            asyncio.timeout(settings.page_seconds),
+            _open(target, outgoing, settings, authorize, offline=offline) as incoming,
+        ):
+            data = await _receive(incoming, target, settings)
+            return WebReply(incoming.status, incoming.headers, data)
+    except TimeoutError as error:
+        raise _time_out(target.url, settings) from error
+
+
 async def _request(
     target: Target, settings: WebSettings, offline: bool, resolver: Resolver
 ) -> Fetched | str:
     """Return the response of an address, or the location of its redirect."""
-    if not settings.proxy and choose_proxy(target.origin) is not None:
-        raise PageUnreadable(
-            "your environment names a proxy, and what it connects to cannot be checked here; if "
-            "you trust it, set in the configuration: [web] proxy = true",
-            url=target.url,
-        )
+    outgoing = Outgoing("GET", target.path)
+    async with _open(target, outgoing, settings, offline=offline, resolver=resolver) as incoming:
+        return await _read(incoming, target, settings)
+
+
+@asynccontextmanager
+async def _open(
+    target: Target,
+    outgoing: Outgoing,
+    settings: WebSettings,
+    authorize: Callable[[], Mapping[str, str]] = dict,
+    *,
+    offline: bool,
+    resolver: Resolver = resolve,
+) -> AsyncIterator[Incoming]:
+    """Send a request to the host of a target, and return the response while it arrives."""
+    require_direct(target.origin, target.url, settings)
     transport = HttpTransport(
         _PURPOSE,
         target.origin,
-        lambda: _HEADERS,
+        lambda: {**_HEADERS, **authorize()},
         connect_seconds=settings.page_seconds,
         idle_seconds=settings.page_seconds,
         offline=offline,
@@ -291,17 +336,27 @@ async def _request(
         resolver=resolver,
     )
     try:
-        async with transport.open(Outgoing("GET", target.path), _empty_body()) as incoming:
-            return await _read(incoming, target, settings)
+        async with transport.open(outgoing, _send(outgoing.body)) as incoming:
+            yield incoming
     except ProviderError as error:
         raise _explain(error, target, settings) from error
     finally:
         await transport.close()
 
 
-async def _empty_body() -> AsyncIterator[bytes]:
-    return
-    yield
+def require_direct(origin: str, url: str, settings: WebSettings) -> None:
+    """Raise `PageUnreadable` if an origin is behind a proxy that the settings do not allow."""
+    if not settings.proxy and choose_proxy(origin) is not None:
+        raise PageUnreadable(
+            "your environment names a proxy, and what it connects to cannot be checked here; if "
+            "you trust it, set in the configuration: [web] proxy = true",
+            url=url,
+        )
+
+
+async def _send(parts: Sequence[bytes]) -> AsyncIterator[bytes]:
+    for part in parts:
+        yield part
 
 
 async def _read(incoming: Incoming, target: Target, settings: WebSettings) -> Fetched | str:
@@ -310,12 +365,26 @@ async def _read(incoming: Incoming, target: Target, settings: WebSettings) -> Fe
         return _decode(location)
     if not 200 <= status < 300:
         raise PageUnreadable(_describe_status(status), url=target.url, status=status)
+    data = await _receive(incoming, target, settings)
+    kind = headers.get("content-type", "")
+    charset = _CHARSET.search(kind)
+    return Fetched(
+        target.url,
+        data,
+        kind.partition(";")[0].strip().lower(),
+        charset[1].lower() if charset else "",
+        status,
+    )
+
+
+async def _receive(incoming: Incoming, target: Target, settings: WebSettings) -> bytes:
+    """Return the body of a response that is not larger than `page-bytes`."""
     too_large = PageUnreadable(
         f"it is larger than {describe_size(settings.page_bytes)} ([web] page-bytes)",
         url=target.url,
-        status=status,
+        status=incoming.status,
     )
-    if _length_of(headers) > settings.page_bytes:
+    if _length_of(incoming.headers) > settings.page_bytes:
         raise too_large
     parts: list[bytes] = []
     size = 0
@@ -324,15 +393,7 @@ async def _read(incoming: Incoming, target: Target, settings: WebSettings) -> Fe
         size += len(chunk)
         if size > settings.page_bytes:
             raise too_large
-    kind = headers.get("content-type", "")
-    charset = _CHARSET.search(kind)
-    return Fetched(
-        target.url,
-        b"".join(parts),
-        kind.partition(";")[0].strip().lower(),
-        charset[1].lower() if charset else "",
-        status,
-    )
+    return b"".join(parts)
 
 
 def _length_of(headers: Mapping[str, str]) -> int:

@@ -1,4 +1,4 @@
-"""Tool with which the model reads a web page. The user is asked about each new host."""
+"""Tools with which the model searches the web and reads pages; each new host is asked about."""
 
 from __future__ import annotations
 
@@ -9,23 +9,37 @@ from typing import Any
 
 import msgspec
 
+from vibe_llms.base.configuration import SEARCH_ENGINES, Positive
 from vibe_llms.base.exceptions import (
     ArgumentsInvalid,
     AttachmentUnreadable,
     ConfigurationError,
+    CredentialMissing,
+    PackageMissing,
     PageUnreadable,
 )
 from vibe_llms.conversations.document_texts import DocumentText
-from vibe_llms.conversations.hosts import EnsembleConfiguration, register_ensemble
+from vibe_llms.conversations.hosts import (
+    EnsembleConfiguration,
+    EnsembleHost,
+    register_ensemble,
+)
 from vibe_llms.documents.extracts import count_pages, write_page
 from vibe_llms.documents.readers.interfaces import READERS
 from vibe_llms.documents.reading import DocumentReader
+from vibe_llms.documents.searching.interfaces import (
+    SearchConfiguration,
+    SearchEngine,
+    access_search_engine,
+)
+from vibe_llms.documents.searching.tool import produce_search_tool
 from vibe_llms.documents.web import Fetched, check_url, fetch, read_hosts
 from vibe_llms.invocation.ensembles import EnsembleRules
 from vibe_llms.invocation.invokers import InvocationContext, Invoker
 from vibe_llms.invocation.results import InvocationOutput
 from vibe_llms.messages.canisters import InvocationCanister
 from vibe_llms.messages.contents import TextualContent
+from vibe_llms.messages.events import Notice
 
 CAUTION = "the host receives the full URL; its reply is untrusted"
 #: Row whose reader omits menus and similar content.
@@ -38,24 +52,29 @@ _KEPT = 4
 class WebEnsembleSettings(EnsembleRules, frozen=True, rename="kebab", forbid_unknown_fields=True):
     """Keys of the row. `[web]` controls which addresses are fetched.
 
-    Requests to `trusted_hosts` do not need approval.
+    Requests to `trusted_hosts` do not need approval. `search` is a row of `[search-engines]`, which
+    finds at most `results` pages for a query; without one, there is no search.
     """
 
     trusted_hosts: tuple[str, ...] = ()
+    search: str = ""
+    results: Positive = 8
 
 
 class WebEnsemble:
-    """Reader of web pages. It sends nothing before its tool is called."""
+    """Search engine and reader of web pages. It sends nothing before a tool is called."""
 
     def __init__(self, name: str, configuration: EnsembleConfiguration) -> None:
         whole = configuration.configuration
         self._name = name
         self._configuration = whole
         self._settings = whole.read(WebEnsembleSettings, configuration.settings, "ensembles", name)
+        self._engine = self._produce_engine(configuration.host)
         self._trusted = frozenset(self._read_trusted())
         self._host = configuration.host
         self._reader: DocumentReader | None = None
         self._texts: dict[str, tuple[str, DocumentText]] = {}
+        self._fetcher: Invoker | None = None
         self._invokers: tuple[Invoker, ...] = ()
 
     @property
@@ -65,11 +84,16 @@ class WebEnsemble:
 
     @property
     def invokers(self) -> Sequence[Invoker]:
-        """The tool `fetch_page`, once it is open."""
+        """The tools `fetch_page` and, with a search engine, `search`, once it is open."""
         return self._invokers
 
     async def open(self) -> None:
-        """Offer the tool. Nothing is sent."""
+        """Offer the tools. Nothing is sent.
+
+        Without the key or the package of the search engine, the search is left out with a notice.
+        If the row says `required`, that is an error.
+        """
+        search = await self._open_search()
         tool = Invoker.from_function(
             self._fetch_page, name=f"{self._name}/fetch_page", outside=True, sends=True
         )
@@ -91,7 +115,8 @@ class WebEnsemble:
             allowed_scopes=self._trusted,
         )
         self._reader = self._reader or DocumentReader(self._configuration)
-        self._invokers = (self._settings.apply(tool, reads_only=False),)
+        self._fetcher = self._settings.apply(tool, reads_only=False)
+        self._invokers = (self._fetcher, *search)
 
     async def close(self) -> None:
         """End the processes that read."""
@@ -101,10 +126,43 @@ class WebEnsemble:
         if reader is not None:
             await reader.close()
 
+    def _produce_engine(self, host: EnsembleHost) -> SearchEngine | None:
+        whole, name = self._configuration, self._settings.search
+        if not name:
+            return None
+        rows = {row.name: row for row in whole.rows(SEARCH_ENGINES)}
+        if name not in rows:
+            known = ", ".join(rows) or "none"
+            words = f"search engine {name!r} not found; known search engines: {known}"
+            raise whole.error(words, "ensembles", self._name, "search")
+        settings = SearchConfiguration(whole, rows[name].settings, host)
+        return access_search_engine(rows[name], settings)
+
+    async def _open_search(self) -> Sequence[Invoker]:
+        """Return the tool `search` if its engine can be used."""
+        engine, settings = self._engine, self._settings
+        if engine is None:
+            return ()
+        try:
+            await engine.open()
+        except (CredentialMissing, PackageMissing) as error:
+            if settings.required:
+                raise
+            words = f"{error}; the tool {self._name}/search is left out"
+            self._host.notify(Notice("ensemble", words))
+            return ()
+        tool = produce_search_tool(self._name, engine, settings.results)
+        tool = msgspec.structs.replace(tool, allowed_scopes=self._trusted)
+        return (settings.apply(tool, reads_only=False),)
+
     def _read_trusted(self) -> Iterator[str]:
         whole = self._configuration
         read_hosts(whole.web)
         for host in self._settings.trusted_hosts:
+            if self._engine is not None and host == self._engine.host:
+                # It may have a private address.
+                yield host
+                continue
             place = ("ensembles", self._name, "trusted-hosts")
             try:
                 target = check_url(f"http://{host}", whole.web)
@@ -144,7 +202,8 @@ class WebEnsemble:
         """Return the lines above each page of a text, and the text at an address."""
 
         async def admit(target: str) -> None:
-            (invoker,) = self._invokers
+            invoker = self._fetcher
+            assert invoker is not None
             if context.tainted and invoker.approval == "allow":
                 # Untrusted text may have chosen the target of the redirect.
                 invoker = msgspec.structs.replace(invoker, approval="ask")

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from vibe_llms.base.configuration import Configuration
 from vibe_llms.base.exceptions import (
     ConfigurationError,
@@ -32,7 +34,7 @@ class Ensembles:
 
     def __init__(self, configuration: Configuration, host: EnsembleHost = EnsembleHost()) -> None:
         self._configuration = configuration
-        self._host = host
+        self._host = msgspec.structs.replace(host, open_tools=self.open_tools)
         self._rows: dict[str, Ensemble] = {}
         self._opened: list[Ensemble] = []
         self._guards: dict[Ensemble, PinGuard] = {}
@@ -130,6 +132,10 @@ class Ensembles:
         if failure is not None:
             raise failure
         return ensemble
+
+    async def open_tools(self, name: str) -> Sequence[Invoker]:
+        """Open the ensemble of a row, and return its tools; changed ones are blocked."""
+        return self.survey_invokers(await self.open_one(name))
 
     async def close(self) -> None:
         """Close all ensembles at the same time; safe to call twice."""

@@ -1,0 +1,1 @@
+"""Search engines of the ensemble `web`, one module for each interface."""
