@@ -252,8 +252,10 @@ async def test_a_store_that_others_use_stays_open(tmp_path: Path) -> None:
         closed.append(True)
 
     store.close, ends = close, store.close  # type: ignore[method-assign]
-    for others in ({}, {"owns_store": False}):
-        one = Budgets(store, BudgetSettings(), lambda _: "", user=USER, lease_seconds=1, **others)
+    for owns in (True, False):
+        one = Budgets(
+            store, BudgetSettings(), lambda _: "", user=USER, owns_store=owns, lease_seconds=1
+        )
         await one.close()
         assert len(closed) == 1
     await ends()
