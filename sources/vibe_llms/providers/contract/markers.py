@@ -51,9 +51,10 @@ OPEN, PROSE, FORM = Beginning("open"), Beginning("prose"), Beginning("form")
 def read_beginning(text: str, is_known: IsKnown) -> Beginning:
     r"""Decide whether a text is prose, in the form of the contract, or still open.
 
-    >>> read_beginning("Hello", bool).kind, read_beginning('```json\n{"ty', bool).kind
+    >>> is_known = {"add"}.__contains__
+    >>> read_beginning("Hello", is_known).kind, read_beginning('```json\n{"ty', is_known).kind
     ('prose', 'open')
-    >>> read_beginning('{"type": "final", "content": "He', bool)
+    >>> read_beginning('{"type": "final", "content": "He', is_known)
     Beginning(kind='content', start=30)
     """
     beginning = _read_marks(text[:_LONGEST], is_known)
