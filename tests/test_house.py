@@ -417,6 +417,20 @@ def test_our_own_modules_are_imported_at_the_top() -> None:
     assert hidden == []
 
 
+def test_each_module_of_the_command_can_be_imported_first() -> None:
+    """A circle through the `__init__` of a folder shows only in some orders."""
+    names = [f"vibe_llms.{name}" for name in modules() if room_of(name) == "cli"]
+    program = (
+        "import importlib, sys\n"
+        f"for name in {names!r}:\n"
+        "    for one in [one for one in sys.modules if one.startswith('vibe_llms.cli')]:\n"
+        "        del sys.modules[one]\n"
+        "    importlib.import_module(name)\n"
+    )
+    assert len(names) > 50
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=100)
+
+
 def test_other_packages_are_imported_where_they_are_needed() -> None:
     eager = [
         f"{module}: {name}"

@@ -257,7 +257,7 @@ def test_a_disk_that_fails_leaves_no_doubt_of_what_is_remembered(
 
 def test_each_subcommand_has_a_line_in_the_help_that_is_whole(home: Path) -> None:
     listed = invoke("memory", "--help").output.partition("Commands:\n")[2].splitlines()
-    assert len(listed) == 17
+    assert len(listed) == 18
     assert all(line.endswith(".") and not line.endswith("...") for line in listed)
 
 

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import click
 
-from vibe_llms.cli.memory import editing, export, facts, forgetting, ingesting, pruning, upkeep
+from vibe_llms.cli.memory import (
+    editing,
+    export,
+    facts,
+    forgetting,
+    ingesting,
+    pruning,
+    setup,
+    upkeep,
+)
 
 
 @click.group("memory")
@@ -17,6 +26,7 @@ def memory() -> None:
 
 
 for _command in (
+    setup.set_up,
     facts.add,
     facts.search,
     facts.list_entries,
@@ -42,7 +52,7 @@ for _command in (
 @click.pass_context
 def _finish(context: click.Context, status: int | None) -> int | None:
     """Continue with queued turns, unless the command was about them."""
-    if context.invoked_subcommand not in ("ingest", "forget", "prune", "serve-embedder"):
+    if context.invoked_subcommand not in ("ingest", "forget", "prune", "serve-embedder", "setup"):
         ingesting.finish_ingestion()
     return status
 
