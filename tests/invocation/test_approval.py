@@ -106,6 +106,15 @@ async def test_without_an_approver_nothing_runs(options: dict[str, Any], remedy:
     assert remedy in refusal
 
 
+async def test_tools_without_a_row_are_allowed_where_they_are_made() -> None:
+    keeper = Gatekeeper(None, {"time"}.__contains__)
+    refusal = await keeper.admit(call_of(), produce_invoker(ensemble="sums"))
+    assert "[ensembles" not in refusal
+    assert "approval='allow' of the invoker" in refusal
+    refusal = await keeper.admit(call_of(), produce_invoker(ensemble="time"))
+    assert '[ensembles.time] approval = "allow"' in refusal
+
+
 async def test_always_is_for_the_same_arguments_however_they_are_written() -> None:
     approver, asked = decide(Decision.ALWAYS, Decision.DENY, Decision.DENY)
     keeper, invoker = Gatekeeper(approver), produce_invoker()

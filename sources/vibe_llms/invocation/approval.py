@@ -70,10 +70,16 @@ _CANNOT_ASK = (
 
 
 class Gatekeeper:
-    """The rules and approvals of a session, which allow or deny its calls."""
+    """The rules and approvals of a session, which allow or deny its calls.
 
-    def __init__(self, approver: Approver | None = None) -> None:
+    `is_row` returns True if the configuration can set the approval of an ensemble's tools.
+    """
+
+    def __init__(
+        self, approver: Approver | None = None, is_row: Callable[[str], bool] = lambda _: True
+    ) -> None:
         self._approver = approver
+        self._is_row = is_row
         self._allowed: dict[tuple[str, bytes], InvocationCanister] = {}
         #: Allowed pairs of tool name and scope.
         self._scopes: dict[tuple[str, str], None] = {}
@@ -179,7 +185,7 @@ class Gatekeeper:
             remedy = (
                 "by approving the call at a terminal"
                 if each_time
-                else _remedy(invoker, "always" if sends else "allow")
+                else self._find_remedy(invoker, "always" if sends else "allow")
             )
             return _CANNOT_ASK.format(reason=reason, remedy=remedy)
         reported = "; ".join(filter(None, (reason, invoker.caution)))
@@ -213,6 +219,11 @@ class Gatekeeper:
         because = f" Their reason: {decision.reason}" if decision.reason else ""
         return f"The call was not allowed: the user said no.{because}"
 
+    def _find_remedy(self, invoker: Invoker, rule: Approval) -> str:
+        if invoker.ensemble and self._is_row(invoker.ensemble):
+            return f'[ensembles.{invoker.ensemble}] approval = "{rule}"'
+        return f"with an approver, or approval={rule!r} of the invoker"
+
     async def _decide(
         self, deciding: Coroutine[Any, Any, Decision], covered: Callable[[], bool]
     ) -> Decision | None:
@@ -242,9 +253,3 @@ def canonical_arguments(invocation: InvocationCanister) -> bytes:
     if parsed is None:
         return invocation.arguments.encode("utf-8", "surrogatepass")
     return msgspec.json.encode(parsed, order="sorted")
-
-
-def _remedy(invoker: Invoker, rule: Approval) -> str:
-    if invoker.ensemble:
-        return f'[ensembles.{invoker.ensemble}] approval = "{rule}"'
-    return f"with an approver, or approval={rule!r} of the invoker"

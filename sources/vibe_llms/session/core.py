@@ -33,7 +33,14 @@ from vibe_llms.conversations.conversation import Conversation
 from vibe_llms.conversations.history import History
 from vibe_llms.conversations.hook_runner import Background, HookRunner
 from vibe_llms.conversations.hooks import TurnHook
-from vibe_llms.conversations.hosts import AgentRequest, Asker, EnsembleHost, HookHost, access_hook
+from vibe_llms.conversations.hosts import (
+    ENSEMBLES,
+    AgentRequest,
+    Asker,
+    EnsembleHost,
+    HookHost,
+    access_hook,
+)
 from vibe_llms.conversations.prompts import Prompt, is_instructed, read_prompt
 from vibe_llms.conversations.settings import ConversationSettings, Services
 from vibe_llms.conversations.tools import Tool, Toolbox
@@ -83,7 +90,8 @@ class Session:
         self.configuration = configuration = parts.configuration
         self.archive = parts.archive
         self.event_handler = parts.event_handler
-        self.gatekeeper = Gatekeeper(parts.approver)
+        rows = configuration.tree.get(ENSEMBLES, {})
+        self.gatekeeper = Gatekeeper(parts.approver, rows.__contains__)
         self._own_rows = parts.own_rows
         self._access_library = parts.access_library
         self._tracer = None if parts.tracer is None else guard(parts.tracer)
