@@ -239,7 +239,8 @@ def test_what_servers_send_in_place_of_events_becomes_events(
 
 def test_the_name_of_an_event_is_kept_where_it_is_wanted() -> None:
     raw = b"event: a\ndata: {}\n\n" * 3 + b'data: {"b":1}\n\n' + b"event: Error\ndata: {}\n\n"
-    for cuts in ([], range(len(raw))):
+    choices: list[Sequence[int]] = [[], range(len(raw))]
+    for cuts in choices:
         found = split(raw, cuts, NamedEventSplitter())
         assert found == [b"{}"] * 3 + [b'{"b":1}', b"{}"]
         assert [getattr(data, "name", "") for data in found] == ["a", "a", "a", "", "error"]

@@ -21,7 +21,7 @@ def check(request: dict[str, Any]) -> str:
     """Return what is wrong with a request; empty if nothing is."""
     if unknown := request.keys() - MEMBERS:
         return f"unknown members: {', '.join(sorted(unknown))}"
-    calls = set()
+    calls: set[str] = set()
     for one in request["said"]:
         if one["who"] not in ("person", "system", "model", "tool"):
             return f"nobody is called {one['who']}"
@@ -63,6 +63,8 @@ def answer(request: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 class Shouter(BaseHTTPRequestHandler):
+    server: "Server"
+
     """Answers in server-sent events; errors are JSON."""
 
     def do_GET(self) -> None:
