@@ -85,7 +85,7 @@ async def set_up(yes: bool, as_json: bool) -> None:
         return
     note(f"{weights.name} is complete and verified in {folder}")
     if changed:
-        note("the index is made anew with it: vibe-llms memory reindex")
+        note("to index existing entries with it now, run: vibe-llms memory reindex")
 
 
 @contextmanager
