@@ -11,7 +11,7 @@ import pytest
 from tests.cli.command import invoke
 from tests.fakes.sentence_transformers import make_folder
 from vibe_llms.base.configuration import ROW_KEYS
-from vibe_llms.cli.doctor import find_line
+from vibe_llms.cli.config_checks import find_line
 from vibe_llms.providers.provider_pool import _COMMON
 
 #: A line of the file, and what is said of it; nothing of the others.

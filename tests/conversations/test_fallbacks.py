@@ -32,6 +32,7 @@ PARTS = {
     "other": 'text = "I am another."',
     "late": 'text = "Be"\n[[replies.parts]]\nerror = "overloaded"',
     "cut": "cut = true",
+    "stall": "stall = true",
     "wait": 'error = "rate-limited"\nretry-after-seconds = 90',
     **{
         name: f'error = "{name}"'
@@ -112,6 +113,24 @@ async def test_what_another_model_cannot_mend_is_raised(tmp_path: Path, refused:
         with pytest.raises((RequestRefused, CredentialRefused)):
             await conversation.converse("How is it?")
     assert heard.notices == []
+    assert heard.failed == 1
+
+
+async def test_a_turn_that_is_cancelled_before_the_first_word_reports_its_message(
+    tmp_path: Path,
+) -> None:
+    heard = Heard()
+    async with open_scripts(tmp_path, heard) as session:
+        conversation = await session.begin("scripted/stall", fallback=["scripted/well"])
+        task = asyncio.create_task(conversation.converse("How is it?"))
+        while not conversation.busy:
+            await asyncio.sleep(0)
+        await asyncio.sleep(0.1)  # the request waits for the first word
+        await conversation.cancel()
+        turn = await task
+    assert turn.stop_reason == StopReason.INTERRUPTED
+    assert heard.failed == 1
+    assert heard.notices == []
 
 
 async def test_no_other_model_answers_after_the_first_word(tmp_path: Path) -> None:
@@ -134,7 +153,7 @@ async def test_the_first_error_is_raised_if_none_can_answer(tmp_path: Path) -> N
         assert conversation.model.name == "payment-required"
     assert heard.failed == 1
     missing = [text for text in heard.notices if "cannot answer instead" in text]
-    assert [text.split()[0] for text in missing] == names[:2]
+    assert [text.split()[0] for text in missing] == [*names[:2], names[-1]]
 
 
 @pytest.mark.parametrize(("row", "agent", "option", "expected"), [

@@ -24,7 +24,7 @@ def check(request: dict[str, Any]) -> str:
     calls: set[str] = set()
     for one in request["said"]:
         if one["who"] not in ("person", "system", "model", "tool"):
-            return f"nobody is called {one['who']}"
+            return f"unknown speaker {one['who']}"
         if one["who"] == "tool":
             if one["id"] not in calls:
                 return f"a result of no call: {one['id']}"
@@ -54,7 +54,7 @@ def answer(request: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     most = request.get("words", 100)
     for word in words[:most]:
         if word == "whisper":
-            yield "hush", {"kind": "quiet", "says": "this is no library"}
+            yield "hush", {"kind": "quiet", "says": "this is not a library"}
             return
         yield "shout", {"text": f"{word.upper()} "}
     yield "shout", {"text": request["ending"]}
@@ -76,9 +76,9 @@ class Shouter(BaseHTTPRequestHandler):
         if not self.admit():
             return
         if self.path != "/shout":
-            self.refuse(404, "unknown", f"there is nothing at {self.path}")
+            self.refuse(404, "unknown", f"{self.path} not found")
         elif request["model"] not in MODELS:
-            self.refuse(404, "unknown", f"there is no model {request['model']}")
+            self.refuse(404, "unknown", f"model {request['model']} not found")
         elif wrong := check(request):
             self.refuse(400, "wrong", wrong)
         else:

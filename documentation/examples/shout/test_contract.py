@@ -42,6 +42,6 @@ def test_an_error_within_a_reply_ends_the_turn(address: str, tmp_path: Path) -> 
             conversation = await session.begin("shout/loud")
             await conversation.converse("Do not whisper")
 
-    with pytest.raises(RequestRefused, match="this is no library"):
+    with pytest.raises(RequestRefused, match="this is not a library"):
         asyncio.run(work())
     check_events(events)

@@ -24,8 +24,9 @@ from vibe_llms.base.folders import make_folder, replace_file, storage_errors
 from vibe_llms.base.keys import store_key
 from vibe_llms.base.redaction import redact
 from vibe_llms.cli.completion import complete_kept_keys, complete_keyed, complete_paths
+from vibe_llms.cli.config_checks import check_change
 from vibe_llms.cli.config_file import draw_path, read_path, set_values, survey_values, unset_value
-from vibe_llms.cli.doctor import check_change, check_configuration
+from vibe_llms.cli.doctor import check_configuration
 from vibe_llms.cli.failures import status_of
 from vibe_llms.cli.programs import find_editor, run_editor
 from vibe_llms.cli.shared_options import json_option

@@ -84,7 +84,7 @@ class Fallback:
 
 
 def require_larger(model: Model, failed: Model, error: ContextOverflow) -> None:
-    """Raise the error again unless a model certainly accepts more tokens than the one before."""
+    """Raise `ContextOverflow` unless a model is known to accept more tokens than the failed one."""
     limit = error.limit or failed.attributes.context_tokens or 0
     if (model.attributes.context_tokens or 0) <= limit:
         size = f"more than {limit} tokens" if limit else "a longer history"

@@ -39,7 +39,12 @@ from vibe_llms.conversations.corrections import (
 )
 from vibe_llms.conversations.dispatcher import Dispatcher
 from vibe_llms.conversations.documents import ENSEMBLE, DocumentReading, without_documents
-from vibe_llms.conversations.fallbacks import notice_change, notice_omission, require_larger
+from vibe_llms.conversations.fallbacks import (
+    address_of,
+    notice_change,
+    notice_omission,
+    require_larger,
+)
 from vibe_llms.conversations.history import History, start_of_turn
 from vibe_llms.conversations.hooks import HookRequest
 from vibe_llms.conversations.settings import (
@@ -104,6 +109,7 @@ class TurnRun:
         self._invokers = settings.invokers if given is None else gather_invokers(given)
         self._model: Model = settings.model
         self._inquiring = as_inquiring(settings.model)
+        self._own_model = settings.model
         self._fallback = settings.produce_fallback()
         #: Error of the last request, if another model may answer in its place.
         self._replaceable: VibeLlmsError | None = None
@@ -283,7 +289,9 @@ class TurnRun:
             self._state = replace(self._state, fallback=address)
             self._notify(notice_change(failed, error, model))
             return True
-        self._set_model(failed)
+        if error is not None and error is not fallback.first:
+            self._notify(notice_omission(address_of(failed), error))
+        self._set_model(self._own_model)
         return False
 
     def _set_model(self, model: Model) -> None:
@@ -557,8 +565,10 @@ class TurnRun:
         finally:
             await self._finish_keeping()
             # In every other case, store what arrived before any of its calls runs.
-            if self._replaceable is None and (whole or not self._suspending):
-                await self._keep_received()
+            if self._replaceable is None:
+                if whole or not self._suspending:
+                    await self._keep_received()
+                self._dispatcher.release()
         return reply
 
     async def _keep_received(self) -> None:

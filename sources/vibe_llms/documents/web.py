@@ -287,7 +287,7 @@ async def exchange(
     authorize: Callable[[], Mapping[str, str]] = dict,
     offline: bool = False,
 ) -> WebReply:
-    """Send one request to the host of `url`, and return the response whatever its status.
+    """Send one request to the host of `url`, and return the response, of any status.
 
     `authorize` returns further headers, such as a key. Redirects are not followed. Raises
     `PageUnreadable` as `fetch` does; it contains `url`, but not the path of `outgoing`.

@@ -53,7 +53,7 @@ class WebEnsembleSettings(EnsembleRules, frozen=True, rename="kebab", forbid_unk
     """Keys of the row. `[web]` controls which addresses are fetched.
 
     Requests to `trusted_hosts` do not need approval. `search` is a row of `[search-engines]`, which
-    finds at most `results` pages for a query; without one, there is no search.
+    finds at most `results` pages for a query; if unset, the tool is not offered.
     """
 
     trusted_hosts: tuple[str, ...] = ()

@@ -22,6 +22,7 @@ from vibe_llms.base.configuration import Configuration, shipped_folder
 from vibe_llms.base.exceptions import (
     ConfigurationError,
     ModelUnavailable,
+    ProviderOverloaded,
     ProviderUnreachable,
     RateLimited,
     RequestForbidden,
@@ -223,7 +224,7 @@ class WeightsFetcher:
                 with self._translated():
                     await self._continue(client, file, partial)
                 break
-            except RateLimited as error:
+            except (RateLimited, ProviderOverloaded) as error:
                 wait = 1.0 if error.retry_after is None else error.retry_after
                 if last or wait > self._stream.retry_wait_seconds:
                     raise
@@ -282,7 +283,8 @@ class WeightsFetcher:
         if status in (200, _PARTIAL_CONTENT, _NOT_SATISFIABLE):
             return
         if status == _TOO_MANY or status >= _SERVER_ERRORS:
-            error = RateLimited(
+            busy = RateLimited if status == _TOO_MANY else ProviderOverloaded
+            error = busy(
                 f"{self._hub} is busy (status {status}); try again later",
                 provider=_PROVIDER,
                 status=status,

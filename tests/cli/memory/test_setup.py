@@ -144,6 +144,7 @@ def test_a_wrong_hash_leaves_nothing(store: FakeStore, folder: Path, start: byte
         (HttpAnswer(200, {}, [b"a" * 99999]), "longer than its pinned size"),
         (HttpAnswer(404, {"content-length": "0"}, []), "answered with status 404"),
         (HttpAnswer(429, {"content-length": "0"}, []), "is busy (status 429)"),
+        (HttpAnswer(503, {"content-length": "0"}, []), "is busy (status 503)"),
         (HttpAnswer(206, {"content-length": "1"}, [b"a"]), "was not continued at byte 0"),
         (HttpAnswer(200, {}, [b"abc"]), "ended after 3 of"),
     ],

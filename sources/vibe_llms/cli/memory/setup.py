@@ -9,8 +9,14 @@ from contextlib import contextmanager
 import click
 
 from vibe_llms.base.configuration import Configuration, load_configuration
-from vibe_llms.base.exceptions import ModelUnavailable, ProviderUnreachable, RateLimited
+from vibe_llms.base.exceptions import (
+    ModelUnavailable,
+    ProviderOverloaded,
+    ProviderUnreachable,
+    RateLimited,
+)
 from vibe_llms.base.files import describe_download
+from vibe_llms.cli.config_checks import check_change
 from vibe_llms.cli.config_file import set_values
 from vibe_llms.cli.memory.common import print_json
 from vibe_llms.cli.progress import Waiting
@@ -93,7 +99,7 @@ def _instructing(fetcher: WeightsFetcher) -> Iterator[None]:
     """Print how to copy the files by hand if they cannot be fetched."""
     try:
         yield
-    except (ModelUnavailable, ProviderUnreachable, RateLimited):
+    except (ModelUnavailable, ProviderOverloaded, ProviderUnreachable, RateLimited):
         for line in fetcher.instruct():
             note(line)
         raise
@@ -115,8 +121,7 @@ def _describe(
 
 def _set_embedder(configuration: Configuration, address: str) -> None:
     file = configuration.places.configuration_file
-    # The address is valid; `doctor`, which checks changes, imports the commands of memory.
-    set_values(file, {_KEY: address}, lambda _: None)
+    set_values(file, {_KEY: address}, check_change)
     note(f"set memory.embedder in {file}")
     effective = read_memory_settings(load_configuration()).embedder
     if effective != address:

@@ -2,8 +2,8 @@
 
 A module registers a factory, and a row of `[search-engines]` names the module::
 
-    [search-engines.library]
-    module = "my_library.catalog"
+    [search-engines.catalog]
+    module = "my_package.catalog"
 
 The row's other keys are the engine's own. `[ensembles.web]` names the row in `search`.
 """
