@@ -73,6 +73,7 @@ LATE = {
     ("cli.options", "cli.function_files.open_functions"),
     ("cli.options", "cli.index.refresh"),
     ("cli.options", "cli.providers.offer_plugin"),
+    ("cli.repl", "cli.context.draw_context"),
     ("cli.repl", "cli.export"),
     ("cli.repl", "cli.following.start_worker"),
     ("cli.repl", "cli.memory.repl_memory.run_memory_command"),
@@ -83,8 +84,12 @@ LATE = {
     ("cli.serving", "server.working.work"),
     ("conversations.calls", "invocation.execution.Execution"),
     ("conversations.calls", "invocation.execution.execute"),
+    ("conversations.context_keeping", "conversations.compaction.compact"),
+    ("conversations.conversation", "conversations.context_use.ContextUse"),
+    ("conversations.conversation", "conversations.context_use.divide_tokens"),
     ("conversations.conversation", "conversations.outputs.produce_form"),
     ("conversations.conversation", "messages.markdown.escape_html"),
+    ("conversations.settings", "conversations.rereading.produce_reread"),
     ("conversations.streams", "conversations.outputs.read_partial"),
     ("conversations.turns", "conversations.outputs.OutputMismatch"),
     ("conversations.turns", "messages.images.REPAIR"),
@@ -603,7 +608,9 @@ LOADED_BY_EXAMPLE = (
 LOADED_BY_SESSION = (
     "agents agents.definitions base.configuration base.credentials base.databases base.endings "
     "base.files base.folders base.futures base.keys base.locks base.registries conversations "
-    "conversations.calls conversations.context_window conversations.conversation "
+    "conversations.calls conversations.context_keeping conversations.context_requests "
+    "conversations.context_view "
+    "conversations.context_window conversations.conversation "
     "conversations.corrections conversations.dispatcher conversations.document_texts "
     "conversations.documents conversations.fallbacks conversations.history "
     "conversations.hook_runner conversations.hooks "

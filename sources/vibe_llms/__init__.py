@@ -15,6 +15,7 @@ from vibe_llms.base.meta import __version__, export_lazily
 if TYPE_CHECKING:
     from vibe_llms.conversations.attachments import read_attachment, read_document
     from vibe_llms.messages.controls import Controls
+    from vibe_llms.conversations.context_use import ContextUse
     from vibe_llms.conversations.conversation import Conversation
     from vibe_llms.ensembles.functions import FunctionEnsemble
     from vibe_llms.invocation.questions import (
@@ -34,8 +35,9 @@ if TYPE_CHECKING:
     from vibe_llms.invocation.invokers import InvocationContext, Invoker, invoker
     from vibe_llms.invocation.results import InvocationOutput
     from vibe_llms.messages.canisters import (
-        AssistantCanister, Canister, DocumentCanister, Ending, InvocationCanister, Provenance,
-        ResultCanister, StopReason, SupervisorCanister, Turn, UnknownCanister, Usage, UserCanister,
+        AssistantCanister, Canister, DigestCanister, DocumentCanister, Ending, InvocationCanister,
+        Provenance, ResultCanister, StopReason, SupervisorCanister, Turn, UnknownCanister, Usage,
+        UserCanister,
     )
     from vibe_llms.messages.contents import (
         AudioContent, Citation, Content, FileContent, ImageContent, Location, NativeContent,
@@ -49,6 +51,7 @@ else:
     __getattr__, __dir__ = export_lazily(__name__, {
         ".conversations.attachments": "read_attachment read_document",
         ".messages.controls": "Controls",
+        ".conversations.context_use": "ContextUse",
         ".conversations.conversation": "Conversation",
         ".ensembles.functions": "FunctionEnsemble",
         ".invocation.questions": "ElicitationAnswer ElicitationField ElicitationRequest Elicitor",
@@ -66,8 +69,9 @@ else:
         ".invocation.invokers": "InvocationContext Invoker invoker",
         ".invocation.results": "InvocationOutput",
         ".messages.canisters": (
-            "AssistantCanister Canister DocumentCanister Ending InvocationCanister Provenance "
-            "ResultCanister StopReason SupervisorCanister Turn UnknownCanister Usage UserCanister"
+            "AssistantCanister Canister DigestCanister DocumentCanister Ending InvocationCanister "
+            "Provenance ResultCanister StopReason SupervisorCanister Turn UnknownCanister Usage "
+            "UserCanister"
         ),
         ".messages.contents": (
             "AudioContent Citation Content FileContent ImageContent Location NativeContent "
@@ -81,18 +85,19 @@ else:
 
 __all__ = [
     "ApprovalRequest", "Approver", "AssistantCanister", "AudioContent", "Canister", "Citation",
-    "ConfigurationError", "Content", "ContextOverflow", "Controls", "Conversation",
-    "ConversationBusy", "Decision", "DocumentCanister", "ElicitationAnswer", "ElicitationField",
-    "ElicitationRequest", "Elicitor", "Ending", "Event", "EventHandler", "EventStream",
-    "FileContent", "FunctionEnsemble", "ImageContent", "InvocationCanister", "InvocationChunk",
-    "InvocationCompletedEvent", "InvocationContext", "InvocationFailedEvent", "InvocationOutput",
-    "InvocationProgressEvent", "InvocationStartedEvent", "Invoker", "Location",
+    "ConfigurationError", "Content", "ContextOverflow", "ContextUse", "Controls", "Conversation",
+    "ConversationBusy", "Decision", "DigestCanister", "DocumentCanister", "ElicitationAnswer",
+    "ElicitationField", "ElicitationRequest", "Elicitor", "Ending", "Event", "EventHandler",
+    "EventStream", "FileContent", "FunctionEnsemble", "ImageContent", "InvocationCanister",
+    "InvocationChunk", "InvocationCompletedEvent", "InvocationContext", "InvocationFailedEvent",
+    "InvocationOutput", "InvocationProgressEvent", "InvocationStartedEvent", "Invoker", "Location",
     "MessageCompletedEvent", "MessageFailedEvent", "MessageProgressEvent", "MessageStartedEvent",
     "MessageUpdatedEvent", "NativeContent", "NativePayload", "Notice", "NoticeEvent", "Provenance",
     "ProviderError", "RateLimited", "ReasoningChunk", "ReasoningContent", "Reference",
-    "RequestError", "ResultCanister", "Session", "StopReason", "StorageError", "SupervisorCanister",
-    "TextChunk", "TextualContent", "Turn", "TurnEndedEvent", "TurnInterrupted", "UnknownCanister",
-    "UnknownContent", "Upload", "Usage", "UserCanister", "VibeLlmsError", "VideoContent",
-    "__version__", "invoker", "open_session", "read_attachment", "read_document",
+    "RequestError", "ResultCanister", "Session", "StopReason", "StorageError",
+    "SupervisorCanister", "TextChunk", "TextualContent", "Turn", "TurnEndedEvent",
+    "TurnInterrupted", "UnknownCanister", "UnknownContent", "Upload", "Usage", "UserCanister",
+    "VibeLlmsError", "VideoContent", "__version__", "invoker", "open_session", "read_attachment",
+    "read_document",
 ]
 # fmt: on

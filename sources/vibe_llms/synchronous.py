@@ -367,6 +367,9 @@ class Conversation(_Face[asynchronous.Conversation]):
     rename = _through(asynchronous.Conversation.rename)
     preview = _through(asynchronous.Conversation.preview)
     count_tokens = _through(asynchronous.Conversation.count_tokens)
+    compact = _through(asynchronous.Conversation.compact)
+    pin = _through(asynchronous.Conversation.pin)
+    measure_context = _through(asynchronous.Conversation.measure_context)
 
 
 class Run(_Face[Any], Generic[T]):

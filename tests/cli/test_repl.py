@@ -141,7 +141,6 @@ def test_the_help_of_other_chats_is_ours(typed: str) -> None:
         ("!end", 'type /multi, or """'),
         (":::", 'type """'),
         ("/tokens", "type /usage"),
-        ("/compact", "type /new"),
     ],
 )
 def test_commands_of_other_chats_are_answered_and_not_sent(typed: str, here: str) -> None:
@@ -446,7 +445,20 @@ def test_controls_are_set_shown_and_cleared(claude: FakeAnthropic) -> None:
 
 def test_the_context_is_shown() -> None:
     errors = hold("hello", "/context")[2]
-    assert re.search(r"^about [\d,]+ tokens.*, 2 messages$", errors, re.MULTILINE)
+    assert re.search(
+        r"^about [\d,]+ of 32,768 tokens \(0%, an assumed window", errors, re.MULTILINE
+    )
+    assert re.search(r"^talk +[\d,]+ █", errors, re.MULTILINE)
+    assert "\n2 messages\n" in errors
+    assert "compacted at 26,214 tokens" in errors
+
+
+def test_a_conversation_is_compacted_at_the_terminal() -> None:
+    said = ["Tell me all about the sea. " * 30] * 9
+    errors = hold(*said, "/compact the names of ships", "/context")[2]
+    assert "compacted from about" in errors
+    assert "of which a digest summarizes" in errors
+    assert "too short to be compacted" in hold("hello", "/compact")[2]
 
 
 def test_the_screen_is_cleared_only_where_there_is_one() -> None:

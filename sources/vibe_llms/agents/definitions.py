@@ -15,7 +15,13 @@ from typing import Any
 
 from msgspec import Struct
 
-from vibe_llms.base.configuration import Budget, Configuration, Positive, ToolMode
+from vibe_llms.base.configuration import (
+    Budget,
+    Configuration,
+    ContextMode,
+    Positive,
+    ToolMode,
+)
 from vibe_llms.base.exceptions import (
     AgentNotFound,
     CredentialMissing,
@@ -46,7 +52,8 @@ class Agent(Struct, frozen=True, kw_only=True):
     names of agents that it may ask as tools. If `memory` is None, the caller decides. `budget`
     limits what each user spends with this agent and with the agents that it asks; `payers` are the
     budgets of the agents that it answers, by name. `fallback` are addresses of models that answer
-    if its model fails; None for those of the model's row.
+    if its model fails; None for those of the model's row. `context_mode` says who decides that
+    its conversations are compacted; None for the configured mode.
     """
 
     name: str
@@ -64,6 +71,7 @@ class Agent(Struct, frozen=True, kw_only=True):
     memory: bool | None = None
     budget: Budget | None = None
     fallback: tuple[str, ...] | None = None
+    context_mode: ContextMode | None = None
     payers: Mapping[str, Budget] = {}
 
     @property
@@ -126,6 +134,7 @@ class AgentSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=T
     memory: bool | None = None
     budget: Budget | None = None
     fallback: tuple[str, ...] | None = None
+    context_mode: ContextMode | None = None
     enabled: bool = True
 
 
@@ -285,6 +294,7 @@ def _read(configuration: Configuration, name: str) -> Agent:
         collections=row.collections,
         controls=controls.over(Controls(output_tokens=row.output_tokens)),
         tool_mode=row.tool_mode,
+        context_mode=row.context_mode,
         memory=row.memory,
         budget=row.budget,
         fallback=row.fallback,

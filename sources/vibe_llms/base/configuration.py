@@ -122,6 +122,22 @@ class ToolSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=Tr
     kept_bytes: Positive = 16 * 1024 * 1024
 
 
+#: Who decides that a conversation is compacted: the library, the user, or nobody.
+ContextMode: TypeAlias = Literal["auto", "ask", "off"]
+Share: TypeAlias = Annotated[float, Meta(gt=0, le=1)]
+
+
+class ContextSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
+    """Settings of `[context]`: when a conversation is compacted, and to which size.
+
+    `compact_at` and `compact_to` are shares of the model's context window.
+    """
+
+    mode: ContextMode = "auto"
+    compact_at: Share = 0.8
+    compact_to: Share = 0.4
+
+
 class WebSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
     """Settings of `[web]`: which web addresses are fetched, and limits on each.
 
@@ -239,6 +255,7 @@ class Configuration(Struct, frozen=True):
     runs: RunSettings = RunSettings()
     budgets: BudgetSettings = BudgetSettings()
     limits: LimitSettings = LimitSettings()
+    context: ContextSettings = ContextSettings()
     offline: bool = False
 
     @property
@@ -355,6 +372,7 @@ class _Settings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True)
     runs: RunSettings = RunSettings()
     budgets: BudgetSettings = BudgetSettings()
     limits: LimitSettings = LimitSettings()
+    context: ContextSettings = ContextSettings()
 
 
 def shipped_folder() -> Path:
@@ -472,6 +490,7 @@ def assemble(places: Places, layers: tuple[Layer, ...]) -> Configuration:
         runs=settings.runs,
         budgets=settings.budgets,
         limits=settings.limits,
+        context=settings.context,
         telemetry=settings.telemetry,
         offline=bool(settings.offline),
     )

@@ -218,6 +218,7 @@ def _describe(agent: Agent, problems: Mapping[str, str]) -> dict[str, Any]:
         "collections": list(agent.collections),
         "controls": {**agent.controls.given(), **agent.controls.extras},
         "tool_mode": agent.tool_mode,
+        "context_mode": agent.context_mode,
         "memory": agent.memory,
         "budget": None
         if budget is None
@@ -231,8 +232,8 @@ def _draw(described: Mapping[str, Any]) -> str:
     for ensemble in described["ensembles"]:
         problem = ensemble["problem"] and f"  not available: {ensemble['problem']}"
         lines.append(f"{pad('ensemble', _CELLS)} {ensemble['name']}{problem}")
-    drawn = ("agents", "collections", "controls", "tool_mode", "memory", "prompt", "budget")
-    for key in ("fallback", "tools", *drawn):
+    drawn = ("agents", "collections", "controls", "tool_mode", "context_mode")
+    for key in ("fallback", "tools", *drawn, "memory", "prompt", "budget"):
         if (value := described[key]) not in (None, "", [], {}):
             lines.append(f"{pad(key.replace('_', '-'), _CELLS)} {_draw_value(value)}")
     if described["supervisor"]:

@@ -48,6 +48,7 @@ from vibe_llms.conversations.history import History, locate
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
+    DigestCanister,
     DocumentCanister,
     InvocationCanister,
     ResultCanister,
@@ -382,7 +383,7 @@ COMMANDS: dict[str, click.Command] = {
 
 
 #: Messages of prose, which wraps at words; the output of programs does not.
-_PROSE = (DocumentCanister, SupervisorCanister, UserCanister)
+_PROSE = (DigestCanister, DocumentCanister, SupervisorCanister, UserCanister)
 _MIN_TITLE = 17
 
 
@@ -415,6 +416,8 @@ async def draw_canister(
             head = f"document {title}".strip()
         case InvocationCanister(name=name):
             head = f"invocation {name}"
+        case DigestCanister(before=before, after=after) if before:
+            head = f"digest (about {before:,} to {after:,} tokens)"
         case ResultCanister(failed=True):
             head = "result (failed)"
         case AssistantCanister(ending=ending) if ending is not None and ending.interrupted:

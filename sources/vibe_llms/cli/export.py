@@ -35,6 +35,7 @@ from vibe_llms.cli.terminal import note, one_line, shown, visible, write
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
+    DigestCanister,
     DocumentCanister,
     InvocationCanister,
     ResultCanister,
@@ -257,6 +258,8 @@ def _draw_markdown(transcript: Transcript) -> str:
                     parts.append("*(interrupted)*")
             case SupervisorCanister():
                 parts.append(_fold("Instructions", body))
+            case DigestCanister():
+                parts.append(_fold("Summary of earlier messages", body))
             case DocumentCanister(title=title):
                 parts.append(_fold(f"Document: {title}", body))
             case InvocationCanister(name=name, arguments=arguments):

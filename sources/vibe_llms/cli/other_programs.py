@@ -131,7 +131,6 @@ CHAT: Mapping[str, str] = {
     "/?": "/help",
     "/add": "/file PATH",
     "/bye": "/exit",
-    "/compact": "/new",
     "/cost": "/usage",
     "/cp": "/copy",
     "/delete": "/exit, then vibe-llms rm ID",

@@ -19,6 +19,7 @@ from vibe_llms.cli.terminal import one_line, visible
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
+    DigestCanister,
     DocumentCanister,
     InvocationCanister,
     ResultCanister,
@@ -148,6 +149,8 @@ def _draw_canister(canister: Canister, results: Mapping[str, ResultCanister]) ->
             return _draw_call(canister, results.get(canister.identity))
         case ResultCanister():
             return _fold("Tool result", _draw_result(canister)) + _draw_media(canister.contents)
+        case DigestCanister():
+            return _fold("Summary of earlier messages", _draw_plain(canister.contents))
         case _:
             return f'<p class="note">[{_text(getattr(canister, "label", "message"))}]</p>'
 

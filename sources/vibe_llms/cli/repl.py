@@ -12,7 +12,8 @@ import re
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -62,6 +63,7 @@ from vibe_llms.messages.canisters import (
     Canister,
     StopReason,
     SupervisorCanister,
+    Turn,
     UserCanister,
     usage_of,
 )
@@ -80,7 +82,17 @@ _BARE = LEAVING | {"help"}
 _ALIASES = {"!edit": "/edit", "!fragment": "/file"}
 #: Commands that change the conversation, which a run on it does not expect.
 _CHANGING = frozenset(
-    ("/continue", "/regenerate", "/undo", "/fork", "/system", "/model", "/edit", "/rename")
+    (
+        "/continue",
+        "/regenerate",
+        "/undo",
+        "/fork",
+        "/system",
+        "/model",
+        "/edit",
+        "/rename",
+        "/compact",
+    )
 )
 _CONTINUE = "Continue exactly where you stopped."
 _LISTED = 10
@@ -221,14 +233,19 @@ class Repl:
         self._unanswered = ("", (), ())
 
     async def _converse(self, said: Sequence[Canister] | None) -> int:
-        display = self._display = produce_text_display(self._options)
-        running = self.conversation.converse(
+        converse = partial(
+            self.conversation.converse,
             said,
             controls=controls_of(self._options),
-            event_handler=display,
             output=output_of(self._options),
             streaming=self._options.stream,
         )
+        return await self._run_turn(converse)
+
+    async def _run_turn(self, begin: Callable[..., Awaitable[Turn]]) -> int:
+        """Run a turn, showing its events; return the exit status."""
+        display = self._display = produce_text_display(self._options)
+        running = begin(event_handler=display)
         display.begin(address_of(self.conversation))
         self._typed = TypedLines(self._take)
         try:
@@ -246,7 +263,8 @@ class Repl:
             self._interrupted = time.monotonic()
             self._keep_typed()
             # The terminal has written ^C at the cursor.
-            self._print("\n(interrupted; the partial answer is kept)")
+            kept = "; the partial answer is kept" if turn.canisters else ""
+            self._print(f"\n(interrupted{kept})")
         if is_terminal(sys.stderr):
             note("")
         return INTERRUPTED if leave else 0
@@ -525,11 +543,13 @@ class Repl:
         self._print(f"({name} is {value} now)" if value else f"({name} is cleared)")
 
     async def _context(self, _: str) -> None:
-        count = await self.conversation.count_tokens()
-        limit = self.conversation.model.attributes.context_tokens
-        about = "about " if count.estimated else ""
-        share = f" of {limit:,} ({count.tokens / limit:.0%})" if limit else ""
-        note(f"{about}{count.tokens:,} tokens{share}, {len(self.conversation.canisters)} messages")
+        # Imported only here, to start fast.
+        from vibe_llms.cli.context import draw_context
+
+        note(draw_context(await self.conversation.measure_context(), columns(sys.stderr)))
+
+    async def _compact(self, focus: str) -> int:
+        return await self._run_turn(partial(self.conversation.compact, focus))
 
     async def _clear(self, _: str) -> None:
         if can_redraw(sys.stderr):

@@ -48,7 +48,8 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "/system": ("[TEXT]", "show the system prompts, or add one"),
         "/set": ("[NAME [VALUE]]", "show, set or clear controls, such as effort"),
         "/usage": ("", "show token usage and cost"),
-        "/context": ("", "show how full the context window is"),
+        "/context": ("", "show what fills the context window"),
+        "/compact": ("[WISH]", "let the model summarize earlier messages, to save room"),
     },
     "Tools and memory": {
         "/tools": ("[on|off NAME]", "list tools, or switch some on or off"),

@@ -8,12 +8,21 @@ from itertools import chain
 from vibe_llms.base.exceptions import ContextOverflow, ProviderError
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import AssistantCanister, Canister, InvocationCanister
-from vibe_llms.messages.contents import Reference, TextualContent
+from vibe_llms.messages.contents import (
+    FileContent,
+    NativeContent,
+    ReasoningContent,
+    Reference,
+    TextualContent,
+    UnknownContent,
+)
 from vibe_llms.providers.interfaces import Loader, Model
 
+#: Context window in tokens that is assumed for a model whose window is unknown.
+UNKNOWN_WINDOW = 32_768
 #: Share of the context window above which tokens are counted before a request.
 _COUNTED_SHARE = 0.8
-_CHARACTERS_PER_TOKEN = 3
+CHARACTERS_PER_TOKEN = 3
 _PICTURE_TOKENS = 1600
 _REPLIES = (AssistantCanister, InvocationCanister)
 _BYTES = (str, bytes)
@@ -42,7 +51,7 @@ async def check_context_window(
         about = "at least " if count.estimated else ""
         overflow = ContextOverflow(
             f"the history and the new message have {about}{tokens} tokens, but "
-            f"{model.name} accepts {limit}; fork from an earlier point, or use another model",
+            f"{model.name} accepts {limit}; compact the conversation, or use another model",
             provider=model.provider,
         )
         overflow.tokens, overflow.limit = tokens, limit
@@ -87,11 +96,7 @@ def measure_size(canisters: Iterable[Canister]) -> int:
     for canister in canisters:
         size += len(getattr(canister, "arguments", ""))
         for content in canister.contents:
-            data = getattr(content, "data", "")
-            if isinstance(data, _BYTES):
-                size += len(data)
-            elif isinstance(data, Reference):
-                size += data.size
+            size += _size_of(getattr(content, "data", ""))
     return size
 
 
@@ -103,12 +108,30 @@ def estimate_tokens(backwards: Iterable[Canister]) -> int:
             usage = canister.ending.usage if canister.ending else None
             if usage is not None and usage.input_tokens:
                 return tokens + usage.total_tokens
-            tokens += len(getattr(canister, "arguments", "")) // _CHARACTERS_PER_TOKEN
-        for content in canister.contents:
-            if isinstance(content, TextualContent):
-                data = content.data
-                size = len(data) if isinstance(data, str) else data.size
-                tokens += size // _CHARACTERS_PER_TOKEN
-            else:
+        tokens += measure_tokens(canister)
+    return tokens
+
+
+def measure_tokens(canister: Canister) -> int:
+    """Return an estimate of the tokens of one message, by its characters."""
+    tokens = len(getattr(canister, "arguments", "")) // CHARACTERS_PER_TOKEN
+    for content in canister.contents:
+        match content:
+            case TextualContent(data=data) | ReasoningContent(data=data):
+                tokens += _size_of(data) // CHARACTERS_PER_TOKEN
+            case NativeContent(native=native):
+                tokens += 0 if native is None else len(native.data) // CHARACTERS_PER_TOKEN
+            case FileContent(data=data, mimetype=mimetype) if mimetype.startswith("text/"):
+                tokens += _size_of(data) // CHARACTERS_PER_TOKEN
+            case UnknownContent():
+                pass
+            case _:
                 tokens += _PICTURE_TOKENS
     return tokens
+
+
+def _size_of(data: object) -> int:
+    """Return the length of a text or of bytes, also of a reference; 0 for other places."""
+    if isinstance(data, Reference):
+        return data.size
+    return len(data) if isinstance(data, _BYTES) else 0

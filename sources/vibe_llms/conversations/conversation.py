@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from msgspec.structs import replace
 
-from vibe_llms.base.exceptions import ConversationBusy, RequestError, SessionClosed
+from vibe_llms.base.exceptions import ConversationBusy, PackageMissing, RequestError, SessionClosed
 from vibe_llms.base.futures import finish
+from vibe_llms.conversations.context_view import without_digests
+from vibe_llms.conversations.context_window import UNKNOWN_WINDOW
 from vibe_llms.conversations.history import History, has_reply, locate, start_of_turn
 from vibe_llms.conversations.hooks import TurnHook
 from vibe_llms.conversations.prompts import Prompt, apply_template, is_instructed, read_prompt
@@ -27,9 +29,14 @@ from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
+    DigestCanister,
+    Ending,
     InvocationCanister,
+    Provenance,
+    StopReason,
     SupervisorCanister,
     Turn,
+    Usage,
     UserCanister,
     is_untrusted,
 )
@@ -39,6 +46,9 @@ from vibe_llms.messages.events import EventHandler, Notice, NoticeEvent
 from vibe_llms.providers.interfaces import Model, TokenCount
 
 if TYPE_CHECKING:
+    from decimal import Decimal
+
+    from vibe_llms.conversations.context_use import ContextUse
     from vibe_llms.conversations.outputs import OutputForm, OutputType
 
 T = TypeVar("T")
@@ -246,7 +256,7 @@ class Conversation:
         arrived is stored and marked as interrupted, and the next turn works.
         """
         await self._become_free()
-        running = self._start(
+        return await self._run_turn(
             self._produce_request(
                 prompt,
                 controls,
@@ -256,6 +266,9 @@ class Conversation:
                 streaming=streaming,
             )
         )
+
+    async def _run_turn(self, request: TurnRequest) -> Turn[Any]:
+        running = self._start(request)
         try:
             return await asyncio.shield(running.task)
         except asyncio.CancelledError:
@@ -436,14 +449,106 @@ class Conversation:
         """Give the conversation a name."""
         await self._history.revise(name=name)
 
+    async def compact(
+        self,
+        focus: str = "",
+        *,
+        event_handler: EventHandler | None = None,
+    ) -> Turn[None]:
+        """Let the model summarize the conversation, so that later requests are shorter.
+
+        Instructions, the first request, the last messages of the user, pinned messages, and the
+        last reply stay as they are. The stored messages do not change. `focus` is a wish for the
+        summary, in words. The returned turn has the digest as its only message; it has none if the
+        conversation is too short.
+        """
+        await self._become_free()
+        if not self._history.canisters:
+            raise RequestError("the conversation has no messages to compact")
+        return await self._run_turn(TurnRequest(compacts=focus, event_handler=event_handler))
+
+    async def pin(self, *identities: str) -> None:
+        """Keep some messages word for word in every later request, here and in later forks.
+
+        Raises `ConversationNotFound` for an identity that this conversation does not have.
+        """
+        await self._become_free()
+        for identity in identities:
+            locate(self._history.canisters, identity, open_calls=True)
+        self._memo.show(self._history)
+        digest = self._memo.view.digest or DigestCanister()
+        kept = {*digest.kept, *identities} if digest.last else set(digest.kept)
+        pinned = tuple(dict.fromkeys((*digest.pinned, *identities)))
+        pinning = DigestCanister(
+            digest.contents,
+            first=digest.first,
+            last=digest.last,
+            kept=tuple(kept),
+            shortened={k: v for k, v in digest.shortened.items() if k not in identities},
+            pinned=pinned,
+            policy=digest.policy,
+        )
+        await self._history.append([pinning], self._notify)
+
+    async def measure_context(self) -> ContextUse:
+        """Return what fills the model's context window: the tokens of the next request."""
+        # Imported only here, because most conversations do not need it.
+        from vibe_llms.conversations.context_use import ContextUse, divide_tokens
+
+        count = await self.count_tokens()
+        model, tools, messages = self._produce_request_parts()
+        digest = self._memo.view.digest
+        settings, window = self._settings.context, model.attributes.context_tokens
+        size = window or UNKNOWN_WINDOW
+        covered = 0
+        if digest is not None and digest.last:
+            covered = 1 + next(
+                place
+                for place, one in enumerate(without_digests(self._history.canisters))
+                if one.identity == digest.last
+            )
+        return ContextUse(
+            tokens=count.tokens,
+            window=size,
+            parts=divide_tokens(count.tokens, messages, tools, digest),
+            messages=len(without_digests(self._history.canisters)),
+            covered=covered,
+            known=window is not None,
+            estimated=count.estimated,
+            compact_at=None if settings.mode == "off" else int(size * settings.compact_at),
+            price=self._estimate_price(count.tokens),
+        )
+
     async def count_tokens(self) -> TokenCount:
         """Count the tokens that the model would read for this history."""
-        model, tools = self._settings.choose_tools(self._settings.invokers)
-        instructions = self._memo.instruct(self._settings.toolbox.instruct(tools))
-        documents = self._memo.documents
-        history = [*self._history.canisters, *self._missing_instructions()]
-        messages = [*instructions, *documents.apply(model, history)]
+        model, tools, messages = self._produce_request_parts()
         return await model.count_tokens(messages, tools, self._history.load)
+
+    def _produce_request_parts(self) -> tuple[Model, Sequence[Invoker], Sequence[Canister]]:
+        """Return the model, the tools, and the messages of the next request."""
+        history = [*self._memo.show(self._history), *self._missing_instructions()]
+        reread = self._memo.access_reread(self._history)
+        invokers = self._settings.invokers
+        if reread is not None:
+            invokers = {reread.name: reread, **invokers}
+        model, tools = self._settings.choose_tools(invokers)
+        instructions = self._memo.instruct(self._settings.toolbox.instruct(tools))
+        return model, tools, [*instructions, *self._memo.documents.apply(model, history)]
+
+    def _estimate_price(self, tokens: int) -> Decimal | None:
+        """Return the price of reading these tokens without a cache, or None if it is unknown."""
+        if (estimate := self._settings.services.estimate_cost) is None:
+            return None
+        model = self.model
+        request = AssistantCanister(
+            provenance=Provenance("", model.provider, model.name),
+            ending=Ending(StopReason.FINISHED, Usage(uncached_input_tokens=tokens)),
+        )
+        try:
+            cost = estimate([request])
+        except PackageMissing:
+            return None
+        return None if cost.unpriced else cost.dollars
 
     async def preview(
         self,

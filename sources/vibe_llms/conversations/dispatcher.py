@@ -37,7 +37,7 @@ class Dispatcher:
         self._locate = locate
         self.invokers = invokers
         self.received: list[ReplyCanister] = []
-        #: True if another model may answer in place of one whose reply does not begin.
+        #: True if a request whose reply does not begin may be repeated.
         self.holds = False
         #: Events of a message that has no content yet.
         self._held: list[Event] = []

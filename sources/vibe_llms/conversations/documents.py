@@ -18,7 +18,11 @@ from vibe_llms.base.exceptions import (
     PackageMissing,
     VibeLlmsError,
 )
-from vibe_llms.conversations.context_window import estimate_tokens
+from vibe_llms.conversations.context_window import (
+    CHARACTERS_PER_TOKEN,
+    UNKNOWN_WINDOW,
+    estimate_tokens,
+)
 from vibe_llms.conversations.document_texts import DocumentText
 from vibe_llms.messages.canisters import Canister, DocumentCanister, ReplyCanister, UserCanister
 from vibe_llms.messages.contents import Citation, Content, FileContent, Reference, TextualContent
@@ -30,10 +34,6 @@ from vibe_llms.providers.interfaces import Loader, Model, Notifier
 ENSEMBLE = "documents"
 #: Share of the context window, including earlier messages, up to which documents are sent whole.
 _SHARE = 0.75
-#: Assumed context window in tokens of a model without a known one.
-_USUAL_TOKENS = 32_768
-#: Same value as in `estimate_tokens`.
-_CHARACTERS_PER_TOKEN = 3
 #: Length in bytes up to which a text is never cut.
 _SHORT = 500
 #: Tokens per page of a file that the provider reads, at least. Source: Anthropic's page on PDF
@@ -227,7 +227,7 @@ class DocumentReading(Struct, frozen=True, kw_only=True):
                 continue
             if taken and not textual and (length := _measure_file(document)) <= room:
                 room -= length
-                sent += length // _CHARACTERS_PER_TOKEN
+                sent += length // CHARACTERS_PER_TOKEN
                 continue
             for problem in document.notices:
                 self.note(canister, file.name, f"{file.name}: {problem}")
@@ -267,8 +267,8 @@ class DocumentReading(Struct, frozen=True, kw_only=True):
 
 def measure_room(model: Model, used: int = 0) -> int:
     """Return the number of characters of documents that a model may get after `used` tokens."""
-    limit = model.attributes.context_tokens or _USUAL_TOKENS
-    return max(0, int(limit * _SHARE) - used) * _CHARACTERS_PER_TOKEN
+    limit = model.attributes.context_tokens or UNKNOWN_WINDOW
+    return max(0, int(limit * _SHARE) - used) * CHARACTERS_PER_TOKEN
 
 
 def takes(model: Model, content: Content) -> bool:
@@ -309,7 +309,7 @@ def _is_useless(error: VibeLlmsError) -> bool:
 
 def _measure_file(document: DocumentText) -> int:
     """Return the least size in characters of a file that the provider reads itself."""
-    return max(len(document.text), document.pages * _PAGE_TOKENS * _CHARACTERS_PER_TOKEN)
+    return max(len(document.text), document.pages * _PAGE_TOKENS * CHARACTERS_PER_TOKEN)
 
 
 def _is_plain(canister: Canister) -> bool:

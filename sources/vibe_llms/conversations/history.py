@@ -330,12 +330,12 @@ def locate(canisters: Sequence[Canister], at: str | int | None, *, open_calls: b
             raise ConversationNotFound(
                 f"message {at} not found: this conversation has {len(canisters)} messages"
             )
-    if _may_end(canisters, index) or (
+    if may_end(canisters, index) or (
         open_calls and isinstance(canisters[index + 1], ResultCanister)
     ):
         return index + 1
-    before = next((i for i in range(index - 1, -1, -1) if _may_end(canisters, i)), None)
-    after = next(i for i in range(index + 1, len(canisters)) if _may_end(canisters, i))
+    before = next((i for i in range(index - 1, -1, -1) if may_end(canisters, i)), None)
+    after = next(i for i in range(index + 1, len(canisters)) if may_end(canisters, i))
     nearest = tuple(canisters[i].identity for i in (before, after) if i is not None)
     raise ForkPointInvalid(
         "a conversation cannot be cut within a reply or between calls and their results; "
@@ -344,7 +344,8 @@ def locate(canisters: Sequence[Canister], at: str | int | None, *, open_calls: b
     )
 
 
-def _may_end(canisters: Sequence[Canister], index: int) -> bool:
+def may_end(canisters: Sequence[Canister], index: int) -> bool:
+    """Return True if a history can be cut after this message."""
     if index + 1 == len(canisters):
         return True
     this, following = canisters[index], canisters[index + 1]

@@ -8,10 +8,18 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 from msgspec import Struct
 
-from vibe_llms.base.configuration import Budget, ToolMode, ToolSettings
+from vibe_llms.base.configuration import (
+    Budget,
+    ContextMode,
+    ContextSettings,
+    ToolMode,
+    ToolSettings,
+)
+from vibe_llms.conversations.context_view import ContextView
 from vibe_llms.conversations.context_window import SizeMeter
 from vibe_llms.conversations.documents import ConversationDocuments, DocumentService
 from vibe_llms.conversations.fallbacks import Fallback
+from vibe_llms.conversations.history import History
 from vibe_llms.conversations.hook_runner import HookRunner
 from vibe_llms.conversations.hooks import TurnHook
 from vibe_llms.conversations.tools import Tool, Toolbox
@@ -51,6 +59,7 @@ class Services(Struct, frozen=True, kw_only=True):
     access_model: Callable[[str], Awaitable[Model]]
     access_controls: Callable[[Model], Controls]
     tools: ToolSettings = ToolSettings()
+    context: ContextSettings = ContextSettings()
     access_limiter: Callable[[Model], Limiter | None] = lambda _: None
     access_fallback: Callable[[Model], Sequence[str]] = lambda _: ()
     breakers: Breakers = msgspec.field(default_factory=Breakers)
@@ -76,7 +85,8 @@ class ConversationSettings(Struct, frozen=True, kw_only=True):
     the history that no model has made are untrusted. With `revive`, new messages of a deleted
     conversation are stored in a new one. `vouched` are the identities of messages with text that
     the user vouches for. `fallback` are addresses of models that answer if the model fails; None
-    for those of its row.
+    for those of its row. `context_mode` says who decides that the conversation is compacted; None
+    for the configured mode.
     """
 
     model: Model
@@ -96,6 +106,7 @@ class ConversationSettings(Struct, frozen=True, kw_only=True):
     revive: bool = True
     vouched: frozenset[str] = frozenset()
     fallback: tuple[str, ...] | None = None
+    context_mode: ContextMode | None = None
 
     @property
     def event_handler(self) -> EventHandler:
@@ -111,6 +122,14 @@ class ConversationSettings(Struct, frozen=True, kw_only=True):
     def mode(self) -> ToolMode:
         """Method of offering tools: the conversation's own, or the configured one."""
         return self.tool_mode or self.services.tools.mode
+
+    @property
+    def context(self) -> ContextSettings:
+        """When the conversation is compacted."""
+        settings = self.services.context
+        if self.context_mode is None:
+            return settings
+        return msgspec.structs.replace(settings, mode=self.context_mode)
 
     @property
     def default_controls(self) -> Controls:
@@ -198,7 +217,8 @@ class TurnRequest(Struct, frozen=True, kw_only=True):
     """The arguments of one turn; the conversation supplies the rest.
 
     The model reads `instructions` after the system prompt; they are not stored. Prompt and controls
-    already request the `form` of the reply.
+    already request the `form` of the reply. If `compacts` is given, the turn only compacts the
+    conversation; it is the user's wish for the summary.
     """
 
     said: Sequence[Canister] = ()
@@ -207,6 +227,7 @@ class TurnRequest(Struct, frozen=True, kw_only=True):
     controls: Controls | None = None
     event_handler: EventHandler | None = None
     form: OutputForm | None = None
+    compacts: str | None = None
     streaming: bool = True
     throttle: Callable[[], Awaitable[object]] | None = None
     record: TurnRecord | None = None
@@ -219,6 +240,8 @@ class TurnMemo:
         self.shown: set[tuple[str, str]] = set()
         self.meter = SizeMeter()
         self.documents = ConversationDocuments()
+        self.view = ContextView()
+        self._reread: Invoker | None = None
         self._instructions: Sequence[SupervisorCanister] = ()
         self._caches: dict[tuple[str, str, type], object] = {}
 
@@ -229,6 +252,28 @@ class TurnMemo:
             # The encoded requests begin with the old instructions.
             self._caches.clear()
         return self._instructions
+
+    def show(self, history: History) -> Sequence[Canister]:
+        """Return the messages of a history as its last digest presents them."""
+        digest = self.view.digest
+        messages = self.view.apply(history.canisters)
+        if self.view.digest is not digest:
+            # The encoded requests begin with other messages.
+            self._caches.clear()
+            self.meter = SizeMeter()
+        return messages
+
+    def access_reread(self, history: History) -> Invoker | None:
+        """Return the tool that reads the original messages; None if a digest leaves none out."""
+        digest = self.view.digest
+        if digest is None or not (digest.last or digest.shortened):
+            return None
+        if self._reread is None:
+            # Imported only here, because most conversations do not need it.
+            from vibe_llms.conversations.rereading import produce_reread
+
+            self._reread = produce_reread(lambda: history.canisters, history.load)
+        return self._reread
 
     def access_cache(self, model: Model) -> object:
         """Return the cache of a model; under the contract, a model has a separate one."""

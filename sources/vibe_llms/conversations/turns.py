@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from itertools import groupby
+from itertools import chain, groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -27,6 +27,8 @@ from vibe_llms.base.exceptions import (
 from vibe_llms.base.futures import finish
 from vibe_llms.base.offloading import LOOP_BYTES, offload
 from vibe_llms.conversations.calls import TurnCalls, is_tainted, runs_elsewhere
+from vibe_llms.conversations.context_keeping import ContextKeeper, notice_digest
+from vibe_llms.conversations.context_requests import NextRequest
 from vibe_llms.conversations.context_window import (
     check_context_window,
     estimate_tokens,
@@ -58,6 +60,7 @@ from vibe_llms.invocation.invokers import Invoker, gather_invokers, name_tools
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
+    DigestCanister,
     DocumentCanister,
     InvocationCanister,
     ReplyCanister,
@@ -118,7 +121,6 @@ class TurnRun:
         self._instructions = memo.instruct(settings.toolbox.instruct(self._invokers.values()))
         handler = request.event_handler or settings.event_handler
         self._dispatcher = Dispatcher(handler, self._invokers, memo.documents.locate)
-        self._dispatcher.holds = bool(self._fallback)
         self._fresh = frozenset(canister.identity for canister in self._prompt)
         self._start = len(history.canisters)
         self._said = len(self._prompt)
@@ -140,6 +142,10 @@ class TurnRun:
         #: True if the history before this turn is tainted; None until it is needed.
         self._begun_tainted: bool | None = None
         self._calls = TurnCalls(history, settings, memo, self._dispatcher, self._record)
+        self._dispatcher.holds = bool(self._fallback) or settings.context.mode != "off"
+        #: Digests that were made before the prompt was stored.
+        self._digests: list[Canister] = []
+        self._keeper = ContextKeeper(history, settings, memo)
         if self._record is not None and self._record.resumed:
             self._rejoin()
 
@@ -149,7 +155,7 @@ class TurnRun:
             try:
                 return await self._run()
             finally:
-                span.record(self._added)
+                span.record([*self._digests, *self._added])
 
     async def _run(self) -> Turn:
         reason: str = StopReason.FAILED
@@ -159,6 +165,9 @@ class TurnRun:
                 await self._rejoin_fallback()
                 await self._read_documents()
                 await self._choose_tools()
+            elif self._request.compacts is not None:
+                reason = await self._compact_only(self._request.compacts)
+                return self.result(reason)
             else:
                 await self._prepare()
                 try:
@@ -182,6 +191,7 @@ class TurnRun:
                 await self._history.withdraw(
                     self._start, self._notify, "the history has become too long for the model"
                 )
+            self._keeper.advise(self._settings.model, self._notify)
             raise
         finally:
             if reason != StopReason.SUSPENDED and not (self._record and self._record.lost):
@@ -233,7 +243,8 @@ class TurnRun:
             for canister in replies
             if isinstance(canister, AssistantCanister) and canister.reply == replies[-1].reply
         )
-        turn = Turn(tuple(self._added), text, self._output, usage_of(self._added), reason)
+        added = (*self._digests, *self._added)
+        turn = Turn(added, text, self._output, usage_of(added), reason)
         return turn.price(self._settings.services.estimate_cost)
 
     def _check(self) -> None:
@@ -265,6 +276,8 @@ class TurnRun:
         """Determine how this model reads documents and calls tools, and check the length."""
         await self._read_documents()
         await self._choose_tools()
+        if self._counts and not self._added and not self._pending:
+            await self._compact_if_due(self._prompt)
         await self._check_length(() if self._added or self._pending else self._prompt)
 
     async def _fall_back(self, error: VibeLlmsError | None) -> bool:
@@ -354,9 +367,21 @@ class TurnRun:
             # The valid choices of tools depend on how they are offered.
             said = self._apply_documents(self._prompt)
             await self._inquiring.inquire(said, leave_choice(self._controls))
+        self._offer_reread()
         self._model, self._offered = self._settings.choose_tools(self._invokers)
         if self._inquiring is not None:
             self._model.check(self._apply_documents(self._prompt), self._controls)
+
+    def _offer_reread(self) -> None:
+        """Offer the tool for original messages if a digest leaves some out."""
+        self._memo.show(self._history)
+        for digest in self._memo.view.invalid:
+            text = "a digest is not used, because the messages that it summarizes were changed"
+            self._notify_once(Notice("context", text, digest.identity))
+        reread = self._memo.access_reread(self._history)
+        if reread is not None and reread.name not in self._invokers:
+            self._invokers = {**self._invokers, reread.name: reread}
+            self._dispatcher.invokers = self._invokers
 
     async def _add_context(self) -> Sequence[Canister]:
         """Return the prompt, with the hooks' additions right before the user's message."""
@@ -513,10 +538,15 @@ class TurnRun:
     async def _ask(self) -> Sequence[ReplyCanister]:
         """Ask the model, or one of the fallback if it fails before its reply begins."""
         while True:
+            if not self._pending:
+                await self._compact_if_due()
             try:
                 reply = await self._ask_model()
             except VibeLlmsError as error:
                 if error is self._replaceable:
+                    if isinstance(error, ContextOverflow) and await self._compact_after(error):
+                        self._dispatcher.drop()
+                        continue
                     if await self._fall_back(error):
                         self._dispatcher.drop()
                         continue
@@ -538,28 +568,15 @@ class TurnRun:
         try:
             with self._limited(), traced as span:
                 context = self._produce_context(span)
-                given = (messages, self._offered, self._controls, context)
-                if self._spending is None:
-                    reply = await self._model.converse(*given)
-                else:
-                    if self._spending.bounded:
-                        self._require_cap()
-                    async with spend(self._spending):
-                        if not self._capped:
-                            # The model itself does not reserve.
-                            await self._spending.reserve(self._model, 0, 0, least=0)
-                            await self._spending.send()
-                        reply = await self._model.converse(*given)
-            if not reply:
-                raise ReplyMalformed(
-                    "the model returned no reply", provider=self._settings.model.provider
-                )
+                reply = await self._send(messages, self._offered, self._controls, context)
             reply = tuple(map(self._dispatcher.canonicalize, reply))
             received[:] = reply
             whole = True
         except VibeLlmsError as error:
             # Another model must not repeat what this one has begun to say.
-            if not self._dispatcher.began and self._fallback.covers(error):
+            if not self._dispatcher.began and (
+                self._fallback.covers(error) or isinstance(error, ContextOverflow)
+            ):
                 self._replaceable = error
             raise
         finally:
@@ -570,6 +587,83 @@ class TurnRun:
                     await self._keep_received()
                 self._dispatcher.release()
         return reply
+
+    async def _send(
+        self,
+        messages: Sequence[Canister],
+        tools: Sequence[Invoker],
+        controls: Controls,
+        context: TurnContext,
+    ) -> Sequence[ReplyCanister]:
+        """Make one round trip, within the budgets."""
+        given = (messages, tools, controls, context)
+        if self._spending is None:
+            reply = await self._model.converse(*given)
+        else:
+            if self._spending.bounded:
+                self._require_cap()
+            async with spend(self._spending):
+                if not self._capped:
+                    # The model itself does not reserve.
+                    await self._spending.reserve(self._model, 0, 0, least=0)
+                    await self._spending.send()
+                reply = await self._model.converse(*given)
+        if not reply:
+            provider = self._settings.model.provider
+            raise ReplyMalformed("the model returned no reply", provider=provider)
+        return reply
+
+    async def _ask_aside(
+        self, messages: Sequence[Canister], *, tools: bool
+    ) -> Sequence[ReplyCanister]:
+        """Ask the model without showing or storing its reply."""
+        controls = replace(self._controls, response_schema=None)
+        with self._limited(), self._settings.tracer.request(self._describe_request(messages)):
+            context = TurnContext(
+                conversation=self._history.identity,
+                load=self._history.load,
+                streaming=self._request.streaming,
+                default_controls=self._default_controls,
+                tracer=self._settings.tracer,
+            )
+            offered = self._offered if tools else ()
+            return await self._send(messages, offered, controls, context)
+
+    async def _compact_if_due(self, said: Sequence[Canister] = ()) -> None:
+        """Append a digest if the next request would nearly fill the context window."""
+        history = self._memo.show(self._history)
+        if self._keeper.is_due(self._settings.model, chain(reversed(said), reversed(history))):
+            digest = await self._keeper.compact_if_due(self._next_request(), said)
+            await self._keep_digest(digest)
+
+    async def _compact_after(self, error: ContextOverflow) -> bool:
+        """Append a digest after a request was too long; return False if that does not help."""
+        digest = await self._keeper.compact_after(self._next_request(), error)
+        return await self._keep_digest(digest)
+
+    async def _compact_only(self, focus: str) -> StopReason:
+        """Append a digest at the user's request, and nothing else."""
+        await self._read_documents()
+        await self._choose_tools()
+        await self._keep_digest(await self._keeper.compact_now(self._next_request(), focus))
+        return StopReason.FINISHED
+
+    def _next_request(self) -> NextRequest:
+        model, tools = self._settings.model, self._offered
+        return NextRequest(model, self._messages, tools, self._ask_aside, self._notify)
+
+    async def _keep_digest(self, digest: DigestCanister | None) -> bool:
+        if digest is None:
+            return False
+        await self._store([digest])
+        if self._added:
+            self._added.append(digest)
+        else:
+            self._digests.append(digest)
+            self._start = len(self._history.canisters)
+        self._notify(notice_digest(digest))
+        await self._choose_tools()
+        return True
 
     async def _keep_received(self) -> None:
         received = tuple(self._dispatcher.received)
@@ -684,12 +778,15 @@ class TurnRun:
                 self._pending = ()
 
     async def _keep(self, canisters: Sequence[Canister]) -> None:
+        await self._store(canisters)
+        self._added += canisters
+
+    async def _store(self, canisters: Sequence[Canister]) -> None:
         if self._record is None:
             revive = self._settings.revive
             await self._history.append(canisters, self._notify, revive=revive)
         else:
             await finish(self._keep_recorded(self._record, canisters))
-        self._added += canisters
 
     async def _keep_recorded(self, record: TurnRecord, canisters: Sequence[Canister]) -> None:
         await record.flush()
@@ -721,7 +818,7 @@ class TurnRun:
             return
         await check_context_window(model, messages, said, self._offered, self._history.load)
         if self._memo.meter.is_near_size(
-            model, self._apply_documents(self._history.canisters), said
+            model, self._apply_documents(self._memo.show(self._history)), said
         ):
             # The provider's limit in bytes is checked when the request is built. Encoded messages
             # are cached, so notices about them must be shown now, unless the check fails.
@@ -742,7 +839,7 @@ class TurnRun:
     def _messages(self) -> Sequence[Canister]:
         """The model's input: the history, with the instructions of the offered tools before it."""
         instructions = self._instructions if self._offered else ()
-        history, own = self._history.canisters, self._request.instructions
+        history, own = self._memo.show(self._history), self._request.instructions
         if own:
             others = (i for i, one in enumerate(history) if not isinstance(one, SupervisorCanister))
             place = next(others, len(history))

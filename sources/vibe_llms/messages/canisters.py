@@ -1,4 +1,4 @@
-"""The six types of messages (canisters), and the metadata of a reply."""
+"""The types of messages (canisters), and the metadata of a reply."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -222,6 +222,31 @@ class ResultCanister(_Spoken, frozen=True, kw_only=True, tag="result"):
     trusted: bool = False
 
 
+class DigestCanister(_Spoken, frozen=True, kw_only=True, tag="digest"):
+    """A view of the conversation for models, appended when it nearly fills their context window.
+
+    Later requests contain the summary in `contents` in place of the messages from `first` to
+    `last`, except those that are `kept`. Without `last`, no message is summarized. For a message in
+    `shortened`, they contain the given text in place of its contents. `pinned` are messages that
+    every later digest keeps. The messages themselves do not change.
+
+    `before` and `after` are the estimated tokens of a request. `policy` names the rules that chose
+    the messages. `provenance` and `ending` are those of the model that wrote the summary; without
+    them, no model wrote it.
+    """
+
+    first: str = ""
+    last: str = ""
+    kept: tuple[str, ...] = ()
+    shortened: Mapping[str, str] = {}
+    pinned: tuple[str, ...] = ()
+    before: int = 0
+    after: int = 0
+    policy: str = ""
+    provenance: Provenance | None = None
+    ending: Ending | None = None
+
+
 class UnknownCanister(_Canister, frozen=True, tag="?"):
     """A message with a role from a newer version, kept unchanged."""
 
@@ -237,6 +262,7 @@ Canister: TypeAlias = (
     | DocumentCanister
     | InvocationCanister
     | ResultCanister
+    | DigestCanister
     | UnknownCanister
 )
 ReplyCanister: TypeAlias = AssistantCanister | InvocationCanister
@@ -249,6 +275,7 @@ CANISTER_ROLES: dict[str, type[_Canister]] = {
     "document": DocumentCanister,
     "invocation": InvocationCanister,
     "result": ResultCanister,
+    "digest": DigestCanister,
 }
 
 
@@ -337,11 +364,11 @@ def is_large(canisters: Sequence[Canister]) -> bool:
 
 
 def usage_of(canisters: Sequence[Canister]) -> Usage:
-    """Return the total usage of all replies among these canisters."""
+    """Return the total usage of all replies and digests among these canisters."""
     usages = [
         canister.ending.usage
         for canister in canisters
-        if isinstance(canister, AssistantCanister | InvocationCanister)
+        if isinstance(canister, AssistantCanister | InvocationCanister | DigestCanister)
         if canister.ending and canister.ending.usage
     ]
     return reduce(add, usages) if usages else Usage()

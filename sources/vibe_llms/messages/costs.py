@@ -11,13 +11,14 @@ from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
     Cost,
+    DigestCanister,
     InvocationCanister,
     Usage,
 )
 
 
 def estimate_cost(canisters: Iterable[Canister], access_list: Callable[[str], str]) -> Cost:
-    """Estimate the cost of all replies among some canisters, at the prices of their days.
+    """Estimate the cost of replies and digests, at the prices of their days.
 
     `access_list` returns the name of a row's price list; if it is empty, the replies count as
     unpriced. Raises `PackageMissing` if `genai-prices` is not installed.
@@ -25,7 +26,7 @@ def estimate_cost(canisters: Iterable[Canister], access_list: Callable[[str], st
     _require_package()
     dollars, unpriced = Decimal(0), 0
     for canister in canisters:
-        if not isinstance(canister, AssistantCanister | InvocationCanister):
+        if not isinstance(canister, AssistantCanister | InvocationCanister | DigestCanister):
             continue
         usage = canister.ending.usage if canister.ending is not None else None
         if usage is None or canister.provenance is None:

@@ -15,6 +15,7 @@ from vibe_llms.base.exceptions import ContentUnsupported
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
+    DigestCanister,
     DocumentCanister,
     InvocationCanister,
     ResultCanister,
@@ -226,6 +227,9 @@ class Writer(Conversion, ABC, Generic[P, B]):
                 return self.write_document(canister)
             case SupervisorCanister() as canister:
                 return self.write_instructions(canister)
+            case DigestCanister():
+                # A conversation applies its digests itself.
+                return self.frame("user", ())
             case canister:
                 self.leave_out(f"a message of the unknown role {canister.label!r}")
                 return self.frame("user", ())

@@ -403,6 +403,7 @@ class Runs:
             hooks=tuple(one.name for one in settings.hooks),
             tool_mode=settings.tool_mode,
             fallback=settings.fallback,
+            context_mode=settings.context_mode,
             controls=write_controls(controls.over(settings.controls)),
             output=None if form is None else form.value_schema,
             parent=settings.tracer.write_parent(),

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import Struct
 
-from vibe_llms.base.configuration import ToolMode
+from vibe_llms.base.configuration import ContextMode, ToolMode
 from vibe_llms.conversations.outputs import OutputForm, produce_form
 from vibe_llms.conversations.settings import TurnState
 from vibe_llms.invocation.questions import ElicitationAnswer, ElicitationRequest
@@ -79,6 +79,7 @@ class Recipe(Struct, frozen=True, omit_defaults=True, kw_only=True):
     hooks: tuple[str, ...] = ()
     tool_mode: ToolMode | None = None
     fallback: tuple[str, ...] | None = None
+    context_mode: ContextMode | None = None
     controls: Mapping[str, Any] = {}
     output: Mapping[str, Any] | None = None
     parent: Mapping[str, str] = {}

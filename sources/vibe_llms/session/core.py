@@ -131,6 +131,7 @@ class Session:
             breakers=parts.breakers or Breakers(),
             access_spending=self.access_spending,
             tools=configuration.tools,
+            context=configuration.context,
             gatekeeper=self.gatekeeper,
             open_ensembles=self._open_ensembles,
             hook_runner=self._hook_runner,
@@ -500,6 +501,7 @@ class Session:
             collections=tuple(dict.fromkeys((*agent.collections, *options.get("collections", ())))),
             template=agent.produce_template(options.get("variables") or {}),
             agent=agent.name,
+            context_mode=options.get("context_mode") or agent.context_mode,
             fallback=agent.fallback if (named := options.get("fallback")) is None else tuple(named),
             budgets=agent.budgets,
             claims=self._claims,
@@ -669,6 +671,7 @@ class Session:
             event_handler=ignore_events,
             tool_mode=recipe.tool_mode,
             fallback=recipe.fallback,
+            context_mode=recipe.context_mode,
             memory=False,
             hooks=[self.access_memory()] if MEMORY.name in recipe.hooks else [],
         )

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TypedDict
 
 from vibe_llms.agents.definitions import Agent
-from vibe_llms.base.configuration import ToolMode
+from vibe_llms.base.configuration import ContextMode, ToolMode
 from vibe_llms.conversations.hooks import TurnHook
 from vibe_llms.conversations.prompts import Prompt
 from vibe_llms.conversations.tools import Tool
@@ -42,6 +42,9 @@ class ConversationOptions(TypedDict, total=False):
     #: Addresses of models that answer a turn, in order, if the model fails before its reply
     #: begins; by default those of the agent, or of the model's row.
     fallback: Sequence[str] | None
+    #: Who decides that the conversation is compacted when it nearly fills the context window: the
+    #: library (`auto`), the user (`ask`), or nobody (`off`); by default as in `[context]`.
+    context_mode: ContextMode | None
     #: Values of the variables in the agent's prompt.
     variables: Mapping[str, str] | None
 

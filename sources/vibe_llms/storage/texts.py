@@ -5,7 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from vibe_llms.messages.canisters import Canister, DocumentCanister, InvocationCanister
+from vibe_llms.messages.canisters import (
+    Canister,
+    DigestCanister,
+    DocumentCanister,
+    InvocationCanister,
+)
 from vibe_llms.messages.contents import Reference, TextualContent, repair_text
 
 _TITLE_LENGTH = 60
@@ -33,6 +38,9 @@ def text_of(canister: Canister, read: Callable[[Reference], str]) -> str:
     """Return the searchable text of a canister, using `read` for separately stored contents."""
     parts: list[str] = []
     match canister:
+        case DigestCanister():
+            # The messages that it summarizes are found themselves.
+            return ""
         case InvocationCanister(name=name, arguments=arguments):
             parts += [name, arguments]
         case DocumentCanister(title=title, source=source):

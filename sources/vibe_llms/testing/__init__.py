@@ -56,16 +56,18 @@ def scripted_model(
     name: str = "script",
     stream: StreamSettings = StreamSettings(),
     recording: bool = True,
+    context_tokens: int | None = None,
 ) -> ScriptedModel:
     """Return a model that answers from a script, without a network.
 
     `script` is the chunks of a single reply, one reply, a script, or a function of the conversation
     and the tools that returns the reply. The model's `requests` hold the requests that it got,
     unless `recording` is off: each holds its whole history, which adds up over thousands of turns.
+    With `context_tokens`, longer requests are refused, and replies report the tokens read.
     """
     client = ScriptedClient("scripted", event_handler, stream=stream, scripts={})
     if isinstance(script, ScriptedReply):
         script = Script((script,))
     elif isinstance(script, Sequence):
         script = Script((ScriptedReply.from_chunks(*script),))
-    return ScriptedModel(client, name, script, recording=recording)
+    return ScriptedModel(client, name, script, recording=recording, context_tokens=context_tokens)

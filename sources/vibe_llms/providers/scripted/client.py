@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from vibe_llms.base.configuration import StreamSettings
-from vibe_llms.base.exceptions import ModelNotFound, ModelUnavailable
+from vibe_llms.base.exceptions import ContextOverflow, ModelNotFound, ModelUnavailable
 from vibe_llms.invocation.invokers import Invoker, describe
 from vibe_llms.messages.canisters import (
     AssistantCanister,
@@ -177,8 +177,8 @@ class ScriptedModel(RowModel[ScriptedClient]):
     """Model that plays one script.
 
     With `recording`, `requests` holds every request sent to the model, each with its whole history,
-    for tests to inspect. `accepts` lists the kinds of contents that the model takes. The demo takes
-    no files; their text is read instead.
+    for tests to inspect. `context_tokens` is the longest request. `accepts` lists the kinds of
+    contents that the model takes. The demo takes no files; their text is read instead.
     """
 
     module = MODULE
@@ -193,12 +193,17 @@ class ScriptedModel(RowModel[ScriptedClient]):
         *,
         recording: bool = False,
         accepts: tuple[str, ...] = (*_MEDIA, "file"),
+        context_tokens: int | None = None,
     ) -> None:
         super().__init__(client, name)
+        if context_tokens is None and isinstance(script, Script):
+            context_tokens = script.context_tokens
+        self._window = context_tokens
         # A script does not follow a schema, and ignores other controls.
         taken = [name for name in Controls.__struct_encode_fields__ if name != "response-schema"]
         self.attributes = ModelAttributes(
             accepts=accepts,
+            context_tokens=self._window,
             title="a script, not a model",
             controls={name: ControlRange(sure=False) for name in taken if name != "extras"},
         )
@@ -236,7 +241,12 @@ class ScriptedModel(RowModel[ScriptedClient]):
             await reserve_output(spending, self, tokens, controls, context)
 
         async def play(watch: Watch, accumulator: Accumulator) -> None:
+            tokens = await self._require_window(canisters, context.load)
             reply = self._choose(canisters, invokers, controls.over(context.default_controls))
+            if tokens and reply.usage is None:
+                output = sum(len(str(part.text or "")) for part in reply.parts) // _BYTES_PER_TOKEN
+                usage = Usage(uncached_input_tokens=tokens, output_tokens=output)
+                reply = msgspec.structs.replace(reply, usage=usage)
             watch.expect("first-byte-seconds", self.client.stream.first_byte_seconds)
             async for delta in self._play(reply, context.streaming):
                 watch.rest()
@@ -246,6 +256,24 @@ class ScriptedModel(RowModel[ScriptedClient]):
                 watch.expect("idle-seconds", self.client.stream.idle_seconds)
 
         return await self.attempt(play, context)
+
+    async def _require_window(self, canisters: Sequence[Canister], load: Loader) -> int:
+        """Return the tokens of a request; raise `ContextOverflow` if they are too many.
+
+        Returns 0 if the script does not limit them.
+        """
+        limit = self._window
+        if limit is None:
+            return 0
+        tokens = (await self.count_tokens(canisters, load=load)).tokens
+        if tokens > limit:
+            error = ContextOverflow(
+                f"the request has {tokens} tokens, and the script accepts {limit}",
+                provider=self.provider,
+            )
+            error.tokens, error.limit = tokens, limit
+            raise error
+        return tokens
 
     async def count_tokens(
         self,

@@ -111,9 +111,14 @@ class ScriptedReply(
 
 
 class Script(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
-    """Sequence of replies. Those without `when` are given in order, one per request."""
+    """Sequence of replies. Those without `when` are given in order, one per request.
+
+    With `context_tokens`, longer requests are refused, and replies report the tokens that were
+    read: one for four bytes of a stored message.
+    """
 
     replies: tuple[ScriptedReply, ...]
+    context_tokens: Annotated[int, Meta(ge=1)] | None = None
 
     def choose(self, words: str, position: int) -> ScriptedReply:
         """Return the reply to the last words; `position` counts the requests from 0."""

@@ -1,0 +1,332 @@
+"""Compacts a conversation that nearly fills its model's context window.
+
+A compaction appends a digest to the history, from which later requests are made. One large step,
+because each one changes the beginning of the request, which providers cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from vibe_llms.base.exceptions import VibeLlmsError
+from vibe_llms.base.offloading import LOOP_MESSAGES, offload
+from vibe_llms.conversations.context_plans import POLICY, ContextPlan, ContextSize, plan
+from vibe_llms.conversations.context_requests import CompactionRequest
+from vibe_llms.conversations.context_use import measure_tools
+from vibe_llms.conversations.context_view import HEADING, without_digests
+from vibe_llms.conversations.context_window import (
+    CHARACTERS_PER_TOKEN,
+    measure_tokens,
+)
+from vibe_llms.conversations.digests import (
+    DigestRejected,
+    Sections,
+    add_artifacts,
+    cut_text,
+    describe_omission,
+    extend_digest,
+    fit_digest,
+    parse_digest,
+    request_digest,
+)
+from vibe_llms.conversations.history import may_end
+from vibe_llms.messages.canisters import (
+    AssistantCanister,
+    Canister,
+    DigestCanister,
+    Ending,
+    InvocationCanister,
+    Provenance,
+    ReplyCanister,
+    ResultCanister,
+    StopReason,
+    Usage,
+    UserCanister,
+)
+from vibe_llms.messages.contents import Reference, TextualContent, text_of
+from vibe_llms.messages.events import Notice
+from vibe_llms.providers.interfaces import Loader
+from vibe_llms.providers.pieces import load_texts, with_texts
+
+#: Most tokens of a summary, and its share of the window.
+_SUMMARY_TOKENS, _SUMMARY_SHARE = 4_096, 0.1
+#: Share of a request that a compaction must save; less is not worth a new prompt cache.
+_WORTHWHILE = 0.1
+#: Share of the window that one request for a part of a long summary has.
+_PART_SHARE = 0.6
+#: Share of the window above which a request may not be accepted.
+_FULL = 0.95
+#: Most parts, and shares of a part that one message and one result may have.
+_MOST_PARTS, _MESSAGE_SHARE, _RESULT_SHARE = 12, 0.25, 0.06
+_WORDS_PER_TOKEN = 0.6
+
+
+class _Summary(Struct, frozen=True):
+    """The sections of a summary, and the model and the usage that they come from."""
+
+    sections: Sections
+    provenance: Provenance | None = None
+    ending: Ending | None = None
+
+
+async def compact(request: CompactionRequest) -> DigestCanister | None:
+    """Return the digest to append to the history, or None if none would help enough."""
+    work = await _prepare(request)
+    chosen = work.plan
+    if not work.helps(chosen) or not await request.confirm():
+        return None
+    summary: _Summary | None = None
+    if chosen.end > work.covered:
+        request.next.notify(Notice("context", "summarizing the earlier messages …"))
+        try:
+            summary = await work.summarize()
+        except (DigestRejected, VibeLlmsError) as error:
+            request.next.notify(Notice("context", f"the model's summary is not used: {error}"))
+            chosen = await work.replan(summarizes=False)
+            if chosen.after > request.window * _FULL:
+                # The program's own summary has names of files, and what was kept before.
+                chosen, summary = work.plan, _Summary(work.sections)
+            elif not work.helps(chosen):
+                return None
+    return await work.produce(chosen, summary)
+
+
+class _Work(Struct, frozen=True, kw_only=True):
+    """The state of one compaction: `messages` without digests, of which some are summarized."""
+
+    request: CompactionRequest
+    messages: Sequence[Canister]
+    covered: int
+    sections: Sections
+    size: ContextSize
+    plan: ContextPlan
+
+    @property
+    def previous(self) -> DigestCanister:
+        """The digest that this one extends; an empty one if there is none."""
+        return self.request.digest or DigestCanister()
+
+    @property
+    def load(self) -> Loader:
+        return self.request.history.load
+
+    def helps(self, chosen: ContextPlan) -> bool:
+        """Return True if a plan leaves out enough to be worth a new prompt cache."""
+        changes = chosen.end > self.covered or chosen.shortened.keys() - self.previous.shortened
+        return bool(changes) and chosen.after <= self.size.now * (1 - _WORTHWHILE)
+
+    async def replan(self, *, summarizes: bool) -> ContextPlan:
+        return await _plan(self.messages, self.covered, self.size, self.previous, summarizes)
+
+    async def summarize(self) -> _Summary:
+        """Ask the model for a summary; raises `DigestRejected` for one that cannot be used."""
+        request, chosen = self.request, self.plan
+        extends = bool(self.sections.prose or self.sections.lists)
+        order = partial(request_digest, int(self.size.summary * _WORDS_PER_TOKEN))
+        room = request.window * _FULL - self.size.summary
+        if request.tokens <= room:
+            # The same messages as before, and one more: the provider has them in its cache.
+            said = UserCanister.from_text(order(extends=extends, focus=request.focus))
+            replies = [await self._ask([*request.next.messages, said])]
+            sections = self._extend(
+                self.sections, replies[0], self.messages[self.covered : chosen.end]
+            )
+        else:
+            replies, sections, kept = [], self.sections, self._kept
+            for part in await self._split(int(request.window * _PART_SHARE)):
+                before = _as_message(sections)
+                said = UserCanister.from_text(order(extends=bool(before), focus=request.focus))
+                replies.append(await self._ask([*kept, *before, *part, said], tools=False))
+                sections = self._extend(sections, replies[-1], [*before, *part])
+        last = replies[-1][-1]
+        usages = (one.ending.usage for reply in replies for one in reply if one.ending)
+        usage = sum((one for one in usages if one is not None), start=Usage())
+        ending = replace(last.ending or Ending(StopReason.FINISHED), usage=usage)
+        return _Summary(sections, last.provenance, ending)
+
+    def _extend(
+        self, before: Sections, reply: Sequence[ReplyCanister], replaced: Sequence[Canister]
+    ) -> Sections:
+        sections = extend_digest(before, _text_of(reply))
+        size = len(sections.render()) // CHARACTERS_PER_TOKEN
+        if size >= sum(map(measure_tokens, replaced)):
+            raise DigestRejected("it is longer than the messages that it replaces")
+        return sections
+
+    async def _ask(
+        self, messages: Sequence[Canister], *, tools: bool = True
+    ) -> Sequence[ReplyCanister]:
+        ask = self.request.next.ask
+        reply = await ask(messages, tools=tools)
+        if tools and not _text_of(reply).strip() and _calls(reply):
+            reply = await ask(messages, tools=False)
+        ending = reply[-1].ending
+        reason = StopReason.FINISHED if ending is None else ending.reason
+        if reason == StopReason.LENGTH:
+            raise DigestRejected("it was cut off at the length limit")
+        if reason not in (StopReason.FINISHED, StopReason.INVOCATIONS):
+            raise DigestRejected(f"it ended as {reason}")
+        return reply
+
+    @property
+    def _kept(self) -> Sequence[Canister]:
+        """The messages in the summarized part that every request has."""
+        return [one for one in self.messages[: self.plan.end] if one.identity in self.plan.kept]
+
+    async def _split(self, room: int) -> Sequence[Sequence[Canister]]:
+        """Return the messages to summarize, in parts of at most `room` tokens by estimate.
+
+        If there are too many parts, the oldest are left to the tool `reread`.
+        """
+        left_out = await with_texts(self.messages[self.covered : self.plan.end], self.load)
+        parts: list[list[Canister]] = [[]]
+        used = 0
+        for place, canister in enumerate(left_out, self.covered):
+            if canister.identity in self.plan.kept:
+                continue
+            share = _RESULT_SHARE if isinstance(canister, ResultCanister) else _MESSAGE_SHARE
+            parts[-1].append(bounded := _bound(canister, int(room * share)))
+            used += measure_tokens(bounded)
+            if used >= room * (1 - _MESSAGE_SHARE) and may_end(self.messages, place):
+                parts.append([])
+                used = 0
+        return [part for part in parts if part][-_MOST_PARTS:]
+
+    async def produce(self, chosen: ContextPlan, summary: _Summary | None) -> DigestCanister:
+        """Return the digest of a plan."""
+        messages, before = self.messages, self.previous
+        after = chosen.after
+        contents, first, last = before.contents, before.first, before.last
+        provenance, ending = None, None
+        if summary is not None:
+            left_out = messages[self.covered : chosen.end]
+            sections = add_artifacts(summary.sections, left_out, count=chosen.end)
+            text = fit_digest(sections, self.size.summary * CHARACTERS_PER_TOKEN)
+            contents = (TextualContent(text),)
+            after += len(text) // CHARACTERS_PER_TOKEN - self.size.summary
+            first, last = messages[0].identity, messages[chosen.end - 1].identity
+            provenance, ending = summary.provenance, summary.ending
+        shown = {*chosen.kept, *(one.identity for one in messages[chosen.end :])}
+        old = {name: text for name, text in before.shortened.items() if name in shown}
+        return DigestCanister(
+            contents,
+            first=first,
+            last=last,
+            kept=chosen.kept,
+            shortened={**old, **await _shorten(messages, chosen.shortened, old, self.load)},
+            pinned=before.pinned,
+            before=self.request.tokens,
+            after=max(after, 0),
+            policy=POLICY,
+            provenance=provenance,
+            ending=ending,
+        )
+
+
+async def _prepare(request: CompactionRequest) -> _Work:
+    messages, digest = without_digests(request.history.canisters), request.digest
+    covered, sections = 0, Sections()
+    if digest is not None and digest.last:
+        covered = next(i for i, one in enumerate(messages, 1) if one.identity == digest.last)
+        sections = parse_digest((await _load_whole([digest], request.history.load))[0])
+    overhead = measure_tools(request.next.tools) + sum(map(measure_tokens, request.next.said))
+    size = ContextSize(
+        tokens=request.tokens,
+        overhead=min(overhead, request.tokens),
+        estimated=sum(map(measure_tokens, request.next.messages)),
+        target=request.target,
+        summary=min(_SUMMARY_TOKENS, int(request.window * _SUMMARY_SHARE), request.tokens // 4),
+    )
+    previous = digest or DigestCanister()
+    chosen = await _plan(messages, covered, size, previous, summarizes=True)
+    return _Work(
+        request=request,
+        messages=messages,
+        covered=covered,
+        sections=sections,
+        size=size,
+        plan=chosen,
+    )
+
+
+async def _plan(
+    messages: Sequence[Canister],
+    covered: int,
+    size: ContextSize,
+    digest: DigestCanister,
+    summarizes: bool,
+) -> ContextPlan:
+    return await offload(
+        len(messages) > LOOP_MESSAGES,
+        partial(
+            plan,
+            messages,
+            size,
+            covered=covered,
+            shortened=digest.shortened,
+            pinned=frozenset(digest.pinned),
+            summarizes=summarizes,
+        ),
+    )
+
+
+async def _shorten(
+    messages: Sequence[Canister], lengths: Mapping[str, int], old: Mapping[str, str], load: Loader
+) -> Mapping[str, str]:
+    """Return the texts in place of messages that are shortened now."""
+    tools = {one.identity: one.name for one in messages if isinstance(one, InvocationCanister)}
+    chosen = [one for one in messages if one.identity in lengths and one.identity not in old]
+    texts: dict[str, str] = {}
+    for canister, text in zip(chosen, await _load_whole(chosen, load), strict=True):
+        length = lengths[canister.identity]
+        if length and len(text) > length:
+            texts[canister.identity] = cut_text(text, length, canister)
+        elif not length:
+            called = canister.invocation if isinstance(canister, ResultCanister) else ""
+            tool = tools.get(called, "")
+            texts[canister.identity] = describe_omission(canister, tool, len(text))
+    return texts
+
+
+async def _load_whole(canisters: Sequence[Canister], load: Loader) -> Sequence[str]:
+    """Return the text that a model reads of each message."""
+    texts = await load_texts(canisters, load)
+
+    def read(canister: Canister) -> str:
+        return "".join(
+            texts[one.data.hash].decode("utf-8", "replace")
+            if isinstance(one.data, Reference)
+            else one.data
+            for one in canister.contents
+            if isinstance(one, TextualContent)
+        )
+
+    return [read(one) for one in canisters]
+
+
+def _bound(canister: Canister, tokens: int) -> Canister:
+    """Return a message with at most these tokens, for a summary in parts."""
+    if isinstance(canister, InvocationCanister) or measure_tokens(canister) <= tokens:
+        return canister
+    said = [one for one in canister.contents if isinstance(one, TextualContent)]
+    text = "".join(one.text for one in said)
+    if len(text) > tokens * CHARACTERS_PER_TOKEN:
+        text = cut_text(text, tokens * CHARACTERS_PER_TOKEN, canister)
+    return replace(canister, contents=(TextualContent(text),))
+
+
+def _as_message(sections: Sections) -> Sequence[Canister]:
+    text = sections.render()
+    return [UserCanister.from_text(f"{HEADING}\n{text}")] if text else []
+
+
+def _text_of(reply: Sequence[ReplyCanister]) -> str:
+    return "".join(text_of(one.contents) for one in reply if isinstance(one, AssistantCanister))
+
+
+def _calls(reply: Sequence[ReplyCanister]) -> bool:
+    return any(isinstance(one, InvocationCanister) for one in reply)

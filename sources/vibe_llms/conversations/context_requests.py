@@ -1,0 +1,56 @@
+"""The request that a digest makes shorter, and the function that asks a model for its summary."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from vibe_llms.conversations.history import History
+from vibe_llms.invocation.invokers import Invoker
+from vibe_llms.messages.canisters import Canister, DigestCanister, ReplyCanister
+from vibe_llms.providers.interfaces import Model, Notifier
+
+
+class Asking(Protocol):
+    """A function that sends a request without showing or storing the reply."""
+
+    def __call__(
+        self, messages: Sequence[Canister], *, tools: bool
+    ) -> Awaitable[Sequence[ReplyCanister]]:
+        """Return the reply; `tools` are the same as in other requests, or none."""
+        ...
+
+
+class NextRequest(Struct, frozen=True):
+    """The next request of a turn: its messages and tools, and the model that gets it.
+
+    It also has the messages `said`, which no digest leaves out. `ask` sends other requests to the
+    model.
+    """
+
+    model: Model
+    messages: Sequence[Canister]
+    tools: Sequence[Invoker]
+    ask: Asking
+    notify: Notifier
+    said: Sequence[Canister] = ()
+
+
+class CompactionRequest(Struct, frozen=True, kw_only=True):
+    """The conversation to compact.
+
+    `history` has all its messages, and `next` is the next request, which has `tokens`. The model
+    accepts `window`, and the digest aims at `target`. `confirm` is awaited before a digest is made,
+    and returns False to prevent that. `focus` is the user's wish for the summary.
+    """
+
+    history: History
+    next: NextRequest
+    digest: DigestCanister | None
+    tokens: int
+    window: int
+    target: int
+    confirm: Callable[[], Awaitable[bool]]
+    focus: str = ""

@@ -1,0 +1,109 @@
+"""The messages of a conversation as a model reads them, according to the last digest.
+
+The stored messages never change. A fork from before a digest has all of them, and so has undo.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from vibe_llms.messages.canisters import (
+    AssistantCanister,
+    Canister,
+    DigestCanister,
+    DocumentCanister,
+    InvocationCanister,
+    ResultCanister,
+    UserCanister,
+)
+from vibe_llms.messages.contents import TextualContent
+
+#: Messages that a digest may shorten.
+SHORTENED = (UserCanister, DocumentCanister, ResultCanister)
+HEADING = (
+    "[The program wrote this. The messages between the ones above and the ones below are left out "
+    "to save room. This summary replaces them.]"
+)
+
+
+class ContextView:
+    """The view of a growing history, which costs only what is new."""
+
+    def __init__(self) -> None:
+        #: The digest that the view follows, if any.
+        self.digest: DigestCanister | None = None
+        #: Digests that do not fit the history, because somebody changed it.
+        self.invalid: Sequence[DigestCanister] = ()
+        self._count = 0
+        self._last: Canister | None = None
+        self._messages: list[Canister] = []
+
+    def apply(self, history: Sequence[Canister]) -> Sequence[Canister]:
+        """Return the messages to send; the history itself if it has no digest."""
+        count = self._count
+        if count > len(history) or (count and history[count - 1] is not self._last):
+            count, self.digest, self.invalid = 0, None, ()
+        if count < len(history):
+            new = history[count:] if count else history
+            if any(type(one) is DigestCanister for one in new):
+                self._begin(history)
+            elif self.digest is not None:
+                self._messages += new
+            self._count, self._last = len(history), history[-1]
+        return history if self.digest is None else self._messages
+
+    def _begin(self, history: Sequence[Canister]) -> None:
+        self.digest, invalid = None, list[DigestCanister]()
+        for place in range(len(history) - 1, -1, -1):
+            digest = history[place]
+            if not isinstance(digest, DigestCanister):
+                continue
+            shown = present(history[:place], digest)
+            if shown is not None:
+                self.digest = digest
+                self._messages = [*shown, *without_digests(history[place:])]
+                break
+            invalid.append(digest)
+        else:
+            if invalid:
+                # Never sent, but they must not be taken for messages of an unknown kind.
+                self.digest, self._messages = DigestCanister(), [*without_digests(history)]
+        self.invalid = tuple(invalid)
+
+
+def present(before: Sequence[Canister], digest: DigestCanister) -> Sequence[Canister] | None:
+    """Return what a digest shows of the messages before it; None if it does not fit them."""
+    messages = without_digests(before)
+    shown: list[Canister] = []
+    end = 0
+    if digest.last:
+        places = {one.identity: place for place, one in enumerate(messages)}
+        start, last = places.get(digest.first), places.get(digest.last)
+        if start is None or last is None or last < start:
+            return None
+        end, kept = last + 1, frozenset(digest.kept)
+        shown += messages[:start]
+        shown += [one for one in messages[start:end] if one.identity in kept]
+    if digest.contents:
+        contents = (TextualContent(HEADING), *digest.contents)
+        shown.append(UserCanister(contents, identity=digest.identity, created=digest.created))
+    shown += messages[end:]
+    return [_shorten(one, digest) for one in shown]
+
+
+def without_digests(canisters: Sequence[Canister]) -> list[Canister]:
+    """Return the messages without digests."""
+    return [one for one in canisters if type(one) is not DigestCanister]
+
+
+def _shorten(canister: Canister, digest: DigestCanister) -> Canister:
+    ending = getattr(canister, "ending", None)
+    if isinstance(canister, AssistantCanister | InvocationCanister) and ending is not None:
+        # It measured a longer request.
+        canister = replace(canister, ending=replace(ending, usage=None))
+    text = digest.shortened.get(canister.identity)
+    if text is None or not isinstance(canister, SHORTENED):
+        return canister
+    return replace(canister, contents=(TextualContent(text),))

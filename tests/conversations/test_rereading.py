@@ -1,0 +1,84 @@
+"""The tool that reads original messages: by id, in parts, and by words."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from vibe_llms.conversations.rereading import produce_reread
+from vibe_llms.invocation.invokers import InvocationContext
+from vibe_llms.invocation.results import InvocationOutput
+from vibe_llms.messages.canisters import (
+    AssistantCanister,
+    Canister,
+    DigestCanister,
+    InvocationCanister,
+    ResultCanister,
+    SupervisorCanister,
+    UserCanister,
+)
+from vibe_llms.messages.contents import ImageContent, Reference, TextualContent
+
+LONG = "".join(f"line {number:05} of the log\n" for number in range(1_000))
+STORED = b"The harbor of Oslo is deep."
+HISTORY: Sequence[Canister] = (
+    SupervisorCanister.from_text("a secret rule about harbors"),
+    UserCanister.from_text("How deep is the harbor?"),
+    InvocationCanister(name="look", arguments='{"where": "the quay"}', identity="c1"),
+    ResultCanister((TextualContent("an excerpt", whole=LONG),), invocation="c1", trusted=True),
+    AssistantCanister(
+        (ImageContent(b"x", "image/png"), TextualContent(Reference.from_bytes(STORED)))
+    ),
+    ResultCanister((TextualContent("from the web: whales are large"),), invocation="c2"),
+    DigestCanister((TextualContent("harbor harbor harbor"),)),
+)
+
+
+async def load(references: Sequence[Reference]) -> dict[str, bytes]:
+    return {one.hash: STORED for one in references}
+
+
+async def call(**arguments: Any) -> InvocationOutput:
+    tool = produce_reread(lambda: HISTORY, load)
+    text = json.dumps(arguments)
+    invocation = InvocationCanister(name=tool.name, arguments=text)
+    return await tool.invoke(text, InvocationContext("", invocation, lambda *_, **__: None))
+
+
+async def test_a_long_result_is_read_in_parts_to_its_end() -> None:
+    identity = HISTORY[3].identity
+    read, offset = "", 0
+    while True:
+        output = await call(id=identity, offset=offset)
+        head, _, part = output.text.partition("\n")
+        assert not output.failed
+        read += part
+        if "Continue with offset" not in head:
+            break
+        offset = int(head.rsplit("offset ", 1)[1].rstrip(".]"))
+    assert read == LONG
+    assert (await call(id=identity, offset=len(LONG))).failed
+
+
+async def test_words_find_the_passage_also_in_stored_texts_and_arguments() -> None:
+    assert "The harbor of Oslo is deep." in (await call(words="Oslo")).text
+    assert "the quay" in (await call(words="quay")).text
+    found = await call(words="line 00777")
+    assert "line 00777 of the log" in found.text
+    assert f"id {HISTORY[3].identity}" in found.text
+    assert len(found.text) <= 6_000
+    assert "secret" not in (await call(words="harbor")).text
+    assert "harbor harbor" not in (await call(words="harbor")).text
+
+
+async def test_text_of_others_stays_untrusted() -> None:
+    assert (await call(words="Oslo")).trusted
+    assert not (await call(words="whales")).trusted
+
+
+async def test_a_wrong_call_says_what_to_do() -> None:
+    for wrong in ({}, {"words": " "}, {"id": "x"}, {"words": "submarine"}):
+        output = await call(**wrong)
+        assert output.failed
+        assert output.text.endswith(".")
