@@ -594,7 +594,8 @@ async def test_what_is_refused_before_it_is_kept_needs_no_fork(archive: Director
         assert (conversation.identity, conversation.name) == (before, "talk")
         assert conversation.canisters == said
         assert (await archive.restore(before)).canisters == said
-    assert not any(isinstance(event, NoticeEvent) for event in events)
+    notices = [event.notice.subject for event in events if isinstance(event, NoticeEvent)]
+    assert notices == ["context"]
 
 
 async def test_the_last_count_of_a_provider_is_the_base_of_the_estimate() -> None:
@@ -708,7 +709,7 @@ async def test_a_history_that_the_provider_finds_too_long_is_withdrawn_into_a_fo
             "Hello"
         ]
         notices = [one.notice for one in events if isinstance(one, NoticeEvent)]
-        assert [notice.subject for notice in notices] == ["fork"]
+        assert [notice.subject for notice in notices] == ["fork", "context"]
         assert (await conversation.converse("less")).text == "Works."
         check_events(events)
         assert [one.name for one in await session.survey_conversations()] == ["talk"]

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import chain
+from typing import Any, TypeGuard
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -23,6 +26,7 @@ from vibe_llms.conversations.context_window import (
     measure_tokens,
 )
 from vibe_llms.conversations.digests import (
+    STATE,
     DigestRejected,
     Sections,
     add_artifacts,
@@ -46,10 +50,11 @@ from vibe_llms.messages.canisters import (
     StopReason,
     Usage,
     UserCanister,
+    usage_of,
 )
-from vibe_llms.messages.contents import Reference, TextualContent, text_of
+from vibe_llms.messages.contents import Content, NativeContent, Reference, TextualContent, text_of
 from vibe_llms.messages.events import Notice
-from vibe_llms.providers.interfaces import Loader
+from vibe_llms.providers.interfaces import Loader, compacts_natively
 from vibe_llms.providers.pieces import load_texts, with_texts
 
 #: Most tokens of a summary, and its share of the window.
@@ -66,11 +71,15 @@ _WORDS_PER_TOKEN = 0.6
 
 
 class _Summary(Struct, frozen=True):
-    """The sections of a summary, and the model and the usage that they come from."""
+    """The sections of a summary, and the model and the usage that they come from.
+
+    `native` is the provider's own summary, if any.
+    """
 
     sections: Sections
     provenance: Provenance | None = None
     ending: Ending | None = None
+    native: tuple[NativeContent, ...] = ()
 
 
 async def compact(request: CompactionRequest) -> DigestCanister | None:
@@ -123,7 +132,31 @@ class _Work(Struct, frozen=True, kw_only=True):
         return await _plan(self.messages, self.covered, self.size, self.previous, summarizes)
 
     async def summarize(self) -> _Summary:
-        """Ask the model for a summary; raises `DigestRejected` for one that cannot be used."""
+        """Ask the model for a summary; raises `DigestRejected` for one that cannot be used.
+
+        If the provider summarizes too, its block is added. If its summary can be read, it is the
+        digest.
+        """
+        native: tuple[NativeContent, ...] = ()
+        used, following = Usage(), self.request.next
+        if compacts_natively(following.model):
+            try:
+                reply = await following.ask(following.messages, natively=True)
+            except VibeLlmsError as error:
+                following.notify(Notice("context", f"the provider's summary failed: {error}"))
+            else:
+                native = tuple(filter(_is_summary, chain.from_iterable(c.contents for c in reply)))
+                used = usage_of(reply)
+                if native and (text := _read_native(native[0])):
+                    sections = Sections({**self.sections.prose, STATE: text}, self.sections.lists)
+                    return _Summary(sections, reply[-1].provenance, reply[-1].ending, native)
+        summary = await self._summarize_ourselves()
+        if summary.ending is not None and summary.ending.usage is not None:
+            ending = replace(summary.ending, usage=summary.ending.usage + used)
+            summary = replace(summary, ending=ending)
+        return replace(summary, native=native)
+
+    async def _summarize_ourselves(self) -> _Summary:
         request, chosen = self.request, self.plan
         extends = bool(self.sections.prose or self.sections.lists)
         order = partial(request_digest, int(self.size.summary * _WORDS_PER_TOKEN))
@@ -132,26 +165,22 @@ class _Work(Struct, frozen=True, kw_only=True):
             # The same messages as before, and one more: the provider has them in its cache.
             said = UserCanister.from_text(order(extends=extends, focus=request.focus))
             replies = [await self._ask([*request.next.messages, said])]
-            sections = self._extend(
-                self.sections, replies[0], self.messages[self.covered : chosen.end]
-            )
+            left_out = self.messages[self.covered : chosen.end]
+            sections = self._extend(self.sections, _text_of(replies[0]), left_out)
         else:
             replies, sections, kept = [], self.sections, self._kept
             for part in await self._split(int(request.window * _PART_SHARE)):
                 before = _as_message(sections)
                 said = UserCanister.from_text(order(extends=bool(before), focus=request.focus))
                 replies.append(await self._ask([*kept, *before, *part, said], tools=False))
-                sections = self._extend(sections, replies[-1], [*before, *part])
+                sections = self._extend(sections, _text_of(replies[-1]), [*before, *part])
         last = replies[-1][-1]
-        usages = (one.ending.usage for reply in replies for one in reply if one.ending)
-        usage = sum((one for one in usages if one is not None), start=Usage())
+        usage = usage_of([one for reply in replies for one in reply])
         ending = replace(last.ending or Ending(StopReason.FINISHED), usage=usage)
         return _Summary(sections, last.provenance, ending)
 
-    def _extend(
-        self, before: Sections, reply: Sequence[ReplyCanister], replaced: Sequence[Canister]
-    ) -> Sections:
-        sections = extend_digest(before, _text_of(reply))
+    def _extend(self, before: Sections, text: str, replaced: Sequence[Canister]) -> Sections:
+        sections = extend_digest(before, text)
         size = len(sections.render()) // CHARACTERS_PER_TOKEN
         if size >= sum(map(measure_tokens, replaced)):
             raise DigestRejected("it is longer than the messages that it replaces")
@@ -206,7 +235,7 @@ class _Work(Struct, frozen=True, kw_only=True):
             left_out = messages[self.covered : chosen.end]
             sections = add_artifacts(summary.sections, left_out, count=chosen.end)
             text = fit_digest(sections, self.size.summary * CHARACTERS_PER_TOKEN)
-            contents = (TextualContent(text),)
+            contents = (TextualContent(text), *summary.native)
             after += len(text) // CHARACTERS_PER_TOKEN - self.size.summary
             first, last = messages[0].identity, messages[chosen.end - 1].identity
             provenance, ending = summary.provenance, summary.ending
@@ -326,6 +355,27 @@ def _as_message(sections: Sections) -> Sequence[Canister]:
 
 def _text_of(reply: Sequence[ReplyCanister]) -> str:
     return "".join(text_of(one.contents) for one in reply if isinstance(one, AssistantCanister))
+
+
+def _is_summary(content: Content) -> TypeGuard[NativeContent]:
+    """Return True for a provider's summary; one without content failed."""
+    if not isinstance(content, NativeContent):
+        return False
+    members = _read_members(content)
+    return bool(members.get("content", members))
+
+
+def _read_native(content: NativeContent) -> str:
+    """Return the text of a provider's summary; empty if only the provider can read it."""
+    text = _read_members(content).get("content")
+    return text if isinstance(text, str) else ""
+
+
+def _read_members(content: NativeContent) -> Mapping[str, Any]:
+    try:
+        return msgspec.json.decode(content.native.data if content.native else b"{}", type=dict)
+    except ValueError:
+        return {}
 
 
 def _calls(reply: Sequence[ReplyCanister]) -> bool:

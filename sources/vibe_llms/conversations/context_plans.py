@@ -33,6 +33,8 @@ POLICY = "results-then-summary/1"
 _LAST_MESSAGES = 3
 #: Tokens up to which a result is not replaced by a line.
 _SHORT_RESULT = 100
+#: Tokens of the shortest excerpt of a long message.
+_LEAST_EXCERPT = 200
 #: Tokens of the line in place of a message.
 _LINE = 50
 
@@ -104,8 +106,8 @@ def plan(
     for rules in (
         _Rules(3),
         _Rules(1),
-        _Rules(0, size.target // 8),
-        _Rules(0, size.target // 32),
+        _Rules(0, max(size.target // 8, _LEAST_EXCERPT)),
+        _Rules(0, max(size.target // 32, _LEAST_EXCERPT)),
     ):
         planning = _Planning(messages, measured, size, covered, pinned, rules)
         made = planning.plan(summarizes=summarizes)

@@ -17,9 +17,12 @@ class Asking(Protocol):
     """A function that sends a request without showing or storing the reply."""
 
     def __call__(
-        self, messages: Sequence[Canister], *, tools: bool
+        self, messages: Sequence[Canister], *, tools: bool = True, natively: bool = False
     ) -> Awaitable[Sequence[ReplyCanister]]:
-        """Return the reply; `tools` are the same as in other requests, or none."""
+        """Return the reply; `tools` are the same as in other requests, or none.
+
+        With `natively`, the provider summarizes the messages.
+        """
         ...
 
 

@@ -16,9 +16,11 @@ from vibe_llms.messages.canisters import (
     DocumentCanister,
     InvocationCanister,
     ResultCanister,
+    SupervisorCanister,
     UserCanister,
 )
-from vibe_llms.messages.contents import TextualContent
+from vibe_llms.messages.contents import Content, NativeContent, TextualContent
+from vibe_llms.providers.interfaces import Model
 
 #: Messages that a digest may shorten.
 SHORTENED = (UserCanister, DocumentCanister, ResultCanister)
@@ -87,10 +89,40 @@ def present(before: Sequence[Canister], digest: DigestCanister) -> Sequence[Cani
         shown += messages[:start]
         shown += [one for one in messages[start:end] if one.identity in kept]
     if digest.contents:
-        contents = (TextualContent(HEADING), *digest.contents)
+        texts = [one for one in digest.contents if isinstance(one, TextualContent)]
+        contents = (TextualContent(HEADING), *texts)
         shown.append(UserCanister(contents, identity=digest.identity, created=digest.created))
     shown += messages[end:]
     return [_shorten(one, digest) for one in shown]
+
+
+def show_natively(
+    messages: Sequence[Canister], digest: DigestCanister, model: Model
+) -> Sequence[Canister]:
+    """Return the messages with the provider's own summary, if it is from this model.
+
+    It comes first, as providers require, after the instructions at the beginning.
+    """
+    issuer, native = digest.provenance, [one for one in digest.contents if is_native(one)]
+    if not native or issuer is None or (issuer.row, issuer.model) != (model.provider, model.name):
+        return messages
+    others = [one for one in messages if one.identity != digest.identity]
+    begin = next(
+        (i for i, one in enumerate(others) if not isinstance(one, SupervisorCanister)), len(others)
+    )
+    block = AssistantCanister(
+        contents=tuple(native),
+        identity=digest.identity,
+        created=digest.created,
+        reply=digest.identity,
+        provenance=issuer,
+    )
+    return [*others[:begin], block, *others[begin:]]
+
+
+def is_native(content: Content) -> bool:
+    """Return True for a provider's own summary."""
+    return isinstance(content, NativeContent)
 
 
 def without_digests(canisters: Sequence[Canister]) -> list[Canister]:

@@ -15,7 +15,7 @@ from vibe_llms.base.configuration import (
     ToolMode,
     ToolSettings,
 )
-from vibe_llms.conversations.context_view import ContextView
+from vibe_llms.conversations.context_view import ContextView, show_natively
 from vibe_llms.conversations.context_window import SizeMeter
 from vibe_llms.conversations.documents import ConversationDocuments, DocumentService
 from vibe_llms.conversations.fallbacks import Fallback
@@ -241,6 +241,8 @@ class TurnMemo:
         self.meter = SizeMeter()
         self.documents = ConversationDocuments()
         self.view = ContextView()
+        #: Identities of digests whose native summary its provider refused.
+        self.refused: set[str] = set()
         self._reread: Invoker | None = None
         self._instructions: Sequence[SupervisorCanister] = ()
         self._caches: dict[tuple[str, str, type], object] = {}
@@ -262,6 +264,24 @@ class TurnMemo:
             self._caches.clear()
             self.meter = SizeMeter()
         return messages
+
+    def show_to(self, model: Model, history: History) -> Sequence[Canister]:
+        """Return the messages for a model, with its provider's own summary if there is one."""
+        messages, digest = self.show(history), self.view.digest
+        if digest is None or digest.identity in self.refused:
+            return messages
+        return show_natively(messages, digest, model)
+
+    def refuse_native(self, model: Model) -> bool:
+        """Send the text of a digest from now on; return False if a model gets only text."""
+        digest = self.view.digest
+        if digest is None or digest.identity in self.refused:
+            return False
+        if show_natively((), digest, model) == ():
+            return False
+        self.refused.add(digest.identity)
+        self._caches.clear()
+        return True
 
     def access_reread(self, history: History) -> Invoker | None:
         """Return the tool that reads the original messages; None if a digest leaves none out."""

@@ -22,6 +22,7 @@ from vibe_llms.base.exceptions import (
     ProviderError,
     ReplyMalformed,
     RequestError,
+    RequestRefused,
     VibeLlmsError,
 )
 from vibe_llms.base.futures import finish
@@ -544,10 +545,7 @@ class TurnRun:
                 reply = await self._ask_model()
             except VibeLlmsError as error:
                 if error is self._replaceable:
-                    if isinstance(error, ContextOverflow) and await self._compact_after(error):
-                        self._dispatcher.drop()
-                        continue
-                    if await self._fall_back(error):
+                    if await self._may_repeat(error):
                         self._dispatcher.drop()
                         continue
                     self._dispatcher.release()
@@ -558,6 +556,15 @@ class TurnRun:
             else:
                 self._fallback.succeed(self._settings.model)
                 return reply
+
+    async def _may_repeat(self, error: VibeLlmsError) -> bool:
+        """Shorten the request, or let another model answer; return False if neither helps."""
+        if isinstance(error, ContextOverflow):
+            if await self._compact_after(error):
+                return True
+        elif isinstance(error, RequestRefused) and self._refuse_native(error):
+            return True
+        return self._fallback.covers(error) and await self._fall_back(error)
 
     async def _ask_model(self) -> Sequence[ReplyCanister]:
         received = self._dispatcher.received
@@ -575,7 +582,7 @@ class TurnRun:
         except VibeLlmsError as error:
             # Another model must not repeat what this one has begun to say.
             if not self._dispatcher.began and (
-                self._fallback.covers(error) or isinstance(error, ContextOverflow)
+                self._fallback.covers(error) or isinstance(error, RequestRefused)
             ):
                 self._replaceable = error
             raise
@@ -614,7 +621,7 @@ class TurnRun:
         return reply
 
     async def _ask_aside(
-        self, messages: Sequence[Canister], *, tools: bool
+        self, messages: Sequence[Canister], *, tools: bool = True, natively: bool = False
     ) -> Sequence[ReplyCanister]:
         """Ask the model without showing or storing its reply."""
         controls = replace(self._controls, response_schema=None)
@@ -622,9 +629,10 @@ class TurnRun:
             context = TurnContext(
                 conversation=self._history.identity,
                 load=self._history.load,
-                streaming=self._request.streaming,
+                streaming=self._request.streaming and not natively,
                 default_controls=self._default_controls,
                 tracer=self._settings.tracer,
+                compacts=natively,
             )
             offered = self._offered if tools else ()
             return await self._send(messages, offered, controls, context)
@@ -640,6 +648,13 @@ class TurnRun:
         """Append a digest after a request was too long; return False if that does not help."""
         digest = await self._keeper.compact_after(self._next_request(), error)
         return await self._keep_digest(digest)
+
+    def _refuse_native(self, error: RequestRefused) -> bool:
+        """Send the digest as text if the provider refuses its own summary; else return False."""
+        if not self._memo.refuse_native(self._settings.model):
+            return False
+        self._notify(Notice("context", f"the digest is sent as text, because of: {error}"))
+        return True
 
     async def _compact_only(self, focus: str) -> StopReason:
         """Append a digest at the user's request, and nothing else."""
@@ -839,7 +854,8 @@ class TurnRun:
     def _messages(self) -> Sequence[Canister]:
         """The model's input: the history, with the instructions of the offered tools before it."""
         instructions = self._instructions if self._offered else ()
-        history, own = self._memo.show(self._history), self._request.instructions
+        history = self._memo.show_to(self._settings.model, self._history)
+        own = self._request.instructions
         if own:
             others = (i for i, one in enumerate(history) if not isinstance(one, SupervisorCanister))
             place = next(others, len(history))

@@ -66,7 +66,9 @@ class TurnContext(Struct, frozen=True, kw_only=True):
     pieces of a stream, so that a slow reader holds it back. `kept` is given to models with
     `awaits_kept`, which may send their request while the prompt is being stored: they await it
     before the first event of the reply, and it returns the conversation's identity. `tracer`
-    records attempts.
+    records attempts. With `compacts`, a model whose attribute of this name is True lets its
+    provider summarize the messages: the reply is one block `compaction` that stands for them, and
+    its text if the provider shows it.
     """
 
     conversation: str = ""
@@ -80,6 +82,7 @@ class TurnContext(Struct, frozen=True, kw_only=True):
     throttle: Callable[[], Awaitable[object]] | None = None
     kept: Callable[[], Awaitable[str]] | None = None
     tracer: Tracer = Tracer()
+    compacts: bool = False
 
 
 class TokenCount(Struct, frozen=True):
@@ -172,6 +175,11 @@ class InquiringModel(Protocol):
 def as_inquiring(model: Model) -> InquiringModel | None:
     """Return a model if it is an `InquiringModel`, or None; `isinstance` takes 25 times as long."""
     return cast("InquiringModel", model) if hasattr(model, "inquire") else None
+
+
+def compacts_natively(model: Model) -> bool:
+    """Return True if the provider of a model summarizes its conversations, as its row says."""
+    return bool(getattr(model, "compacts", False))
 
 
 class Client(Protocol):

@@ -259,7 +259,7 @@ class HttpModel(RowModel[ModelConnection[S]], Generic[S]):
             controls = await reserve_output(spending, self, size, controls, context)
             request = await self.assemble(canisters, invokers, controls, context)
         names = assimilate_names(invokers)
-        outgoing = self._post(self.path, await request.produce_body())
+        outgoing = self._post(request.path or self.path, await request.produce_body())
         trip = RoundTrip(
             provider=self.provider,
             transport=self.client.transport,

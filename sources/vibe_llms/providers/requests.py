@@ -135,13 +135,15 @@ class HistoryCache(Generic[H]):
 class Request(Struct, frozen=True):
     """Request as encoded fragments, which begin a JSON object, and the members after them.
 
-    `otherwise` returns another request, if any, when the server refuses this one.
+    `otherwise` returns another request, if any, when the server refuses this one. `path` replaces
+    the usual path of the model.
     """
 
     fragments: Sequence[Fragment]
     members: Mapping[str, Any]
     load: Loader
     otherwise: Callable[[ProviderError], Request | None] | None = None
+    path: str = ""
 
     @property
     def text_size(self) -> int:

@@ -28,7 +28,7 @@ from vibe_llms.providers.deltas import ReplyClosed
 _WORDS: Mapping[StopReason, str] = {
     StopReason.FINISHED: """
         stop stopped stop_sequence stop_token eos eos_token eot end end_turn end_of_turn complete
-        completed finish finished done success finish_reason_stop load unload
+        completed finish finished done success finish_reason_stop load unload compaction
     """,
     StopReason.INVOCATIONS: """
         tool_calls tool_call tool_use tools function_call function_calls

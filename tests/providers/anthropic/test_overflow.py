@@ -119,7 +119,10 @@ async def test_older_pictures_give_way_with_a_notice_and_no_error(tmp_path: Path
     with LimitedServer() as server:
         async with opened(tmp_path, server, bytes_known=True) as session:
             conversation = await session.begin(
-                "anthropic/claude-opus-5", event_handler=events.append, name="talk"
+                "anthropic/claude-opus-5",
+                event_handler=events.append,
+                name="talk",
+                context_mode="off",
             )
             for number in range(12):
                 turn = await conversation.converse([f"Look {number}", picture(number, 6_000)])

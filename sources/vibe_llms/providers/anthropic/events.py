@@ -50,14 +50,21 @@ class OutputTokens(Struct):
     thinking_tokens: int | None = None
 
 
-class MessageUsage(Struct):
-    """Token counts so far."""
+class IterationUsage(Struct):
+    """Token counts of one step of a reply."""
 
+    type: str | None = None
     input_tokens: int | None = None
     output_tokens: int | None = None
     cache_creation_input_tokens: int | None = None
     cache_read_input_tokens: int | None = None
+
+
+class MessageUsage(IterationUsage):
+    """Token counts so far; they do not include `iterations` that summarize the conversation."""
+
     output_tokens_details: OutputTokens | None = None
+    iterations: list[IterationUsage] | None = None
 
 
 class StopDetails(Struct):

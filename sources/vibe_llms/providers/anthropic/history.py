@@ -53,6 +53,8 @@ class _Spoken:
         self.thinks = False
         self.running: dict[str, int] = {}
         self.paused = bool(pieces) and pieces[-1].paused
+        #: True if a block that stands for earlier messages comes first, as it must.
+        self.compacted = bool(pieces) and pieces[0].compacted
         for piece in pieces:
             if not self.blocks:
                 self.thinks = piece.thinks
@@ -197,7 +199,7 @@ class AnthropicHistory(MessageHistory[AnthropicPiece, _Message]):
         silent = not user and not system
         blocks = spoken.finish(last=last and silent)
         if blocks:
-            if not recent:
+            if not recent and not spoken.compacted:
                 recent.append(_Message("user", [_BEGIN]))
             recent.append(_Message("assistant", blocks))
         if silent:

@@ -47,6 +47,8 @@ from vibe_llms.providers.tool_names import nativize_name
 
 MODULE = "vibe_llms.providers.anthropic"
 PDF = "application/pdf"
+#: Block that stands for summarized messages.
+COMPACTION = "compaction"
 _LONGEST_TITLE = 500
 _MEMBERS = msgspec.json.Decoder(dict[str, Raw])
 
@@ -64,7 +66,8 @@ class AnthropicPiece(Struct, frozen=True):
     `thinking` counts the thinking blocks at the end, which must not be last in a message; `thinks`
     is True if the first block is thinking. `running` maps the ids of calls that the server carries
     out to their places; `returned` lists those that have a result here or wait for ours. `paused`
-    is True if this same model paused its reply there.
+    is True if this same model paused its reply there. `compacted` is True if the first block stands
+    for messages that Anthropic summarized.
     """
 
     role: Literal["user", "assistant", "system"]
@@ -74,6 +77,7 @@ class AnthropicPiece(Struct, frozen=True):
     running: Mapping[str, int] = {}
     returned: tuple[str, ...] = ()
     paused: bool = False
+    compacted: bool = False
 
 
 class _ServerTool(Struct):
@@ -148,7 +152,11 @@ class _Work(Writer[AnthropicPiece, Block]):
             thinking = 0
         paused = self.has_paused(canister) and len(blocks) > thinking
         ran = tuple(returned)
-        return AnthropicPiece("assistant", tuple(blocks), thinking, thinks, running, ran, paused)
+        first = canister.contents[0] if canister.contents else None
+        compacted = isinstance(first, NativeContent) and first.label == COMPACTION and bool(blocks)
+        return AnthropicPiece(
+            "assistant", tuple(blocks), thinking, thinks, running, ran, paused, compacted
+        )
 
     def nativize_thinking(self, content: ReasoningContent) -> Block | None:
         native = content.native

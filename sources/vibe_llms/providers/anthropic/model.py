@@ -45,6 +45,10 @@ _MARKS: dict[CacheDuration, bytes] = {
     "1h": b'"cache_control":{"type":"ephemeral","ttl":"1h"}',
     "off": b"",
 }
+#: Feature that summarizes a conversation on request.
+_COMPACTION_BETA = "compact-2026-09-04"
+#: Members that a request for a summary cannot have.
+_REPLY_MEMBERS = frozenset({"context_management", "stop_sequences", "output_format"})
 #: Members of the body that cannot be given as extras.
 _OURS = ("messages", "system", "model", "stream")
 
@@ -52,17 +56,20 @@ _OURS = ("messages", "system", "model", "stream")
 class AnthropicSettings(HttpSettings, frozen=True):
     """Settings of a provider row.
 
-    `cache` is the time for which Anthropic caches the prefix of a conversation. With `citations`,
-    documents are sent so that the model can cite them. `beta` lists the names of experimental
-    features. With `replays_unsigned_thinking`, thinking that came without a signature is sent back:
-    some servers with this interface need it after tool calls, and Anthropic refuses it. By default
-    it is on for the addresses in `data/providers/anthropic.toml`.
+    `cache` is the time for which Anthropic caches the prefix of a conversation. With
+    `citations`, documents are sent so that the model can cite them. `beta` lists the names of
+    experimental features. With `compaction = "native"`, Anthropic summarizes a long
+    conversation in place of our own request for it. With `replays_unsigned_thinking`, thinking
+    that came without a signature is sent back: some servers with this interface need it after
+    tool calls, and Anthropic refuses it. By default it is on for the addresses in
+    `data/providers/anthropic.toml`.
     """
 
     base_url: str = BASE_URL
     cache: CacheDuration = "5m"
     citations: bool = True
     beta: tuple[Beta, ...] = ()
+    compaction: Literal["own", "native"] = "own"
     replays_unsigned_thinking: bool | None = None
 
     @property
@@ -108,8 +115,16 @@ class AnthropicModel(HttpModel[AnthropicSettings]):
     @classmethod
     def headers(cls, settings: AnthropicSettings) -> Mapping[str, str]:
         """Return the headers for the version and for experimental features."""
-        beta = {"anthropic-beta": ",".join(settings.beta)} if settings.beta else {}
+        wanted = dict.fromkeys(settings.beta)
+        if settings.compaction == "native":
+            wanted[_COMPACTION_BETA] = None
+        beta = {"anthropic-beta": ",".join(wanted)} if wanted else {}
         return {"anthropic-version": VERSION, **beta}
+
+    @property
+    def compacts(self) -> bool:
+        """True if Anthropic summarizes long conversations."""
+        return self.settings.compaction == "native"
 
     def produce_cache(self) -> AnthropicCache:
         """Return an empty cache of encoded history."""
@@ -141,6 +156,8 @@ class AnthropicModel(HttpModel[AnthropicSettings]):
         )
         tools = extras.pop("tools", ())
         members = {"model": self.name, **merge(members, extras), "stream": context.streaming}
+        if context.compacts:
+            members = _request_compaction(members)
         citing = self._decide_citing(members, canisters, context)
         if cache.citing != citing:
             cache.citing = citing
@@ -234,6 +251,19 @@ class AnthropicModel(HttpModel[AnthropicSettings]):
         if self._mark and not any("cache_control" in tool for tool in native):
             return [*before, *append_member((last,), self._mark)]
         return [*before, last]
+
+
+def _request_compaction(members: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the members of a request for a summary, without those that only shape a reply.
+
+    Source: `_without_compaction_incompatible_params` of the package anthropic 2.14.
+    """
+    kept = {name: value for name, value in members.items() if name not in _REPLY_MEMBERS}
+    if _kind_of(members, "tool_choice") in ("any", "tool"):
+        del kept["tool_choice"]
+    if isinstance(output := members.get("output_config"), dict):
+        kept["output_config"] = {name: one for name, one in output.items() if name != "format"}
+    return {**kept, "compaction": {"type": "summarize"}}
 
 
 def _kind_of(members: Mapping[str, Any], name: str) -> object:

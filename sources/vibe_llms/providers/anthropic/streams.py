@@ -40,6 +40,7 @@ from vibe_llms.providers.anthropic.events import (
     BlockStep,
     BlockStop,
     CitationStep,
+    IterationUsage,
     JsonStep,
     Message,
     MessageEnding,
@@ -52,6 +53,7 @@ from vibe_llms.providers.anthropic.events import (
     TextStep,
     ThinkingStep,
 )
+from vibe_llms.providers.anthropic.messages import COMPACTION
 from vibe_llms.providers.assimilators import StreamAssimilator
 from vibe_llms.providers.deltas import (
     ArgumentsDelta,
@@ -333,18 +335,7 @@ class AnthropicAssimilator(StreamAssimilator):
             counted = name == "input_tokens" and value == 0 and self._usage.input_tokens
             if value is not None and not counted:
                 setattr(self._usage, name, value)
-        total = self._usage
-        details = total.output_tokens_details
-        reasoning = (details.thinking_tokens or 0) if details else 0
-        yield UsageDelta(
-            Usage(
-                uncached_input_tokens=total.input_tokens or 0,
-                cache_read_tokens=total.cache_read_input_tokens or 0,
-                cache_write_tokens=total.cache_creation_input_tokens or 0,
-                output_tokens=subtract(total.output_tokens or 0, reasoning),
-                reasoning_tokens=reasoning,
-            )
-        )
+        yield UsageDelta(_read_usage(self._usage))
 
     def _note_ending(self, ending: MessageEnding) -> None:
         """Update the ending with an event; members that it omits keep their earlier values."""
@@ -561,4 +552,18 @@ def read_citation(raw: bytes) -> Citation:
         start=start,
         end=end,
         unit=unit,
+    )
+
+
+def _read_usage(usage: MessageUsage) -> Usage:
+    details = usage.output_tokens_details
+    reasoning = (details.thinking_tokens or 0) if details else 0
+    summaries = [one for one in usage.iterations or () if one.type == COMPACTION]
+    counted: list[IterationUsage] = [usage, *summaries]
+    return Usage(
+        uncached_input_tokens=sum(one.input_tokens or 0 for one in counted),
+        cache_read_tokens=sum(one.cache_read_input_tokens or 0 for one in counted),
+        cache_write_tokens=sum(one.cache_creation_input_tokens or 0 for one in counted),
+        output_tokens=subtract(sum(one.output_tokens or 0 for one in counted), reasoning),
+        reasoning_tokens=reasoning,
     )

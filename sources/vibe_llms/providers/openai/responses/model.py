@@ -27,11 +27,13 @@ class ResponsesSettings(OpenaiSettings, frozen=True):
 
     `state` is where the conversation is kept: with `none`, it is sent with every request and OpenAI
     stores nothing; with `server`, OpenAI stores the replies, and only new items are sent. `summary`
-    asks for summaries of reasoning from models that give them.
+    asks for summaries of reasoning from models that give them. With `compaction = "native"`, OpenAI
+    makes an encrypted summary of a long conversation, besides our own digest.
     """
 
     state: Literal["none", "server"] = "none"
     summary: Literal["auto", "concise", "detailed", "off"] = "auto"
+    compaction: Literal["own", "native"] = "own"
 
 
 class ResponsesModel(OpenAIModel[ResponsesSettings]):
@@ -58,6 +60,11 @@ class ResponsesModel(OpenAIModel[ResponsesSettings]):
     def stateful(self) -> bool:
         """True if OpenAI keeps the conversation."""
         return self.settings.state == "server"
+
+    @property
+    def compacts(self) -> bool:
+        """True if OpenAI summarizes long conversations."""
+        return self.settings.compaction == "native"
 
     def produce_history(self) -> ResponsesHistory:
         """Return an empty history for this model."""
@@ -90,6 +97,10 @@ class ResponsesModel(OpenAIModel[ResponsesSettings]):
         context: TurnContext,
     ) -> Request:
         """Assemble the request of a round trip, without items that OpenAI keeps."""
+        if context.compacts:
+            whole = self.build(await self.prepare(canisters, (), controls, context), context)
+            members = {"model": self.name}
+            return msgspec.structs.replace(whole, members=members, path=f"{self.path}/compact")
         prepared = await self.prepare(canisters, invokers, controls, context)
         # Under a budget, everything is sent: stored items are billed but not measured here.
         spending = access_spending()

@@ -1,0 +1,134 @@
+"""A provider's own summary stands beside a digest that every other model can read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fakes.anthropic import KEY as ANTHROPIC_KEY
+from tests.fakes.compaction import SUMMARY, CompactingAnthropic, CompactingOpenAI
+from tests.fakes.openai import KEY as OPENAI_KEY
+from vibe_llms import Conversation, Session, open_session
+from vibe_llms.messages.canisters import DigestCanister
+from vibe_llms.messages.contents import NativeContent
+from vibe_llms.messages.events import Event, NoticeEvent
+from vibe_llms.testing.wires.responses_replies import message, response_reply
+
+MODELS = {"anthropic": "anthropic/claude-opus-5", "openai": "openai/gpt-5.5"}
+DIGEST = "## Goal\nA boat of oak.\n## State\nThe keel is laid."
+
+
+@pytest.fixture
+def servers() -> Iterator[dict[str, Any]]:
+    with CompactingAnthropic() as anthropic, CompactingOpenAI() as openai:
+        yield {"anthropic": anthropic, "openai": openai}
+
+
+@pytest.fixture
+def session(tmp_path: Path, servers: dict[str, Any]) -> Session:
+    rows = {
+        name: {"base-url": server.url, "compaction": "native"} for name, server in servers.items()
+    }
+    return open_session(
+        home=tmp_path,
+        configuration={"providers": rows, "storage": {"durability": "fast"}},
+        keys={"anthropic": ANTHROPIC_KEY, "openai": OPENAI_KEY},
+    )
+
+
+async def compact(conversation: Conversation, server: Any) -> DigestCanister:
+    for number in range(8):
+        await conversation.converse(f"Part {number}: " + "the boat is made of oak. " * 20)
+    if isinstance(server, CompactingOpenAI):
+        # Its own summary cannot be read, so the model writes another.
+        server.replies.append(response_reply(message(DIGEST)))
+    turn = await conversation.compact()
+    [digest] = turn.canisters
+    assert isinstance(digest, DigestCanister)
+    return digest
+
+
+@pytest.mark.parametrize("row", MODELS)
+async def test_the_provider_gets_its_own_summary_and_others_a_readable_one(
+    session: Session, servers: dict[str, Any], row: str
+) -> None:
+    server, other = servers[row], next(name for name in MODELS if name != row)
+    async with session:
+        conversation = await session.begin(MODELS[row], supervisor="Be brief.")
+        digest = await compact(conversation, server)
+        assert server.compactions == 1
+        assert [type(one) for one in digest.contents][1:] == [NativeContent]
+        assert (SUMMARY if row == "anthropic" else "The keel is laid.") in digest.text
+        assert digest.ending is not None
+        assert digest.ending.usage is not None
+        assert digest.ending.usage.input_tokens >= 900
+        await conversation.converse("Go on.")
+        await conversation.converse("And on.")
+        assert server.returned == 2
+        assert server.refusals == []
+        sent = server.requests[-1].body.decode()
+        assert "Be brief." in sent
+        assert "Part 0" in sent
+        assert "Part 3" not in sent
+        await conversation.switch(MODELS[other])
+        await conversation.converse("Now you.")
+        assert servers[other].refusals == []
+        assert servers[other].returned == 0
+        assert digest.text.splitlines()[-1] in servers[other].requests[-1].body.decode()
+
+
+@pytest.mark.parametrize("row", MODELS)
+async def test_a_summary_that_the_provider_refuses_is_sent_as_text_from_then_on(
+    session: Session, servers: dict[str, Any], row: str
+) -> None:
+    """Keys are rotated, and a conversation must not be lost with them."""
+    server, notices = servers[row], list[str]()
+
+    def hear(event: Event) -> None:
+        if isinstance(event, NoticeEvent):
+            notices.append(event.notice.text)
+
+    async with session:
+        conversation = await session.begin(MODELS[row], event_handler=hear)
+        digest = await compact(conversation, server)
+        server.forgets = True
+        notices.clear()
+        assert (await conversation.converse("Go on.")).text == "Hello."
+        assert len(server.refusals) == 1
+        assert "the digest is sent as text" in notices[0]
+        assert "oak" in server.requests[-1].body.decode()
+        await conversation.converse("And on.")
+        assert len(server.refusals) == 1
+        assert any(isinstance(one, NativeContent) for one in digest.contents)
+
+
+@pytest.mark.parametrize("row", MODELS)
+async def test_another_process_continues_with_the_same_summary(
+    tmp_path: Path, session: Session, servers: dict[str, Any], row: str
+) -> None:
+    async with session:
+        conversation = await session.begin(MODELS[row])
+        await compact(conversation, servers[row])
+        expected = await conversation.preview("Go on.")
+        resumed = await session.resume(conversation.identity)
+        assert await resumed.preview("Go on.") == expected
+        assert '"compaction"' in expected
+
+
+async def test_a_failed_summary_of_the_provider_leaves_our_own(
+    session: Session, servers: dict[str, Any]
+) -> None:
+    server = servers["anthropic"]
+    server.summary = None
+    async with session:
+        conversation = await session.begin(MODELS["anthropic"])
+        for number in range(8):
+            await conversation.converse(f"Part {number}: " + "the boat is made of oak. " * 20)
+        turn = await conversation.compact()
+        assert server.compactions == 1
+        # The fake's only other reply is no summary, so nothing is left out.
+        assert turn.canisters == ()
+        assert (await conversation.converse("Go on.")).text == "Hello."
