@@ -32,14 +32,14 @@ ORIGINALS = "Original messages"
 _PROSE = (GOAL, STATE, NEXT)
 _LISTS = (INSTRUCTIONS, DECISIONS, FILES)
 _ORDER = (GOAL, INSTRUCTIONS, DECISIONS, STATE, NEXT, FILES, ORIGINALS)
-_BULLET = re.compile(r"\s*(?:[-*•]|\d+[.)])\s+")
+_BULLET = re.compile(r"(?:[-*•]|\d{1,4}[.)])[ \t]")
 #: Characters of a summary without any of the headings that is still taken for one.
 _PLAIN_CHARACTERS = 200
 #: Number of names of files and sources that a digest has.
 _MOST_FILES = 100
 #: Length of an argument that may be the name of a file or an address.
 _LONGEST_NAME = 300
-_NAME = re.compile(r"[a-z][a-z0-9+.-]{1,20}://\S+|\S*[/\\]\S+|\S+\.[A-Za-z][A-Za-z0-9]{0,7}")
+_FILE_ENDING = re.compile(r"\.[A-Za-z][A-Za-z0-9]{0,7}\Z")
 
 _REQUEST = f"""\
 [This message is from the program, not from the user.]
@@ -133,13 +133,14 @@ def parse_digest(text: str) -> Sections:
 def _read_items(lines: Iterable[str]) -> Iterator[str]:
     """Yield the items of a list; a line without a bullet continues the one before."""
     item = ""
-    for line in lines:
-        if _BULLET.match(line) or not item:
+    for line in map(str.strip, lines):
+        bullet = _BULLET.match(line)
+        if bullet or not item:
             if item:
                 yield item
-            item = _BULLET.sub("", line, count=1).strip()
-        elif line.strip():
-            item = f"{item} {line.strip()}"
+            item = line[bullet.end() :].strip() if bullet else line
+        elif line:
+            item = f"{item} {line}"
     if item:
         yield item
 
@@ -207,7 +208,7 @@ def _survey_names(canister: Canister) -> Iterator[tuple[str, str]]:
     match canister:
         case InvocationCanister(name=tool):
             for value in _survey_texts(canister.parsed or {}):
-                if len(value) <= _LONGEST_NAME and _NAME.fullmatch(value):
+                if _is_name(value):
                     yield value, tool
         case DocumentCanister(title=title, source=source) if title or source:
             yield source or title, "document"
@@ -215,6 +216,13 @@ def _survey_names(canister: Canister) -> Iterator[tuple[str, str]]:
             for content in canister.contents:
                 if name := getattr(content, "name", ""):
                     yield str(name), f"in message {canister.identity}"
+
+
+def _is_name(value: str) -> bool:
+    """Return True if an argument looks like a path, a file name, or an address."""
+    if len(value) > _LONGEST_NAME or len(value.split()) != 1:
+        return False
+    return "/" in value or "\\" in value or _FILE_ENDING.search(value) is not None
 
 
 def _survey_texts(value: Any) -> Iterator[str]:
