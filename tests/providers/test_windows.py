@@ -238,7 +238,7 @@ async def test_an_entry_says_what_the_server_said_without_keys(tmp_path: Path) -
     assert learned.words.startswith("scripted: the key [secret] accepts 8192 tokens and no more")
     assert len(learned.words) == 200
     assert learned.declared == 131_072
-    assert len(learned.date) == len("2026-11-27")
+    assert len(learned.created) == len("2026-11-27")
     assert "sk-abc" not in (tmp_path / FILE_NAME).read_text()
 
 

@@ -44,7 +44,7 @@ class LearnedWindow(Struct, frozen=True, omit_defaults=True):
     """A context window that a refusal has taught.
 
     `declared` is the window of the model's attributes at that time: if another one is declared
-    now, this one no longer applies. `date` is the day in UTC, such as `2026-11-27`. `words` are
+    now, this one no longer applies. `created` is the day in UTC, as in `2026-11-27`. `words` are
     the beginning of the server's error.
     """
 
@@ -52,7 +52,7 @@ class LearnedWindow(Struct, frozen=True, omit_defaults=True):
     model: str
     tokens: Positive
     declared: int | None = None
-    date: str = ""
+    created: str = ""
     words: str = ""
 
     @property
@@ -128,7 +128,7 @@ class Windows:
             model=model.name,
             tokens=tokens,
             declared=model.attributes.context_tokens,
-            date=datetime.now(UTC).date().isoformat(),
+            created=datetime.now(UTC).date().isoformat(),
             words=" ".join(str(error).split())[:_MOST_WORDS],
         )
         key = (learned.row, learned.model)
