@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import subprocess
 import sys
@@ -12,12 +13,23 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from tests.fakes.raw_server import RawServer
+from tests.field.upstream import respond
 from vibe_llms.base import files, folders
+from vibe_llms.base.configuration import LOCAL, load_configuration
 from vibe_llms.base.exceptions import ContextOverflow, RequestTooLarge, StorageError
-from vibe_llms.messages.events import Notice
+from vibe_llms.conversations.settings import Services
+from vibe_llms.messages.canisters import UserCanister
+from vibe_llms.messages.controls import Controls
+from vibe_llms.messages.events import Notice, NoticeEvent, ignore_events
+from vibe_llms.opening import open_session
 from vibe_llms.providers import windows
 from vibe_llms.providers.interfaces import Model
 from vibe_llms.providers.windows import FILE_NAME, Windows
+from vibe_llms.session.core import Session
+from vibe_llms.session.parts import SessionParts
+from vibe_llms.storage.archive import DirectoryArchive
+from vibe_llms.storage.users import find_user_places
 from vibe_llms.testing import scripted_model
 
 
@@ -270,3 +282,92 @@ async def test_an_unchanged_file_is_not_read_again(
     assert not opened
     await Windows(tmp_path).survey()
     assert opened
+
+
+#: What servers say whose model accepts a tenth of the declared tokens.
+_REFUSALS = {
+    "vllm": (
+        "This model's maximum context length is 13107 tokens. However, you requested 20000 tokens.",
+        13_107,
+    ),
+    "nameless": ("Prompt exceeds max length", 10_000),
+}
+
+
+@pytest.mark.parametrize("server", _REFUSALS)
+async def test_a_declaration_ten_times_too_large_is_corrected_by_one_refusal(
+    home: Path, server: str
+) -> None:
+    words, window = _REFUSALS[server]
+    body = json.dumps({"error": {"message": words, "type": "invalid_request_error"}}).encode()
+    async with RawServer(respond(400, "application/json", body)) as raw:
+        row = {
+            "module": "vibe_llms.providers.openai.chat_completions",
+            "base-url": f"{raw.url}/v1",
+            "credential": "none",
+            "models": {"m": {"context-tokens": 131_072}},
+        }
+        configuration = {"providers": {"local": row}}
+        async with open_session(configuration=configuration) as session:
+            model = await session.access_model("local/m")
+            assert await session.windows.window_of(model) == 131_072
+            with pytest.raises(ContextOverflow) as caught:
+                await model.converse([UserCanister.from_text("Hello")])
+            assert await session.windows.learn(model, caught.value, 20_000) == window
+        async with open_session(configuration=configuration) as session:
+            model = await session.access_model("local/m")
+            assert await session.windows.window_of(model) == window
+            (learned,) = await session.windows.survey()
+            assert (learned.address, learned.declared) == ("local/m", 131_072)
+            assert words[:60] in learned.words
+    assert [path.name for path in home.iterdir()] == [FILE_NAME]
+
+
+async def test_users_of_a_server_do_not_teach_each_other(home: Path) -> None:
+    model = declare(131_072)
+    configuration = load_configuration()
+    (home / "users" / "anna").mkdir(parents=True)
+
+    def open_for(user: str) -> Session:
+        places = find_user_places(configuration.places, user)
+        own = replace(configuration, places=places)
+        return Session(SessionParts(configuration=own, archive=DirectoryArchive(home), user=user))
+
+    async with open_for("anna") as session:
+        assert await session.windows.learn(model, refuse(limit=8_192), 9_000) == 8_192
+    async with open_for("anna") as session:
+        assert await session.windows.window_of(model) == 8_192
+    for other in ("ben", LOCAL):
+        async with open_for(other) as session:
+            assert await session.windows.window_of(model) == 131_072
+    async with open_for("ben") as session:
+        assert await session.windows.learn(model, refuse(limit=4_096), 9_000) == 4_096
+        assert await session.windows.window_of(model) == 4_096
+    # Without a folder of the user, nothing is stored.
+    assert [path.name for path in (home / "users").iterdir()] == ["anna"]
+
+
+async def test_services_without_a_session_remember_windows_in_memory(home: Path) -> None:
+    async def access_model(_: str) -> Model:
+        return declare()
+
+    services = Services(
+        event_handler=ignore_events,
+        access_model=access_model,
+        access_controls=lambda _: Controls(),
+    )
+    await services.access_windows().learn(declare(), refuse(limit=8_192), 9_000)
+    assert await services.access_windows().window_of(declare()) == 8_192
+    assert not home.exists()
+
+
+async def test_a_session_reports_what_it_cannot_read(home: Path) -> None:
+    home.mkdir()
+    (home / FILE_NAME).write_text("{")
+    told: list[object] = []
+    async with open_session(event_handler=told.append) as session:
+        assert not told
+        assert await session.windows.window_of(declare(131_072)) == 131_072
+    (event,) = told
+    assert isinstance(event, NoticeEvent)
+    assert event.notice.subject == "window"
