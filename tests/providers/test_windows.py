@@ -112,8 +112,9 @@ async def test_another_process_is_heard(tmp_path: Path) -> None:
     here, there, model = Windows(tmp_path), Windows(tmp_path), declare(131_072)
     await here.survey()
     await there.learn(model, refuse(limit=8_192), 9_000)
-    await here.survey()
+    assert here.recall(model) == 131_072
     assert await here.window_of(model) == 8_192
+    assert here.recall(model) == 8_192
     await there.forget()
     await here.survey()
     assert await here.window_of(model) == 131_072

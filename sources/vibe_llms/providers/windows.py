@@ -101,7 +101,12 @@ class Windows:
 
     async def window_of(self, model: Model) -> int | None:
         """Return the context window of a model in tokens, or None if nothing is known."""
-        declared, learned = model.attributes.context_tokens, await self.find(model)
+        await self._refresh()
+        return self.recall(model)
+
+    def recall(self, model: Model) -> int | None:
+        """Return the window like `window_of`, by the file as it was last read."""
+        declared, learned = model.attributes.context_tokens, self._find(model)
         if learned is None:
             return declared
         return learned.tokens if declared is None else min(declared, learned.tokens)
@@ -109,10 +114,7 @@ class Windows:
     async def find(self, model: Model) -> LearnedWindow | None:
         """Return the learned window of a model, or None if there is none that still applies."""
         await self._refresh()
-        key = (model.provider, model.name)
-        found = (self._stored.get(key), self._own.get(key))
-        fitting = [one for one in found if one is not None and one.fits(model)]
-        return min(fitting, key=lambda one: one.tokens, default=None)
+        return self._find(model)
 
     async def learn(self, model: Model, error: ContextOverflow, measured_tokens: int) -> int | None:
         """Store the window of a model that has refused a request; return it if it is smaller now.
@@ -135,7 +137,7 @@ class Windows:
         self._own[key] = learned
         if await self._change(lambda stored: _merge(stored, learned)):
             self._own.pop(key, None)
-        return await self.window_of(model)
+        return self.recall(model)
 
     async def survey(self) -> Sequence[LearnedWindow]:
         """Return all learned windows, by address."""
@@ -155,6 +157,12 @@ class Windows:
         for key in keys:
             self._own.pop(key, None)
         return removed
+
+    def _find(self, model: Model) -> LearnedWindow | None:
+        key = (model.provider, model.name)
+        found = (self._stored.get(key), self._own.get(key))
+        fitting = [one for one in found if one is not None and one.fits(model)]
+        return min(fitting, key=lambda one: one.tokens, default=None)
 
     async def _refresh(self) -> None:
         """Read the file if it has changed."""
