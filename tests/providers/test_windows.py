@@ -113,6 +113,9 @@ async def test_another_process_is_heard(tmp_path: Path) -> None:
     await here.survey()
     await there.learn(model, refuse(limit=8_192), 9_000)
     assert here.recall(model) == 131_072
+    found = await here.find(model)
+    assert found is not None
+    assert found.tokens == 8_192
     assert await here.window_of(model) == 8_192
     assert here.recall(model) == 8_192
     await there.forget()

@@ -239,7 +239,7 @@ def _without(stored: _Stored, keys: set[_Key]) -> _Stored:
 
 
 def _stamp(path: Path) -> tuple[int, ...]:
-    found = os.stat(path, follow_symlinks=False)
+    found = os.stat(path)
     return found.st_ino, found.st_mtime_ns, found.st_size
 
 
