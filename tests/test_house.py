@@ -59,7 +59,7 @@ NAMES_A_PROVIDER = {
 }
 #: Public classes of one name in several modules: the synchronous faces of asynchronous classes, and
 #: the part of a document beside the part of a scripted reply.
-REPEATED = {"Background", "Conversation", "EventStream", "Part", "Run", "Session"}
+REPEATED = {"Background", "Conversation", "EventStream", "Part", "Run", "Session", "Windows"}
 #: What most programs never need and every start would pay for.
 LATE = {
     ("cli.chat", "cli.memory.ingesting.start_ingestion"),
@@ -90,6 +90,7 @@ LATE = {
     ("conversations.conversation", "conversations.outputs.produce_form"),
     ("conversations.conversation", "messages.markdown.escape_html"),
     ("conversations.settings", "conversations.rereading.produce_reread"),
+    ("conversations.settings", "providers.windows.Windows"),
     ("conversations.streams", "conversations.outputs.read_partial"),
     ("conversations.turns", "conversations.outputs.OutputMismatch"),
     ("conversations.turns", "messages.images.REPAIR"),
@@ -122,6 +123,7 @@ LATE = {
     ("session.core", "conversations.asking.ModelAsker"),
     ("session.core", "documents.core.produce_documents"),
     ("session.core", "messages.costs.estimate_cost"),
+    ("session.core", "providers.windows.Windows"),
     ("session.core", "runs.budgets.produce_budgets"),
     ("session.core", "runs.core"),
     ("session.core", "runs.core.forget_runs"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -30,6 +31,7 @@ from vibe_llms.conversations import conversation as asynchronous
 from vibe_llms.conversations import hook_runner, streams
 from vibe_llms.messages.canisters import AssistantCanister, StopReason
 from vibe_llms.messages.events import Event, MessageProgressEvent, TurnEndedEvent
+from vibe_llms.providers import windows
 from vibe_llms.runs import MessageDelta, Run, RunEnded, RunStatus
 from vibe_llms.session import core as sessions
 from vibe_llms.storage.archive import DirectoryArchive
@@ -116,11 +118,24 @@ def test_every_public_method_has_its_twin() -> None:
         ),
         (synchronous.Run, Run, set()),
         (synchronous.Background, hook_runner.Background, {"add", "postpone", "tasks"}),
+        (synchronous.Windows, windows.Windows, {"learn", "recall"}),
     ):
         names = {name for name in vars(inner) if not name.startswith("_")}
         assert names - left_out == {name for name in vars(face) if not name.startswith("_")}
         for name in names - left_out:
             assert getattr(face, name).__doc__ == getattr(inner, name).__doc__
+
+
+def test_learned_windows_are_listed_and_forgotten(session: Session, home: Path) -> None:
+    home.mkdir(exist_ok=True)
+    learned = {"row": "scripted", "model": "script", "tokens": 8_192}
+    (home / windows.FILE_NAME).write_text(json.dumps({"windows": [learned]}))
+    model = scripted_model([""])
+    assert session.windows.find(model) is not None
+    assert session.windows.window_of(model) == 8_192
+    assert [one.address for one in session.windows.survey()] == ["scripted/script"]
+    assert len(session.windows.forget("scripted/script")) == 1
+    assert session.windows.window_of(model) is None
 
 
 async def test_it_works_where_a_loop_is_running_already(home: Path) -> None:

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from vibe_llms.invocation.questions import ElicitationAnswer
     from vibe_llms.messages.canisters import InvocationCanister
     from vibe_llms.messages.controls import Controls
+    from vibe_llms.providers import windows as learned  # noqa: F401  (the string below)
+    from vibe_llms.providers.windows import LearnedWindow
     from vibe_llms.runs.events import RunEvent
     from vibe_llms.runs.interfaces import CallApproval, RunQuestion, RunRecord, RunStatus
     from vibe_llms.runs.run import Run as RecordedRun
@@ -473,6 +475,29 @@ class Background(_Face[hook_runner.Background]):
     wait = _through(hook_runner.Background.wait)
 
 
+class Windows(_Face["learned.Windows"]):
+    """The context windows of models, for synchronous callers."""
+
+    def window_of(self, model: Model) -> int | None:
+        """Return the context window of a model in tokens, or None if nothing is known."""
+        return self._portal.call(self._inner.window_of(model))
+
+    def find(self, model: Model) -> LearnedWindow | None:
+        """Return the learned window of a model, or None if there is none that still applies."""
+        return self._portal.call(self._inner.find(model))
+
+    def survey(self) -> Sequence[LearnedWindow]:
+        """Return all learned windows, by address."""
+        return self._portal.call(self._inner.survey())
+
+    def forget(self, address: str | None = None) -> Sequence[LearnedWindow]:
+        """Remove the learned window of a model `row/model`, or all; return what was removed.
+
+        Raises `StorageError` if the file cannot be written.
+        """
+        return self._portal.call(self._inner.forget(address))
+
+
 async def _call(function: Callable[[], T]) -> T:
     return function()
 
@@ -588,6 +613,11 @@ class Session(_Face[sessions.Session]):
     def background(self) -> Background:
         """The work of hooks after turns, such as memory's: wait for it, or cancel it."""
         return Background(self._portal, self._inner.background)
+
+    @property
+    def windows(self) -> Windows:
+        """The context windows of models, declared or learned from refusals."""
+        return Windows(self._portal, self._inner.windows)
 
     def access_memory(self) -> TurnHook:
         """Return the hook that recalls and remembers the user's messages.

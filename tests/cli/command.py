@@ -127,3 +127,19 @@ def remember(text: str, *options: str) -> str:
     """Remember a fact; its identity."""
     identity: str = invoke("memory", "add", "--json", *options, text).json["id"]
     return identity
+
+
+def teach(home: Path, address: str = "scripted/demo", *, declared: int | None = None) -> None:
+    """Store that a model accepts 8,192 tokens only."""
+    row, _, model = address.partition("/")
+    home.mkdir(exist_ok=True)
+    learned: dict[str, object] = {
+        "row": row,
+        "model": model,
+        "tokens": 8_192,
+        "created": "2026-11-27",
+        "words": "scripted: too long",
+    }
+    if declared is not None:
+        learned["declared"] = declared
+    (home / "learned-windows.json").write_text(json.dumps({"windows": [learned]}))

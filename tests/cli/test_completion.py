@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.command import invoke, run, streams
+from tests.cli.command import invoke, run, streams, teach
 from tests.cli.terminal import COMMAND, LONGEST_SECONDS, Terminal
 from tests.fakes import mcp_described
 from vibe_llms.cli.commands import COMMANDS, run_command
@@ -130,6 +130,14 @@ def test_rows_and_keys_are_completed(home: Path, monkeypatch: pytest.MonkeyPatch
     assert names("vibe-llms models default anthropic/claude-opus-5-", monkeypatch) == [
         "anthropic/claude-opus-5-5"
     ]
+
+
+def test_models_with_a_learned_window_are_completed(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    teach(home)
+    assert names("vibe-llms models for", monkeypatch) == ["forget"]
+    assert names("vibe-llms models forget ", monkeypatch) == ["scripted/demo"]
 
 
 def test_tools_that_were_listed_are_completed(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.command import invoke
+from tests.cli.command import invoke, teach
 from tests.fakes.sentence_transformers import make_folder
 from vibe_llms.base.configuration import ROW_KEYS
 from vibe_llms.cli.config_checks import find_line
@@ -280,3 +280,24 @@ def test_a_long_file_takes_no_time() -> None:
 
 def test_the_keys_of_all_rows_are_known_for_suggestions() -> None:
     assert set(ROW_KEYS) >= _COMMON
+
+
+def test_a_contradicted_declaration_is_mentioned(home: Path) -> None:
+    model = "anthropic/claude-opus-4-5"
+    declaration = '[providers.anthropic.models."claude-opus-4-5"]\ncontext-tokens = {}\n'
+    teach(home)
+    (home / "config.toml").write_text(declaration.format(131_072))
+    assert "accepts" not in invoke("doctor").errors
+    teach(home, model, declared=131_072)
+    outcome = invoke("doctor")
+    assert outcome.status == 0
+    assert f"{model} accepts 8,192 tokens, not 131,072 as declared" in outcome.errors
+    assert f"vibe-llms models forget {model}" in outcome.errors
+    # The declaration is newer.
+    (home / "config.toml").write_text(declaration.format(8_192))
+    assert "accepts" not in invoke("doctor").errors
+
+
+def test_a_learned_window_of_a_removed_row_is_no_problem(home: Path) -> None:
+    teach(home, "gone/m", declared=131_072)
+    assert invoke("doctor").status == 0

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.command import invoke
+from tests.cli.command import invoke, teach
 from tests.fakes.anthropic import FakeAnthropic, failure
 from tests.fakes.ollama import FakeOllama
 
@@ -171,3 +171,58 @@ def test_the_default_is_stored_with_its_provider(
         "default-model is anthropic/claude-opus-5-5\n"
     )
     assert 'default-model = "anthropic/claude-opus-5-5"' in (home / "config.toml").read_text()
+
+
+def test_a_learned_window_is_listed_with_its_day(home: Path) -> None:
+    assert "learned-window" not in invoke("models", "scripted", "--json").json[0]
+    teach(home)
+    assert invoke("models", "scripted").output == (
+        "scripted/demo  a script, not a model (learned 2026-11-27: accepts 8,192 tokens)\n"
+    )
+    (one,) = invoke("models", "scripted", "--json").json
+    assert one["learned-window"] == {
+        "tokens": 8_192,
+        "created": "2026-11-27",
+        "words": "scripted: too long",
+    }
+    teach(home, declared=131_072)
+    assert "accepts 8,192 tokens, not 131,072)" in invoke("models", "scripted").output
+
+
+def test_a_learned_window_is_forgotten(home: Path) -> None:
+    teach(home)
+    outcome = invoke("models", "forget", "scripted/nope")
+    assert outcome.status == 2
+    assert "'scripted/nope'; learned are those of scripted/demo" in outcome.errors
+    assert invoke("models", "forget", "scripted/demo") == (
+        *(0, ""),
+        "forgot that scripted/demo accepts 8,192 tokens\n",
+    )
+    assert "learned" not in invoke("models", "scripted").output
+    teach(home)
+    assert invoke("models", "forget", "--all").status == 0
+    assert invoke("models", "forget", "--all").errors == "no context window was learned\n"
+    assert "none is learned" in invoke("models", "forget", "scripted/demo").errors
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["forget"],
+        ["forget", "scripted/demo", "--all"],
+        ["forget", "scripted/demo", "x"],
+        ["--all"],
+        ["scripted", "--all"],
+    ],
+)
+def test_forgetting_needs_a_model_or_all(words: list[str]) -> None:
+    assert invoke("models", *words).status == 2
+
+
+def test_a_damaged_file_of_learned_windows_is_reported(home: Path) -> None:
+    home.mkdir()
+    (home / "learned-windows.json").write_text("{")
+    outcome = invoke("models", "scripted")
+    assert outcome.status == 0
+    assert outcome.output.startswith("scripted/demo")
+    assert "learned-windows.json is damaged" in outcome.errors

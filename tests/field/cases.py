@@ -23,7 +23,8 @@ class Case(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename
 class ServerResult(Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
     """What a user gets from a provider's reply; keys that are left out are not checked.
 
-    `error` lists accepted exceptions; without it the turn must succeed. `text`, `reasoning`, and
+    `error` lists accepted exceptions; without it the turn must succeed. `tokens` and `limit` are
+    the sizes of a `ContextOverflow`, 0 if the error must not have any. `text`, `reasoning`, and
     `stop` list the accepted values of the turn. `calls` lists the calls of the tools in order: the
     two arguments of `add`, or an empty list for `now`. `says` must occur in the error or a notice
     (in any case), `notice` in a notice. `requests` is the number of requests sent, `most_requests`
@@ -31,6 +32,8 @@ class ServerResult(Struct, frozen=True, forbid_unknown_fields=True, rename="keba
     """
 
     error: list[str] = field(default_factory=list)
+    tokens: int | None = None
+    limit: int | None = None
     text: list[str] | str | None = None
     reasoning: list[str] | str | None = None
     stop: list[str] | str | None = None

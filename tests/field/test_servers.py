@@ -102,6 +102,8 @@ def compare(case: ServerCase, outcome: Outcome) -> list[str]:
         ("reasoning", outcome.reasoning),
         ("stop", outcome.stop),
         ("calls", outcome.calls),
+        ("tokens", getattr(outcome.error, "tokens", None) or 0),
+        ("limit", getattr(outcome.error, "limit", None) or 0),
         ("requests", len(outcome.requests)),
         ("output_tokens", outcome.output_tokens),
     ):

@@ -141,7 +141,7 @@ OVERFLOWS: dict[str, tuple[str, int | None, int | None]] = {
     ),
     "LM Studio, older": (
         "Trying to keep the first 9000 tokens when context the overflows. However, the model is loaded with context length of only 4096 tokens, which is not enough.",
-        None,
+        9000,
         4096,
     ),
     "LM Studio, n_keep": (
@@ -226,7 +226,7 @@ OVERFLOWS: dict[str, tuple[str, int | None, int | None]] = {
     ),
     "Cohere": (
         "too many tokens: total number of tokens in the prompt cannot exceed 4081 - received 5000. Try using a shorter prompt.",
-        None,
+        5000,
         4081,
     ),
     "MLX": (
@@ -237,12 +237,12 @@ OVERFLOWS: dict[str, tuple[str, int | None, int | None]] = {
     "TabbyAPI": (
         "Prompt length 9000 is greater than max_seq_len 8192",
         9000,
-        None,
+        8192,
     ),
     "NIM": (
         "The sum of prompt length (9000.0) and query length should not exceed max_num_tokens (8192)",
         9000,
-        None,
+        8192,
     ),
     "TensorRT-LLM": (
         "Prompt length (9000) exceeds maximum input length (8192). Set log level to info",
@@ -266,6 +266,46 @@ OVERFLOWS: dict[str, tuple[str, int | None, int | None]] = {
     ),
     "Zhipu": (
         "请求的tokens数量超过模型的上下文长度",
+        None,
+        None,
+    ),
+    "vLLM, images": (
+        "The prompt (total length 40000) is too long to fit into the model (context length 32768). Make sure that `max_model_len` is no smaller than the number of text tokens plus multimodal tokens.",
+        40000,
+        32768,
+    ),
+    "vLLM, without a reply": (
+        "This model's maximum context length is 4096 tokens. However, your request has 5000 input tokens. Please reduce the length of the input messages.",
+        5000,
+        4096,
+    ),
+    "vLLM, a reply that fills the context": (
+        "'max_tokens' or 'max_completion_tokens' is too large: 20000. This model's maximum context length is 16384 tokens and your request has 1000 input tokens (20000 > 16384 - 1000).",
+        1000,
+        16384,
+    ),
+    "llama.cpp, without the tokens": (
+        "the request exceeds the available context size (4096 tokens), try increasing it",
+        None,
+        4096,
+    ),
+    "OpenAI, with functions": (
+        "This model's maximum context length is 128000 tokens. However, your messages resulted in 133054 tokens (132550 in the messages, 504 in the functions). Please reduce the length of the messages or functions.",
+        133054,
+        128000,
+    ),
+    "watsonx": (
+        "Invalid input argument for Model 'm': the number of input tokens 5000 cannot exceed the total tokens limit 4096 for this model",
+        5000,
+        4096,
+    ),
+    "Databricks": (
+        "prompt token count (140000) cannot exceed 128000. Please shorten your prompt",
+        140000,
+        128000,
+    ),
+    "any server, characters": (
+        "The input text length 30000 exceeds the maximum of 20000 characters",
         None,
         None,
     ),
@@ -297,6 +337,13 @@ OTHERS = (
     "Image input is too large.",
     "metadata: input value exceeds max length 512",
     "prompt parameter temperature exceeds maximum allowed value",
+    "The maximum tokens you requested exceeds the model limit of 4096. Try again with a maximum tokens value that is lower than 4096.",
+    "The requested number of output tokens 65536 exceeds the maximum of 32768 for this model",
+    "number of output tokens exceeds the maximum allowed: 8192",
+    "`max_tokens` must be less than or equal to `8192`, the maximum value for `max_tokens` is less than the `context_window` for this model",
+    "max_tokens: 100000 > 8192, which is the maximum allowed number of output tokens for m",
+    "Daily tokens limit exceeded: 500000 tokens, limit 500000",
+    "Request payload size exceeds the limit: 20971520 bytes.",
 )
 
 

@@ -114,6 +114,15 @@ def _survey_models() -> Sequence[Offer]:
     return [(address, "") for address in asyncio.run(work())]
 
 
+def _survey_learned() -> Sequence[Offer]:
+    async def work() -> Sequence[Offer]:
+        async with open_session() as session:
+            learned = await session.windows.survey()
+            return [(one.address, f"{one.tokens:,} tokens") for one in learned]
+
+    return asyncio.run(work())
+
+
 def _survey_conversations() -> Sequence[Offer]:
     async def work() -> Sequence[Offer]:
         configuration = load_configuration()
@@ -184,6 +193,7 @@ def _survey_facts() -> Sequence[Offer]:
 
 #: Aliases, and models that are known without asking a server.
 complete_models = _completer(_survey_models)
+complete_learned = _completer(_survey_learned)
 complete_conversations = _completer(_survey_conversations)
 complete_runs = _completer(_survey_runs)
 complete_providers = _completer(_survey_providers)
@@ -199,10 +209,12 @@ complete_facts = _completer(_survey_facts)
 def complete_default(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Complete the words of `models`: a provider, or `default` and a model."""
-    if context.params.get("words"):
-        return complete_models(context, parameter, incomplete)
-    return _offer(lambda: [("default", "the model to use"), *_survey_providers()], incomplete)
+    """Complete the words of `models`: a provider, `default` and a model, `forget` and a model."""
+    if words := context.params.get("words"):
+        complete = complete_learned if words[0] == "forget" else complete_models
+        return complete(context, parameter, incomplete)
+    verbs = [("default", "the model to use"), ("forget", "a learned context window")]
+    return _offer(lambda: [*verbs, *_survey_providers()], incomplete)
 
 
 def complete_controls(

@@ -27,8 +27,9 @@ from vibe_llms.embedding.rows import produce_embedder
 from vibe_llms.memory.inspection import inspect_memory
 from vibe_llms.memory.settings import produce_reranker, read_memory_settings
 from vibe_llms.messages.controls import Controls
-from vibe_llms.messages.events import ignore_events
+from vibe_llms.messages.events import Notice, ignore_events
 from vibe_llms.providers.provider_pool import Providers
+from vibe_llms.providers.windows import Windows
 from vibe_llms.server.inspection import inspect_server
 from vibe_llms.server.settings import read_server_settings
 from vibe_llms.storage.backends import open_backend, opened_backend
@@ -63,6 +64,8 @@ def doctor(repair: bool, as_json: bool) -> int:
         asyncio.run(_check_kept(configuration, homes, repair, show))
         for diagnosis in inspect_server(configuration, repair=repair):
             show(diagnosis)
+        for text in asyncio.run(_survey_contradictions(configuration)):
+            note(text)
     if as_json:
         write_json(msgspec.json.encode(found).decode())
     elif not found:
@@ -116,6 +119,30 @@ async def _check_kept(
             with closing(open_store(backend, user)) as store:
                 for diagnosis in await asyncio.to_thread(list, inspect_memory(store, user)):
                     show(diagnosis)
+
+
+async def _survey_contradictions(configuration: Configuration) -> Sequence[str]:
+    """Describe the models that accept fewer tokens than declared; ask no server."""
+    problems: list[Notice] = []
+    windows = Windows(configuration.places.state, problems.append)
+    providers = Providers(configuration, ignore_events, import_guard=bound_import)
+    told: list[str] = []
+    try:
+        for one in await windows.survey():
+            try:
+                model = await providers.access_model(one.address)
+            except VibeLlmsError:
+                # Its row was removed, or cannot be used, which is reported elsewhere.
+                continue
+            if one.declared is not None and one.fits(model):
+                told.append(
+                    f"{one.address} accepts {one.tokens:,} tokens, not {one.declared:,} as "
+                    f"declared, by what its server said on {one.created}; to ask it for more "
+                    f"again: vibe-llms models forget {one.address}"
+                )
+    finally:
+        await providers.close()
+    return [*(one.text for one in problems), *told]
 
 
 async def _check_embedder() -> Sequence[Diagnosis]:

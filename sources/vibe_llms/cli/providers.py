@@ -20,6 +20,7 @@ from vibe_llms.base.exceptions import (
 )
 from vibe_llms.cli.completion import complete_default, complete_providers
 from vibe_llms.cli.config_file import set_value
+from vibe_llms.cli.display import print_notices
 from vibe_llms.cli.failures import explain, status_of
 from vibe_llms.cli.questions import confirm
 from vibe_llms.cli.running import asynchronous, bound_import, interruptible
@@ -31,6 +32,7 @@ from vibe_llms.plugins.pins import Plugin, survey_folder
 from vibe_llms.plugins.records import Record, survey_records, verify
 from vibe_llms.providers.interfaces import Model
 from vibe_llms.providers.provider_pool import ProviderStatus, survey_plugins
+from vibe_llms.providers.windows import LearnedWindow
 from vibe_llms.session.core import Session
 
 
@@ -38,21 +40,30 @@ from vibe_llms.session.core import Session
 @click.argument(
     "words",
     nargs=-1,
-    metavar="[PROVIDER | default [MODEL]]",
+    metavar="[PROVIDER | default [MODEL] | forget PROVIDER/MODEL]",
     shell_complete=complete_default,
 )
 @json_option
 @click.option("-q", "--query", default="", metavar="TEXT", help="Filter by TEXT in the name.")
+@click.option("--all", "every", is_flag=True, help="With `forget`: forget all learned windows.")
 @asynchronous
-async def models(words: tuple[str, ...], as_json: bool, query: str) -> int:
+async def models(words: tuple[str, ...], as_json: bool, query: str, every: bool) -> int:
     """List the models of all usable providers, or of one.
 
     Asks the servers for them. `models default` prints the default model, `models default
-    MODEL` sets it.
+    MODEL` sets it. `models forget` removes the context window that was learned from a server's
+    refusal.
     """
-    if len(words) > (2 if words[:1] == ("default",) else 1):
+    verb = words[0] if words[:1] in (("default",), ("forget",)) else ""
+    if len(words) > (2 if verb else 1):
         raise click.UsageError(f"Too many arguments: {' '.join(words)}.")
-    if words[:1] == ("default",):
+    if every and verb != "forget":
+        raise click.UsageError("--all is an option of `models forget`.")
+    if verb == "forget":
+        if every == (len(words) > 1):
+            raise click.UsageError("Name a model, PROVIDER/MODEL, or give --all.")
+        return await _forget(None if every else words[1])
+    if verb == "default":
         return await _default(words[1] if len(words) > 1 else None)
     # Accepts `list`, as other commands do; it is not the name of a provider.
     return await _survey(words[0] if words and words != ("list",) else None, as_json, query)
@@ -93,7 +104,7 @@ async def providers(check: bool, as_json: bool) -> int:
 async def _survey(provider: str | None, as_json: bool, query: str) -> int:
     found: list[Model] = []
     failures: list[VibeLlmsError] = []
-    async with open_session(import_guard=bound_import) as session:
+    async with open_session(event_handler=print_notices(), import_guard=bound_import) as session:
         # If a provider is named, load no other.
         usable = _usable(session) if provider is None else {}
         for name in usable if provider is None else [provider]:
@@ -106,12 +117,14 @@ async def _survey(provider: str | None, as_json: bool, query: str) -> int:
                     continue
                 # The models of other servers are still listed.
                 failures.append(error)
-    found = [m for m in found if query.lower() in f"{m.provider}/{m.name}".lower()]
+        found = [m for m in found if query.lower() in f"{m.provider}/{m.name}".lower()]
+        windows = [await session.windows.find(model) for model in found]
     if as_json:
-        write_json(json.dumps([_describe_model(model) for model in found]))
-    for model in () if as_json else found:
+        rows = [_describe_model(*pair) for pair in zip(found, windows, strict=True)]
+        write_json(json.dumps(rows))
+    for model, window in () if as_json else zip(found, windows, strict=True):
         address = one_line(f"{model.provider}/{model.name}")
-        write_row(address, model.attributes.title, gap=2)
+        write_row(address, f"{model.attributes.title} {_describe_window(window)}".strip(), gap=2)
     for failure in failures:
         note(f"vibe-llms: {explain(failure)}")
     if not found and not failures and not as_json:
@@ -136,6 +149,19 @@ async def _default(name: str | None) -> int:
     return 0
 
 
+async def _forget(address: str | None) -> int:
+    async with open_session(event_handler=print_notices(), import_guard=bound_import) as session:
+        learned = [one.address for one in await session.windows.survey()]
+        if address is not None and address not in learned:
+            known = f"learned are those of {', '.join(learned)}" if learned else "none is learned"
+            raise RequestError(f"no context window was learned for {address!r}; {known}")
+        for window in await session.windows.forget(address):
+            note(f"forgot that {window.address} accepts {window.tokens:,} tokens")
+    if not learned:
+        note("no context window was learned")
+    return 0
+
+
 def _usable(session: Session) -> dict[str, ProviderStatus]:
     return {
         status.name: status
@@ -149,11 +175,22 @@ def _is_absent(provider: ProviderStatus, error: VibeLlmsError) -> bool:
     return provider.optional and isinstance(error, ProviderError)
 
 
-def _describe_model(model: Model) -> dict[str, Any]:
-    return {
+def _describe_model(model: Model, window: LearnedWindow | None) -> dict[str, Any]:
+    shown = {
         "model": f"{model.provider}/{model.name}",
         **msgspec.to_builtins(model.attributes),
     }
+    if window is not None:
+        known = {"tokens": window.tokens, "created": window.created, "words": window.words}
+        shown["learned-window"] = known
+    return shown
+
+
+def _describe_window(window: LearnedWindow | None) -> str:
+    if window is None:
+        return ""
+    declared = f", not {window.declared:,}" if window.declared is not None else ""
+    return f"(learned {window.created}: accepts {window.tokens:,} tokens{declared})"
 
 
 def _describe_row(row: dict[str, Any]) -> str:

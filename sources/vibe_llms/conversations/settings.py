@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -39,10 +40,23 @@ from vibe_llms.providers.spending import Spending
 
 if TYPE_CHECKING:
     from vibe_llms.conversations.outputs import OutputForm
+    from vibe_llms.providers.windows import Windows
 
 
 async def _open_none(_: Iterable[str], __: EventHandler) -> Sequence[Ensemble]:
     return ()
+
+
+def _remember_windows() -> Callable[[], Windows]:
+    """Return a function that produces one store in memory when it is first called."""
+
+    @cache
+    def produce() -> Windows:
+        from vibe_llms.providers.windows import Windows
+
+        return Windows()
+
+    return produce
 
 
 class Services(Struct, frozen=True, kw_only=True):
@@ -53,6 +67,7 @@ class Services(Struct, frozen=True, kw_only=True):
     accept are refused. `access_spending` takes the budgets of agents. `elicitor` answers questions
     of tools to the user. `estimate_cost` uses the price lists of the rows. `access_fallback`
     returns the addresses of the models that the row of a model names as its fallback.
+    `access_windows` returns the context windows of models, declared or learned.
     """
 
     event_handler: EventHandler
@@ -62,6 +77,7 @@ class Services(Struct, frozen=True, kw_only=True):
     context: ContextSettings = ContextSettings()
     access_limiter: Callable[[Model], Limiter | None] = lambda _: None
     access_fallback: Callable[[Model], Sequence[str]] = lambda _: ()
+    access_windows: Callable[[], Windows] = msgspec.field(default_factory=_remember_windows)
     breakers: Breakers = msgspec.field(default_factory=Breakers)
     access_spending: Callable[[Mapping[str, Budget]], Spending | None] = lambda _: None
     gatekeeper: Gatekeeper = Gatekeeper()

@@ -60,17 +60,24 @@ _OVERFLOWS = tuple(
         r"n_keep.{0,40}>= ?n_ctx",
         r"sum of prompt length.{0,80}should not exceed",
         r"exceed max message tokens|tokens\)? is too large to process",
+        r"request body too large\b.{0,80}max size: \d+ tokens",
+        rf"{_TOKENS}.{{0,40}}(?:cannot exceed|only supports up to) \d",
         r"(?:上下文|tokens?|输入|prompt|提示词).{0,20}(?:超过|超出|超长|过长)|超(?:过|出).{0,20}(?:上下文|最大长度|tokens?)",
     )
 )
 #: Limits that are not overflows: tokens per time, output tokens, and others.
 _OTHER_LIMITS = re.compile(
-    r"rate.?limit|per[ -](?:min|hour|day|second)|\bTP[MD]\b|too many requests|throttl|quota"
+    r"rate.?limit|per[ -](?:min|hour|day|week|month|second)|\bTP[MD]\b|too many requests|throttl"
+    r"|quota|\b(?:daily|weekly|monthly|this (?:day|week|month))\b"
     r"|max(?:_completion|_output)?_tokens`?'? (?:is|must|should|cannot|exceeds|too)"
+    r"|(?:number of|requested|max(?:imum)?) (?:output|completion)[ _]tokens"
+    r"|maximum tokens you requested"
     r"|\b(?:input images|image input|audio|temperature|stop sequences?|metadata)\b",
     re.IGNORECASE,
 )
-_N = r"[\d,_]{1,15}"
+_N = r"\d[\d,_]{0,14}"
+#: Units of a limit that is not one of tokens.
+_OTHER_UNITS = re.compile(r"\)? ?(?:bytes|characters|chars|[kmg]i?b)\b", re.IGNORECASE)
 _SIZES = tuple(
     re.compile(pattern.replace("{n}", _N), re.IGNORECASE | re.DOTALL)
     for pattern in (
@@ -79,14 +86,20 @@ _SIZES = tuple(
         r"(?P<tokens>{n}) tokens > (?P<limit>{n})",
         r"(?P<tokens>{n}) while limit is (?P<limit>{n})",
         r"contains (?P<tokens>{n}) tokens.{0,60}too large for model with (?P<limit>{n})",
-        r"(?P<tokens>{n}) tokens exceeds \D{0,40}(?P<limit>{n}) tokens",
-        r"n_keep \(?(?P<tokens>{n})\)? ?>= ?n_ctx \(?(?P<limit>{n})",
+        r"(?P<tokens>{n}) tokens exceeds \D{0,40}(?P<limit>{n})",
+        r"n_keep:? \(?(?P<tokens>{n})\)? ?>= ?n_ctx:? \(?(?P<limit>{n})",
+        r"first (?P<tokens>{n}) tokens when.{0,80}context length of only (?P<limit>{n})",
+        r"limit of (?P<limit>{n}) tokens\. your messages resulted in (?P<tokens>{n})",
+        r"total length (?P<tokens>{n})\).{0,60}context length (?P<limit>{n})",
+        r"cannot exceed (?P<limit>{n}) - received (?P<tokens>{n})",
+        r"token count \(?(?P<tokens>{n})\)? cannot exceed (?P<limit>{n})",
+        r"token count is (?P<tokens>{n}) but.{0,40}supports up to (?P<limit>{n})",
         r"max input tokens: (?P<limit>{n}).{0,40}token count: (?P<tokens>{n})",
         r"must (?:be <=|have less than) (?P<limit>{n})(?:\D{0,40}given:? (?P<tokens>{n}))?",
         r"(?:token )?limit: (?P<limit>{n}) \(requested: (?P<tokens>{n})\)",
         (
             r"maximum (?:context|prompt|input|sequence|model) length (?:is|of) (?P<limit>{n})"
-            r".{0,120}?(?:contains? (?:at least )?|resulted in |requested (?:about |a total of )?"
+            r".{0,120}?(?:contains? (?:at least )?|has |resulted in |requested (?:about )?"
             r"|total of (?:at least )?)(?P<tokens>{n}) (?:input )?tokens"
         ),
         r"prompt is too long: (?P<tokens>{n}), model maximum context length: (?P<limit>{n})",
@@ -97,7 +110,9 @@ _SIZES = tuple(
             r"(?:exceed|longer|greater|larger|but the|is over)\D{0,80}?(?P<limit>{n})"
         ),
         r"maximum (?:context|prompt|input|sequence|model) length (?:is|of) (?P<limit>{n})",
-        r"context (?:length|size|window) (?:is|of)(?: only)? (?P<limit>{n})",
+        r"context (?:length|size|window) (?:(?:is|of)(?: only)? |\()(?P<limit>{n})",
+        r"max size: (?P<limit>{n}) tokens",
+        r"number of tokens allowed:? \(?(?P<limit>{n})",
         r"(?:cannot|not) exceed (?:\w+ \()?(?P<limit>{n})",
         r"max_seq_len (?P<limit>{n})",
         r"should be \[\d+, ?(?P<limit>{n})\]",
@@ -162,12 +177,19 @@ def find_overflow(message: str) -> tuple[int | None, int | None] | None:
         return None
     for pattern in _SIZES:
         if found := pattern.search(message):
-            sizes = {name: read_number(text) for name, text in found.groupdict().items()}
-            tokens = sizes.get("tokens")
-            if tokens is not None:
-                tokens += sizes.get("more") or 0
-            return tokens, sizes.get("limit")
+            if _OTHER_UNITS.match(message, found.end("limit")):
+                return None, None
+            return read_sizes(found)
     return None, None
+
+
+def read_sizes(found: re.Match[str]) -> tuple[int | None, int | None]:
+    """Return the tokens and the limit of a match with the groups `tokens`, `more`, and `limit`."""
+    sizes = {name: read_number(text) for name, text in found.groupdict().items()}
+    tokens = sizes.get("tokens")
+    if tokens is not None:
+        tokens += sizes.get("more") or 0
+    return tokens, sizes.get("limit")
 
 
 def find_kind(message: str, *, failed: bool = True) -> type[ProviderError] | None:

@@ -212,8 +212,13 @@ class ErrorMap(Struct, frozen=True):
         self, kind: type[ProviderError], error: ErrorObject, message: str
     ) -> tuple[int | None, int | None] | None:
         """Return the tokens and the limit of an overflow, or None; each is None if not named."""
-        if issubclass(kind, RequestTooLarge) or self.codes.get(error.code) is RequestRefused:
+        if self.codes.get(error.code) is RequestRefused:
             return None
+        if issubclass(kind, RequestTooLarge):
+            # The status of a body with too many bytes, for some servers also of too many tokens.
+            told = error.code in self.codes or error.type in self.types
+            sizes = None if told else error_words.find_overflow(message)
+            return sizes if sizes is not None and sizes[1] is not None else None
         sizes = None
         if issubclass(kind, RequestRefused | ProviderOverloaded):
             # Some servers report an overflow as an internal error.
@@ -224,13 +229,7 @@ class ErrorMap(Struct, frozen=True):
 
     def _find_own_overflow(self, message: str) -> tuple[int | None, int | None] | None:
         found = next((found for one in self.overflows if (found := one.search(message))), None)
-        if found is None:
-            return None
-        sizes = {name: read_number(text) for name, text in found.groupdict().items()}
-        tokens = sizes.get("tokens")
-        if tokens is not None:
-            tokens += sizes.get("more") or 0
-        return tokens, sizes.get("limit")
+        return None if found is None else error_words.read_sizes(found)
 
     def read_wait(self, kind: type[ProviderError], headers: Mapping[str, str]) -> float | None:
         """Return the seconds to wait before another attempt, if the headers name them."""
@@ -346,8 +345,8 @@ def read_object(value: Any) -> ErrorObject:
         ("" if isinstance(code, int) else read_word(code)) or inner.code,
         "",
         422 if invalid else status or inner.status,
-        read_number(value.get("n_prompt_tokens")),
-        read_number(value.get("n_ctx")),
+        read_number(value.get("n_prompt_tokens")) or inner.tokens,
+        read_number(value.get("n_ctx")) or inner.limit,
         inner.wait if wait is None else wait,
     )
 

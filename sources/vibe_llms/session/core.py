@@ -23,7 +23,7 @@ from vibe_llms.agents.definitions import (
     survey_names,
     survey_optional,
 )
-from vibe_llms.base.configuration import Budget
+from vibe_llms.base.configuration import LOCAL, Budget
 from vibe_llms.base.endings import close_at_end, forget
 from vibe_llms.base.exceptions import ModelNotFound, RequestError, SessionClosed
 from vibe_llms.base.keys import KeyVault
@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from vibe_llms.agents.ensemble import AgentsEnsemble
     from vibe_llms.conversations.outputs import OutputType
     from vibe_llms.documents.core import Documents
+    from vibe_llms.providers.windows import Windows
     from vibe_llms.runs.budgets import Budgets
     from vibe_llms.runs.core import Runs
     from vibe_llms.runs.interfaces import RunRecord, RunStatus
@@ -129,6 +130,7 @@ class Session:
             access_limiter=self._providers.access_limiter,
             access_fallback=self._providers.access_fallback,
             breakers=parts.breakers or Breakers(),
+            access_windows=lambda: self.windows,
             access_spending=self.access_spending,
             tools=configuration.tools,
             context=configuration.context,
@@ -147,6 +149,7 @@ class Session:
         self._claims = parts.claims
         self._revive = parts.revive
         self._runs: Runs | None = None
+        self._windows: Windows | None = None
         self._conversations: WeakSet[Conversation] = WeakSet()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
@@ -378,6 +381,19 @@ class Session:
         """
         self._require_open()
         return await self._providers.survey_models(provider)
+
+    @property
+    def windows(self) -> Windows:
+        """The context windows of models, declared or learned from refusals."""
+        if self._windows is None:
+            # Sessions that make no request do not import this.
+            from vibe_llms.providers.windows import Windows
+
+            # The folder of a removed user must not reappear.
+            self._windows = Windows(
+                self.configuration.places.state, self._notify, create=self._user == LOCAL
+            )
+        return self._windows
 
     def survey_addresses(self) -> Sequence[str]:
         """Return the names of models that are known without loading a provider, aliases first."""

@@ -245,6 +245,20 @@ async def test_what_the_user_says_of_a_model_goes_over_what_the_server_says(
 
 
 @pytest.mark.parametrize(
+    ("num_ctx", "context"), [(None, 10_000), (0, 10_000), (4_096, 4_096), (32_768, 10_000)]
+)
+async def test_the_context_of_the_row_bounds_that_of_the_model(
+    fake_ollama: FakeOllama, num_ctx: int | None, context: int
+) -> None:
+    fake_ollama.models["some"] = FakeModel(["completion"], trained=10_000)
+    model = await produce_model(fake_ollama.url, name="some", num_ctx=num_ctx)
+    assert model.attributes.context_tokens == (num_ctx or None)
+    await model.converse(HI)
+    await model.client.close()
+    assert model.attributes.context_tokens == context
+
+
+@pytest.mark.parametrize(
     "broken", [failure(500, "x"), answer_json(["odd"]), HttpAnswer(drop="reset")]
 )
 async def test_a_model_of_which_the_server_says_nothing_works_all_the_same(

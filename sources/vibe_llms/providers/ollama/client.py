@@ -51,12 +51,17 @@ class OllamaClient(HttpClient[OllamaModel, OllamaSettings]):
         """Return the model of this name, and add the reported properties to earlier ones."""
         if reported:
             self._reported[name] = merge(self._reported.get(name, {}), reported)
-        if name not in self._models:
-            self._models[name] = super().produce_model(name, self._reported.get(name))
-        elif reported:
-            attributes = self.attributes.integrate(name, further=self._reported[name])
-            self._models[name].attributes = attributes
-        return self._models[name]
+        if name in self._models and not reported:
+            return self._models[name]
+        model = super().produce_model(name, self._reported.get(name))
+        attributes = model.attributes
+        if fixed := self.settings.num_ctx:
+            # The row sets the context of all requests.
+            context_tokens = min(attributes.context_tokens or fixed, fixed)
+            attributes = msgspec.structs.replace(attributes, context_tokens=context_tokens)
+        model = self._models.setdefault(name, model)
+        model.attributes = attributes
+        return model
 
     async def embed(
         self, model: str, texts: Sequence[str], *, dimensions: int | None = None
