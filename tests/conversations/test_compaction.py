@@ -295,6 +295,8 @@ async def test_a_window_that_is_ten_times_too_large_is_learned_from_the_error(
         await fill(conversation, 20)
         assert digests_of(conversation)
         assert len([one for one in conversation.canisters if isinstance(one, UserCanister)]) == 20
+        assert session.windows.recall(model) == WINDOW
+    assert not any("too long" in one.text for one in heard)
 
 
 async def test_a_single_message_beyond_the_window_is_an_error_and_changes_nothing(

@@ -62,10 +62,14 @@ async def test_the_model_counts_only_near_its_limit(length: int, counted: int) -
     said = [UserCanister.from_text("x" * length)]
     if counted:
         with pytest.raises(ContextOverflow, match="2000 tokens, but script accepts 1000") as caught:
-            await check_context_window(model, said, said, (), refuse_loading)
+            await check_context_window(
+                model, said, said, (), refuse_loading, model.attributes.context_tokens
+            )
         assert (caught.value.tokens, caught.value.limit) == (2000, 1000)
     else:
-        await check_context_window(model, said, said, (), refuse_loading)
+        await check_context_window(
+            model, said, said, (), refuse_loading, model.attributes.context_tokens
+        )
     assert asked == [2] * counted
 
 

@@ -40,7 +40,7 @@ class ContextKeeper:
 
     def window_of(self, model: Model) -> int:
         """Return the context window of a model in tokens, assumed if it is unknown."""
-        return model.attributes.context_tokens or UNKNOWN_WINDOW
+        return self._services.access_windows().recall(model) or UNKNOWN_WINDOW
 
     def is_due(self, model: Model, backwards: Iterable[Canister]) -> bool:
         """Return True if these messages, the last one first, may need a digest."""
@@ -71,9 +71,11 @@ class ContextKeeper:
         if self._settings.mode == "off" or self._overflows > _OVERFLOWS:
             return None
         tokens = error.tokens or estimate_tokens(reversed(request.messages))
-        window = min(error.limit or tokens, tokens)
-        if isinstance(error, RequestTooLarge) or error.limit is None:
-            window //= 2
+        learned = await self._services.access_windows().learn(request.model, error, tokens)
+        if learned is None:
+            # The limit is in bytes, or this request is too long for a window that was known.
+            learned = min(error.limit or tokens // 2, tokens)
+        window = learned if not isinstance(error, RequestTooLarge) else tokens // 2
         confirm = partial(self._confirm, request, tokens, window)
         return await self._compact(
             request, tokens, window, confirm=confirm if self._overflows == 1 else _agree
@@ -127,7 +129,7 @@ class ContextKeeper:
     async def _confirm(self, request: NextRequest, tokens: int, window: int) -> bool:
         """Return True if the conversation may be compacted; ask the user if the mode says so."""
         used = f"{tokens:,} of the {window:,} tokens of {request.model.name}"
-        if request.model.attributes.context_tokens is None:
+        if self._services.access_windows().recall(request.model) is None:
             used += " (its window is not known; set context-tokens in its row)"
         if self._settings.mode == "auto":
             request.notify(Notice("context", f"compacting the conversation: it has about {used}"))

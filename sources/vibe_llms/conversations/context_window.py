@@ -34,10 +34,13 @@ async def check_context_window(
     said: Sequence[Canister],
     invokers: Sequence[Invoker],
     load: Loader,
+    limit: int | None,
 ) -> None:
-    """Raise `ContextOverflow` if history and new messages are certainly too long for a model."""
-    limit = model.attributes.context_tokens
-    if limit is None or not is_near_limit(model, history, said):
+    """Raise `ContextOverflow` if history and new messages are certainly too long for a model.
+
+    `limit` is the context window of the model, if it is known.
+    """
+    if limit is None or not is_near_limit(limit, history, said):
         return
     try:
         count = await model.count_tokens([*history, *said], invokers, load)
@@ -58,9 +61,8 @@ async def check_context_window(
         raise overflow
 
 
-def is_near_limit(model: Model, history: Sequence[Canister], said: Sequence[Canister]) -> bool:
+def is_near_limit(limit: int | None, history: Sequence[Canister], said: Sequence[Canister]) -> bool:
     """Return True if history and new messages may be too long, so tokens must be counted."""
-    limit = model.attributes.context_tokens
     backwards = chain(reversed(said), reversed(history))
     return limit is not None and estimate_tokens(backwards) >= limit * _COUNTED_SHARE
 

@@ -498,7 +498,8 @@ class Conversation:
         count = await self.count_tokens()
         model, tools, messages = self._produce_request_parts()
         digest = self._memo.view.digest
-        settings, window = self._settings.context, model.attributes.context_tokens
+        settings = self._settings.context
+        window = await self._settings.services.access_windows().window_of(model)
         size = window or UNKNOWN_WINDOW
         covered = 0
         if digest is not None and digest.last:

@@ -826,12 +826,14 @@ class TurnRun:
     async def _check_length(self, said: Sequence[Canister]) -> None:
         """Refuse a turn that is certainly too long, before anything is stored or sent."""
         messages, model, said = self._messages, self._model, self._apply_documents(said)
+        limit = await self._settings.services.access_windows().window_of(model)
         if not self._counts:
-            if is_near_limit(model, messages, said):
+            if is_near_limit(limit, messages, said):
                 text = f"this may be too long for {model.name}; a real request is counted"
                 self._notify(Notice("preview", text))
             return
-        await check_context_window(model, messages, said, self._offered, self._history.load)
+        load = self._history.load
+        await check_context_window(model, messages, said, self._offered, load, limit)
         if self._memo.meter.is_near_size(
             model, self._apply_documents(self._memo.show(self._history)), said
         ):
