@@ -714,6 +714,7 @@ class TurnRun:
     def _produce_context(self, span: Span) -> TurnContext:
         return TurnContext(
             conversation=self._history.identity,
+            root=self._history.root,
             event_handler=span.watch(self._dispatcher),
             notify=self._notify,
             load=self._history.load,

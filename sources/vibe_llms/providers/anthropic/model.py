@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Annotated, Any, Literal, TypeAlias
 
 from msgspec import Meta
@@ -87,9 +88,13 @@ class AnthropicSettings(HttpSettings, frozen=True):
 
     def _is_listed(self, name: str) -> bool:
         """Return True if the address is in a list of the shipped file."""
-        shipped = read_toml(shipped_folder() / "providers" / "anthropic.toml")
         address = f"{self.base_url.rstrip('/')}/"
-        return any(address.startswith(f"{one}/") for one in shipped[name])
+        return any(address.startswith(f"{one}/") for one in _read_shipped()[name])
+
+
+@cache
+def _read_shipped() -> Mapping[str, Any]:
+    return read_toml(shipped_folder() / "providers" / "anthropic.toml")
 
 
 class AnthropicCache(HistoryCache[AnthropicHistory]):
