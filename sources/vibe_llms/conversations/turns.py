@@ -58,6 +58,7 @@ from vibe_llms.conversations.settings import (
     TurnState,
 )
 from vibe_llms.invocation.invokers import Invoker, gather_invokers, name_tools
+from vibe_llms.messages.caching import RequestHead
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
@@ -576,6 +577,7 @@ class TurnRun:
             with self._limited(), traced as span:
                 context = self._produce_context(span)
                 reply = await self._send(messages, self._offered, self._controls, context)
+                self._measure_caching(messages, reply, span)
             reply = tuple(map(self._dispatcher.canonicalize, reply))
             received[:] = reply
             whole = True
@@ -679,6 +681,14 @@ class TurnRun:
         self._notify(notice_digest(digest))
         await self._choose_tools()
         return True
+
+    def _measure_caching(
+        self, messages: Sequence[Canister], reply: Sequence[ReplyCanister], span: Span
+    ) -> None:
+        controls = self._controls.over(self._default_controls)
+        head = RequestHead.of(messages, self._offered, controls)
+        if (measured := self._memo.measure_caching(messages, reply, head)) is not None:
+            span.report_caching(measured)
 
     async def _keep_received(self) -> None:
         received = tuple(self._dispatcher.received)
