@@ -234,5 +234,5 @@ def summarize_caching(requests: Iterable[RequestCaching]) -> CachingSummary:
         new_tokens=sum(one.new_tokens for one in every),
         paid_tokens=sum(one.paid_tokens for one in every),
         read_tokens=sum(one.read_tokens for one in every),
-        breaks=dict(Counter(one.reason for one in every if one.reason)),
+        breaks=dict(Counter(str(one.reason) for one in every if one.reason)),
     )
