@@ -73,6 +73,7 @@ LATE = {
     ("cli.options", "cli.function_files.open_functions"),
     ("cli.options", "cli.index.refresh"),
     ("cli.options", "cli.providers.offer_plugin"),
+    ("cli.repl", "cli.caching.draw_summary"),
     ("cli.repl", "cli.context.draw_context"),
     ("cli.repl", "cli.export"),
     ("cli.repl", "cli.following.start_worker"),

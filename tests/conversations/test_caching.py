@@ -49,7 +49,7 @@ class CachingServer(FakeAnthropic):
     def next_reply(self, request: ReceivedRequest, otherwise: Any) -> Any:
         body = request.json
         cache = self.caches.setdefault(body["model"], AnthropicCache())
-        counted = cache.ask(body)
+        self.counted = counted = cache.ask(body)
         usage = {
             "input_tokens": (counted.size - counted.read - counted.written) // 4,
             "cache_read_input_tokens": counted.read // 4,
@@ -153,3 +153,16 @@ async def test_a_change_of_the_controls_is_not_a_break_if_the_cache_holds(tmp_pa
         conversation = await begin(session)
         await conversation.converse("b", controls=Controls(effort="low"))
     assert reasons(conversation) == []
+
+
+async def test_a_digest_is_a_break_and_its_own_request_is_not(tmp_path: Path) -> None:
+    async with talking(tmp_path) as (session, server):
+        conversation = await hold_long_conversation(session, server)
+        before = conversation.caching[-1].input_tokens
+        await conversation.compact()
+        assert server.counted.read // 4 > 0.99 * before
+        await conversation.converse("Go on.")
+        await conversation.converse("Go on.")
+        assert reasons(conversation) == [CacheBreak.COMPACTED]
+        again = await session.resume(conversation.identity)
+        assert reasons(again) == [CacheBreak.COMPACTED]

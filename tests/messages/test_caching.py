@@ -19,10 +19,10 @@ from vibe_llms.messages.caching import (
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
+    DigestCanister,
     Ending,
     Provenance,
     SupervisorCanister,
-    UnknownCanister,
     Usage,
     UserCanister,
 )
@@ -70,7 +70,7 @@ WARM = [asked(), reply(20_000), asked(9), reply(3_000, 20_000)]
         ([asked(310), reply(1_000, 23_000)], ""),
         ([asked(20), reply(24_000, model="other")], CacheBreak.MODEL),
         ([asked(9_000), reply(24_000, model="other")], CacheBreak.MODEL),
-        ([UnknownCanister(label="digest"), asked(20), reply(9_000)], CacheBreak.COMPACTED),
+        ([DigestCanister(), asked(20), reply(9_000)], CacheBreak.COMPACTED),
         # Blocks of a cache, and small sums.
         ([asked(20), reply(2_900, 21_100)], ""),
         ([asked(20), reply(3_100, 20_900)], CacheBreak.UNKNOWN),
@@ -113,7 +113,7 @@ def peek() -> str:
 
 PEEK = Invoker.from_function(peek)
 SYSTEM = SupervisorCanister.from_text("Be brief.")
-DIGEST = UnknownCanister(label="digest")
+DIGEST = DigestCanister()
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ DIGEST = UnknownCanister(label="digest")
         ),
         (RequestHead.of([asked()], [PEEK], Controls()), CacheBreak.INSTRUCTIONS),
         (RequestHead.of([SYSTEM, asked()], [PEEK], Controls(effort="low")), CacheBreak.CONTROLS),
-        (RequestHead.of([SYSTEM, DIGEST, asked()], [PEEK], Controls()), CacheBreak.COMPACTED),
+        (RequestHead.of([SYSTEM, asked()], [PEEK], Controls(), DIGEST), CacheBreak.COMPACTED),
         (None, CacheBreak.UNKNOWN),
     ],
 )

@@ -36,11 +36,15 @@ def draw_caching(canisters: Sequence[Canister]) -> Iterator[str]:
             f"{one.read_tokens:,} from the cache; paid {one.paid_tokens:,} for "
             f"{one.new_tokens:,} new{reason}"
         )
+    yield draw_summary(requests) or "no reply of this conversation has a token usage"
+
+
+def draw_summary(requests: Sequence[RequestCaching]) -> str:
+    """Return a line for all requests, or an empty text without any."""
     if not requests:
-        yield "no reply of this conversation has a token usage"
-        return
+        return ""
     summary = summarize_caching(requests)
-    yield (
+    return (
         f"in all: paid {summary.paid_tokens:,} tokens for {summary.new_tokens:,} new ones, "
         f"a factor of {summary.rewrite_factor:.1f}{_describe_breaks(summary.breaks)}"
     )

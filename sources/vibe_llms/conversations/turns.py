@@ -630,6 +630,7 @@ class TurnRun:
         with self._limited(), self._settings.tracer.request(self._describe_request(messages)):
             context = TurnContext(
                 conversation=self._history.identity,
+                root=self._history.root,
                 load=self._history.load,
                 streaming=self._request.streaming and not natively,
                 default_controls=self._default_controls,
@@ -686,7 +687,7 @@ class TurnRun:
         self, messages: Sequence[Canister], reply: Sequence[ReplyCanister], span: Span
     ) -> None:
         controls = self._controls.over(self._default_controls)
-        head = RequestHead.of(messages, self._offered, controls)
+        head = RequestHead.of(messages, self._offered, controls, self._memo.view.digest)
         if (measured := self._memo.measure_caching(messages, reply, head)) is not None:
             span.report_caching(measured)
 

@@ -10,6 +10,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
+from itertools import takewhile
 from operator import is_
 from typing import Any
 
@@ -19,10 +20,10 @@ from msgspec.structs import replace
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
+    DigestCanister,
     InvocationCanister,
     ReplyCanister,
     SupervisorCanister,
-    role_of,
 )
 from vibe_llms.messages.controls import Controls
 
@@ -31,8 +32,6 @@ LIFETIME = 300.0
 #: Share of a request, and tokens, that may be paid again without being a break: caches hold blocks
 #: of tokens, and nothing of short requests.
 _SHARE, _TOKENS = 0.05, 2000
-#: Role of a summary that stands for earlier messages.
-_DIGEST = "digest"
 _MOST_REPORTS = 1000
 
 
@@ -90,7 +89,7 @@ class CachingSummary(Struct, frozen=True):
 class RequestHead(Struct, frozen=True):
     """The parts of a request before its messages, whose change breaks the cache.
 
-    `digest` is the summary that stands for earlier messages, if any.
+    `digest` is the identity of the one that stands for earlier messages, if any.
     """
 
     tools: Sequence[Any] = ()
@@ -100,16 +99,16 @@ class RequestHead(Struct, frozen=True):
 
     @classmethod
     def of(
-        cls, messages: Sequence[Canister], tools: Sequence[Any], controls: Controls
+        cls,
+        messages: Sequence[Canister],
+        tools: Sequence[Any],
+        controls: Controls,
+        digest: DigestCanister | None = None,
     ) -> RequestHead:
         """Return the head of a request; its instructions are the first messages."""
-        instructions: list[str] = []
-        for canister in messages:
-            if not isinstance(canister, SupervisorCanister):
-                digest = canister.identity if role_of(canister) == _DIGEST else ""
-                return cls(tuple(tools), tuple(instructions), digest, controls)
-            instructions.append(canister.identity)
-        return cls(tuple(tools), tuple(instructions), controls=controls)
+        first = takewhile(lambda one: isinstance(one, SupervisorCanister), messages)
+        instructions = tuple(one.identity for one in first)
+        return cls(tuple(tools), instructions, digest.identity if digest else "", controls)
 
     def compare(self, other: RequestHead) -> CacheBreak:
         """Return the first part that differs from another head."""
@@ -152,7 +151,7 @@ class CacheMeter:
         return self._last is not None
 
     def compact(self) -> None:
-        """Note that a summary stands for earlier messages from the next request on."""
+        """Note that a digest stands for earlier messages from the next request on."""
         self._compacted = True
 
     def measure(
@@ -222,7 +221,7 @@ def measure_caching(
                 yield replace(measured, reason=reason)
             continue
         asked = canister.created
-        if role_of(canister) == _DIGEST:
+        if isinstance(canister, DigestCanister):
             meter.compact()
 
 
