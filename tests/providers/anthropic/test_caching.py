@@ -13,7 +13,6 @@ import pytest
 from tests.fakes.anthropic_cache import AnthropicCache, Counted
 from tests.fakes.clients import assemble, produce_model
 from tests.fakes.strict import Refused
-from tests.providers.test_spending import FixedSpending
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import (
     AssistantCanister,
@@ -30,7 +29,6 @@ from vibe_llms.messages.canisters import (
 from vibe_llms.messages.contents import TextualContent
 from vibe_llms.messages.controls import Controls
 from vibe_llms.providers.anthropic.model import AnthropicModel, AnthropicSettings
-from vibe_llms.providers.spending import spend
 
 BEGUN = datetime(2026, 11, 1, tzinfo=UTC)
 OWN = Provenance("vibe_llms.providers.anthropic", "anthropic", "claude-opus-5")
@@ -275,13 +273,6 @@ async def test_only_anthropics_own_address_is_asked_for_an_hour_by_itself() -> N
     assert (
         AnthropicSettings(base_url="https://api.anthropic.com", cache="1h").cache_duration == "1h"
     )
-
-
-async def test_a_request_under_a_budget_is_not_cached_for_an_hour() -> None:
-    talk, _ = await talk_with_pauses([600, 600])
-    async with spend(FixedSpending(100)):
-        assert hours_in(await talk.body()) == {"5m"}
-    assert hours_in(await talk.body()) == {"1h"}
 
 
 @pytest.mark.parametrize("cache", ["5m", "1h", "off"])

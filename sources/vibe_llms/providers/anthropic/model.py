@@ -31,7 +31,6 @@ from vibe_llms.providers.requests import (
     fit_request,
     send_notice,
 )
-from vibe_llms.providers.spending import access_spending
 from vibe_llms.providers.tool_names import nativize_name
 from vibe_llms.providers.tool_schemas import ANTHROPIC, fit_tools
 
@@ -209,16 +208,10 @@ class AnthropicModel(HttpModel[AnthropicSettings]):
         """Return the member that marks the end of a cached prefix, or nothing.
 
         Marks of an hour must come before others, so a shorter one in a native tool shortens all.
-        Price lists have one price for writing, so budgets know that of 5 minutes.
         """
         if self._duration == "off":
             return b""
-        spending = access_spending()
-        hour = self._duration == "1h" or (
-            self._duration == "auto"
-            and history.rhythm.wants_hour
-            and not (spending is not None and spending.bounded)
-        )
+        hour = self._duration == "1h" or (self._duration == "auto" and history.rhythm.wants_hour)
         longest = all(isinstance(one, dict) and one.get("ttl") == "1h" for one in given)
         return _HOUR if hour and longest else _MINUTES
 
