@@ -73,6 +73,7 @@ LATE = {
     ("cli.options", "cli.function_files.open_functions"),
     ("cli.options", "cli.index.refresh"),
     ("cli.options", "cli.providers.offer_plugin"),
+    ("cli.repl", "cli.caching.draw_summary"),
     ("cli.repl", "cli.context.draw_context"),
     ("cli.repl", "cli.export"),
     ("cli.repl", "cli.following.start_worker"),
@@ -620,9 +621,9 @@ LOADED_BY_SESSION = (
     "conversations.tools conversations.turns ensembles ensembles.core invocation "
     "invocation.approval invocation.asking invocation.ensembles invocation.invokers "
     "invocation.limits invocation.other_names invocation.questions invocation.results "
-    "invocation.reuse invocation.schemata invocation.threads messages.codecs messages.controls "
-    "messages.tracing plugins plugins.pins providers providers.attributes providers.breakers "
-    "providers.caller_keys providers.contract "
+    "invocation.reuse invocation.schemata invocation.threads messages.caching messages.codecs "
+    "messages.controls messages.tracing plugins plugins.pins providers providers.attributes "
+    "providers.breakers providers.caller_keys providers.contract "
     "providers.contract.selection providers.conversions providers.interfaces providers.limits "
     "providers.matching providers.pieces providers.provider_pool providers.registry "
     "providers.spending session session.core session.options session.parts storage "

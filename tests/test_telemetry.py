@@ -117,6 +117,24 @@ def model_of(*replies: ScriptedReply, **options: Any) -> ScriptedModel:
     return scripted_model(Script(replies), **options)
 
 
+async def test_a_request_tells_why_the_cache_broke(home: Path) -> None:
+    recording = Recording()
+    async with open_session(home=home, tracer=recording.tracer) as session:
+        conversation = await session.begin(
+            model_of(
+                says("a", usage=Usage(20_000, cache_write_tokens=9)),
+                says("b", usage=Usage(21_000)),
+                says("c", usage=Usage(500, cache_read_tokens=21_000)),
+            )
+        )
+        for _ in range(3):
+            await conversation.converse("Hi")
+    requests = [of(span) for span in recording.spans if span.name.startswith("chat")]
+    assert [one.get("vibe_llms.cache.break") for one in requests] == [None, "unexpected", None]
+    assert [one["vibe_llms.cache.new_tokens"] for one in requests] == [20_009, 991, 500]
+    assert requests[2]["vibe_llms.cache.rewrite_factor"] == 1
+
+
 async def test_spans_of_a_turn_lie_within_each_other(home: Path) -> None:
     recording = Recording()
     async with open_session(home=home, tracer=recording.tracer) as session:
@@ -222,6 +240,8 @@ async def test_a_request_has_its_model_its_controls_its_tokens_and_its_first_chu
         "gen_ai.request.seed": 7,
         "gen_ai.request.stream": True,
         "gen_ai.response.id": "scripted",
+        "vibe_llms.cache.new_tokens": 16,
+        "vibe_llms.cache.rewrite_factor": 11 / 16,
         **named,
     }
     second = of(recording.spans[-2])

@@ -9,12 +9,16 @@ async def main() -> None:
         for day in range(1, 8):
             await conversation.converse(f"Day {day}: how do I sail around the island?")
         use = await conversation.measure_context()
-        print(f"{use.tokens:,} of {use.window:,} tokens:", {k: v for k, v in use.parts.items() if v})
+        print(
+            f"{use.tokens:,} of {use.window:,} tokens:", {k: v for k, v in use.parts.items() if v}
+        )
 
         turn = await conversation.compact("keep the hours of the tide")
         print(turn.stop_reason, "-", turn.usage.total_tokens, "tokens for the summary")
         use = await conversation.measure_context()
-        print(f"{use.tokens:,} of {use.window:,} tokens:", {k: v for k, v in use.parts.items() if v})
+        print(
+            f"{use.tokens:,} of {use.window:,} tokens:", {k: v for k, v in use.parts.items() if v}
+        )
 
 
 asyncio.run(main())

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from vibe_llms.conversations.prompts import Prompt
     from vibe_llms.invocation.approval import Decision
     from vibe_llms.invocation.questions import ElicitationAnswer
+    from vibe_llms.messages.caching import RequestCaching
     from vibe_llms.messages.canisters import InvocationCanister
     from vibe_llms.messages.controls import Controls
     from vibe_llms.providers import windows as learned  # noqa: F401  (the string below)
@@ -306,6 +307,11 @@ class Conversation(_Face[asynchronous.Conversation]):
     def canisters(self) -> tuple[Canister, ...]:
         """All messages of the history."""
         return self._inner.canisters
+
+    @property
+    def caching(self) -> tuple[RequestCaching, ...]:
+        """Share of the prompt cache in each request whose usage was reported."""
+        return self._inner.caching
 
     @property
     def invokers(self) -> Mapping[str, Invoker]:

@@ -22,6 +22,7 @@ from vibe_llms.base.exceptions import PackageMissing
 from vibe_llms.base.meta import __version__
 from vibe_llms.base.network.offline import permit_request
 from vibe_llms.base.redaction import redact
+from vibe_llms.messages.caching import RequestCaching
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
@@ -307,6 +308,16 @@ class _Operation(Span):
     def count(self, number: int) -> None:
         """See `Span.count`."""
         self._span.set_attribute("gen_ai.memory.record.count", number)
+
+    def report_caching(self, measured: RequestCaching) -> None:
+        """See `Span.report_caching`."""
+        attributes: dict[str, Any] = {
+            "vibe_llms.cache.new_tokens": measured.new_tokens,
+            "vibe_llms.cache.rewrite_factor": measured.rewrite_factor,
+        }
+        if measured.reason:
+            attributes["vibe_llms.cache.break"] = measured.reason
+        self._span.set_attributes(attributes)
 
     def _record_replies(self, canisters: Iterable[Canister]) -> Usage:
         """Record replies; return their usage."""

@@ -453,6 +453,11 @@ def test_the_context_is_shown() -> None:
     assert "compacted at 26,214 tokens" in errors
 
 
+def test_the_context_tells_what_the_cache_held(claude: FakeAnthropic) -> None:
+    errors = hold("hello", "/context", model="anthropic/claude-opus-5")[2]
+    assert "\nin all: paid 120 tokens for 1,020 new ones, a factor of 0.1\n" in errors
+
+
 def test_a_conversation_is_compacted_at_the_terminal() -> None:
     said = ["Tell me all about the sea. " * 30] * 9
     errors = hold(*said, "/compact the names of ships", "/context")[2]

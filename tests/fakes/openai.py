@@ -62,6 +62,7 @@ EMBEDDERS = {"text-embedding-3-small": 16, "text-embedding-ada-002": 16}
 _LONGEST_TEXT, _MOST_TEXTS, _MOST_TOKENS = 8192, 2048, 300_000
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _LONGEST_CALL = 40
+_LONGEST_CACHE_KEY = 64
 _REASONING_MODELS = ("gpt-5", "gpt-6", "o1", "o3", "o4")
 _ROLES: dict[str, Any] = {
     "developer": ChatCompletionDeveloperMessageParam,
@@ -243,6 +244,11 @@ def stream_bytes(chunks: Sequence[bytes], **faults: Any) -> HttpAnswer:
 # What the real servers refuse.
 
 
+def _check_cache_key(body: Mapping[str, Any]) -> None:
+    if len(body.get("prompt_cache_key") or "") > _LONGEST_CACHE_KEY:
+        raise Refused("'prompt_cache_key': string too long; expected at most 64 characters")
+
+
 def _check_tools(body: Mapping[str, Any]) -> None:
     names = [tool.get("function", tool).get("name") for tool in body.get("tools") or ()]
     named = [name for name in names if name is not None]
@@ -284,6 +290,7 @@ def check_chat(request: ReceivedRequest, server: FakeOpenAI) -> None:
     if body["model"].startswith(_REASONING_MODELS) and "max_tokens" in body:
         raise Refused("Unsupported parameter: 'max_tokens'; use 'max_completion_tokens'")
     _check_tools(body)
+    _check_cache_key(body)
     if (schema := body.get("response_format", {}).get("json_schema")) is not None:
         _check_schema(schema)
     messages = body["messages"]
@@ -418,6 +425,7 @@ def check_response(request: ReceivedRequest, server: FakeOpenAI, *, counting: bo
         kind = ResponseCreateParamsStreaming
     validate(kind, {**body, "input": []})
     _check_tools(body)
+    _check_cache_key(body)
     form = body.get("text", {}).get("format", {})
     if form.get("type") == "json_schema":
         _check_schema(form)

@@ -45,6 +45,7 @@ class ServerResult(Struct, frozen=True, forbid_unknown_fields=True, rename="keba
     second_has: list[str] = field(default_factory=list)
     second_lacks: list[str] = field(default_factory=list)
     output_tokens: int | None = None
+    cache_read_tokens: int | None = None
 
 
 class ServerCase(Case, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):

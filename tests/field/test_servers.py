@@ -33,7 +33,7 @@ class Outcome:
     def __init__(self) -> None:
         self.error: VibeLlmsError | None = None
         self.text = self.reasoning = self.stop = ""
-        self.output_tokens = 0
+        self.output_tokens = self.cache_read_tokens = 0
         self.calls: list[list[int]] = []
         self.notices: list[str] = []
         self.requests: list[Any] = []
@@ -79,6 +79,7 @@ async def hold_turn(case: ServerCase) -> Outcome:
             else:
                 outcome.text, outcome.stop = turn.text, str(turn.stop_reason)
                 outcome.output_tokens = turn.usage.output_tokens
+                outcome.cache_read_tokens = turn.usage.cache_read_tokens
                 outcome.reasoning = "".join(
                     content.text
                     for canister in turn.canisters
@@ -106,6 +107,7 @@ def compare(case: ServerCase, outcome: Outcome) -> list[str]:
         ("limit", getattr(outcome.error, "limit", None) or 0),
         ("requests", len(outcome.requests)),
         ("output_tokens", outcome.output_tokens),
+        ("cache_read_tokens", outcome.cache_read_tokens),
     ):
         wanted = getattr(expect, name)
         accepted = wanted if isinstance(wanted, list) and name != "calls" else [wanted]

@@ -45,6 +45,8 @@ def test_every_class_of_tokens_has_its_price() -> None:
         (Usage(reasoning_tokens=1000), "0.015"),
         (Usage(cache_read_tokens=1000), "0.0003"),
         (Usage(cache_write_tokens=1000), "0.00375"),
+        (Usage(cache_write_tokens=1000, hour_write_tokens=1000), "0.006"),
+        (Usage(cache_write_tokens=1000, hour_write_tokens=400), "0.00465"),
         (Usage(1000, 1000, 1000, 1000, 1000), "0.03705"),
     ):
         cost = estimate_cost([reply(usage)], list_of)

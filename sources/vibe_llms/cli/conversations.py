@@ -21,6 +21,7 @@ from vibe_llms.base.exceptions import (
     RequestError,
     StorageError,
 )
+from vibe_llms.cli.caching import draw_caching, encode_caching
 from vibe_llms.cli.citations import list_citations
 from vibe_llms.cli.completion import complete_conversations
 from vibe_llms.cli.markdown import Drawing
@@ -193,10 +194,20 @@ def is_pageable(lines: int) -> bool:
 @newest_argument
 @click.option("--lenient", is_flag=True, help="Show what is readable of a damaged conversation.")
 @click.option("--render/--raw", default=None, help="Render Markdown, or print it unchanged.")
+@click.option(
+    "--caching",
+    is_flag=True,
+    help="Show how many tokens of each request the provider's prompt cache held instead.",
+)
 @json_option
 @with_archive
 async def show(
-    archive: Archive, conversation: str, as_json: bool, lenient: bool, render: bool | None
+    archive: Archive,
+    conversation: str,
+    as_json: bool,
+    lenient: bool,
+    render: bool | None,
+    caching: bool,
 ) -> None:
     """Show a conversation, by its id, 4 or more characters of it, or its name; else the latest.
 
@@ -206,6 +217,12 @@ async def show(
     restored = await archive.restore(identity, lenient=lenient)
     for notice in restored.notices:
         note(f"note: {notice.text}")
+    if caching:
+        if as_json:
+            write_json(encode_caching(restored.canisters))
+        else:
+            _print("\n".join(draw_caching(restored.canisters)))
+        return
     if as_json:
         write_json(encode_conversation(restored).decode())
         return

@@ -544,9 +544,12 @@ class Repl:
 
     async def _context(self, _: str) -> None:
         # Imported only here, to start fast.
+        from vibe_llms.cli.caching import draw_summary
         from vibe_llms.cli.context import draw_context
 
         note(draw_context(await self.conversation.measure_context(), columns(sys.stderr)))
+        if summary := draw_summary(self.conversation.caching):
+            note(summary)
 
     async def _compact(self, focus: str) -> int:
         return await self._run_turn(partial(self.conversation.compact, focus))

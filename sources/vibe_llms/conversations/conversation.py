@@ -26,6 +26,7 @@ from vibe_llms.conversations.tools import Tool
 from vibe_llms.conversations.turns import TurnRun
 from vibe_llms.invocation.ensembles import Ensemble
 from vibe_llms.invocation.invokers import Invoker
+from vibe_llms.messages.caching import RequestCaching, measure_caching
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
@@ -123,6 +124,11 @@ class Conversation:
     def canisters(self) -> tuple[Canister, ...]:
         """All messages of the history."""
         return tuple(self._history.canisters)
+
+    @property
+    def caching(self) -> tuple[RequestCaching, ...]:
+        """Share of the prompt cache in each request whose usage was reported."""
+        return tuple(measure_caching(self._history.canisters, self._memo.caching.reports))
 
     @property
     def busy(self) -> bool:

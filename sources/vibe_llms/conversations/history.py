@@ -103,6 +103,11 @@ class History:
         return refuse_loading if self.archive is None else self.archive.load_all
 
     @property
+    def root(self) -> str:
+        """Identity of the conversation that all forks of this one began with."""
+        return self.details.root or self.identity
+
+    @property
     def stored(self) -> bool:
         """True if the archive has this conversation."""
         return self._stored

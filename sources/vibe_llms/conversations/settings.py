@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import cache
+from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -28,7 +29,14 @@ from vibe_llms.invocation.approval import ApprovalRequest, Decision, Gatekeeper
 from vibe_llms.invocation.ensembles import Ensemble
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.invocation.questions import ElicitationAnswer, ElicitationRequest, Elicitor
-from vibe_llms.messages.canisters import Canister, Cost, InvocationCanister, SupervisorCanister
+from vibe_llms.messages.caching import CacheMeter, RequestCaching, RequestHead
+from vibe_llms.messages.canisters import (
+    Canister,
+    Cost,
+    InvocationCanister,
+    ReplyCanister,
+    SupervisorCanister,
+)
 from vibe_llms.messages.controls import Controls
 from vibe_llms.messages.events import EventHandler
 from vibe_llms.messages.tracing import Tracer
@@ -41,6 +49,10 @@ from vibe_llms.providers.spending import Spending
 if TYPE_CHECKING:
     from vibe_llms.conversations.outputs import OutputForm
     from vibe_llms.providers.windows import Windows
+
+
+#: Messages among which the last request of a resumed conversation is looked for.
+_LOOKED_BACK = 100
 
 
 async def _open_none(_: Iterable[str], __: EventHandler) -> Sequence[Ensemble]:
@@ -253,6 +265,7 @@ class TurnMemo:
     """The memory of a conversation between turns: encoded messages, and shown notices."""
 
     def __init__(self) -> None:
+        self.caching = CacheMeter()
         self.shown: set[tuple[str, str]] = set()
         self.meter = SizeMeter()
         self.documents = ConversationDocuments()
@@ -310,6 +323,19 @@ class TurnMemo:
 
             self._reread = produce_reread(lambda: history.canisters, history.load)
         return self._reread
+
+    def measure_caching(
+        self, messages: Sequence[Canister], reply: Sequence[ReplyCanister], head: RequestHead
+    ) -> RequestCaching | None:
+        """Return the cache's share in a request, or None if its usage is not known."""
+        if not self.caching.begun:
+            # The conversation was resumed, or forked: its last request may still be cached.
+            for canister in islice(reversed(messages), _LOOKED_BACK):
+                if isinstance(canister, ReplyCanister) and self.caching.measure(
+                    canister, canister.created
+                ):
+                    break
+        return self.caching.measure(reply[-1], messages[-1].created, head)
 
     def access_cache(self, model: Model) -> object:
         """Return the cache of a model; under the contract, a model has a separate one."""

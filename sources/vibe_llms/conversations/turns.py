@@ -58,6 +58,7 @@ from vibe_llms.conversations.settings import (
     TurnState,
 )
 from vibe_llms.invocation.invokers import Invoker, gather_invokers, name_tools
+from vibe_llms.messages.caching import RequestHead
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
@@ -576,6 +577,7 @@ class TurnRun:
             with self._limited(), traced as span:
                 context = self._produce_context(span)
                 reply = await self._send(messages, self._offered, self._controls, context)
+                self._measure_caching(messages, reply, span)
             reply = tuple(map(self._dispatcher.canonicalize, reply))
             received[:] = reply
             whole = True
@@ -628,6 +630,7 @@ class TurnRun:
         with self._limited(), self._settings.tracer.request(self._describe_request(messages)):
             context = TurnContext(
                 conversation=self._history.identity,
+                root=self._history.root,
                 load=self._history.load,
                 streaming=self._request.streaming and not natively,
                 default_controls=self._default_controls,
@@ -680,6 +683,14 @@ class TurnRun:
         await self._choose_tools()
         return True
 
+    def _measure_caching(
+        self, messages: Sequence[Canister], reply: Sequence[ReplyCanister], span: Span
+    ) -> None:
+        controls = self._controls.over(self._default_controls)
+        head = RequestHead.of(messages, self._offered, controls, self._memo.view.digest)
+        if (measured := self._memo.measure_caching(messages, reply, head)) is not None:
+            span.report_caching(measured)
+
     async def _keep_received(self) -> None:
         received = tuple(self._dispatcher.received)
         if any(_is_worth_keeping(canister) for canister in received):
@@ -714,6 +725,7 @@ class TurnRun:
     def _produce_context(self, span: Span) -> TurnContext:
         return TurnContext(
             conversation=self._history.identity,
+            root=self._history.root,
             event_handler=span.watch(self._dispatcher),
             notify=self._notify,
             load=self._history.load,

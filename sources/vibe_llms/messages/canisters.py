@@ -51,13 +51,18 @@ class StopReason(StrEnum):
 
 
 class Usage(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
-    """Token counts of a reply, in classes that do not overlap and can be added."""
+    """Token counts of a reply, in classes that do not overlap and can be added.
+
+    Only `hour_write_tokens` are a part of others: of `cache_write_tokens`, those that are cached
+    for an hour, which costs more.
+    """
 
     uncached_input_tokens: int = 0
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
     output_tokens: int = 0
     reasoning_tokens: int = 0
+    hour_write_tokens: int = 0
 
     @property
     def input_tokens(self) -> int:

@@ -68,6 +68,7 @@ def _count(usage: Usage) -> dict[str, int]:
         "input_tokens": usage.input_tokens,
         "cache_read_tokens": usage.cache_read_tokens,
         "cache_write_tokens": usage.cache_write_tokens,
+        "cache_write_1h_tokens": min(usage.hour_write_tokens, usage.cache_write_tokens),
         "output_tokens": usage.output_tokens + usage.reasoning_tokens,
     }
 

@@ -14,6 +14,7 @@ from typing import Any, Literal, Self, TypeAlias, TypeVar
 from msgspec import Struct
 
 from vibe_llms.base.credentials import get_logger
+from vibe_llms.messages.caching import RequestCaching
 from vibe_llms.messages.canisters import Canister, InvocationCanister
 from vibe_llms.messages.controls import Controls
 from vibe_llms.messages.events import Event, EventHandler, MessageProgressEvent, ignore_events
@@ -70,6 +71,9 @@ class Span:
 
     def count(self, number: int) -> None:
         """Record the number of memory entries found."""
+
+    def report_caching(self, measured: RequestCaching) -> None:
+        """Record what the provider's prompt cache held of a request."""
 
     def answer(self, status: int, conversation: str = "") -> None:
         """Record the status of a server's response, and the conversation that it concerns."""
@@ -199,6 +203,10 @@ class _GuardedSpan(_GuardedBlock, Span):
     def count(self, number: int) -> None:
         """See `Span.count`."""
         self._reports.call(None, self._span.count, number)
+
+    def report_caching(self, measured: RequestCaching) -> None:
+        """See `Span.report_caching`."""
+        self._reports.call(None, self._span.report_caching, measured)
 
     def answer(self, status: int, conversation: str = "") -> None:
         """See `Span.answer`."""

@@ -18,6 +18,7 @@ from vibe_llms.messages.canisters import (
     DigestCanister,
     DocumentCanister,
     InvocationCanister,
+    Provenance,
     ResultCanister,
     SupervisorCanister,
     UnknownCanister,
@@ -74,10 +75,7 @@ class Conversion:
     @property
     def own(self) -> bool:
         """True if the canister is from a reply of this model."""
-        origin = getattr(self.canister, "provenance", None)
-        return origin is not None and self._issuer == Issuer(
-            origin.module, origin.row, origin.model
-        )
+        return is_own(self.canister, self.model, self._module)
 
     @property
     def _issuer(self) -> Issuer:
@@ -265,6 +263,14 @@ class Writer(Conversion, ABC, Generic[P, B]):
     def say(self, content: Content, what: str = "") -> B:
         """Return a block that describes a content, for a model that cannot be sent it."""
         return self.encode_text(self.describe(content, what))
+
+
+def is_own(canister: Canister, model: Model, module: str) -> bool:
+    """Return True if a message is from a reply of a model whose provider's module is `module`."""
+    origin: Provenance | None = getattr(canister, "provenance", None)
+    if origin is None:
+        return False
+    return (origin.module, origin.row, origin.model) == (module, model.provider, model.name)
 
 
 def name_document(canister: DocumentCanister) -> tuple[str, str]:

@@ -232,8 +232,12 @@ class MessageHistory(WireHistory[P], Generic[P, M]):
     def append_exchange(self, exchange: Exchange[P]) -> None:
         """Keep a closed exchange."""
         self.push(self.recent, exchange, last=False)
-        while len(self.recent) > self.unbaked:
+        while self.is_settled():
             self.baked.append(self.frame(self.recent.pop(0)))
+
+    def is_settled(self) -> bool:
+        """Return True if the first message that is not baked can be baked."""
+        return len(self.recent) > self.unbaked
 
     def current(self) -> list[M]:
         """Return the messages that are not baked, including the open exchange."""

@@ -60,6 +60,7 @@ def ignore_notices(_: Notice) -> None:
 class TurnContext(Struct, frozen=True, kw_only=True):
     """Context of one round trip; a model alone works with the defaults.
 
+    `root` is the conversation that this one and its other forks began with, as they share a prefix.
     `fresh` are the identities of the canisters that this call adds: unsupported content in them is
     an error, while in older history it is described or left out with a notice. `cache` is the
     result of the model's `produce_cache` for this conversation. `throttle` is awaited between
@@ -72,6 +73,7 @@ class TurnContext(Struct, frozen=True, kw_only=True):
     """
 
     conversation: str = ""
+    root: str = ""
     event_handler: EventHandler | None = None
     notify: Notifier = ignore_notices
     load: Loader = refuse_loading

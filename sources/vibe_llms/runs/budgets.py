@@ -84,7 +84,8 @@ class Budgets:
         """Return the claim of a request; `RequestError` if money is limited but has no price."""
         money, unit = 0, 0
         if any(account.budget.money is not None for account in accounts):
-            classes = (Usage(tokens), Usage(0, tokens), Usage(0, 0, tokens))
+            hour = Usage(cache_write_tokens=tokens, hour_write_tokens=tokens)
+            classes = (Usage(tokens), Usage(0, tokens), Usage(0, 0, tokens), hour)
             money = max(self.find_money(model, usage) for usage in classes)
             # Output after a long input may also cost more per token.
             whole = self.find_money(model, Usage(tokens, output_tokens=_MILLION))

@@ -15,7 +15,10 @@ from vibe_llms.messages.contents import repair_text
 from vibe_llms.storage.interfaces import FORMAT, Details, Origin
 
 METADATA = "metadata.toml"
-_KEYS = ("format", "created", "name", "model", "agent", "tags", "forked-from", "superseded-by")
+_KEYS = (
+    *("format", "created", "name", "model", "agent", "tags"),
+    *("forked-from", "superseded-by", "root"),
+)
 
 
 def encode_details(details: Details) -> bytes:
@@ -33,6 +36,8 @@ def encode_details(details: Details) -> bytes:
         tree["forked-from"] = msgspec.to_builtins(details.forked_from)
     if details.superseded_by:
         tree["superseded-by"] = details.superseded_by
+    if details.root:
+        tree["root"] = details.root
     return encode_tree(tree)
 
 
@@ -136,6 +141,8 @@ def change_details(data: bytes, changes: Mapping[str, Any], path: str) -> tuple[
 
 def fork_details(parent: Details, origin: Origin, name: str) -> Details:
     """Return the details of a fork created now."""
+    # Forks of earlier versions know only their parents.
+    before = parent.forked_from or origin
     return Details(
         created=datetime.now(UTC),
         name=name,
@@ -143,4 +150,5 @@ def fork_details(parent: Details, origin: Origin, name: str) -> Details:
         agent=parent.agent,
         tags=parent.tags,
         forked_from=origin,
+        root=parent.root or before.conversation,
     )

@@ -41,7 +41,8 @@ class Details(Struct, frozen=True, kw_only=True):
     """Data about a conversation besides its canisters.
 
     `agent` is the name of the agent that began it. `superseded_by` is the conversation that
-    replaced this one, for example after an undo.
+    replaced this one, for example after an undo. `root` is the conversation that a fork, or the
+    first one of its parents, was made from; empty if this one is not a fork.
     """
 
     created: datetime
@@ -51,6 +52,7 @@ class Details(Struct, frozen=True, kw_only=True):
     tags: tuple[str, ...] = ()
     forked_from: Origin | None = None
     superseded_by: str = ""
+    root: str = ""
     format: int = FORMAT
 
 

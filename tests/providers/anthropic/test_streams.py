@@ -398,6 +398,18 @@ def test_a_stop_reason_and_a_clean_end_are_the_end_of_a_reply() -> None:
         hear(left_out(events, "message_stop", "message_delta"))
 
 
+def test_what_is_cached_for_an_hour_is_counted_as_a_part() -> None:
+    written = {"ephemeral_5m_input_tokens": 40, "ephemeral_1h_input_tokens": 60}
+    for creation, counted in ((written, 60), (None, 0), ({}, 0)):
+        usage = {"cache_creation_input_tokens": 100, "cache_creation": creation}
+        (canister,), _ = hear(reply(text_block(0, "Hi"), usage=usage))
+        assert canister.ending is not None
+        assert canister.ending.usage is not None
+        assert canister.ending.usage.cache_write_tokens == 100
+        assert canister.ending.usage.hour_write_tokens == counted
+        assert canister.ending.usage.input_tokens == 1020
+
+
 def test_what_a_message_ends_with_may_be_spread_or_missing() -> None:
     begun, *events, _, stop = reply(text_block(0, "Hi"))
     usage = {"input_tokens": 0, "output_tokens": 7}

@@ -50,6 +50,12 @@ class OutputTokens(Struct):
     thinking_tokens: int | None = None
 
 
+class CacheCreation(Struct):
+    """Tokens written to the cache for an hour."""
+
+    ephemeral_1h_input_tokens: int | None = None
+
+
 class IterationUsage(Struct):
     """Token counts of one step of a reply."""
 
@@ -58,6 +64,7 @@ class IterationUsage(Struct):
     output_tokens: int | None = None
     cache_creation_input_tokens: int | None = None
     cache_read_input_tokens: int | None = None
+    cache_creation: CacheCreation | None = None
 
 
 class MessageUsage(IterationUsage):

@@ -19,8 +19,10 @@ from vibe_llms.invocation.execution import INTERRUPTED
 from vibe_llms.messages.canisters import Canister, ResultCanister, UserCanister
 from vibe_llms.messages.events import Notice
 from vibe_llms.providers import histories
+from vibe_llms.providers.anthropic.caching import RequestRhythm
 from vibe_llms.providers.anthropic.controls import read_native
-from vibe_llms.providers.anthropic.messages import AnthropicPiece, nativize
+from vibe_llms.providers.anthropic.messages import MODULE, AnthropicPiece, nativize
+from vibe_llms.providers.conversions import is_own
 from vibe_llms.providers.histories import Exchange, MessageHistory
 from vibe_llms.providers.interfaces import Model
 from vibe_llms.providers.pieces import Block, Fragment, append_member, encode_json, interleave
@@ -35,8 +37,11 @@ _SEVERED = _encode_text("(A server tool was called here and did not return.)")
 
 
 class _Message(Struct):
+    """A message; `answered` is True if this model replied to it, so that a cache may end here."""
+
     role: str
     blocks: list[Block]
+    answered: bool = False
 
 
 class _Spoken:
@@ -55,6 +60,7 @@ class _Spoken:
         self.paused = bool(pieces) and pieces[-1].paused
         #: True if a block that stands for earlier messages comes first, as it must.
         self.compacted = bool(pieces) and pieces[0].compacted
+        self.own = any(piece.own for piece in pieces)
         for piece in pieces:
             if not self.blocks:
                 self.thinks = piece.thinks
@@ -91,11 +97,14 @@ class AnthropicHistory(MessageHistory[AnthropicPiece, _Message]):
     call_prefix = "toolu_"
     # Large enough that the last two user messages, which are marked, are not baked.
     unbaked = 6
+    #: Most messages that are not baked because the last one that this model answered is the first.
+    most_unbaked = 200
 
     def __init__(self, model: Model, *, citing: bool = True, unsigned: bool = False) -> None:
         super().__init__(model, b'{"messages":[')
         self._citing = citing
         self._unsigned = unsigned
+        self.rhythm = RequestRhythm()
         self._midway = read_native(model).system_messages
         self._unpaired: list[Notice] = []
         # True if the current run of calls and results began with thinking; None outside of a run.
@@ -108,6 +117,7 @@ class AnthropicHistory(MessageHistory[AnthropicPiece, _Message]):
         """Add the next canister; return notices about contents that are changed or not sent."""
         notices = super().add(canister, texts)
         unpaired, self._unpaired = self._unpaired, []
+        self.rhythm.add(canister, own=is_own(canister, self.model, MODULE))
         return [*unpaired, *notices]
 
     def unpair(self, canister: ResultCanister) -> UserCanister:
@@ -134,17 +144,30 @@ class AnthropicHistory(MessageHistory[AnthropicPiece, _Message]):
         """Return True if the piece has no blocks to send."""
         return not piece.blocks
 
-    def messages(self, mark: bytes) -> list[Fragment]:
-        """Return the start of the body with its messages, the last two of the user's marked.
+    def messages(self, mark: bytes, marks: int = 2) -> list[Fragment]:
+        """Return the start of the body with its messages, at most two of the user's marked.
+
+        They are the last one, and the last one that this model has answered: the cache ends there,
+        and looks for that end only 20 blocks before a mark. Without a reply of this model, it is
+        the one before the last.
 
         Messages come first in the body because nothing before them may change from turn to turn.
         """
         recent = self.current()
-        if mark:
+        if mark and marks > 0:
             users = [message for message in recent if message.role == "user"]
-            for message in users[-2:]:
+            answered = [message for message in users[:-1] if message.answered]
+            for message in [*(answered or users[:-1])[-1:], *users[-1:]][-marks:]:
                 message.blocks[-1] = append_member(message.blocks[-1], mark)
         return [*self.join(recent), b"]"]
+
+    def is_settled(self) -> bool:
+        """Return True if the first message can be baked: it will not be marked any more."""
+        if not super().is_settled():
+            return False
+        first, *later = self.recent
+        last = first.answered and not any(message.answered for message in later)
+        return not last or len(later) >= self.most_unbaked
 
     def system(self, mark: bytes) -> list[Fragment]:
         """Return the system text at the head of the request, as members of an array."""
@@ -201,6 +224,8 @@ class AnthropicHistory(MessageHistory[AnthropicPiece, _Message]):
         if blocks:
             if not recent and not spoken.compacted:
                 recent.append(_Message("user", [_BEGIN]))
+            if spoken.own and recent:
+                _find_heard(recent).answered = True
             recent.append(_Message("assistant", blocks))
         if silent:
             if blocks and spoken.paused:
@@ -219,7 +244,7 @@ class AnthropicHistory(MessageHistory[AnthropicPiece, _Message]):
 
     def copy(self, message: _Message) -> _Message:
         """Return a copy of a message that can grow."""
-        return _Message(message.role, list(message.blocks))
+        return _Message(message.role, list(message.blocks), message.answered)
 
     def frame(self, message: _Message) -> list[Fragment]:
         """Return a message as JSON."""
@@ -229,6 +254,11 @@ class AnthropicHistory(MessageHistory[AnthropicPiece, _Message]):
     def _is_heard(self, piece: AnthropicPiece) -> bool:
         """Return True if the piece belongs in a user message."""
         return not (piece.role == "system" and self._midway)
+
+
+def _find_heard(messages: Sequence[_Message]) -> _Message:
+    """Return the last message of the user, which system text may follow."""
+    return messages[-2] if messages[-1].role == "system" else messages[-1]
 
 
 def _push_user(recent: list[_Message], user: list[Block], system: list[Block]) -> None:

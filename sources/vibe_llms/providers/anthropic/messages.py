@@ -66,8 +66,8 @@ class AnthropicPiece(Struct, frozen=True):
     `thinking` counts the thinking blocks at the end, which must not be last in a message; `thinks`
     is True if the first block is thinking. `running` maps the ids of calls that the server carries
     out to their places; `returned` lists those that have a result here or wait for ours. `paused`
-    is True if this same model paused its reply there. `compacted` is True if the first block stands
-    for messages that Anthropic summarized.
+    is True if this same model paused its reply there, and `own` if the reply is its own.
+    `compacted` is True if the first block stands for messages that Anthropic summarized.
     """
 
     role: Literal["user", "assistant", "system"]
@@ -78,6 +78,7 @@ class AnthropicPiece(Struct, frozen=True):
     returned: tuple[str, ...] = ()
     paused: bool = False
     compacted: bool = False
+    own: bool = False
 
 
 class _ServerTool(Struct):
@@ -155,7 +156,7 @@ class _Work(Writer[AnthropicPiece, Block]):
         first = canister.contents[0] if canister.contents else None
         compacted = isinstance(first, NativeContent) and first.label == COMPACTION and bool(blocks)
         return AnthropicPiece(
-            "assistant", tuple(blocks), thinking, thinks, running, ran, paused, compacted
+            "assistant", tuple(blocks), thinking, thinks, running, ran, paused, compacted, self.own
         )
 
     def nativize_thinking(self, content: ReasoningContent) -> Block | None:
@@ -198,7 +199,8 @@ class _Work(Writer[AnthropicPiece, Block]):
         # Code that the server runs may have made the call; it continues when the result arrives.
         caller = _read_server_tool(extra.get("caller", Raw(b"{}")))
         ran, paused = (caller.tool_id,), self.has_paused(canister)
-        return AnthropicPiece("assistant", ((encode_json(block),),), returned=ran, paused=paused)
+        blocks: tuple[Block, ...] = ((encode_json(block),),)
+        return AnthropicPiece("assistant", blocks, returned=ran, paused=paused, own=self.own)
 
     def has_paused(self, canister: AssistantCanister | InvocationCanister) -> bool:
         """Return True if the reply was paused and this model can continue it."""

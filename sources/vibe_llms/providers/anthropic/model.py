@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Annotated, Any, Literal, TypeAlias
 
 from msgspec import Meta
@@ -37,14 +38,13 @@ BASE_URL = "${ANTHROPIC_BASE_URL:-https://api.anthropic.com}"
 #: Version of the interface that is requested.
 VERSION = "2026-10-21"
 #: Time for which Anthropic caches the prefix of a conversation.
-CacheDuration: TypeAlias = Literal["5m", "1h", "off"]
+CacheDuration: TypeAlias = Literal["auto", "5m", "1h", "off"]
 #: Name of an experimental feature, in the characters that a header may contain.
 Beta: TypeAlias = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]+\Z")]
-_MARKS: dict[CacheDuration, bytes] = {
-    "5m": b'"cache_control":{"type":"ephemeral"}',
-    "1h": b'"cache_control":{"type":"ephemeral","ttl":"1h"}',
-    "off": b"",
-}
+_MINUTES = b'"cache_control":{"type":"ephemeral"}'
+_HOUR = b'"cache_control":{"type":"ephemeral","ttl":"1h"}'
+#: Most blocks with `cache_control` in a request; two are in the messages.
+_MOST_MARKS = 4
 #: Feature that summarizes a conversation on request.
 _COMPACTION_BETA = "compact-2026-09-04"
 #: Members that a request for a summary cannot have.
@@ -56,17 +56,18 @@ _OURS = ("messages", "system", "model", "stream")
 class AnthropicSettings(HttpSettings, frozen=True):
     """Settings of a provider row.
 
-    `cache` is the time for which Anthropic caches the prefix of a conversation. With
-    `citations`, documents are sent so that the model can cite them. `beta` lists the names of
-    experimental features. With `compaction = "native"`, Anthropic summarizes a long
-    conversation in place of our own request for it. With `replays_unsigned_thinking`, thinking
-    that came without a signature is sent back: some servers with this interface need it after
-    tool calls, and Anthropic refuses it. By default it is on for the addresses in
-    `data/providers/anthropic.toml`.
+    `cache` is the time for which Anthropic caches the prefix of a conversation; with `auto`, the
+    pauses between requests decide. It is the default for the addresses in
+    `data/providers/anthropic.toml`, and `5m` for others, which may refuse `1h`. With `citations`,
+    documents are sent so that the model can cite them. `beta` lists the names of experimental
+    features. With `compaction = "native"`, Anthropic summarizes a long conversation in place of our
+    own request for it. With `replays_unsigned_thinking`, thinking that came without a signature is
+    sent back: some servers with this interface need it after tool calls, and Anthropic refuses it.
+    By default it is on for the addresses in `data/providers/anthropic.toml`.
     """
 
     base_url: str = BASE_URL
-    cache: CacheDuration = "5m"
+    cache: CacheDuration | None = None
     citations: bool = True
     beta: tuple[Beta, ...] = ()
     compaction: Literal["own", "native"] = "own"
@@ -77,9 +78,22 @@ class AnthropicSettings(HttpSettings, frozen=True):
         """True if thinking without a signature is sent back to its server."""
         if self.replays_unsigned_thinking is not None:
             return self.replays_unsigned_thinking
-        shipped = read_toml(shipped_folder() / "providers" / "anthropic.toml")
+        return self._is_listed("replays-unsigned-thinking")
+
+    @property
+    def cache_duration(self) -> CacheDuration:
+        """Time for which the prefix is cached, or `auto`."""
+        return self.cache or ("auto" if self._is_listed("takes-hour") else "5m")
+
+    def _is_listed(self, name: str) -> bool:
+        """Return True if the address is in a list of the shipped file."""
         address = f"{self.base_url.rstrip('/')}/"
-        return any(address.startswith(f"{one}/") for one in shipped["replays-unsigned-thinking"])
+        return any(address.startswith(f"{one}/") for one in _read_shipped()[name])
+
+
+@cache
+def _read_shipped() -> Mapping[str, Any]:
+    return read_toml(shipped_folder() / "providers" / "anthropic.toml")
 
 
 class AnthropicCache(HistoryCache[AnthropicHistory]):
@@ -108,7 +122,7 @@ class AnthropicModel(HttpModel[AnthropicSettings]):
         self, client: ModelConnection[AnthropicSettings], name: str, attributes: ModelAttributes
     ) -> None:
         super().__init__(client, name, attributes)
-        self._mark = _MARKS[self.settings.cache]
+        self._duration = self.settings.cache_duration
         self._unsigned = self.settings.wants_unsigned_thinking
         read_native(self)
 
@@ -174,17 +188,32 @@ class AnthropicModel(HttpModel[AnthropicSettings]):
                 "reasoning-tokens is not sent until calls that began without reasoning are complete"
             )
             send_notice(self, context, text)
-        fragments = history.messages(self._mark)
-        if system := history.system(self._mark):
+        given = [tool["cache_control"] for tool in tools if tool.get("cache_control")]
+        mark = b"" if "cache_control" in members else self._choose_mark(history, given)
+        marks = _MOST_MARKS - len(given)
+        fragments = history.messages(mark, min(marks, 2))
+        if system := history.system(mark if marks > 2 else b""):
             fragments += [b',"system":[', *system, b"]"]
         if invokers or tools:
-            encoded = self._encode_tools(cache, invokers, tools)
+            # A mark given in a native tool replaces ours.
+            encoded = self._encode_tools(cache, invokers, tools, b"" if given else mark)
             fragments += [b',"tools":[', *encoded, b"]"]
         room = len(encode_json(members))
         return Request(fit_request(fragments, self, context, room=room), members, context.load)
 
     def _produce_history(self, *, citing: bool) -> AnthropicHistory:
         return AnthropicHistory(self, citing=citing, unsigned=self._unsigned)
+
+    def _choose_mark(self, history: AnthropicHistory, given: Sequence[Any]) -> bytes:
+        """Return the member that marks the end of a cached prefix, or nothing.
+
+        Marks of an hour must come before others, so a shorter one in a native tool shortens all.
+        """
+        if self._duration == "off":
+            return b""
+        hour = self._duration == "1h" or (self._duration == "auto" and history.rhythm.wants_hour)
+        longest = all(isinstance(one, dict) and one.get("ttl") == "1h" for one in given)
+        return _HOUR if hour and longest else _MINUTES
 
     def _nativize(
         self, controls: Controls, invokers: Sequence[Invoker], context: TurnContext
@@ -243,14 +272,12 @@ class AnthropicModel(HttpModel[AnthropicSettings]):
         cache: AnthropicCache,
         invokers: Sequence[Invoker],
         native: Sequence[Mapping[str, Any]],
+        mark: bytes,
     ) -> Sequence[Fragment]:
         *before, last = cache.encode_tools(
             invokers, native, lambda new: [nativize_invoker(one) for one in new]
         )
-        # The interface allows few marks, so a mark given in a native tool replaces ours.
-        if self._mark and not any("cache_control" in tool for tool in native):
-            return [*before, *append_member((last,), self._mark)]
-        return [*before, last]
+        return [*before, *append_member((last,), mark)] if mark else [*before, last]
 
 
 def _request_compaction(members: Mapping[str, Any]) -> dict[str, Any]:

@@ -560,10 +560,12 @@ def _read_usage(usage: MessageUsage) -> Usage:
     reasoning = (details.thinking_tokens or 0) if details else 0
     summaries = [one for one in usage.iterations or () if one.type == COMPACTION]
     counted: list[IterationUsage] = [usage, *summaries]
+    written = [one.cache_creation for one in counted if one.cache_creation is not None]
     return Usage(
         uncached_input_tokens=sum(one.input_tokens or 0 for one in counted),
         cache_read_tokens=sum(one.cache_read_input_tokens or 0 for one in counted),
         cache_write_tokens=sum(one.cache_creation_input_tokens or 0 for one in counted),
         output_tokens=subtract(sum(one.output_tokens or 0 for one in counted), reasoning),
         reasoning_tokens=reasoning,
+        hour_write_tokens=sum(one.ephemeral_1h_input_tokens or 0 for one in written),
     )

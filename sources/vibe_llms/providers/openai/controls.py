@@ -27,7 +27,8 @@ class OpenaiAttributes(Struct, frozen=True, rename="kebab", forbid_unknown_field
     `reasoning_details` are sent back unless it is false. `reasoning-tags` means that the model
     writes reasoning into its text, between tags. `short-calls` means that ids of calls have nine
     letters and digits, as Mistral's do. `tool-schemas` is the language of the schemas of tools:
-    `openapi` for servers that refuse what OpenAPI 3.0 does not know.
+    `openapi` for servers that refuse what OpenAPI 3.0 does not know. `cache-key` means that the
+    model's requests may have a `prompt_cache_key`, where the server knows it.
     """
 
     output_limit: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
@@ -38,6 +39,7 @@ class OpenaiAttributes(Struct, frozen=True, rename="kebab", forbid_unknown_field
     reasoning_tags: bool = False
     short_calls: bool = False
     tool_schemas: Literal["json-schema", "openapi"] = "json-schema"
+    cache_key: bool = False
 
 
 def read_native(model: Model) -> OpenaiAttributes:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from functools import cache
 from typing import Any, ClassVar, TypeVar
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from vibe_llms.base.configuration import merge
+from vibe_llms.base.configuration import merge, read_toml, shipped_folder
 from vibe_llms.base.exceptions import ControlInvalid
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import Canister
@@ -35,12 +39,28 @@ BASE_URL = "${OPENAI_BASE_URL:-${OPENAI_API_BASE:-https://api.openai.com/v1}}"
 class OpenaiSettings(HttpSettings, frozen=True):
     """Settings that the rows of both modules share.
 
-    `organization` and `project` are sent with each request, for keys that serve several.
+    `organization` and `project` are sent with each request, for keys that serve several. With
+    `cache_key`, requests name their conversation by an opaque key, so that they reach the machine
+    that has cached its beginning. By default this is on for OpenAI's models at the addresses in
+    `data/providers/openai.toml`; other servers may refuse it.
     """
 
     base_url: str = BASE_URL
     organization: str = ""
     project: str = ""
+    cache_key: bool | None = None
+
+    def takes_cache_key(self, *, by_model: bool) -> bool:
+        """Return True if requests name their conversation; `by_model` if the model knows keys."""
+        if self.cache_key is not None:
+            return self.cache_key
+        host = urlsplit(self.base_url).hostname or ""
+        return by_model and any(fnmatchcase(host, one) for one in _read_hosts())
+
+
+@cache
+def _read_hosts() -> Sequence[str]:
+    return tuple(read_toml(shipped_folder() / "providers" / "openai.toml")["takes-cache-key"])
 
 
 S = TypeVar("S", bound=OpenaiSettings)
@@ -73,6 +93,7 @@ class OpenAIModel(HttpModel[S]):
     def __init__(self, client: ModelConnection[S], name: str, attributes: ModelAttributes) -> None:
         super().__init__(client, name, attributes)
         self.native = read_native(self)
+        self._names = self.settings.takes_cache_key(by_model=self.native.cache_key)
 
     @classmethod
     def headers(cls, settings: S) -> Mapping[str, str]:
@@ -175,6 +196,8 @@ class OpenAIModel(HttpModel[S]):
                 )
         given = {name: value for name, value in extras.items() if name != "tools"}
         fixed = self.frame_members(streaming=context.streaming)
+        if self._names and (root := context.root or context.conversation):
+            fixed["prompt_cache_key"] = name_conversation(root)
         return {"model": self.name, **merge({**fixed, **members}, given)}, tools
 
     def encode_tools(
@@ -190,6 +213,11 @@ class OpenAIModel(HttpModel[S]):
             invokers, native, lambda new: [self.nativize_invoker(one) for one in new]
         )
         return [b',"tools":[', *encoded, b"]"]
+
+
+def name_conversation(identity: str) -> str:
+    """Return an opaque key for a conversation; OpenAI takes at most 64 characters."""
+    return hashlib.sha256(f"vibe-llms/{identity}".encode()).hexdigest()[:32]
 
 
 def describe(invoker: Invoker) -> dict[str, Any]:

@@ -116,6 +116,17 @@ def test_an_event_without_end_is_malformed(monkeypatch: pytest.MonkeyPatch) -> N
     [
         ({"prompt_tokens": 9, "completion_tokens": 4}, Usage(9, 0, 0, 4, 0)),
         ({"prompt_tokens": 9, "prompt_cache_hit_tokens": 5}, Usage(4, 5, 0, 0, 0)),
+        # Kimi's and Mistral's, and OpenAI's, which bills what is written too.
+        ({"prompt_tokens": 9, "cached_tokens": 5}, Usage(4, 5, 0, 0, 0)),
+        ({"prompt_tokens": 9, "num_cached_tokens": 5}, Usage(4, 5, 0, 0, 0)),
+        (
+            {
+                "prompt_tokens": 9,
+                "cached_tokens": 5,
+                "prompt_tokens_details": {"cached_tokens": 5, "cache_write_tokens": 3},
+            },
+            Usage(1, 5, 3, 0, 0),
+        ),
         # xAI's, whose completion does not hold the reasoning.
         (
             {

@@ -92,8 +92,10 @@ class ChatUsage(Struct, omit_defaults=True):
     total_tokens: int | None = None
     prompt_tokens_details: PromptDetails | None = None
     completion_tokens_details: CompletionDetails | None = None
-    # From DeepSeek.
+    # From DeepSeek, from Kimi, and from Mistral.
     prompt_cache_hit_tokens: int | None = None
+    cached_tokens: int | None = None
+    num_cached_tokens: int | None = None
 
 
 class Chunk(Struct, omit_defaults=True):
@@ -363,7 +365,8 @@ def read_usage(usage: ChatUsage) -> Usage:
     """
     prompt, completion = usage.prompt_tokens or 0, usage.completion_tokens or 0
     details = usage.prompt_tokens_details or PromptDetails()
-    read = details.cached_tokens or usage.prompt_cache_hit_tokens or 0
+    elsewhere = usage.prompt_cache_hit_tokens or usage.cached_tokens or usage.num_cached_tokens
+    read = details.cached_tokens or elsewhere or 0
     written = details.cache_write_tokens or 0
     spent = usage.completion_tokens_details or CompletionDetails()
     reasoning = spent.reasoning_tokens or 0

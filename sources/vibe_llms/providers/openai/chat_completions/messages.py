@@ -317,16 +317,27 @@ class ChatCompletionsHistory(OpenAIHistory[ChatPiece]):
 
 
 def frame_message(role: str, parts: Sequence[Part]) -> Block:
-    """Return a message, with a plain string if it is text alone, else with an array of parts."""
+    """Return a message, with a plain string if it is text alone, else with an array of parts.
+
+    Texts next to each other are one part, as in a plain string, so that the message keeps its
+    beginning in a server's cache if an image is added to it.
+    """
     start = b'{"role":"' + role.encode() + b'","content":'
-    texts = [part for part in parts if isinstance(part, bytes)]
-    if len(texts) == len(parts):
+    texts: list[bytes] = []
+    blocks: list[Block] = []
+    for part in parts:
+        if isinstance(part, bytes):
+            texts.append(part)
+        else:
+            blocks += [*_frame_texts(texts), part]
+            texts = []
+    if not blocks:
         return (start, join_texts(texts), b"}")
-    blocks: list[Block] = [
-        (b'{"type":"text","text":' + part + b"}",) if isinstance(part, bytes) else part
-        for part in parts
-    ]
-    return (start + b"[", *interleave(blocks), b"]}")
+    return (start + b"[", *interleave([*blocks, *_frame_texts(texts)]), b"]}")
+
+
+def _frame_texts(texts: Sequence[bytes]) -> list[Block]:
+    return [(b'{"type":"text","text":' + join_texts(texts) + b"}",)] if texts else []
 
 
 def join_texts(texts: Sequence[bytes]) -> bytes:
