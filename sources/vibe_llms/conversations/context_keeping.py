@@ -36,7 +36,7 @@ class ContextKeeper:
         self._memo = memo
         self._overflows = 0
         #: True if no further digest is made for requests that the provider might accept.
-        self._ended = self._settings.mode == "off"
+        self.ended = self._settings.mode == "off"
 
     def window_of(self, model: Model) -> int:
         """Return the context window of a model in tokens, assumed if it is unknown."""
@@ -44,8 +44,6 @@ class ContextKeeper:
 
     def is_due(self, model: Model, backwards: Iterable[Canister]) -> bool:
         """Return True if these messages, the last one first, may need a digest."""
-        if self._ended:
-            return False
         return estimate_tokens(backwards) >= self.window_of(model) * self._settings.compact_at
 
     async def compact_if_due(
@@ -60,7 +58,7 @@ class ContextKeeper:
         )
         if digest is None or digest.after >= window * self._settings.compact_at:
             # Another one in this turn would have no more effect.
-            self._ended = True
+            self.ended = True
         return digest
 
     async def compact_after(

@@ -540,7 +540,7 @@ class TurnRun:
     async def _ask(self) -> Sequence[ReplyCanister]:
         """Ask the model, or one of the fallback if it fails before its reply begins."""
         while True:
-            if not self._pending:
+            if len(self._added) > self._said:
                 await self._compact_if_due()
             try:
                 reply = await self._ask_model()
@@ -642,6 +642,8 @@ class TurnRun:
 
     async def _compact_if_due(self, said: Sequence[Canister] = ()) -> None:
         """Append a digest if the next request would nearly fill the context window."""
+        if self._keeper.ended:
+            return
         history = self._memo.show(self._history)
         if self._keeper.is_due(self._settings.model, chain(reversed(said), reversed(history))):
             digest = await self._keeper.compact_if_due(self._next_request(), said)
