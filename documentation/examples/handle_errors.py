@@ -24,7 +24,7 @@ async def main() -> None:
             except RateLimited as error:
                 print("wait", error.retry_after, "seconds")
             except ContextOverflow:
-                print("continue in a fork from an earlier message")
+                print("compact the conversation, or use a larger model")
             except ProviderError as error:
                 print(error.kind, "-", error)
             except ConfigurationError as error:

@@ -129,7 +129,8 @@ async def test_a_conversation_goes_on_beyond_its_window_and_keeps_every_message(
         ]
         made = digests_of(conversation)
         assert 6 <= len(made) <= 14
-        assert len(made) <= script.orders <= len(made) + 3
+        # So small a window has no room for the order, so the history is summarized in parts.
+        assert len(made) <= script.orders <= len(made) * 3
         for digest in made:
             assert digest.before > digest.after
             assert digest.after < WINDOW * 0.5
@@ -152,10 +153,10 @@ async def test_the_order_rides_on_the_request_that_the_provider_has_cached(
     session: Session,
 ) -> None:
     script = Script()
-    model = produce_model(script, window=12_000)
+    model = produce_model(script, window=40_000)
     async with session:
         conversation = await session.begin(model)
-        await fill(conversation, 20)
+        await fill(conversation, 65)
     place = next(
         number
         for number, request in enumerate(model.requests)
@@ -220,7 +221,7 @@ async def test_within_a_turn_old_results_become_lines_and_pairs_stay_together(
         assert all(one in turn.canisters for one in made)
         assert digest.shortened
         for name, text in digest.shortened.items():
-            assert "Result of look left out to save room" in text
+            assert "Result of look left out" in text
             assert name in text
         results = [one for one in conversation.canisters if isinstance(one, ResultCanister)]
         assert all(len(one.text) > 1_000 for one in results)

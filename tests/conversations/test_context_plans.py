@@ -63,7 +63,9 @@ def histories(draw: st.DrawFn) -> list[Canister]:
 
 def measure(messages: Sequence[Canister], target: int) -> ContextSize:
     total = sum(map(measure_tokens, messages))
-    return ContextSize(tokens=total, overhead=0, estimated=total, target=target, summary=200)
+    return ContextSize(
+        tokens=total, overhead=0, estimated=total, target=target, summary=200, limit=2 * target
+    )
 
 
 def as_digest(messages: Sequence[Canister], made: ContextPlan) -> DigestCanister:

@@ -7,6 +7,7 @@ because each one changes the beginning of the request, which providers cache.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import chain
 from typing import Any, TypeGuard
@@ -15,7 +16,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from vibe_llms.base.exceptions import VibeLlmsError
+from vibe_llms.base.exceptions import ContextOverflow, VibeLlmsError
 from vibe_llms.base.offloading import LOOP_MESSAGES, offload
 from vibe_llms.conversations.context_plans import POLICY, ContextPlan, ContextSize, plan
 from vibe_llms.conversations.context_requests import CompactionRequest
@@ -68,6 +69,8 @@ _FULL = 0.95
 #: Most parts, and shares of a part that one message and one result may have.
 _MOST_PARTS, _MESSAGE_SHARE, _RESULT_SHARE = 12, 0.25, 0.06
 _WORDS_PER_TOKEN = 0.6
+#: Characters that name a message in its place, at most.
+_LONGEST_NOTE = 300
 
 
 class _Summary(Struct, frozen=True):
@@ -86,7 +89,12 @@ async def compact(request: CompactionRequest) -> DigestCanister | None:
     """Return the digest to append to the history, or None if none would help enough."""
     work = await _prepare(request)
     chosen = work.plan
-    if not work.helps(chosen) or not await request.confirm():
+    if not work.helps(chosen):
+        if request.manual:
+            text = "the conversation is too short to be compacted"
+            request.next.notify(Notice("context", text))
+        return None
+    if not await request.confirm():
         return None
     summary: _Summary | None = None
     if chosen.end > work.covered:
@@ -96,7 +104,8 @@ async def compact(request: CompactionRequest) -> DigestCanister | None:
         except (DigestRejected, VibeLlmsError) as error:
             request.next.notify(Notice("context", f"the model's summary is not used: {error}"))
             chosen = await work.replan(summarizes=False)
-            if chosen.after > request.window * _FULL:
+            full = request.window * _FULL
+            if chosen.after > full or (request.tokens > full and not work.helps(chosen)):
                 # The program's own summary has names of files, and what was kept before.
                 chosen, summary = work.plan, _Summary(work.sections)
             elif not work.helps(chosen):
@@ -125,8 +134,11 @@ class _Work(Struct, frozen=True, kw_only=True):
 
     def helps(self, chosen: ContextPlan) -> bool:
         """Return True if a plan leaves out enough to be worth a new prompt cache."""
-        changes = chosen.end > self.covered or chosen.shortened.keys() - self.previous.shortened
-        return bool(changes) and chosen.after <= self.size.now * (1 - _WORTHWHILE)
+        changes = chosen.end > self.covered or any(
+            _is_shorter(length, self.previous.shortened.get(name))
+            for name, length in chosen.shortened.items()
+        )
+        return changes and chosen.after <= self.size.now * (1 - _WORTHWHILE)
 
     async def replan(self, *, summarizes: bool) -> ContextPlan:
         return await _plan(self.messages, self.covered, self.size, self.previous, summarizes)
@@ -160,15 +172,18 @@ class _Work(Struct, frozen=True, kw_only=True):
         request, chosen = self.request, self.plan
         extends = bool(self.sections.prose or self.sections.lists)
         order = partial(request_digest, int(self.size.summary * _WORDS_PER_TOKEN))
-        room = request.window * _FULL - self.size.summary
+        said = UserCanister.from_text(order(extends=extends, focus=request.focus))
+        room = request.window * _FULL - self.size.summary - measure_tokens(said)
+        replies: list[Sequence[ReplyCanister]] = []
         if request.tokens <= room:
             # The same messages as before, and one more: the provider has them in its cache.
-            said = UserCanister.from_text(order(extends=extends, focus=request.focus))
-            replies = [await self._ask([*request.next.messages, said])]
+            with suppress(ContextOverflow):
+                replies = [await self._ask([*request.next.messages, said])]
+        if replies:
             left_out = self.messages[self.covered : chosen.end]
             sections = self._extend(self.sections, _text_of(replies[0]), left_out)
         else:
-            replies, sections, kept = [], self.sections, self._kept
+            sections, kept = self.sections, self._kept
             for part in await self._split(int(request.window * _PART_SHARE)):
                 before = _as_message(sections)
                 said = UserCanister.from_text(order(extends=bool(before), focus=request.focus))
@@ -269,6 +284,7 @@ async def _prepare(request: CompactionRequest) -> _Work:
         estimated=sum(map(measure_tokens, request.next.messages)),
         target=request.target,
         summary=min(_SUMMARY_TOKENS, int(request.window * _SUMMARY_SHARE), request.tokens // 4),
+        limit=int(request.window * _FULL),
     )
     previous = digest or DigestCanister()
     chosen = await _plan(messages, covered, size, previous, summarizes=True)
@@ -308,7 +324,11 @@ async def _shorten(
 ) -> Mapping[str, str]:
     """Return the texts in place of messages that are shortened now."""
     tools = {one.identity: one.name for one in messages if isinstance(one, InvocationCanister)}
-    chosen = [one for one in messages if one.identity in lengths and one.identity not in old]
+    chosen = [
+        one
+        for one in messages
+        if one.identity in lengths and _is_shorter(lengths[one.identity], old.get(one.identity))
+    ]
     texts: dict[str, str] = {}
     for canister, text in zip(chosen, await _load_whole(chosen, load), strict=True):
         length = lengths[canister.identity]
@@ -319,6 +339,11 @@ async def _shorten(
             tool = tools.get(called, "")
             texts[canister.identity] = describe_omission(canister, tool, len(text))
     return texts
+
+
+def _is_shorter(length: int, before: str | None) -> bool:
+    """Return True if an excerpt of this length is shorter than the text that is sent now."""
+    return before is None or len(before) > length + _LONGEST_NOTE
 
 
 async def _load_whole(canisters: Sequence[Canister], load: Loader) -> Sequence[str]:

@@ -83,12 +83,8 @@ class ContextKeeper:
         """Return a digest of everything except the last reply and what stays word for word."""
         tokens = estimate_tokens(reversed(request.messages))
         target = int(tokens * self._settings.compact_to)
-        digest = await self._compact(
-            request, tokens, self.window_of(request.model), target=target, focus=focus
-        )
-        if digest is None:
-            request.notify(Notice("context", "the conversation is too short to be compacted"))
-        return digest
+        window = self.window_of(request.model)
+        return await self._compact(request, tokens, window, target=target, focus=focus, manual=True)
 
     def advise(self, model: Model, notify: Notifier) -> None:
         """Tell the user what to do about a conversation that is too long."""
@@ -107,6 +103,7 @@ class ContextKeeper:
         confirm: Callable[[], Awaitable[bool]] | None = None,
         target: int = 0,
         focus: str = "",
+        manual: bool = False,
     ) -> DigestCanister | None:
         # Imported only here, because most conversations do not need it.
         from vibe_llms.conversations.compaction import compact
@@ -120,6 +117,7 @@ class ContextKeeper:
                 window=window,
                 target=target or int(window * self._settings.compact_to),
                 confirm=confirm or _agree,
+                manual=manual,
                 focus=focus,
             )
         )

@@ -44,7 +44,7 @@ class ContextSize(Struct, frozen=True):
 
     A request has `tokens` now, of which `overhead` are not the history but tools and new messages.
     By their characters, the messages of the history have `estimated` tokens. A plan aims at
-    `target`, with a `summary` of this length.
+    `target`, with a `summary` of this length; requests with more than `limit` tokens are refused.
     """
 
     tokens: int
@@ -52,6 +52,7 @@ class ContextSize(Struct, frozen=True):
     estimated: int
     target: int
     summary: int
+    limit: int
 
     @property
     def scale(self) -> float:
@@ -81,10 +82,14 @@ class ContextPlan(Struct, frozen=True):
 
 
 class _Rules(Struct, frozen=True):
-    """The number of recent results that stay, and the tokens of other messages that are sent."""
+    """The number of recent results that stay, and the tokens of other messages that are sent.
+
+    Without `excerpts`, longer messages become a line.
+    """
 
     results: int
     most: int | None = None
+    excerpts: bool = True
 
 
 def plan(
@@ -108,7 +113,10 @@ def plan(
         _Rules(1),
         _Rules(0, max(size.target // 8, _LEAST_EXCERPT)),
         _Rules(0, max(size.target // 32, _LEAST_EXCERPT)),
+        _Rules(0, _LINE, excerpts=False),
     ):
+        if not rules.excerpts and plans[-1].after < size.limit:
+            break
         planning = _Planning(messages, measured, size, covered, pinned, rules)
         made = planning.plan(summarizes=summarizes)
         if made.after <= size.target:
@@ -156,8 +164,9 @@ class _Planning:
         for place in self._find_results():
             self._shorten(place, 0)
         if (most := self._rules.most) is not None:
+            length = most * CHARACTERS_PER_TOKEN if self._rules.excerpts else 0
             for place in self._find_long(most):
-                self._shorten(place, most * CHARACTERS_PER_TOKEN)
+                self._shorten(place, length)
         before = [size if place in self._kept else 0 for place, size in enumerate(self._sizes)]
         kept = [0, *accumulate(before)]
         left = [*accumulate(reversed(self._sizes), initial=0)][::-1]
@@ -225,7 +234,8 @@ class _Planning:
 
     def _shorten(self, place: int, characters: int) -> None:
         self._shortened[self._messages[place].identity] = characters
-        self._sizes[place] = min(self._sizes[place], characters // CHARACTERS_PER_TOKEN + _LINE)
+        excerpt = round((characters // CHARACTERS_PER_TOKEN + _LINE) * self._size.scale)
+        self._sizes[place] = min(self._sizes[place], excerpt)
 
 
 def _find_kept(messages: Sequence[Canister], pinned: AbstractSet[str]) -> AbstractSet[int]:

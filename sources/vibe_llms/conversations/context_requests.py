@@ -46,7 +46,8 @@ class CompactionRequest(Struct, frozen=True, kw_only=True):
 
     `history` has all its messages, and `next` is the next request, which has `tokens`. The model
     accepts `window`, and the digest aims at `target`. `confirm` is awaited before a digest is made,
-    and returns False to prevent that. `focus` is the user's wish for the summary.
+    and returns False to prevent that. With `manual`, the user has asked for it, and `focus` is the
+    user's wish for the summary.
     """
 
     history: History
@@ -56,4 +57,5 @@ class CompactionRequest(Struct, frozen=True, kw_only=True):
     window: int
     target: int
     confirm: Callable[[], Awaitable[bool]]
+    manual: bool = False
     focus: str = ""

@@ -241,15 +241,12 @@ def _survey_texts(value: Any) -> Iterator[str]:
 def describe_omission(canister: Canister, tool: str, size: int) -> str:
     """Return the line in place of a message; `tool` is the name of the tool that returned it."""
     what = f"Result of {tool}" if tool else "Message"
-    return (
-        f"[{what} left out to save room: {size:,} characters. The tool reread returns it with "
-        f'id "{canister.identity}".]'
-    )
+    return f'[{what} left out: {size:,} characters; reread has it, id "{canister.identity}"]'
 
 
 def cut_text(text: str, characters: int, canister: Canister) -> str:
     """Return the beginning and end of a text, and where the rest is."""
     head, tail = text[: characters * 3 // 4], text[-(characters // 4) :]
     left = len(text) - len(head) - len(tail)
-    rest = f'[… {left:,} characters left out. The tool reread has them: id "{canister.identity}" …]'
+    rest = f'[… {left:,} characters left out; reread has them, id "{canister.identity}" …]'
     return f"{head}\n{rest}\n{tail}"

@@ -375,8 +375,8 @@ class Accumulator:
         said = bool(self._finished or last)
         if is_overflow(delta.native_reason) and not said:
             raise ContextOverflow(
-                f"the history is too long for this model ({delta.native_reason}); continue in a "
-                "fork from an earlier message, or with a model that has a larger context",
+                f"the history is too long for this model ({delta.native_reason}); compact the "
+                "conversation, or with a model that has a larger context",
                 provider=row,
                 code="context_overflow",
             )

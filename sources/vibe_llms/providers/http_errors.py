@@ -122,7 +122,7 @@ _REPLY_MEMBERS = ("choices", "output", "content", "delta", "usage", "candidates"
 _ADVICE: dict[type[ProviderError], str] = {
     CredentialRefused: " (set another key: vibe-llms keys set NAME)",
     ModelUnavailable: " (list the models: vibe-llms models NAME; is base-url right?)",
-    RequestTooLarge: " (continue in a fork from an earlier message, or leave images and files out)",
+    RequestTooLarge: " (compact the conversation, or leave images and files out)",
     RateLimited: "; try again later",
     ProviderOverloaded: "; try again later",
 }
@@ -276,8 +276,8 @@ class ErrorMap(Struct, frozen=True):
         about["request_id"] = error.request_id
         if (sizes := self.find_overflow(kind, error, message)) is not None:
             overflow = ContextOverflow(
-                f"the history is too long for this model ({message}); continue in a fork from "
-                f"an earlier message, or {self.remedy}",
+                f"the history is too long for this model ({message}); compact the "
+                f"conversation, or {self.remedy}",
                 code="context_overflow",
                 **about,
             )

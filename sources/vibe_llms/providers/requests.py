@@ -230,8 +230,8 @@ def fit_request(
     fitted, dropped, size = fit(fragments, limit - room, context.fresh)
     if size + room > limit:
         raise RequestTooLarge(
-            f"the request would have {size + room} bytes, {model.name} takes {limit}; continue in "
-            "a fork from an earlier message, or leave images and files out",
+            f"the request would have {size + room} bytes, {model.name} takes {limit}; compact the "
+            "conversation, or leave images and files out",
             provider=model.provider,
         )
     for slot in dropped:

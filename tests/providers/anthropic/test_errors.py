@@ -234,7 +234,7 @@ def test_a_status_says_more_than_that_a_request_is_invalid(
 def test_an_error_says_what_to_do() -> None:
     assert "vibe-llms keys set" in str(read(401, encode()))
     assert "vibe-llms models" in str(read(404, encode("not_found_error")))
-    assert "fork" in str(read(413, encode()))
+    assert "compact the conversation" in str(read(413, encode()))
     assert "; try again later" in str(read(429, encode()))
     assert str(read(400, encode())) == "anthropic: m"
 
@@ -256,7 +256,7 @@ def test_an_overflow_has_both_sizes(message: str, tokens: int | None, limit: int
     assert type(error) is ContextOverflow
     assert (error.tokens, error.limit) == (tokens, limit)
     assert (error.code, error.status, error.request_id) == ("context_overflow", 400, "req_2")
-    assert "continue in a fork" in str(error)
+    assert "compact the conversation" in str(error)
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ from vibe_llms.conversations import context_window
 from vibe_llms.conversations.conversation import Conversation
 from vibe_llms.conversations.history import History
 from vibe_llms.conversations.prompts import Prompt
+from vibe_llms.messages.canisters import DigestCanister, ResultCanister
 from vibe_llms.messages.contents import ImageContent
 from vibe_llms.messages.events import Event
 from vibe_llms.session.core import Session
@@ -117,7 +118,11 @@ async def check_overflow(
             settings["context_tokens"] = LIMIT_TOKENS
         async with interface.open_session(server, home, **settings) as session:
             conversation = await session.begin(
-                interface.address, invokers=[read], event_handler=events.append, name="talk"
+                interface.address,
+                invokers=[read],
+                event_handler=events.append,
+                name="talk",
+                context_mode="off",
             )
             await conversation.converse("Hello")
             before = conversation.canisters
@@ -160,10 +165,35 @@ async def test_an_overflow_is_reported_and_the_conversation_stays_usable(
     assert error.limit is None or error.limit <= 4_096
     # A server of Ollama's and a script say no number; only what we count ourselves has one.
     if interface is not OLLAMA and not isinstance(interface, ScriptedInterface):
-        assert "fork" in str(error)
+        assert "compact the conversation" in str(error)
         assert error.tokens is not None
         assert error.tokens > LIMIT_TOKENS == error.limit
         assert str(error.tokens) in str(error)
+
+
+@every(lambda one: one is not SHOUT and not isinstance(one, ScriptedInterface))
+async def test_results_that_are_too_long_become_shorter_and_the_turn_goes_on(
+    interface: Interface, tmp_path: Path
+) -> None:
+    """The same turn that overflows without a digest, in the words of every server."""
+    with limited_server(interface, counts=True) as server:
+        settings: dict[str, Any] = {}
+        if interface is ANTHROPIC:
+            settings["models"] = {interface.model: {"context-tokens": LIMIT_TOKENS}}
+        if interface is LLAMACPP:
+            settings["context_tokens"] = LIMIT_TOKENS
+        async with interface.open_session(server, tmp_path, **settings) as session:
+            conversation = await session.begin(interface.address, invokers=[read], name="talk")
+            await conversation.converse("Hello")
+            calls = (("read", f'{{"page":{number}}}') for number in range(12))
+            server.replies = [interface.tools(*calls)]
+            turn = await conversation.converse(MANY_RESULTS)
+            assert turn.text == "Hello."
+            assert any(isinstance(one, DigestCanister) for one in turn.canisters)
+            results = [one for one in turn.canisters if isinstance(one, ResultCanister)]
+            assert len(results) == 12
+            await check_usable(session, conversation)
+        assert not server.refusals
 
 
 @pytest.mark.parametrize("counts", [True, False], ids=["counting", "not counting"])

@@ -333,8 +333,8 @@ class OllamaModel(HttpModel[OllamaSettings]):
                 dropped.add(slot.origin)
         if limit is not None and size > limit:
             raise RequestTooLarge(
-                f"the request would have {size} bytes, {self.name} takes {limit}; continue in a "
-                "fork from an earlier message, or leave images out",
+                f"the request would have {size} bytes, {self.name} takes {limit}; compact the "
+                "conversation, or leave images out",
                 provider=self.provider,
             )
         for slot in slots:
@@ -345,7 +345,7 @@ class OllamaModel(HttpModel[OllamaSettings]):
 
     def _overflow(self, what: str, tokens: int, limit: int | None) -> ContextOverflow:
         error = ContextOverflow(
-            f"{what}; continue in a fork from an earlier message, with a larger num-ctx in the "
+            f"{what}; compact the conversation, with a larger num-ctx in the "
             "row, or with a model that has a larger context",
             provider=self.provider,
             code="context_overflow",
