@@ -123,7 +123,7 @@ class Drawing:
         ]
         if kind == "cut" and thoughts and self._chance(2):
             texts = []
-        spoken = (*thoughts, *texts)
+        spoken: tuple[Content, ...] = (*thoughts, *texts)
         parts: list[Any] = [AssistantCanister(spoken, **own)] if spoken else []
         parts += calls
         parts[-1] = msgspec.structs.replace(parts[-1], ending=ending)

@@ -58,7 +58,8 @@ async def test_a_row_decides_for_its_server(interface: str) -> None:
     assert "prompt_cache_key" not in await preview(interface, cache_key=False)
     other = await preview(interface, "http://127.0.0.1:9/v1", name="qwen3", cache_key=True)
     assert other["prompt_cache_key"] == name_conversation("r")
-    assert OpenaiSettings(base_url="no address").takes_cache_key(by_model=True) is False
+    for wrong in ("no address", "http://[::1"):
+        assert OpenaiSettings(base_url=wrong).takes_cache_key(by_model=True) is False
 
 
 @pytest.mark.parametrize("interface", INTERFACES)

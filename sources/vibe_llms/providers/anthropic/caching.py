@@ -6,6 +6,8 @@ Source: https://platform.claude.com/docs/en/build-with-claude/prompt-caching (20
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from vibe_llms.messages.canisters import AssistantCanister, Canister, InvocationCanister
 
 #: Seconds without a request after which a prefix is no longer cached.
@@ -30,14 +32,14 @@ class RequestRhythm:
         self._worth = 0.0
         #: Tokens of the last request, and the times of it and of the last message before a reply.
         self._size = 0
-        self._asked: float | None = None
-        self._heard: float | None = None
+        self._asked: datetime | None = None
+        self._heard: datetime | None = None
         self._reply = ""
 
     def add(self, canister: Canister, *, own: bool) -> None:
         """Add the next message; `own` is True for a reply of the model itself."""
         if not isinstance(canister, AssistantCanister | InvocationCanister):
-            self._heard = canister.created.timestamp()
+            self._heard = canister.created
         elif own:
             if canister.reply != self._reply:
                 self._reply = canister.reply
@@ -57,7 +59,7 @@ class RequestRhythm:
         """Return the duration of a request now, and the worth of the hour after its gap."""
         if self._asked is None or self._heard is None:
             return False, self._worth
-        gap, worth = self._heard - self._asked, self._worth
+        gap, worth = self._heard.timestamp() - self._asked.timestamp(), self._worth
         if gap > _PAUSE:
             worth = worth / 2 + self._size * (_AGAIN if gap < _HOUR else -_DEARER)
         if gap < (_HOUR if self._hour else _MINUTES):

@@ -163,11 +163,12 @@ class AnthropicHistory(MessageHistory[AnthropicPiece, _Message]):
 
     def is_settled(self) -> bool:
         """Return True if the first message can be baked: it will not be marked any more."""
-        if not super().is_settled():
+        recent = self.recent
+        if len(recent) <= self.unbaked:
             return False
-        first, *later = self.recent
-        last = first.answered and not any(message.answered for message in later)
-        return not last or len(later) >= self.most_unbaked
+        if not recent[0].answered or len(recent) > self.most_unbaked:
+            return True
+        return any(message.answered for message in recent[1:])
 
     def system(self, mark: bytes) -> list[Fragment]:
         """Return the system text at the head of the request, as members of an array."""

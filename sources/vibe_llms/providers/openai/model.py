@@ -54,7 +54,11 @@ class OpenaiSettings(HttpSettings, frozen=True):
         """Return True if requests name their conversation; `by_model` if the model knows keys."""
         if self.cache_key is not None:
             return self.cache_key
-        host = urlsplit(self.base_url).hostname or ""
+        try:
+            host = urlsplit(self.base_url).hostname or ""
+        except ValueError:
+            # The transport reports a wrong address.
+            return False
         return by_model and any(fnmatchcase(host, one) for one in _read_hosts())
 
 
