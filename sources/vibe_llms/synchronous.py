@@ -32,7 +32,7 @@ from vibe_llms.conversations import hook_runner, streams
 from vibe_llms.conversations.hooks import TurnHook
 from vibe_llms.invocation.ensembles import Ensemble
 from vibe_llms.invocation.invokers import Invoker
-from vibe_llms.messages.canisters import Canister, Cost, T, Turn
+from vibe_llms.messages.canisters import Canister, Cost, T, Turn, UserCanister
 from vibe_llms.messages.events import Event, MessageProgressEvent, TextChunk
 from vibe_llms.providers.interfaces import Model
 from vibe_llms.session import core as sessions
@@ -348,6 +348,11 @@ class Conversation(_Face[asynchronous.Conversation]):
         self._inner.vouch(*identities)
 
     @property
+    def queued(self) -> Sequence[UserCanister]:
+        """The messages of `steer` that are not sent yet, in order."""
+        return self._inner.queued
+
+    @property
     def hooks(self) -> Sequence[TurnHook]:
         """The hooks of its turns; see `vibe_llms.conversations.hooks`."""
         return self._inner.hooks
@@ -368,6 +373,8 @@ class Conversation(_Face[asynchronous.Conversation]):
     stream = _streams(asynchronous.Conversation.stream)
     add = _through(asynchronous.Conversation.add)
     cancel = _through(asynchronous.Conversation.cancel)
+    steer = _through(asynchronous.Conversation.steer)
+    take_back = _through(asynchronous.Conversation.take_back)
     fork = _produces(asynchronous.Conversation.fork)
     undo = _produces(asynchronous.Conversation.undo)
     regenerate = _produces(asynchronous.Conversation.regenerate)

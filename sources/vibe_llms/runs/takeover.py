@@ -51,7 +51,8 @@ def find_own(
         if isinstance(canister, InvocationCanister) and canister.name in elsewhere:
             calls.add(canister.identity)
         answers = isinstance(canister, ResultCanister) and canister.invocation in calls
-        added = isinstance(canister, _ADDED_TYPES) or is_correction(history, place)
+        steered = isinstance(canister, UserCanister) and canister.steered
+        added = isinstance(canister, _ADDED_TYPES) or steered or is_correction(history, place)
         if answers or not added:
             return history[places[0] : place]
     return history[places[0] :]
