@@ -429,6 +429,26 @@ class Run(_Face[Any], Generic[T]):
         """Return the calls that needed approval."""
         return self._portal.call(self._inner.survey_approvals())
 
+    def steer(self, prompt: Prompt) -> str:
+        """Add a message to the turn and return its identity.
+
+        The worker stores it and sends it with the next request, after the results of the calls; if
+        the run waits for a decision, after that. If the model has just given its last reply, it is
+        asked again. Raises `SteeringRefused` if the run has ended or is about to end.
+        """
+        return self._portal.call(self._inner.steer(prompt))
+
+    def survey_queued(self) -> Sequence[UserCanister]:
+        """Return the messages of `steer` that are not sent yet, in order."""
+        return self._portal.call(self._inner.survey_queued())
+
+    def take_back(self, message: str) -> UserCanister:
+        """Remove a message that is not sent yet and return it.
+
+        Raises `SteeringRefused` if it was sent, or taken back before.
+        """
+        return self._portal.call(self._inner.take_back(message))
+
     def decide(self, invocation: str | InvocationCanister, decision: Decision) -> CallApproval:
         """Decide on a call; any process that works on runs then continues the run.
 

@@ -27,7 +27,12 @@ from vibe_llms.conversations.settings import (
     TurnRecord,
     TurnRequest,
 )
-from vibe_llms.conversations.steering import SteeringQueue, as_prompt, read_steering
+from vibe_llms.conversations.steering import (
+    SteeringQueue,
+    SteeringSource,
+    as_prompt,
+    read_steering,
+)
 from vibe_llms.conversations.streams import EventStream, RunningTurn
 from vibe_llms.conversations.tools import Tool
 from vibe_llms.conversations.turns import TurnRun
@@ -382,6 +387,7 @@ class Conversation:
         form: OutputForm | None,
         event_handler: EventHandler,
         record: TurnRecord,
+        steering: SteeringSource,
     ) -> RunningTurn:
         """Begin or continue the turn of a run; `session.start` makes runs.
 
@@ -396,6 +402,7 @@ class Conversation:
                 form=form,
                 event_handler=event_handler,
                 record=record,
+                steering=steering,
             )
         )
 
@@ -436,6 +443,10 @@ class Conversation:
         run.report(SteeringQueuedEvent(canister=message, conversation=self.identity))
         self._steering.add(message)
         return message.identity
+
+    def hand_over_queued(self) -> Sequence[UserCanister]:
+        """Remove all messages from `queued`, for the run that continues the turn; return them."""
+        return self._steering.move()
 
     @property
     def queued(self) -> Sequence[UserCanister]:
@@ -720,7 +731,7 @@ class Conversation:
     async def _rewind(self, turns: int, *, keep_prompt: bool) -> Conversation:
         await self._become_free()
         twin = self._twin(await self._history.rewind(turns, keep_prompt=keep_prompt))
-        twin._steering = SteeringQueue(self._steering.move())
+        twin._steering = SteeringQueue(self.hand_over_queued())
         return twin
 
     def _twin(self, history: History) -> Conversation:

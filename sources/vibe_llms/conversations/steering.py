@@ -16,9 +16,14 @@ from vibe_llms.base.exceptions import ContextOverflow, RequestError, SteeringRef
 from vibe_llms.base.futures import finish
 from vibe_llms.conversations.dispatcher import Dispatcher
 from vibe_llms.conversations.history import History
-from vibe_llms.conversations.prompts import Prompt, apply_template, read_prompt
+from vibe_llms.conversations.prompts import Prompt, read_prompt, rewrite_message
 from vibe_llms.messages.canisters import Canister, StopReason, UserCanister
 from vibe_llms.messages.events import Notice, SteeringDeliveredEvent, SteeringWithdrawnEvent
+
+#: Reasons for which a turn ends even if messages are queued.
+FINAL_REASONS = frozenset(
+    [StopReason.LIMIT, StopReason.INVOCATIONS, StopReason.INTERRUPTED, StopReason.FAILED]
+)
 
 
 class SteeringSource(Protocol):
@@ -35,10 +40,10 @@ class SteeringSource(Protocol):
         """Remove a message that is stored in the history, or that the model cannot read."""
         ...
 
-    async def close(self, *, anyway: bool = False) -> bool:
+    async def close(self, reason: str, *, anyway: bool) -> bool:
         """Accept no more messages and return True, unless some are queued.
 
-        With `anyway`, those remain queued.
+        The turn ends for the `reason`. With `anyway`, the messages remain queued.
         """
         ...
 
@@ -92,8 +97,9 @@ class SteeringQueue:
         """Remove a message; see `SteeringSource`."""
         self._taken.pop(identity, None)
 
-    async def close(self, *, anyway: bool = False) -> bool:
+    async def close(self, reason: str, *, anyway: bool) -> bool:
         """Accept no more messages; see `SteeringSource`."""
+        del reason
         self.open = bool(self._waiting) and not anyway
         return not self.open
 
@@ -111,9 +117,20 @@ class SteeringQueue:
 
 
 class Delivery:
-    """The delivery of queued messages to one turn."""
+    """The delivery of queued messages to one turn.
 
-    def __init__(self, source: SteeringSource, history: History, dispatcher: Dispatcher) -> None:
+    If the turn is `resumed`, its run has already reported the messages that are in the history.
+    """
+
+    def __init__(
+        self,
+        source: SteeringSource,
+        history: History,
+        dispatcher: Dispatcher,
+        *,
+        resumed: bool,
+    ) -> None:
+        self._resumed = resumed
         self._source = source
         self._history = history
         self._dispatcher = dispatcher
@@ -123,13 +140,12 @@ class Delivery:
         added: Collection[Canister],
         prepare: Callable[[UserCanister], Awaitable[None]],
         keep: Callable[[Sequence[Canister]], Awaitable[None]],
-    ) -> bool:
-        """Store the queued messages; return True if there were any.
+    ) -> None:
+        """Store the queued messages.
 
         `added` are the messages of the turn so far. `prepare` raises an error for a message that
         the model cannot read, which is then withdrawn, and `keep` stores a message.
         """
-        delivered = False
         for message in await self._source.take():
             try:
                 await prepare(message)
@@ -145,8 +161,6 @@ class Delivery:
                 continue
             known = any(one.identity == message.identity for one in added)
             await finish(self._send(message, None if known else keep))
-            delivered = delivered or not known
-        return delivered
 
     async def _send(
         self, message: UserCanister, keep: Callable[[Sequence[Canister]], Awaitable[None]] | None
@@ -154,22 +168,25 @@ class Delivery:
         if keep is not None:
             await keep([message])
         await self._source.settle(message.identity)
-        self._dispatcher(
-            SteeringDeliveredEvent(canister=message, conversation=self._history.identity)
-        )
+        if keep is not None or not self._resumed:
+            self._dispatcher(
+                SteeringDeliveredEvent(canister=message, conversation=self._history.identity)
+            )
 
     async def close(self, reason: str) -> bool:
         """Accept no more messages and return True, unless some are queued that can be sent.
 
-        After a limit, or calls that another program runs, the turn ends in any case.
+        After a limit, a reply that broke off, or calls of tools that run elsewhere, the turn ends
+        in any case.
         """
-        return await self._source.close(anyway=reason in (StopReason.LIMIT, StopReason.INVOCATIONS))
+        return await self._source.close(reason, anyway=reason in FINAL_REASONS)
 
-    def end(self, start: int, notify: Callable[[Notice], None]) -> None:
-        """Report the messages that remain queued; the turn began at `start` of the history."""
-        stored = {one.identity for one in self._history.canisters[start:]}
-        if left := self._source.end(stored):
-            notify(_describe_left(left))
+    def end(self, start: int) -> Sequence[UserCanister]:
+        """Accept no more messages; return those that remain queued.
+
+        The turn began at `start` of the history.
+        """
+        return self._source.end({one.identity for one in self._history.canisters[start:]})
 
 
 def read_steering(prompt: Prompt, template: Callable[[str], str] | None) -> UserCanister:
@@ -180,9 +197,8 @@ def read_steering(prompt: Prompt, template: Callable[[str], str] | None) -> User
     said = read_prompt(prompt)
     match said:
         case [UserCanister() as message]:
-            if template is not None:
-                (message,) = apply_template(said, template)  # type: ignore[assignment]
-            return replace(message, steered=True)
+            given = message if template is None else rewrite_message(message, template)
+            return replace(given, steered=True)
         case _:
             raise RequestError(
                 "only one message of the user can be added to a running turn; pass text or contents"
@@ -194,7 +210,7 @@ def as_prompt(messages: Iterable[UserCanister]) -> Sequence[UserCanister]:
     return [replace(one, steered=False) for one in messages]
 
 
-def _describe_left(messages: Sequence[UserCanister]) -> Notice:
+def describe_left(messages: Sequence[UserCanister]) -> Notice:
     """Return the notice about messages that remain queued after a turn."""
     count = len(messages)
     what = "a queued message was" if count == 1 else f"{count} queued messages were"

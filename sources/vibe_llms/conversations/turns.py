@@ -57,7 +57,7 @@ from vibe_llms.conversations.settings import (
     TurnRequest,
     TurnState,
 )
-from vibe_llms.conversations.steering import Delivery
+from vibe_llms.conversations.steering import Delivery, describe_left
 from vibe_llms.invocation.invokers import Invoker, gather_invokers, name_tools
 from vibe_llms.messages.caching import RequestHead
 from vibe_llms.messages.canisters import (
@@ -150,8 +150,9 @@ class TurnRun:
         #: Digests that were made before the prompt was stored.
         self._digests: list[Canister] = []
         self._keeper = ContextKeeper(history, settings, memo)
-        self._steering = Delivery(request.steering, history, self._dispatcher)
-        if self._record is not None and self._record.resumed:
+        resumed = self._record is not None and self._record.resumed
+        self._steering = Delivery(request.steering, history, self._dispatcher, resumed=resumed)
+        if resumed:
             self._rejoin()
 
     async def run(self) -> Turn:
@@ -197,8 +198,9 @@ class TurnRun:
             self._keeper.advise(self._settings.model, self._notify)
             raise
         finally:
+            left = self._steering.end(self._start)
             if reason != StopReason.SUSPENDED and not (self._record and self._record.lost):
-                await self._conclude(reason, withdrawn=withdrawn)
+                await self._conclude(reason, left, withdrawn=withdrawn)
         return self._ended or self.result(reason)
 
     def suspend(self) -> bool:
@@ -215,12 +217,15 @@ class TurnRun:
         """The values that a run needs to continue the turn."""
         return Handover(self._request, self._taint(self._added))
 
-    async def _conclude(self, reason: str, *, withdrawn: bool) -> None:
+    async def _conclude(
+        self, reason: str, left: Sequence[UserCanister], *, withdrawn: bool
+    ) -> None:
         try:
             if self._added and not withdrawn:
                 await self._run_hooks_after(reason)
         finally:
-            self._steering.end(self._start, self._notify)
+            if left:
+                self._notify(describe_left(left))
             self._ended = turn = self.result(reason)
             conversation = self._history.identity
             self._dispatcher(TurnEndedEvent(turn=turn, reason=reason, conversation=conversation))
@@ -444,10 +449,6 @@ class TurnRun:
         await self._check_length([message])
         self._fresh |= {message.identity}
 
-    async def _deliver(self) -> bool:
-        """Store the messages that the user has added; return True if there were any."""
-        return await self._steering.deliver(self._added, self._prepare_steering, self._keep)
-
     async def _run_to_end(self) -> str:
         """Run round trips until the reply is final and no message of the user is queued."""
         reply: tuple[Sequence[ReplyCanister], Collection[str]] = self._find_open_reply()
@@ -457,7 +458,7 @@ class TurnRun:
                 reason = await self._require(self._request.form, reason)
             if reason == StopReason.SUSPENDED or await self._steering.close(reason):
                 return reason
-            # The user added a message while the reply was stored or its output was read.
+            # The user added a message while the reply arrived.
             reply = (), ()
 
     async def _run_round_trips(
@@ -475,7 +476,7 @@ class TurnRun:
                 return StopReason.SUSPENDED
             if not reply:
                 if not paused:
-                    await self._deliver()
+                    await self._steering.deliver(self._added, self._prepare_steering, self._keep)
                 reply = await self._ask()
             ending = reply[-1].ending
             reason = ending.reason if ending is not None else StopReason.FINISHED
@@ -483,11 +484,7 @@ class TurnRun:
             runs = calls and reason in (StopReason.INVOCATIONS, StopReason.FINISHED)
             paused = not runs and reason == StopReason.PAUSED
             if not runs and not paused:
-                whole = ending is None or not ending.interrupted
-                if not whole or not await self._deliver():
-                    return reason
-                reply = ()
-                continue
+                return reason
             own = [call for call in calls if not runs_elsewhere(call, self._invokers)]
             limit = self._calls.limits.count(own)
             unanswered = [call for call in own if call.identity not in answered]

@@ -21,6 +21,7 @@ from vibe_llms.runs.events import (
     CallEnded,
     CallStarted,
     DeltaKind,
+    MessageAdded,
     MessageCompleted,
     MessageDelta,
     MessageFailed,
@@ -111,7 +112,7 @@ def find_missing(events: Sequence[RunEvent], added: Sequence[Canister]) -> Itera
         if isinstance(one, MessageDelta):
             key = (one.message, one.kind)
             shown[key] = shown.get(key, 0) + len(one.text)
-    noticed = {one.message for one in events if isinstance(one, RunNotice)}
+    noticed = {one.message for one in events if isinstance(one, RunNotice | MessageAdded)}
     names = {one.identity: one.name for one in added if isinstance(one, InvocationCanister)}
     for canister in added:
         identity = canister.identity
@@ -128,8 +129,10 @@ def find_missing(events: Sequence[RunEvent], added: Sequence[Canister]) -> Itera
                 if call not in running:
                     yield CallStarted(call, names.get(call, ""))
                 yield CallEnded(call, identity, canister.failed)
+            case UserCanister(steered=True) if identity not in noticed:
+                yield MessageAdded(identity)
             case UserCanister() if identity not in noticed:
-                # A correction, the only message of this kind that a run adds.
+                # A correction, the only other message of this kind that a run adds.
                 yield RunNotice("output", describe_correction(canister), identity)
 
 
