@@ -223,7 +223,7 @@ async def steer(session: Session, identity: str, text: str, as_json: bool) -> No
     """
     run = await session.access_run(identity)
     message = read_steering(text, None)
-    await run.add(message)
+    await run.steer(message)
     if as_json:
         write_json(_encode(QueuedMessage.of(message)))
         return

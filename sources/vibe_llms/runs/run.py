@@ -181,12 +181,8 @@ class Run(Generic[T]):
         asked again. Raises `SteeringRefused` if the run has ended or is about to end.
         """
         message = read_steering(prompt, None)
-        await self.add(message)
-        return message.identity
-
-    async def add(self, message: UserCanister) -> None:
-        """Add a message as `steer` does, given as `read_steering` returns it."""
         await self._store.steer(self._record.user, self.identity, message)
+        return message.identity
 
     async def survey_queued(self) -> Sequence[UserCanister]:
         """Return the messages of `steer` that are not sent yet, in order."""

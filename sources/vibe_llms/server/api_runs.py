@@ -173,7 +173,7 @@ async def steer_run(core: ServerCore, exchange: HttpExchange, space: UserSpace) 
     wanted = await exchange.decode(partial(read_body, _MESSAGE), core.settings)
     check_characters(len(wanted.prompt), core.settings)
     message = read_steering([wanted.prompt, *await _attach(space, wanted.files)], None)
-    await run.add(message)
+    await run.steer(message)
     await exchange.reply(msgspec.json.encode(QueuedMessage.of(message)), status=201)
 
 
