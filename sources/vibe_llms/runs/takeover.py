@@ -9,6 +9,7 @@ from vibe_llms.invocation.ensembles import Ensemble, OutsideEnsemble
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
+    DigestCanister,
     InvocationCanister,
     ResultCanister,
     UserCanister,
@@ -32,7 +33,7 @@ from vibe_llms.runs.events import (
 )
 
 #: Types of messages that a run adds after its prompt.
-_ADDED_TYPES = (AssistantCanister, InvocationCanister, ResultCanister)
+_ADDED_TYPES = (AssistantCanister, InvocationCanister, ResultCanister, DigestCanister)
 
 
 def find_own(
