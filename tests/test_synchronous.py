@@ -39,7 +39,15 @@ from vibe_llms.synchronous import Errand, Portal, Session, open_session
 from vibe_llms.testing import Part, Script, ScriptedReply, check_events, scripted_model
 
 #: What runs need of a conversation.
-OF_RUNS = ("begin_recorded", "history", "read_prompt", "refresh", "running", "settings")
+OF_RUNS = (
+    "begin_recorded",
+    "hand_over_queued",
+    "history",
+    "read_prompt",
+    "refresh",
+    "running",
+    "settings",
+)
 LONG = Part(delay_seconds=3600)
 SLOW = ScriptedReply(parts=(Part(text=("It ", "is ")), LONG), when="wait")
 WORKS = ScriptedReply(parts=(Part(text="Works."),), when=".")

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
         Event, EventHandler, InvocationChunk, InvocationCompletedEvent, InvocationFailedEvent,
         InvocationProgressEvent, InvocationStartedEvent, MessageCompletedEvent, MessageFailedEvent,
         MessageProgressEvent, MessageStartedEvent, MessageUpdatedEvent, Notice, NoticeEvent,
-        ReasoningChunk, TextChunk, TurnEndedEvent,
+        ReasoningChunk, SteeringDeliveredEvent, SteeringQueuedEvent, SteeringWithdrawnEvent,
+        TextChunk, TurnEndedEvent,
     )
     from vibe_llms.base.exceptions import (
         ConfigurationError, ContextOverflow, ConversationBusy, ProviderError, RateLimited,
@@ -59,7 +60,8 @@ else:
             "Event EventHandler InvocationChunk InvocationCompletedEvent InvocationFailedEvent "
             "InvocationProgressEvent InvocationStartedEvent MessageCompletedEvent "
             "MessageFailedEvent MessageProgressEvent MessageStartedEvent MessageUpdatedEvent "
-            "Notice NoticeEvent ReasoningChunk TextChunk TurnEndedEvent"
+            "Notice NoticeEvent ReasoningChunk SteeringDeliveredEvent SteeringQueuedEvent "
+            "SteeringWithdrawnEvent TextChunk TurnEndedEvent"
         ),
         ".base.exceptions": (
             "ConfigurationError ContextOverflow ConversationBusy ProviderError RateLimited "
@@ -94,10 +96,10 @@ __all__ = [
     "MessageCompletedEvent", "MessageFailedEvent", "MessageProgressEvent", "MessageStartedEvent",
     "MessageUpdatedEvent", "NativeContent", "NativePayload", "Notice", "NoticeEvent", "Provenance",
     "ProviderError", "RateLimited", "ReasoningChunk", "ReasoningContent", "Reference",
-    "RequestError", "ResultCanister", "Session", "StopReason", "StorageError",
-    "SupervisorCanister", "TextChunk", "TextualContent", "Turn", "TurnEndedEvent",
-    "TurnInterrupted", "UnknownCanister", "UnknownContent", "Upload", "Usage", "UserCanister",
-    "VibeLlmsError", "VideoContent", "__version__", "invoker", "open_session", "read_attachment",
-    "read_document",
+    "RequestError", "ResultCanister", "Session", "SteeringDeliveredEvent", "SteeringQueuedEvent",
+    "SteeringWithdrawnEvent", "StopReason", "StorageError", "SupervisorCanister", "TextChunk",
+    "TextualContent", "Turn", "TurnEndedEvent", "TurnInterrupted", "UnknownCanister",
+    "UnknownContent", "Upload", "Usage", "UserCanister", "VibeLlmsError", "VideoContent",
+    "__version__", "invoker", "open_session", "read_attachment", "read_document",
 ]
 # fmt: on

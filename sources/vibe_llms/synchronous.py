@@ -32,7 +32,7 @@ from vibe_llms.conversations import hook_runner, streams
 from vibe_llms.conversations.hooks import TurnHook
 from vibe_llms.invocation.ensembles import Ensemble
 from vibe_llms.invocation.invokers import Invoker
-from vibe_llms.messages.canisters import Canister, Cost, T, Turn
+from vibe_llms.messages.canisters import Canister, Cost, T, Turn, UserCanister
 from vibe_llms.messages.events import Event, MessageProgressEvent, TextChunk
 from vibe_llms.providers.interfaces import Model
 from vibe_llms.session import core as sessions
@@ -348,6 +348,11 @@ class Conversation(_Face[asynchronous.Conversation]):
         self._inner.vouch(*identities)
 
     @property
+    def queued(self) -> Sequence[UserCanister]:
+        """The messages of `steer` that are not sent yet, in order."""
+        return self._inner.queued
+
+    @property
     def hooks(self) -> Sequence[TurnHook]:
         """The hooks of its turns; see `vibe_llms.conversations.hooks`."""
         return self._inner.hooks
@@ -368,6 +373,8 @@ class Conversation(_Face[asynchronous.Conversation]):
     stream = _streams(asynchronous.Conversation.stream)
     add = _through(asynchronous.Conversation.add)
     cancel = _through(asynchronous.Conversation.cancel)
+    steer = _through(asynchronous.Conversation.steer)
+    take_back = _through(asynchronous.Conversation.take_back)
     fork = _produces(asynchronous.Conversation.fork)
     undo = _produces(asynchronous.Conversation.undo)
     regenerate = _produces(asynchronous.Conversation.regenerate)
@@ -421,6 +428,26 @@ class Run(_Face[Any], Generic[T]):
     def survey_approvals(self) -> Sequence[CallApproval]:
         """Return the calls that needed approval."""
         return self._portal.call(self._inner.survey_approvals())
+
+    def steer(self, prompt: Prompt) -> str:
+        """Add a message to the turn and return its identity.
+
+        The worker stores it and sends it with the next request, after the results of the calls; if
+        the run waits for a decision, after that. If the model has just given its last reply, it is
+        asked again. Raises `SteeringRefused` if the run has ended or is about to end.
+        """
+        return self._portal.call(self._inner.steer(prompt))
+
+    def survey_queued(self) -> Sequence[UserCanister]:
+        """Return the messages of `steer` that are not sent yet, in order."""
+        return self._portal.call(self._inner.survey_queued())
+
+    def take_back(self, message: str) -> UserCanister:
+        """Remove a message that is not sent yet and return it.
+
+        Raises `SteeringRefused` if it was sent, or taken back before.
+        """
+        return self._portal.call(self._inner.take_back(message))
 
     def decide(self, invocation: str | InvocationCanister, decision: Decision) -> CallApproval:
         """Decide on a call; any process that works on runs then continues the run.

@@ -859,9 +859,7 @@ parts = [{ text = "You said it." }]
 """
 
 
-def test_each_line_that_is_typed_during_an_answer_is_sent_by_its_enter(
-    home: Path, tmp_path: Path
-) -> None:
+def test_what_is_typed_during_an_answer_is_added_to_its_turn(home: Path, tmp_path: Path) -> None:
     script = tmp_path / "slow.toml"
     script.write_text(SLOW)
     home.mkdir(exist_ok=True)
@@ -875,8 +873,7 @@ def test_each_line_that_is_typed_during_an_answer_is_sent_by_its_enter(
         terminal.expect("one")
         terminal.send("first line\nsecond line\nnot yet")
         terminal.expect("three")
-        for _ in range(2):
-            terminal.expect("You said it")
+        terminal.expect("You said it")
         terminal.expect("not yet")
         screen = "\n".join(terminal.emulator.rows)
         terminal.press("enter")
@@ -885,7 +882,9 @@ def test_each_line_that_is_typed_during_an_answer_is_sent_by_its_enter(
         terminal.press("c-d")
         assert terminal.wait() == 0
     # The answer stands as if nothing had been typed.
-    assert "one two three." in screen
+    assert re.search("one.*two.*three.", screen, re.DOTALL)
+    for line in ("queued: first line", "queued: second line", "sent: first line"):
+        assert line in screen
     messages = invoke("show", listed()[0]["id"], "--json").json["messages"]
     assert [one["contents"][0]["data"] for one in messages if one["role"] == "user"] == [
         "Count.",
@@ -893,6 +892,62 @@ def test_each_line_that_is_typed_during_an_answer_is_sent_by_its_enter(
         "second line",
         "not yet",
     ]
+    roles = [one["role"] for one in messages]
+    assert roles == ["user", "assistant", "user", "user", "assistant", "user", "assistant"]
+
+
+def test_an_added_message_answers_no_question_and_is_sent_after_it(
+    home: Path, tmp_path: Path
+) -> None:
+    file = configure_server(home, tmp_path)
+    call = "{ invocation = 'one/push', arguments = { n = 1 } }"
+    replies = f"[[replies]]\nparts = [{{ text = 'First ' }}, {{ delay-seconds = 2 }}, {call}]\n"
+    model = write_script(tmp_path, f"{replies}[[replies]]\nparts = [ {{ text = 'Done.' }} ]\n")
+    with Terminal("chat", "-m", model, "-T", "one") as terminal:
+        terminal.expect(PROMPT)
+        terminal.enter("go")
+        terminal.expect("First")
+        terminal.send("y\n")
+        terminal.expect("queued: y")
+        terminal.expect(r"Run one/push\?")
+        terminal.enter("n")
+        terminal.expect("sent: y")
+        terminal.expect("Done.")
+        terminal.expect(PROMPT)
+        terminal.press("c-d")
+        assert terminal.wait() == 0
+    assert not file.with_name("tools.json.ran").exists()
+    messages = invoke("show", listed()[0]["id"], "--json").json["messages"]
+    roles = [one["role"] for one in messages]
+    assert roles == ["user", "assistant", "invocation", "result", "user", "assistant"]
+
+
+def test_an_added_message_is_listed_and_dropped(home: Path, tmp_path: Path) -> None:
+    script = tmp_path / "slow.toml"
+    script.write_text(SLOW)
+    home.mkdir(exist_ok=True)
+    (home / "config.toml").write_text(
+        f'[providers.scripted]\npace-seconds = 0.5\nscripts.slow = "{script}"\n'
+    )
+    with Terminal("chat", "-m", "scripted/slow", emulated=True) as terminal:
+        terminal.expect(PROMPT)
+        terminal.enter("Count.")
+        terminal.expect("one")
+        terminal.send("first line\nsecond line\n/queue\n/queue 3\n/queue 1\n/rename counted\n")
+        terminal.expect("1. first line")
+        terminal.expect("2. second line")
+        terminal.expect("no queued message 3; there are 2")
+        terminal.expect("taken back: first line")
+        terminal.expect("three")
+        terminal.expect("sent: second line")
+        # A command waits for the end of the turn.
+        terminal.expect(r"\(name: counted\)")
+        terminal.expect(PROMPT)
+        terminal.press("c-d")
+        assert terminal.wait() == 0
+    messages = invoke("show", "counted", "--json").json["messages"]
+    texts = [one["contents"][0]["data"] for one in messages if one["role"] == "user"]
+    assert texts == ["Count.", "second line"]
 
 
 def test_code_is_copied_only_if_there_is_some() -> None:

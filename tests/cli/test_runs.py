@@ -294,6 +294,33 @@ def test_a_terminal_that_follows_shows_the_form(bank: Bank) -> None:
         assert terminal.wait() == 0
 
 
+def test_a_message_is_added_to_a_run_from_elsewhere(bank: Bank) -> None:
+    identity = bank.start("call")
+    bank.wait(identity, "waiting")
+    added = invoke("runs", "steer", identity, "In euros.")
+    assert (added.status, added.output) == (0, "")
+    mistake = invoke("runs", "steer", identity, "In \x1b[2Jpounds.", "--json").json
+    assert f"runs unsteer {identity} " in added.errors
+    queued = show(identity)["queued"]
+    assert [one["text"] for one in queued] == ["In euros.", "In \x1b[2Jpounds."]
+    assert "In euros." in invoke("runs", "show", identity).output
+    taken = invoke("runs", "unsteer", identity, mistake["id"])
+    assert (taken.status, "taken back: In" in taken.errors) == (0, True)
+    again = invoke("runs", "unsteer", identity, mistake["id"])
+    assert (again.status, "not queued" in again.errors) == (2, True)
+    empty = invoke("runs", "steer", identity, " ")
+    assert (empty.status, "empty" in empty.errors) == (2, True)
+    invoke("runs", "approve", identity, "-y")
+    followed = invoke("runs", "follow", identity, "-q")
+    assert (followed.status, followed.output) == (0, "It is done.\n")
+    conversation = show(identity)["conversation"]
+    stored = invoke("show", conversation, "--json").json["messages"]
+    roles = [one["role"] for one in stored]
+    assert roles == ["user", "invocation", "result", "user", "assistant"]
+    late = invoke("runs", "steer", identity, "Wait.")
+    assert (late.status, "has ended" in late.errors) == (2, True)
+
+
 def test_ctrl_c_stops_following_and_cancel_ends_the_run(bank: Bank) -> None:
     identity = bank.start("slow")
     with Terminal("runs", "follow", identity) as terminal:

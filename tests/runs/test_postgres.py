@@ -169,9 +169,10 @@ async def test_the_database_shows_the_runs_of_no_other_user(
 ) -> None:
     lease = await begin(store, "ada")
     await store.append_events(lease, [(7, b"secret")])
+    await store.steer("ada", lease.run, UserCanister.from_text("secret"))
     tables = [
         *("runs", "run_recipes", "run_events", "run_calls", "run_approvals", "run_questions"),
-        *("run_requests", "spenders", "budgets", "reservations"),
+        *("run_requests", "run_steering", "spenders", "budgets", "reservations"),
     ]
     with psycopg.connect(place.dsn, autocommit=True) as connection:
         for user in ("", "bob"):

@@ -13,6 +13,7 @@ from vibe_llms.conversations.corrections import write_correction
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
+    DigestCanister,
     DocumentCanister,
     InvocationCanister,
     ResultCanister,
@@ -31,6 +32,7 @@ from vibe_llms.runs import (
     ApprovalRequested,
     CallEnded,
     CallStarted,
+    MessageAdded,
     MessageCompleted,
     MessageDelta,
     MessageFailed,
@@ -177,6 +179,24 @@ async def test_a_message_is_complete_for_followers_once_it_is_durable(
         MessageCompleted("said"),
         MessageDelta("next", "And"),
     ]
+
+
+def test_added_messages_and_digests_belong_to_the_run() -> None:
+    prompt = UserCanister.from_text("Go.")
+    call = InvocationCanister(name="look", reply="r")
+    result = ResultCanister(invocation=call.identity)
+    added = UserCanister((TextualContent("Wait."),), steered=True)
+    answer = AssistantCanister.from_text("Done.")
+    history: list[Canister] = [prompt, call, result, DigestCanister(), added, answer]
+    assert find_own([*history, UserCanister.from_text("Next.")], [prompt]) == history
+    assert find_end(history, [prompt]) == ""
+    events = list(find_missing([], history[1:]))
+    assert [one for one in events if isinstance(one, MessageAdded)] == [
+        MessageAdded(added.identity)
+    ]
+    assert not any(isinstance(one, RunNotice) for one in events)
+    known = list(find_missing([MessageAdded(added.identity)], history[1:]))
+    assert not any(isinstance(one, MessageAdded) for one in known)
 
 
 async def test_followers_see_more_of_a_text_at_once_and_all_else_once_it_is_recorded(

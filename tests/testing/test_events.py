@@ -36,6 +36,9 @@ from vibe_llms.messages.events import (
     Notice,
     NoticeEvent,
     ReasoningChunk,
+    SteeringDeliveredEvent,
+    SteeringQueuedEvent,
+    SteeringWithdrawnEvent,
     TextChunk,
     TurnEndedEvent,
 )
@@ -118,7 +121,14 @@ def elsewhere(events: Sequence[Event]) -> list[Event]:
     return [msgspec.structs.replace(event, conversation="elsewhere") for event in events]
 
 
+ADDED = UserCanister.from_text("And?")
+QUEUED = SteeringQueuedEvent(canister=ADDED, **AT)
+DELIVERED = SteeringDeliveredEvent(canister=ADDED, **AT)
+WITHDRAWN = SteeringWithdrawnEvent(canister=ADDED, **AT)
+
 GOOD: dict[str, list[Event]] = {
+    "a message that is added": [*TURN[:3], QUEUED, *FIRST[3:], *RUNS, DELIVERED, *SECOND, end_of()],
+    "a message that is taken back after the turn": [*TURN[:3], QUEUED, *TURN[3:], WITHDRAWN],
     "a turn with tools": TURN,
     "two turns": [*TURN, *text_message("m5", "r3", FINISHED), end_of()],
     "notices anywhere": [event for one in TURN for event in (NOTICE, one)],
@@ -186,6 +196,9 @@ def with_result(place: int, **changes: Any) -> list[Event]:
 
 
 BAD: dict[str, tuple[list[Event], str]] = {
+    "queued twice": ([QUEUED, QUEUED, *TURN], "queued before"),
+    "delivered and withdrawn": ([QUEUED, DELIVERED, *TURN, WITHDRAWN], "delivered or withdrawn"),
+    "delivered within a reply": ([QUEUED, *TURN[:3], DELIVERED, *TURN[3:]], "message m1 is open"),
     "not ended": (TURN[:-1], "the turn has not ended"),
     "something after the end": ([*TURN, TURN[0]], "there was a message 'm1' before"),
     "a new message after the end": ([*TURN, *text_message("m5", "r3", FINISHED)], "not ended"),

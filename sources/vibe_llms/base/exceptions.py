@@ -35,6 +35,7 @@ The branches say what to do next::
     │   ├── MemoryNotFound
     │   ├── RunNotFound
     │   ├── DecisionRefused
+    │   ├── SteeringRefused
     │   ├── RequestRepeated
     │   ├── RequestKeyReused
     │   ├── SessionClosed
@@ -278,6 +279,10 @@ class RunNotFound(RequestError):
 
 class DecisionRefused(RequestError):
     """The call is already decided, or is not waiting for a decision."""
+
+
+class SteeringRefused(RequestError):
+    """A message cannot be added to a turn that has ended, or taken back after it was sent."""
 
 
 class RequestRepeated(RequestError):

@@ -33,7 +33,7 @@ COMMANDS = {
     "tag": ("conversations", "Add tags to a conversation, or remove them."),
     "rm": ("conversations", "Delete conversations."),
     "archive": ("archives", "Prepare a database, or copy everything to another place."),
-    "runs": ("runs", "List, follow, decide and cancel turns in the background."),
+    "runs": ("runs", "List, follow, steer, decide and cancel turns in the background."),
     "models": ("providers", "List models; show or set the default model."),
     "agents": ("agents", "List, show and add agents: models with instructions and tools."),
     "providers": ("providers", "List providers and their status."),

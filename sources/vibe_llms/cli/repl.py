@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from vibe_llms.base.exceptions import ProviderError, RequestError, RunFailed
+from vibe_llms.base.exceptions import ProviderError, RequestError, RunFailed, SteeringRefused
 from vibe_llms.cli import other_programs
+from vibe_llms.cli.added import BARE, Added, change_queue, find_message
 from vibe_llms.cli.completion import Offer
 from vibe_llms.cli.conversations import draw_canister, draw_summary, load_whole
 from vibe_llms.cli.display import Display, describe_usage, find_code, print_notices
@@ -51,7 +52,6 @@ from vibe_llms.cli.repl_commands import (
 )
 from vibe_llms.cli.reports import access_cost, address_of, report_turn
 from vibe_llms.cli.running import SECOND_PRESS_SECONDS, bound_import, finish_work, run_turn
-from vibe_llms.cli.shared_options import LEAVING
 from vibe_llms.cli.terminal import aside, can_redraw, columns, is_terminal, note, one_line, write
 from vibe_llms.cli.text import cut
 from vibe_llms.cli.tool_questions import produce_approver, produce_elicitor
@@ -74,9 +74,6 @@ from vibe_llms.session.core import Session
 
 if TYPE_CHECKING:
     from vibe_llms.runs.run import Run
-
-# Commands that need no slash.
-_BARE = LEAVING | {"help"}
 
 #: Other names of commands, known from llm.
 _ALIASES = {"!edit": "/edit", "!fragment": "/file"}
@@ -128,6 +125,8 @@ class Repl:
         self._run: Run | None = None
         self._detaching: asyncio.Task[Run] | None = None
         self._typed: TypedLines | None = None
+        #: Tasks that add typed messages to the turn.
+        self._adding: list[asyncio.Task[None]] = []
 
     def pause(self) -> None:
         """Finish the current drawing."""
@@ -179,6 +178,7 @@ class Repl:
 
     def _keep_typed(self) -> None:
         """Move text typed during an incomplete answer to the draft, without sending it."""
+        self._keep_queued()
         ahead, self._ahead = self._ahead.rstrip("\n"), ""
         self._draft = "\n".join(filter(None, (self._draft, ahead)))
 
@@ -189,7 +189,7 @@ class Repl:
         if line.startswith("//"):
             await self._require_free()
             return await self._say(line[1:])
-        if (word := line.strip().lower().removesuffix("()")) in _BARE:
+        if (word := line.strip().lower().removesuffix("()")) in BARE:
             line = f"/{word}"
         line = other_programs.translate(line)
         name, _, rest = line.partition(" ")
@@ -221,7 +221,7 @@ class Repl:
             if any(one.identity == message.identity for one in said):
                 self._before, self._attached = (), ()
             else:
-                self._draft = text
+                self._draft = "\n".join(filter(None, (text, self._draft)))
 
     async def _replace_unanswered(self) -> None:
         """Undo a message without an answer; the next message takes over its attachments."""
@@ -245,19 +245,22 @@ class Repl:
     async def _run_turn(self, begin: Callable[..., Awaitable[Turn]]) -> int:
         """Run a turn, showing its events; return the exit status."""
         display = self._display = produce_text_display(self._options)
-        running = begin(event_handler=display)
+        running = begin(event_handler=Added(display))
         display.begin(address_of(self.conversation))
-        self._typed = TypedLines(self._take)
+        self._typed, self._adding = TypedLines(self._take), []
         try:
             with self._typed:
                 turn, leave = await run_turn(self.conversation, running)
             display.finish()
         finally:
+            await asyncio.gather(*self._adding)
             self._ahead += self._typed.begun
             self._typed = None
             display.close()
         if turn.stop_reason == StopReason.SUSPENDED:
             return await self._leave_turn()
+        if turn.stop_reason != StopReason.INTERRUPTED:
+            self._keep_queued()
         await report_turn(self._session, self.conversation, turn, self._options)
         if turn.stop_reason == StopReason.INTERRUPTED:
             self._interrupted = time.monotonic()
@@ -270,15 +273,53 @@ class Repl:
         return INTERRUPTED if leave else 0
 
     def _take(self, line: str) -> None:
-        """Take a line that was typed while an answer is written."""
-        if line.strip() != "/detach":
-            self._ahead += f"{line}\n"
+        """Take a line that was typed while an answer is written.
+
+        A message is added to the turn. Commands, and the lines after one, wait for its end.
+        """
+        words = line.split()
+        if words[:1] == ["/queue"]:
+            self._adding.append(asyncio.ensure_future(self._report_queue(words[1:])))
+        elif line.strip() != "/detach":
+            text = None if self._ahead else find_message(line)
+            if text is None:
+                self._ahead += f"{line}\n"
+            elif text:
+                self._adding.append(asyncio.ensure_future(self._steer(line, text)))
         elif self._detaching is None:
             runs = self._session.access_runs()
             # A background process works on it, even after this one has ended.
             runs.worker.pause()
             self._detaching = asyncio.ensure_future(runs.detach(self.conversation))
             self._detaching.add_done_callback(self._report_detached)
+
+    async def _steer(self, line: str, text: str) -> None:
+        """Add a message to the turn; if it is ending, the line waits for its end."""
+        try:
+            await self.conversation.steer(repair_text(text))
+        except SteeringRefused:
+            self._ahead += f"{line}\n"
+        except RequestError as error:
+            self.pause()
+            note(f"vibe-llms: {explain(error)}")
+
+    async def _report_queue(self, words: Sequence[str]) -> None:
+        """List the messages that were added to the turn, or take one back."""
+        self.pause()
+        try:
+            if report := await change_queue(self.conversation, words):
+                note(report, dim=True)
+        except RequestError as error:
+            note(f"vibe-llms: {explain(error)}")
+
+    async def _queue(self, _: str) -> None:
+        raise RequestError("nothing is queued; what you type during an answer is added to its turn")
+
+    def _keep_queued(self) -> None:
+        """Move messages that the turn did not send to the draft, unless a run sends them."""
+        if self._detaching is None:
+            queued = [text_of(one.contents) for one in self.conversation.hand_over_queued()]
+            self._draft = "\n".join(filter(None, (self._draft, *queued)))
 
     def _report_detached(self, task: asyncio.Task[Run]) -> None:
         if task.cancelled() or (error := task.exception()) is None:

@@ -32,6 +32,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Messages": {
         "/file": ("PATH|URL", "attach an image or a file to the next message"),
         "/multi": ("[WORD]", "write several lines, until a line /end or /end WORD"),
+        "/queue": ("[N]", "during an answer: list added messages, or take back the Nth"),
         "/edit": ("[TEXT]", "write the next message in your editor"),
         "/continue": ("", "let the model continue where it stopped"),
         "/regenerate": ("", "answer the last message again"),
@@ -70,8 +71,8 @@ _SIMILAR = 0.75
 _KEYS = (
     "Enter sends. Ctrl-J, Alt-Enter, a paste, or a block between "
     '""" and """ adds lines. Ctrl-O opens your editor, Tab completes. A line that '
-    "begins with // is sent with one slash. Ctrl-C stops an answer and keeps what arrived; at the "
-    "prompt it clears the line."
+    "begins with // is sent with one slash. What you type during an answer is added to its turn. "
+    "Ctrl-C stops an answer and keeps what arrived; at the prompt it clears the line."
 )
 
 

@@ -45,12 +45,14 @@ from vibe_llms.cli.terminal import (
 )
 from vibe_llms.cli.text import cut, pad
 from vibe_llms.cli.tool_questions import TerminalElicitor, decide_call
+from vibe_llms.conversations.steering import read_steering
 from vibe_llms.invocation.approval import Decision
 from vibe_llms.invocation.questions import ElicitationAnswer, ElicitationRequest
 from vibe_llms.invocation.questions import decline as decline_
 from vibe_llms.opening import open_session
 from vibe_llms.runs.descriptions import (
     AskedQuestion,
+    QueuedMessage,
     RunDescription,
     read_calls,
     read_title,
@@ -89,7 +91,7 @@ def with_session(
 
 @click.group("runs")
 def runs() -> None:
-    """List, follow, decide and cancel runs.
+    """List, follow, steer, decide and cancel runs.
 
     A run is a turn in the background: vibe-llms chat --detach PROMPT. An ID may be shortened to the
     first 4 or more characters.
@@ -150,6 +152,8 @@ async def show(session: Session, identity: str, as_json: bool) -> None:
     for name, value in rows.items():
         if value:
             write_row(name, str(value), cells=12)
+    for message in view.queued:
+        write_row("queued", f"{one_line(message.text)} ({message.id})", cells=12)
     for asked in view.questions:
         write_row("question", f"{asked.message}: {asked.answered or 'waits'}", cells=12)
     for one in view.approvals:
@@ -205,6 +209,40 @@ async def follow_run(
             note(_detached(run))
         return INTERRUPTED
     return _conclude(run.record, reported=as_json, quiet=quiet)
+
+
+@runs.command("steer")
+@_run_argument
+@click.argument("text", metavar="TEXT")
+@json_option
+@with_session
+async def steer(session: Session, identity: str, text: str, as_json: bool) -> None:
+    """Add a message to a run; the model reads it with its next request.
+
+    While it waits, `runs show` lists it with its id, and `runs unsteer` takes it back.
+    """
+    run = await session.access_run(identity)
+    message = read_steering(text, None)
+    await run.steer(message)
+    if as_json:
+        write_json(_encode(QueuedMessage.of(message)))
+        return
+    note(f"queued; take it back: vibe-llms runs unsteer {run.identity} {message.identity}")
+
+
+@runs.command("unsteer")
+@_run_argument
+@click.argument("message", metavar="MESSAGE")
+@json_option
+@with_session
+async def unsteer(session: Session, identity: str, message: str, as_json: bool) -> None:
+    """Take back a message that was added to a run and is not sent yet."""
+    run = await session.access_run(identity)
+    taken = await run.take_back(message)
+    if as_json:
+        write_json(_encode(QueuedMessage.of(taken)))
+        return
+    note(f"taken back: {one_line(QueuedMessage.of(taken).text)}")
 
 
 @runs.command("cancel")

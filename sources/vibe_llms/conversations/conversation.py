@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from msgspec.structs import replace
 
-from vibe_llms.base.exceptions import ConversationBusy, PackageMissing, RequestError, SessionClosed
+from vibe_llms.base.exceptions import (
+    ConversationBusy,
+    PackageMissing,
+    RequestError,
+    SessionClosed,
+    SteeringRefused,
+)
 from vibe_llms.base.futures import finish
 from vibe_llms.conversations.context_view import without_digests
 from vibe_llms.conversations.context_window import UNKNOWN_WINDOW
@@ -20,6 +26,12 @@ from vibe_llms.conversations.settings import (
     TurnMemo,
     TurnRecord,
     TurnRequest,
+)
+from vibe_llms.conversations.steering import (
+    SteeringQueue,
+    SteeringSource,
+    as_prompt,
+    read_steering,
 )
 from vibe_llms.conversations.streams import EventStream, RunningTurn
 from vibe_llms.conversations.tools import Tool
@@ -43,7 +55,13 @@ from vibe_llms.messages.canisters import (
 )
 from vibe_llms.messages.contents import text_of
 from vibe_llms.messages.controls import Controls
-from vibe_llms.messages.events import EventHandler, Notice, NoticeEvent
+from vibe_llms.messages.events import (
+    EventHandler,
+    Notice,
+    NoticeEvent,
+    SteeringQueuedEvent,
+    SteeringWithdrawnEvent,
+)
 from vibe_llms.providers.interfaces import Model, TokenCount
 
 if TYPE_CHECKING:
@@ -73,6 +91,7 @@ class Conversation:
         self._enter = enter
         self._memo = TurnMemo()
         self._running: RunningTurn | None = None
+        self._steering = SteeringQueue()
         self._closed = False
         enter(self)
 
@@ -368,6 +387,7 @@ class Conversation:
         form: OutputForm | None,
         event_handler: EventHandler,
         record: TurnRecord,
+        steering: SteeringSource,
     ) -> RunningTurn:
         """Begin or continue the turn of a run; `session.start` makes runs.
 
@@ -382,6 +402,7 @@ class Conversation:
                 form=form,
                 event_handler=event_handler,
                 record=record,
+                steering=steering,
             )
         )
 
@@ -405,6 +426,54 @@ class Conversation:
             running.interrupt(quietly=True)
             # If this task is cancelled, do not wait for the end: it may be a tool of this turn.
             await asyncio.wait([running.task])
+
+    async def steer(self, prompt: Prompt) -> str:
+        """Add a message to the running turn and return its identity.
+
+        The turn stores it and sends it with its next request, after the results of the calls. If
+        the model has just given its last reply, the turn asks it again. If the turn is cancelled or
+        fails first, the message remains in `queued` and is sent before the next prompt.
+
+        Raises `SteeringRefused` if no turn is running or it is about to end, and the same errors as
+        `converse` for a message that the model does not accept.
+        """
+        message = read_steering(prompt, self._settings.template)
+        await self._access_steered().admit(message)
+        run = self._access_steered()
+        run.report(SteeringQueuedEvent(canister=message, conversation=self.identity))
+        self._steering.add(message)
+        return message.identity
+
+    def hand_over_queued(self) -> Sequence[UserCanister]:
+        """Remove all messages from `queued`, for the run that continues the turn; return them."""
+        return self._steering.move()
+
+    @property
+    def queued(self) -> Sequence[UserCanister]:
+        """The messages of `steer` that are not sent yet, in order."""
+        return self._steering.messages
+
+    async def take_back(self, identity: str) -> UserCanister:
+        """Remove a message from `queued` and return it.
+
+        Raises `SteeringRefused` if it is not there: it was sent, or taken back before.
+        """
+        message = self._steering.remove(identity)
+        run = None if self._running is None else self._running.run
+        report = self._settings.event_handler if run is None else run.report
+        report(SteeringWithdrawnEvent(canister=message, conversation=self.identity))
+        return message
+
+    def _access_steered(self) -> TurnRun:
+        """Return the running turn; raises `SteeringRefused` if it accepts no messages."""
+        run = None if self._running is None or self._is_left else self._running.run
+        if run is not None and run.recorded:
+            raise SteeringRefused("this turn belongs to a run; use the `steer` method of the run")
+        if run is None or not self._steering.open:
+            raise SteeringRefused(
+                "no turn is running that could take the message; send it with `converse`"
+            )
+        return run
 
     async def fork(
         self, at: str | int | None = None, *, name: str = "", open_calls: bool = False
@@ -600,6 +669,8 @@ class Conversation:
 
     def _start(self, request: TurnRequest) -> RunningTurn:
         run = TurnRun(self._history, self._settings, request, self._memo)
+        if request.steering is self._steering:
+            self._steering.begin()
         self._running = RunningTurn(run, name=f"turn of {self.identity}")
         return self._running
 
@@ -614,7 +685,7 @@ class Conversation:
         streaming: bool,
         throttle: Callable[[], Awaitable[object]] | None = None,
     ) -> TurnRequest:
-        said = self.read_prompt(prompt)
+        said: Sequence[Canister] = [*as_prompt(self.queued), *self.read_prompt(prompt)]
         self._require_free()
         if not said and not self._history.canisters:
             raise RequestError("the conversation has no message to answer; add one")
@@ -632,6 +703,7 @@ class Conversation:
             form=form,
             streaming=streaming,
             throttle=throttle,
+            steering=self._steering,
         )
 
     def _notify(self, notice: Notice) -> None:
@@ -658,7 +730,9 @@ class Conversation:
 
     async def _rewind(self, turns: int, *, keep_prompt: bool) -> Conversation:
         await self._become_free()
-        return self._twin(await self._history.rewind(turns, keep_prompt=keep_prompt))
+        twin = self._twin(await self._history.rewind(turns, keep_prompt=keep_prompt))
+        twin._steering = SteeringQueue(self.hand_over_queued())
+        return twin
 
     def _twin(self, history: History) -> Conversation:
         return Conversation(history, self._settings, self._enter)

@@ -33,12 +33,27 @@ def is_correction(canisters: Sequence[Canister], index: int) -> bool:
     )
 
 
+def is_prompt(canisters: Sequence[Canister], index: int) -> bool:
+    """Return True if a message of a history is one with which the user began a turn."""
+    canister = canisters[index]
+    return (
+        isinstance(canister, UserCanister)
+        and not canister.steered
+        and not is_correction(canisters, index)
+    )
+
+
 def find_last_message(canisters: Sequence[Canister]) -> int | None:
-    """Return the index of the user's last message, or None."""
+    """Return the index of the user's last message, which may be added to a turn, or None."""
     for index in range(len(canisters) - 1, -1, -1):
         if isinstance(canisters[index], UserCanister) and not is_correction(canisters, index):
             return index
     return None
+
+
+def find_last_prompt(canisters: Sequence[Canister]) -> int | None:
+    """Return the index of the last message with which the user began a turn, or None."""
+    return next((i for i in range(len(canisters) - 1, -1, -1) if is_prompt(canisters, i)), None)
 
 
 def _identify(last: str) -> str:

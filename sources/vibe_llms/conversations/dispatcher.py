@@ -17,7 +17,14 @@ from vibe_llms.messages.events import (
     MessageProgressEvent,
     MessageStartedEvent,
     NoticeEvent,
+    SteeringDeliveredEvent,
+    SteeringEvent,
+    SteeringQueuedEvent,
+    SteeringWithdrawnEvent,
 )
+
+#: Events that say nothing about the reply.
+_ASIDE = (NoticeEvent, SteeringQueuedEvent, SteeringDeliveredEvent, SteeringWithdrawnEvent)
 
 
 class Dispatcher:
@@ -62,9 +69,14 @@ class Dispatcher:
                     if self._held and not event.partial.contents:
                         self._held.append(event)
                         return
-        if self._held and kind is not NoticeEvent:
+        if self._held and kind not in _ASIDE:
             self.release()
         self._pass_on(event)
+
+    def report(self, event: SteeringEvent) -> None:
+        """Pass on an event from outside of the turn, whose caller gets an error of the handler."""
+        if self._handler is not None:
+            self._handler(event)
 
     @property
     def began(self) -> bool:

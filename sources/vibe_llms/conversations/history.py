@@ -23,14 +23,13 @@ from vibe_llms.base.exceptions import (
     StorageError,
 )
 from vibe_llms.base.futures import finish, shield
-from vibe_llms.conversations.corrections import find_last_message
+from vibe_llms.conversations.corrections import find_last_prompt, is_prompt
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
     DocumentCanister,
     InvocationCanister,
     ResultCanister,
-    UserCanister,
 )
 from vibe_llms.messages.events import Notice
 from vibe_llms.providers.interfaces import Loader, refuse_loading
@@ -369,9 +368,11 @@ def has_reply(canisters: Sequence[Canister]) -> bool:
 
 def start_of_turn(canisters: Sequence[Canister]) -> int | None:
     """Return the index of the first message of the last turn: its prompt and its documents."""
-    index = find_last_message(canisters)
+    index = find_last_prompt(canisters)
     if index is None:
         return None
-    while index > 0 and isinstance(canisters[index - 1], UserCanister | DocumentCanister):
+    while index > 0 and (
+        isinstance(canisters[index - 1], DocumentCanister) or is_prompt(canisters, index - 1)
+    ):
         index -= 1
     return index

@@ -53,9 +53,22 @@ def apply_template(
 ) -> tuple[Canister, ...]:
     """Apply a template to the text of each user message."""
     return tuple(
-        _rewrite(canister, template) if isinstance(canister, UserCanister) else canister
+        rewrite_message(canister, template) if isinstance(canister, UserCanister) else canister
         for canister in said
     )
+
+
+def rewrite_message(canister: UserCanister, template: Callable[[str], str]) -> UserCanister:
+    """Apply a template to the text of a message."""
+    texts, others, place = list[str](), list[Content](), 0
+    for content in canister.contents:
+        if isinstance(content, TextualContent) and isinstance(content.data, str):
+            place = place if texts else len(others)
+            texts.append(content.data)
+        else:
+            others.append(content)
+    others.insert(place, TextualContent(template("\n\n".join(texts))))
+    return replace(canister, contents=tuple(others))
 
 
 def is_instructed(canisters: Iterable[Canister], supervisor: str) -> bool:
@@ -68,18 +81,6 @@ def is_instructed(canisters: Iterable[Canister], supervisor: str) -> bool:
         and canister.contents in ((TextualContent(supervisor),), (stored,))
         for canister in canisters
     )
-
-
-def _rewrite(canister: UserCanister, template: Callable[[str], str]) -> UserCanister:
-    texts, others, place = list[str](), list[Content](), 0
-    for content in canister.contents:
-        if isinstance(content, TextualContent) and isinstance(content.data, str):
-            place = place if texts else len(others)
-            texts.append(content.data)
-        else:
-            others.append(content)
-    others.insert(place, TextualContent(template("\n\n".join(texts))))
-    return replace(canister, contents=tuple(others))
 
 
 def _says_something(canister: UserCanister) -> bool:

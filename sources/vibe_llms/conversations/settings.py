@@ -24,6 +24,7 @@ from vibe_llms.conversations.fallbacks import Fallback
 from vibe_llms.conversations.history import History
 from vibe_llms.conversations.hook_runner import HookRunner
 from vibe_llms.conversations.hooks import TurnHook
+from vibe_llms.conversations.steering import SteeringQueue, SteeringSource
 from vibe_llms.conversations.tools import Tool, Toolbox
 from vibe_llms.invocation.approval import ApprovalRequest, Decision, Gatekeeper
 from vibe_llms.invocation.ensembles import Ensemble
@@ -246,7 +247,8 @@ class TurnRequest(Struct, frozen=True, kw_only=True):
 
     The model reads `instructions` after the system prompt; they are not stored. Prompt and controls
     already request the `form` of the reply. If `compacts` is given, the turn only compacts the
-    conversation; it is the user's wish for the summary.
+    conversation; it is the user's wish for the summary. `steering` is
+    the queue of messages that the user adds.
     """
 
     said: Sequence[Canister] = ()
@@ -259,6 +261,7 @@ class TurnRequest(Struct, frozen=True, kw_only=True):
     streaming: bool = True
     throttle: Callable[[], Awaitable[object]] | None = None
     record: TurnRecord | None = None
+    steering: SteeringSource = msgspec.field(default_factory=SteeringQueue)
 
 
 class TurnMemo:

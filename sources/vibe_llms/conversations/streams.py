@@ -59,6 +59,11 @@ class RunningTurn:
             self.task.cancel()
 
     @property
+    def run(self) -> TurnRun | None:
+        """The turn while it runs."""
+        return None if self.task.done() else self._run
+
+    @property
     def handover(self) -> Handover:
         """The values that a run needs to continue the turn."""
         assert self._run is not None

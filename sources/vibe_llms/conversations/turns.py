@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from itertools import chain, groupby
+from itertools import chain, groupby, takewhile
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -57,6 +57,7 @@ from vibe_llms.conversations.settings import (
     TurnRequest,
     TurnState,
 )
+from vibe_llms.conversations.steering import Delivery, describe_left
 from vibe_llms.invocation.invokers import Invoker, gather_invokers, name_tools
 from vibe_llms.messages.caching import RequestHead
 from vibe_llms.messages.canisters import (
@@ -80,6 +81,7 @@ from vibe_llms.messages.events import (
     InvocationStartedEvent,
     Notice,
     NoticeEvent,
+    SteeringEvent,
     TurnEndedEvent,
 )
 from vibe_llms.messages.tracing import Requested, Span
@@ -148,7 +150,9 @@ class TurnRun:
         #: Digests that were made before the prompt was stored.
         self._digests: list[Canister] = []
         self._keeper = ContextKeeper(history, settings, memo)
-        if self._record is not None and self._record.resumed:
+        resumed = self._record is not None and self._record.resumed
+        self._steering = Delivery(request.steering, history, self._dispatcher, resumed=resumed)
+        if resumed:
             self._rejoin()
 
     async def run(self) -> Turn:
@@ -165,7 +169,7 @@ class TurnRun:
         try:
             if self._added:
                 await self._rejoin_fallback()
-                await self._read_documents()
+                await self._read_documents(())
                 await self._choose_tools()
             elif self._request.compacts is not None:
                 reason = await self._compact_only(self._request.compacts)
@@ -180,9 +184,7 @@ class TurnRun:
                     raise
                 self._said = len(said)
                 await self._begin_keeping(said)
-            reason = await self._run_round_trips(*self._find_open_reply())
-            if self._request.form is not None and reason != StopReason.SUSPENDED:
-                reason = await self._require(self._request.form, reason)
+            reason = await self._run_to_end()
         except asyncio.CancelledError:
             reason = StopReason.SUSPENDED if self._suspending else StopReason.INTERRUPTED
             if not self._suspending:
@@ -196,8 +198,9 @@ class TurnRun:
             self._keeper.advise(self._settings.model, self._notify)
             raise
         finally:
+            left = self._steering.end(self._start)
             if reason != StopReason.SUSPENDED and not (self._record and self._record.lost):
-                await self._conclude(reason, withdrawn=withdrawn)
+                await self._conclude(reason, left, withdrawn=withdrawn)
         return self._ended or self.result(reason)
 
     def suspend(self) -> bool:
@@ -214,11 +217,15 @@ class TurnRun:
         """The values that a run needs to continue the turn."""
         return Handover(self._request, self._taint(self._added))
 
-    async def _conclude(self, reason: str, *, withdrawn: bool) -> None:
+    async def _conclude(
+        self, reason: str, left: Sequence[UserCanister], *, withdrawn: bool
+    ) -> None:
         try:
             if self._added and not withdrawn:
                 await self._run_hooks_after(reason)
         finally:
+            if left:
+                self._notify(describe_left(left))
             self._ended = turn = self.result(reason)
             conversation = self._history.identity
             self._dispatcher(TurnEndedEvent(turn=turn, reason=reason, conversation=conversation))
@@ -255,16 +262,21 @@ class TurnRun:
         _check_choice(
             self._controls, {} if settings.mode == "off" else self._invokers, settings.model
         )
+        self._check_said(self._prompt)
+
+    def _check_said(self, said: Sequence[Canister]) -> None:
+        """Raise an error if the model does not accept new messages."""
+        settings = self._settings
         # If only the server knows the model's abilities, it is checked again after asking.
         known = self._inquiring is None
         model = settings.choose_tools(self._invokers)[0] if known else settings.model
-        reads = settings.services.access_documents is not None
-        prompt = without_documents(self._prompt) if reads else self._prompt
-        model.check(prompt, self._controls if known else leave_choice(self._controls))
+        if settings.services.access_documents is not None:
+            said = without_documents(said)
+        model.check(said, self._controls if known else leave_choice(self._controls))
 
     async def _prepare(self) -> None:
         """Determine and check the model's input, without storing or sending anything."""
-        await self._check_images()
+        await _check_images(() if self._added else self._prompt)
         avoided = self._fallback.is_failing(self._settings.model) and await self._fall_back(None)
         try:
             if not avoided:
@@ -276,7 +288,7 @@ class TurnRun:
 
     async def _prepare_model(self) -> None:
         """Determine how this model reads documents and calls tools, and check the length."""
-        await self._read_documents()
+        await self._read_documents(() if self._added else self._prompt)
         await self._choose_tools()
         if self._counts and not self._added and not self._pending:
             await self._compact_if_due(self._prompt)
@@ -321,26 +333,7 @@ class TurnRun:
             with suppress(ConfigurationError, RequestError):
                 self._set_model(await self._settings.services.access_model(self._state.fallback))
 
-    async def _check_images(self) -> None:
-        """Refuse a damaged image: in the history, it would make every later request fail."""
-        images = [
-            content.data
-            for canister in (() if self._added else self._prompt)
-            if isinstance(canister, UserCanister | DocumentCanister)
-            for content in canister.contents
-            if isinstance(content, ImageContent) and isinstance(content.data, bytes)
-        ]
-        if not images:
-            return
-        from vibe_llms.messages.images import REPAIR, find_damage
-
-        for number, data in enumerate(images, 1):
-            damage = await offload(len(data) > LOOP_BYTES, find_damage, data)
-            if damage:
-                which = f"image {number} of {len(images)}: " if len(images) > 1 else ""
-                raise AttachmentUnreadable(f"{which}{damage}; {REPAIR}")
-
-    async def _read_documents(self) -> None:
+    async def _read_documents(self, said: Sequence[Canister]) -> None:
         """Read the files that the model does not accept, and offer tools if they are needed."""
         settings, documents = self._settings, self._memo.documents
         if settings.services.access_documents is None:
@@ -352,7 +345,6 @@ class TurnRun:
             notify=self._notify,
             tools=self._request.invokers is None and settings.mode != "off",
         )
-        said = () if self._added else self._prompt
         await documents.read(self._history.canisters, said, reading)
         toolbox = settings.toolbox
         wanted = documents.is_cut(settings.model) or settings.collections
@@ -428,6 +420,47 @@ class TurnRun:
             notify=self._notify,
         )
 
+    @property
+    def recorded(self) -> bool:
+        """True if the turn belongs to a run."""
+        return self._record is not None
+
+    def report(self, event: SteeringEvent) -> None:
+        """Pass an event to the handler of the turn; its errors are raised here, not by the turn."""
+        self._dispatcher.report(event)
+
+    async def admit(self, message: UserCanister) -> None:
+        """Raise an error if the model does not accept a message that the user adds."""
+        self._check_said([message])
+        await _check_images([message])
+
+    async def _prepare_steering(self, message: UserCanister) -> None:
+        """Check a message as a prompt is checked, and read its documents."""
+        await self._finish_keeping()
+        if any(one.identity == message.identity for one in self._added):
+            # It was sent with the prompt, or before its worker was killed.
+            return
+        await self.admit(message)
+        if any(not isinstance(content, TextualContent) for content in message.contents):
+            await self._read_documents([message])
+            await self._choose_tools()
+            self._model.check(self._apply_documents([message]), self._controls)
+        await self._compact_if_due([message])
+        await self._check_length([message])
+        self._fresh |= {message.identity}
+
+    async def _run_to_end(self) -> str:
+        """Run round trips until the reply is final and no message of the user is queued."""
+        reply: tuple[Sequence[ReplyCanister], Collection[str]] = self._find_open_reply()
+        while True:
+            reason = await self._run_round_trips(*reply)
+            if self._request.form is not None and reason != StopReason.SUSPENDED:
+                reason = await self._require(self._request.form, reason)
+            if reason == StopReason.SUSPENDED or await self._steering.close(reason):
+                return reason
+            # The user added a message while the reply arrived.
+            reply = (), ()
+
     async def _run_round_trips(
         self, reply: Sequence[ReplyCanister] = (), answered: Collection[str] = ()
     ) -> str:
@@ -435,16 +468,22 @@ class TurnRun:
 
         Begins with `reply`, if given; `answered` are the calls of it that have results.
         """
+        # The reply to a paused one continues it, so that nothing may come between them.
+        paused = False
         while True:
             if self._suspending:
                 await self._finish_keeping()
                 return StopReason.SUSPENDED
-            reply = reply or await self._ask()
+            if not reply:
+                if not paused:
+                    await self._steering.deliver(self._added, self._prepare_steering, self._keep)
+                reply = await self._ask()
             ending = reply[-1].ending
             reason = ending.reason if ending is not None else StopReason.FINISHED
             calls = [canister for canister in reply if isinstance(canister, InvocationCanister)]
             runs = calls and reason in (StopReason.INVOCATIONS, StopReason.FINISHED)
-            if not runs and reason != StopReason.PAUSED:
+            paused = not runs and reason == StopReason.PAUSED
+            if not runs and not paused:
                 return reason
             own = [call for call in calls if not runs_elsewhere(call, self._invokers)]
             limit = self._calls.limits.count(own)
@@ -485,12 +524,16 @@ class TurnRun:
         replies = [one for one in received if isinstance(one, ReplyCanister)]
         rounds = [[*group] for _, group in groupby(replies, key=attrgetter("reply"))]
         *before, last = rounds or [[]]
+        rest = takewhile(lambda one: not isinstance(one, ReplyCanister), reversed(received))
+        if any(isinstance(one, UserCanister) for one in rest):
+            # The user or a correction has continued the turn.
+            before, last = rounds, []
         for reply in before:
             ending = reply[-1].ending
             calls = [one for one in reply if isinstance(one, InvocationCanister)]
             if calls or (ending is not None and ending.reason == StopReason.PAUSED):
                 self._calls.limits.count(calls)
-        if not last or isinstance(self._added[-1], UserCanister):
+        if not last:
             return (), set()
         calls = [one for one in last if isinstance(one, InvocationCanister)]
         if calls and {one.identity for one in calls} <= answered:
@@ -663,7 +706,7 @@ class TurnRun:
 
     async def _compact_only(self, focus: str) -> StopReason:
         """Append a digest at the user's request, and nothing else."""
-        await self._read_documents()
+        await self._read_documents(())
         await self._choose_tools()
         await self._keep_digest(await self._keeper.compact_now(self._next_request(), focus))
         return StopReason.FINISHED
@@ -902,6 +945,26 @@ def _check_choice(controls: Controls, tools: Mapping[str, Invoker], model: Model
         control="tool-choice",
         model=model.name,
     )
+
+
+async def _check_images(said: Sequence[Canister]) -> None:
+    """Refuse a damaged image: in the history, it would make every later request fail."""
+    images = [
+        content.data
+        for canister in said
+        if isinstance(canister, UserCanister | DocumentCanister)
+        for content in canister.contents
+        if isinstance(content, ImageContent) and isinstance(content.data, bytes)
+    ]
+    if not images:
+        return
+    from vibe_llms.messages.images import REPAIR, find_damage
+
+    for number, data in enumerate(images, 1):
+        damage = await offload(len(data) > LOOP_BYTES, find_damage, data)
+        if damage:
+            which = f"image {number} of {len(images)}: " if len(images) > 1 else ""
+            raise AttachmentUnreadable(f"{which}{damage}; {REPAIR}")
 
 
 def _is_worth_keeping(canister: ReplyCanister) -> bool:

@@ -35,8 +35,9 @@ class Spoken(Struct, frozen=True):
 def read_turn(canisters: Sequence[Canister]) -> Spoken:
     """Read a turn from the canisters that it added.
 
-    User canisters after the first reply come from the library, which asks again for a typed output.
-    Of several replies, with tool calls between them, the last one counts.
+    User canisters after the first reply that the user did not add to the running turn come from the
+    library, which asks again for a typed output. Of several replies, with tool calls between them,
+    the last one counts.
     """
     user: list[UserCanister] = []
     replies: list[AssistantCanister] = []
@@ -44,7 +45,7 @@ def read_turn(canisters: Sequence[Canister]) -> Spoken:
     answered = False
     for canister in canisters:
         match canister:
-            case UserCanister() if not answered:
+            case UserCanister(steered=steered) if steered or not answered:
                 user.append(canister)
             case DocumentCanister(source=source) if source == RECALLED_SOURCE:
                 recalled.append(text_in(canister))

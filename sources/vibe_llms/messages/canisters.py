@@ -156,7 +156,12 @@ class _Spoken(_Canister, frozen=True):
 
 
 class UserCanister(_Spoken, frozen=True, tag="user"):
-    """A message from the user."""
+    """A message from the user.
+
+    `steered` is True if it was added to a running turn, so that it does not begin one.
+    """
+
+    steered: bool = False
 
 
 class AssistantCanister(_Spoken, frozen=True, tag="assistant"):

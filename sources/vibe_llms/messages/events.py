@@ -13,8 +13,9 @@
 A message completes before the next one of its reply begins, and the last one says how the reply
 ended. After a failed message, its reply sends no more messages and none of its calls run. The
 invocations of a reply run concurrently after its end, so their events may be interleaved. Notices
-can come at any time; one says if a turn continues in another conversation. Completed means
-received; when `converse` returns, everything is on disk.
+can come at any time; one says if a turn continues in another conversation. So can the events of
+messages that the user adds to the turn: each is queued, and then delivered or withdrawn. Completed
+means received; when `converse` returns, everything is on disk.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from vibe_llms.messages.canisters import (
     ResultCanister,
     Turn,
     Usage,
+    UserCanister,
 )
 from vibe_llms.messages.contents import Citation
 
@@ -61,8 +63,9 @@ class Notice(Struct, frozen=True, gc=False):
     `subject` is a word for programs: `conversion` (the model receives a changed part of the
     history), `address`, `model`, `retry`, `wait`, `repair`, `fork`, `output`, `contract`, `limit`,
     `reply`, `ensemble`, `documents`, `hook`, `memory`, `preview`, `run`, `fallback`, `context`,
-    `window`. `canister` is the identity of the message concerned, if any. `name` is the name of a
-    file or other object in the text: notices that differ only in the name can be shown as one.
+    `window`, `steering` (a message that the user added was not sent). `canister` is the identity of
+    the message concerned, if any. `name` is the name of a file or other object in the text: notices
+    that differ only in the name can be shown as one.
     """
 
     subject: str
@@ -151,6 +154,25 @@ class NoticeEvent(Struct, frozen=True, kw_only=True, gc=False):
     conversation: str = ""
 
 
+class _SteeringEvent(Struct, frozen=True, kw_only=True):
+    canister: UserCanister
+    conversation: str = ""
+
+
+class SteeringQueuedEvent(_SteeringEvent, frozen=True):
+    """The user added a message to the turn; it waits for the next request."""
+
+
+class SteeringDeliveredEvent(_SteeringEvent, frozen=True):
+    """A queued message is stored and goes to the model with the next request."""
+
+
+class SteeringWithdrawnEvent(_SteeringEvent, frozen=True):
+    """A queued message was taken back, or the model cannot read it, which `reason` explains."""
+
+    reason: str = ""
+
+
 class TurnEndedEvent(Struct, frozen=True, kw_only=True):
     """The last event of a turn; `reason` is a `StopReason`."""
 
@@ -172,7 +194,8 @@ InvocationEvent: TypeAlias = (
     | InvocationCompletedEvent
     | InvocationFailedEvent
 )
-Event: TypeAlias = MessageEvent | InvocationEvent | NoticeEvent | TurnEndedEvent
+SteeringEvent: TypeAlias = SteeringQueuedEvent | SteeringDeliveredEvent | SteeringWithdrawnEvent
+Event: TypeAlias = MessageEvent | InvocationEvent | SteeringEvent | NoticeEvent | TurnEndedEvent
 
 EventHandler: TypeAlias = Callable[[Event], object]
 

@@ -39,6 +39,7 @@ from vibe_llms.messages.canisters import (
     InvocationCanister,
     StopReason,
     Turn,
+    UserCanister,
     is_large,
     usage_of,
 )
@@ -182,7 +183,11 @@ class Runs:
         controls, form = request.controls or Controls(), request.form
         recipe = self._write_recipe(conversation, (), controls, form)
         state = (await running.suspend()).state
-        return await self._create(conversation, request.said, recipe, form=form, state=state)
+        run = await self._create(
+            conversation, request.said, recipe, form=form, state=state, steering=conversation.queued
+        )
+        conversation.hand_over_queued()
+        return run
 
     async def _create(
         self,
@@ -194,6 +199,7 @@ class Runs:
         origin: bytes = b"",
         request: RequestKey | None = None,
         state: TurnState = TurnState(),
+        steering: Sequence[UserCanister] = (),
     ) -> Run:
         history, now = conversation.history, datetime.now(UTC)
         opening = () if history.stored else history.canisters
@@ -217,6 +223,7 @@ class Runs:
             origin=origin,
             request=request,
             state=state,
+            steering=steering,
         )
         self._begun[record.identity] = conversation
         # A recorded run is worked on even if its caller is cancelled meanwhile.

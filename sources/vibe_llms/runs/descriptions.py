@@ -83,14 +83,28 @@ class AskedQuestion(Struct, kw_only=True):
         )
 
 
+class QueuedMessage(Struct, kw_only=True):
+    """A message that the user added to a run and that is not sent yet."""
+
+    id: str
+    created: datetime
+    text: str
+
+    @classmethod
+    def of(cls, message: UserCanister) -> Self:
+        """Describe a message."""
+        return cls(id=message.identity, created=message.created, text=text_of(message.contents))
+
+
 class RunView(RunDescription, kw_only=True):
-    """A run, with its approvals and questions, decided or not.
+    """A run, with its approvals and questions, decided or not, and its `queued` messages.
 
     `output` is the typed output of a completed run, or null.
     """
 
     approvals: list[RunCall]
     questions: list[AskedQuestion]
+    queued: list[QueuedMessage]
     output: Any
 
 
@@ -109,8 +123,11 @@ async def view_run(run: Run) -> RunView:
         for one in await run.survey_approvals()
     ]
     questions = [*map(AskedQuestion.of, await run.survey_questions())]
+    queued = [*map(QueuedMessage.of, await run.survey_queued())]
     described = asdict(RunDescription.of(run.record))
-    return RunView(**described, approvals=approvals, questions=questions, output=turn.output)
+    return RunView(
+        **described, approvals=approvals, questions=questions, queued=queued, output=turn.output
+    )
 
 
 async def read_calls(run: Run) -> Mapping[str, InvocationCanister]:

@@ -86,6 +86,12 @@ class RunNotice(_RunEvent, frozen=True, tag="notice"):
     name: str = ""
 
 
+class MessageAdded(_RunEvent, frozen=True, tag="message-added"):
+    """A message that the user added to the run is durable and goes to the model."""
+
+    message: str
+
+
 class ApprovalRequested(_RunEvent, frozen=True, tag="approval-requested"):
     """The run waits for a decision on a call; `reason` is why the call needs one."""
 
@@ -151,6 +157,7 @@ RunEvent: TypeAlias = (
     | CallProgress
     | CallEnded
     | RunNotice
+    | MessageAdded
     | ApprovalRequested
     | AnswerRequested
     | RunContinued

@@ -114,8 +114,9 @@ class RunRecord(Struct, frozen=True, kw_only=True):
     `prompt` has the lines of its first messages, `opening` those of earlier messages that its
     conversation has not stored yet, and `details` the conversation's details. `outline` replaces
     both in lists, and everywhere some days after the end. `state` is the state of its turn.
-    `origin` is opaque data of the caller. `request` and `outline` are written when the run is
-    created and not read back. `reason` is the `StopReason` of its turn, `error` the message of its
+    `origin` is opaque data of the caller. `steering` are messages that the user has already added
+    to the turn. `request`, `outline` and `steering` are written when the run is created and not
+    read back. `reason` is the `StopReason` of its turn, `error` the message of its
     failure, and `kind` the class of that error.
     """
 
@@ -135,6 +136,7 @@ class RunRecord(Struct, frozen=True, kw_only=True):
     cancelling: bool = False
     origin: bytes = b""
     request: RequestKey | None = None
+    steering: Sequence[UserCanister] = ()
     reason: str = ""
     error: str = ""
     kind: str = ""
@@ -199,6 +201,10 @@ class RunReader(Protocol):
 
     async def survey_questions(self, user: str, run: str) -> Sequence[RunQuestion]:
         """Return the questions of a run, in order."""
+        ...
+
+    async def survey_steering(self, user: str, run: str) -> Sequence[UserCanister]:
+        """Return the messages of a run that can be taken back, in order."""
         ...
 
 
@@ -287,6 +293,24 @@ class RunWriter(RunReader, Protocol):
         """End a run and record its last events in the same transaction."""
         ...
 
+    async def take_steering(self, lease: Lease) -> Sequence[UserCanister]:
+        """Return the messages that the user added, in order; they cannot be taken back any more.
+
+        A message that was taken and not settled, perhaps by another worker, is returned again.
+        """
+        ...
+
+    async def settle_steering(self, lease: Lease, message: str) -> None:
+        """Remove a message that was taken."""
+        ...
+
+    async def close_steering(self, lease: Lease, reason: str, *, anyway: bool) -> bool:
+        """Accept no more messages and return True, unless some can still be taken back.
+
+        Records the reason why the turn ends. With `anyway`, those messages remain.
+        """
+        ...
+
 
 class RunQueue(RunWriter, Protocol):
     """Runs that workers claim, each for some seconds and in an epoch of its own."""
@@ -369,6 +393,14 @@ class RunDecisions(RunReader, Protocol):
         """
         ...
 
+    async def steer(self, user: str, run: str, message: UserCanister) -> None:
+        """Queue a message durably; `SteeringRefused` if the run has ended or is about to end."""
+        ...
+
+    async def take_back(self, user: str, run: str, message: str) -> UserCanister:
+        """Remove a queued message and return it; `SteeringRefused` if it is not queued."""
+        ...
+
 
 class RunStore(RunQueue, RunDecisions, Protocol):
     """Storage of runs, shared by several processes.
@@ -428,6 +460,13 @@ class RunStore(RunQueue, RunDecisions, Protocol):
     async def close(self) -> None:
         """Close the store; may be called twice."""
         ...
+
+
+def read_steering_line(line: bytes) -> UserCanister:
+    """Decode a message that a user added to a run."""
+    canister = decode_canister(line)
+    assert isinstance(canister, UserCanister)
+    return canister
 
 
 def write_lines(canisters: Sequence[Canister]) -> bytes:

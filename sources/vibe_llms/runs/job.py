@@ -23,6 +23,7 @@ from vibe_llms.base.offloading import LOOP_BYTES, offload
 from vibe_llms.base.redaction import redact
 from vibe_llms.conversations.conversation import Conversation
 from vibe_llms.conversations.settings import TurnState
+from vibe_llms.conversations.steering import FINAL_REASONS
 from vibe_llms.conversations.streams import RunningTurn
 from vibe_llms.invocation.approval import ApprovalRequest, Decision
 from vibe_llms.invocation.execution import INTERRUPTED, CallSuspended
@@ -57,6 +58,7 @@ from vibe_llms.runs.interfaces import (
     read_lines,
 )
 from vibe_llms.runs.recorder import RunRecorder
+from vibe_llms.runs.steering import RunSteering, notice_left
 from vibe_llms.runs.takeover import (
     count_fruitless,
     describe_loss,
@@ -346,6 +348,9 @@ class RunJob:
                 form=run.recipe.produce_form(),
                 event_handler=self.recorder,
                 record=self,
+                steering=RunSteering(
+                    self._store, self.lease, self._guard, conversation.settings.template
+                ),
             )
         try:
             turn = await asyncio.shield(self._turn.task)
@@ -407,6 +412,10 @@ class RunJob:
         kind = "" if error is None else type(error).__name__
         wait = None if error is None else find_wait(error)
         with suppress(LeaseLost):
+            if status is not RunStatus.COMPLETED or reason in FINAL_REASONS:
+                user, run = self.lease.user, self.lease.run
+                if left := await self._guard(self._store.survey_steering(user, run)):
+                    self.recorder.put(notice_left(left))
             events = await self.recorder.close(RunEnded(status, text, wait))
             await self._store.finish(
                 self.lease, status, events, reason=reason, error=text, kind=kind

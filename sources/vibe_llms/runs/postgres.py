@@ -35,6 +35,13 @@ from vibe_llms.runs.interfaces import (
 from vibe_llms.runs.news import News
 from vibe_llms.runs.postgres_news import PostgresNews
 from vibe_llms.runs.postgres_rows import read_approval, read_question, read_record, read_status
+from vibe_llms.runs.postgres_steering import (
+    INSERT,
+    PostgresSteering,
+    lock_lease,
+    name_lease,
+    write_steering,
+)
 from vibe_llms.runs.purging import Purge
 from vibe_llms.storage.backends import Backend
 from vibe_llms.storage.postgres.backend import access_database
@@ -48,7 +55,7 @@ _PURGE_BATCH = 20
 _LEASE_SECONDS = 2.0
 
 
-class PostgresRunStore:
+class PostgresRunStore(PostgresSteering):
     """A `RunStore` in PostgreSQL.
 
     Writes are durable when their method returns. Events that arrive during a commit wait and are
@@ -112,6 +119,9 @@ class PostgresRunStore:
         queries = [statements.LOCK_RUNS, statements.CREATE]
         if request is not None:
             queries.append(statements.KEEP_REQUEST)
+        if record.steering:
+            values |= write_steering(record.steering)
+            queries.append(INSERT)
         _, created, *_ = await self._database.run(
             [Statement(user, query, values) for query in queries]
         )
@@ -212,17 +222,17 @@ class PostgresRunStore:
 
     async def check(self, lease: Lease) -> None:
         """Raise `LeaseLost` if the lease was lost."""
-        if not await self._database.fetch(lease.user, statements.CHECK, _name(lease)):
+        if not await self._database.fetch(lease.user, statements.CHECK, name_lease(lease)):
             raise rules.lost(lease)
 
     def fenced(self, lease: Lease) -> AbstractContextManager[None]:
         """Refuse messages in this block if the lease is lost."""
-        values = {**_name(lease), "refusal": str(rules.lost(lease))}
+        values = {**name_lease(lease), "refusal": str(rules.lost(lease))}
         return fenced(Statement(lease.user, statements.FENCE, values))
 
     async def record_state(self, lease: Lease, state: TurnState) -> None:
         """Record the state of the turn durably."""
-        values = {**_name(lease), "state": msgspec.json.encode(state)}
+        values = {**name_lease(lease), "state": msgspec.json.encode(state)}
         if not await self._database.execute(lease.user, statements.RECORD_STATE, values):
             raise rules.lost(lease)
 
@@ -270,7 +280,7 @@ class PostgresRunStore:
         """Release a run until a call is decided or a question answered; see `RunStore.suspend`."""
         async with self._database.transaction(lease.user) as connection:
             # A run cancelled in the meantime does not wait: the next worker ends it.
-            cancelling = await _lock_lease(connection, lease)
+            cancelling = await lock_lease(connection, lease)
             await _append(connection, lease, events)
             status = RunStatus.QUEUED if cancelling else RunStatus.WAITING
             decided = {
@@ -300,7 +310,7 @@ class PostgresRunStore:
 
     async def release(self, lease: Lease, seconds: float = 0.0) -> None:
         """Release a run, so that any worker may continue it after this many seconds."""
-        values = {**_name(lease), "seconds": seconds}
+        values = {**name_lease(lease), "seconds": seconds}
         if not await self._database.execute(lease.user, statements.RELEASE, values):
             raise rules.lost(lease)
         self._news.tell_orders(lease.run)
@@ -390,7 +400,7 @@ class PostgresRunStore:
     async def ask(self, lease: Lease, question: RunQuestion) -> None:
         """Record the question of a running call durably."""
         async with self._database.transaction(lease.user) as connection:
-            await _lock_lease(connection, lease)
+            await lock_lease(connection, lease)
             await _insert_question(connection, lease, question)
 
     async def close_question(
@@ -398,7 +408,7 @@ class PostgresRunStore:
     ) -> ElicitationAnswer:
         """Return the answer to a question, after recording `otherwise` if there is none."""
         async with self._database.transaction(lease.user) as connection:
-            await _lock_lease(connection, lease)
+            await lock_lease(connection, lease)
             found = await _survey_questions(connection, lease.user, lease.run)
             for known in found:
                 if known.identity == question:
@@ -457,7 +467,7 @@ class PostgresRunStore:
         return rules.busy(run, status)
 
     async def _begin_call(self, query: str, lease: Lease, invocation: str) -> int:
-        values = {**_name(lease), "invocation": invocation}
+        values = {**name_lease(lease), "invocation": invocation}
         rows = await self._database.fetch(lease.user, query, values)
         if not rows:
             raise rules.lost(lease)
@@ -534,10 +544,6 @@ def produce_store(backend: Backend) -> PostgresRunStore:
     )
 
 
-def _name(lease: Lease) -> Mapping[str, Any]:
-    return {"owner": lease.user, "run": lease.run, "epoch": lease.epoch}
-
-
 def _place(lease: Lease) -> tuple[str, str]:
     return lease.user, lease.run
 
@@ -550,14 +556,6 @@ async def _fetch(connection: Connection, query: str, values: Any = ()) -> list[A
     cursor = connection.cursor(binary=True)
     await cursor.execute(query.encode(), values)
     return await cursor.fetchall()
-
-
-async def _lock_lease(connection: Connection, lease: Lease) -> bool:
-    """Lock a run until the transaction ends; return True if it is being cancelled."""
-    rows = await _fetch(connection, statements.LOCK_LEASE, _name(lease))
-    if not rows:
-        raise rules.lost(lease)
-    return bool(rows[0][0])
 
 
 async def _append(
@@ -577,7 +575,7 @@ def _write_events(
     lease: Lease, events: Sequence[tuple[int, bytes]], conversation: str = ""
 ) -> Mapping[str, Any]:
     return {
-        **_name(lease),
+        **name_lease(lease),
         "conversation": conversation,
         "cursors": [cursor for cursor, _ in events],
         "data": [data for _, data in events],
@@ -586,7 +584,7 @@ def _write_events(
 
 async def _give_back(connection: Connection, lease: Lease, status: RunStatus) -> None:
     changed = await connection.execute(
-        statements.GIVE_BACK.encode(), {**_name(lease), "status": status}
+        statements.GIVE_BACK.encode(), {**name_lease(lease), "status": status}
     )
     if not changed.rowcount:
         raise rules.lost(lease)

@@ -143,6 +143,7 @@ calls as (delete from vibe.run_calls where owner = %(owner)s and run in (table g
 approvals as (delete from vibe.run_approvals where owner = %(owner)s and run in (table gone)),
 questions as (delete from vibe.run_questions where owner = %(owner)s and run in (table gone)),
 requests as (delete from vibe.run_requests where owner = %(owner)s and run in (table gone)),
+steering as (delete from vibe.run_steering where owner = %(owner)s and run in (table gone)),
 recipes as (delete from vibe.run_recipes where owner = %(owner)s and run in (table gone))
 delete from vibe.runs where owner = %(owner)s and identity in (table gone)
 """
@@ -157,6 +158,7 @@ purged as (
     update vibe.runs set purged = true where owner = %(owner)s and identity in (table old)
 ),
 calls as (delete from vibe.run_calls where owner = %(owner)s and run in (table old)),
+steering as (delete from vibe.run_steering where owner = %(owner)s and run in (table old)),
 shortened as (
     update vibe.run_recipes
     set prompt = short_prompt, opening = short_opening

@@ -25,6 +25,8 @@ from vibe_llms.messages.events import (
     MessageStartedEvent,
     NoticeEvent,
     ReasoningChunk,
+    SteeringDeliveredEvent,
+    SteeringWithdrawnEvent,
     TextChunk,
 )
 from vibe_llms.runs.events import (
@@ -33,6 +35,7 @@ from vibe_llms.runs.events import (
     CallStarted,
     ConversationChanged,
     DeltaKind,
+    MessageAdded,
     MessageCompleted,
     MessageDelta,
     MessageFailed,
@@ -277,6 +280,12 @@ def translate(event: Event) -> RunEvent | None:
             return CallEnded(call.identity, result.identity)
         case InvocationFailedEvent(invocation=call, result=result):
             return CallEnded(call.identity, result.identity, failed=True)
+        case SteeringDeliveredEvent(canister=canister):
+            return MessageAdded(canister.identity)
+        case SteeringWithdrawnEvent(canister=canister, reason=reason):
+            return RunNotice(
+                "steering", f"an added message was not sent: {reason}", canister.identity
+            )
         case NoticeEvent(notice=notice):
             return RunNotice(notice.subject, notice.text, notice.canister, notice.name)
         case _:

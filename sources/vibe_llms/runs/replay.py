@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from vibe_llms.messages.canisters import Canister, InvocationCanister, ResultCanister
+from vibe_llms.messages.canisters import Canister, InvocationCanister, ResultCanister, UserCanister
 from vibe_llms.messages.events import (
     Chunk,
     Event,
@@ -18,6 +18,7 @@ from vibe_llms.messages.events import (
     Notice,
     NoticeEvent,
     ReasoningChunk,
+    SteeringDeliveredEvent,
     TextChunk,
 )
 from vibe_llms.runs.events import (
@@ -25,6 +26,7 @@ from vibe_llms.runs.events import (
     CallProgress,
     CallStarted,
     DeltaKind,
+    MessageAdded,
     MessageDelta,
     MessageStarted,
     RunEvent,
@@ -71,6 +73,10 @@ class Replay:
                     result, ResultCanister
                 ):
                     return kind_of(result, invocation=invocation)
+            case MessageAdded(message=message):
+                added = await self._find(message)
+                if isinstance(added, UserCanister):
+                    return SteeringDeliveredEvent(canister=added)
             case RunNotice(subject=subject, text=text, message=message, name=name):
                 return NoticeEvent(notice=Notice(subject, text, message, name))
         return None

@@ -15,6 +15,7 @@ from vibe_llms.base.exceptions import (
     RequestRepeated,
     RunNotFound,
     RunUnreadable,
+    SteeringRefused,
     TooManyRuns,
 )
 from vibe_llms.invocation.questions import ElicitationAnswer
@@ -109,6 +110,20 @@ def judge_answer(
         raise DecisionRefused("the question was already answered; the answer cannot be changed")
     _require_going(run, status)
     return known
+
+
+def require_steerable(run: str, status: RunStatus, *, ending: bool) -> None:
+    """Raise `SteeringRefused` if a run takes no more messages of the user."""
+    if status.ended or ending:
+        how = f"has ended: it is {status}" if status.ended else "is about to end"
+        raise SteeringRefused(f"the run {run} {how}; send the message in another turn")
+
+
+def not_queued(run: str, message: str) -> SteeringRefused:
+    """Return the error for a message that cannot be taken back."""
+    return SteeringRefused(
+        f"message {message!r} of the run {run} is not queued; it was sent or taken back before"
+    )
 
 
 def _require_going(run: str, status: RunStatus) -> None:

@@ -6,9 +6,11 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Generic
 
 from vibe_llms.base.exceptions import RunFailed
+from vibe_llms.conversations.prompts import Prompt
+from vibe_llms.conversations.steering import read_steering
 from vibe_llms.invocation.approval import Decision
 from vibe_llms.invocation.questions import ElicitationAnswer
-from vibe_llms.messages.canisters import InvocationCanister, T, Turn
+from vibe_llms.messages.canisters import InvocationCanister, T, Turn, UserCanister
 from vibe_llms.runs.events import (
     RunEnded,
     RunEvent,
@@ -170,6 +172,28 @@ class Run(Generic[T]):
         made = await self._store.answer(self._record.user, self.identity, question, answer)
         self._worker.expect(self.identity)
         return made
+
+    async def steer(self, prompt: Prompt) -> str:
+        """Add a message to the turn and return its identity.
+
+        The worker stores it and sends it with the next request, after the results of the calls; if
+        the run waits for a decision, after that. If the model has just given its last reply, it is
+        asked again. Raises `SteeringRefused` if the run has ended or is about to end.
+        """
+        message = read_steering(prompt, None)
+        await self._store.steer(self._record.user, self.identity, message)
+        return message.identity
+
+    async def survey_queued(self) -> Sequence[UserCanister]:
+        """Return the messages of `steer` that are not sent yet, in order."""
+        return await self._store.survey_steering(self._record.user, self.identity)
+
+    async def take_back(self, message: str) -> UserCanister:
+        """Remove a message that is not sent yet and return it.
+
+        Raises `SteeringRefused` if it was sent, or taken back before.
+        """
+        return await self._store.take_back(self._record.user, self.identity, message)
 
     async def cancel(self) -> RunStatus:
         """Request the end of the run, and return its status.

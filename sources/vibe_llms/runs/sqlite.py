@@ -19,8 +19,9 @@ import msgspec
 
 from vibe_llms.conversations.settings import TurnState
 from vibe_llms.invocation.questions import ElicitationAnswer
+from vibe_llms.messages.codecs import encode_canister
 from vibe_llms.runs import rules
-from vibe_llms.runs.database import RunFile, find_file
+from vibe_llms.runs.database import find_file
 from vibe_llms.runs.events import first_cursor
 from vibe_llms.runs.interfaces import (
     CallApproval,
@@ -34,6 +35,13 @@ from vibe_llms.runs.interfaces import (
 )
 from vibe_llms.runs.news import News
 from vibe_llms.runs.purging import Purge
+from vibe_llms.runs.sqlite_steering import (
+    LEASED,
+    TABLE,
+    SqliteSteering,
+    check_lease,
+    insert_steering,
+)
 from vibe_llms.storage.backends import Backend
 from vibe_llms.storage.interfaces import Details
 
@@ -68,11 +76,11 @@ create table if not exists requests (
 """
 
 
-class SqliteRunStore(RunFile):
+class SqliteRunStore(SqliteSteering):
     """A `RunStore` in a file, opened on first use."""
 
     def __init__(self, path: Path, *, lock_seconds: float = 10.0, events_days: float = 7.0) -> None:
-        super().__init__(path, lock_seconds=lock_seconds, added=(_ADDED,))
+        super().__init__(path, lock_seconds=lock_seconds, added=(_ADDED, TABLE))
         self._events_seconds = events_days * 86400
         self._purge = Purge(self._purge_some, _PURGE_SECONDS)
         self.ended = Counter[RunStatus]()
@@ -87,6 +95,7 @@ class SqliteRunStore(RunFile):
         self, record: RunRecord, seconds: float = 0.0, *, most: int | None = None
     ) -> None:
         """Store a new run; see `RunStore.create`."""
+        steering = [(one.identity, encode_canister(one)) for one in record.steering]
 
         def work(database: sqlite3.Connection) -> None:
             user, conversation = record.user, record.conversation
@@ -127,6 +136,7 @@ class SqliteRunStore(RunFile):
                     *(msgspec.json.encode(record.state), origin),
                 ),
             )
+            insert_steering(database, user, record.identity, steering)
 
         await self.write(work)
         self._purge.begin()
@@ -222,7 +232,7 @@ class SqliteRunStore(RunFile):
 
         def work(database: sqlite3.Connection) -> Collection[Lease]:
             until = time.time() + seconds
-            statement = f"update runs set until = ? where {_LEASED}"  # noqa: S608
+            statement = f"update runs set until = ? where {LEASED}"  # noqa: S608
             return [
                 one
                 for one in leases
@@ -252,7 +262,7 @@ class SqliteRunStore(RunFile):
 
     async def check(self, lease: Lease) -> None:
         """Raise `LeaseLost` if the lease was lost."""
-        await self.run(lambda database: _check(database, lease))
+        await self.run(lambda database: check_lease(database, lease))
 
     def fenced(self, lease: Lease) -> AbstractContextManager[None]:
         """Do nothing: conversations are in files, which cannot be fenced."""
@@ -268,7 +278,7 @@ class SqliteRunStore(RunFile):
         """Record durably that a call starts; see `RunStore.begin_call`."""
 
         def work(database: sqlite3.Connection) -> int:
-            _check(database, lease)
+            check_lease(database, lease)
             row = database.execute(
                 "select epoch from calls where user = ? and run = ? and invocation = ?",
                 (lease.user, lease.run, invocation),
@@ -284,7 +294,7 @@ class SqliteRunStore(RunFile):
         """Record durably that a call starts again."""
 
         def work(database: sqlite3.Connection) -> None:
-            _check(database, lease)
+            check_lease(database, lease)
             _insert_call(database, lease, invocation)
 
         await self.write(work)
@@ -299,7 +309,7 @@ class SqliteRunStore(RunFile):
         """Record events at their cursors, and the conversation if the run moved to another."""
 
         def work(database: sqlite3.Connection) -> None:
-            _check(database, lease)
+            check_lease(database, lease)
             _insert_events(database, lease, events)
             if conversation:
                 _update(database, lease, conversation=conversation)
@@ -331,7 +341,7 @@ class SqliteRunStore(RunFile):
         """Release a run until a call is decided or a question answered; see `RunStore.suspend`."""
 
         def work(database: sqlite3.Connection) -> RunStatus:
-            _check(database, lease)
+            check_lease(database, lease)
             _insert_events(database, lease, events)
             # A run cancelled in the meantime does not wait: the next worker ends it.
             _, _, _, cancelling = _find(database, lease.user, lease.run)
@@ -452,7 +462,7 @@ class SqliteRunStore(RunFile):
         """Record the question of a running call durably."""
 
         def work(database: sqlite3.Connection) -> None:
-            _check(database, lease)
+            check_lease(database, lease)
             _insert_question(database, lease, question)
 
         await self.write(work)
@@ -463,7 +473,7 @@ class SqliteRunStore(RunFile):
         """Return the answer to a question, after recording `otherwise` if there is none."""
 
         def work(database: sqlite3.Connection) -> ElicitationAnswer:
-            _check(database, lease)
+            check_lease(database, lease)
             known = _find_question(database, lease.user, lease.run, question)
             if known is not None and known.answer is not None:
                 return known.answer
@@ -540,6 +550,7 @@ class SqliteRunStore(RunFile):
             for query in (
                 "delete from events where user = ? and run = ?",
                 "delete from calls where user = ? and run = ?",
+                "delete from steering where user = ? and run = ?",
                 # A stored response is returned with its request, so `origin` stays.
                 "update bodies set prompt = null, opening = null where user = ? and run = ?",
             ):
@@ -548,10 +559,6 @@ class SqliteRunStore(RunFile):
             return len(old) == _PURGE_BATCH
 
         return await self.write(work, durable=False)
-
-
-#: SQL condition that a worker still has a run.
-_LEASED = "user = ? and identity = ? and epoch = ? and status = 'running'"
 
 
 def _key_of(lease: Lease) -> tuple[str, str, int]:
@@ -563,15 +570,10 @@ def _end_after(seconds: float) -> float:
     return time.time() + seconds if seconds else 0.0
 
 
-def _check(database: sqlite3.Connection, lease: Lease) -> None:
-    if not database.execute(f"select 1 from runs where {_LEASED}", _key_of(lease)).fetchone():  # noqa: S608
-        raise rules.lost(lease)
-
-
 def _update(database: sqlite3.Connection, lease: Lease, **values: Any) -> None:
     names = ", ".join(f"{name} = ?" for name in values)
     changed = database.execute(
-        f"update runs set {names}, updated = ? where {_LEASED}",  # noqa: S608
+        f"update runs set {names}, updated = ? where {LEASED}",  # noqa: S608
         (*values.values(), time.time(), *_key_of(lease)),
     )
     if not changed.rowcount:
@@ -647,7 +649,7 @@ def _require_room(database: sqlite3.Connection, user: str, most: int) -> None:
 def _remove(database: sqlite3.Connection, user: str, run: str) -> None:
     for table, column in (
         *(("events", "run"), ("calls", "run"), ("approvals", "run"), ("questions", "run")),
-        *(("requests", "run"), ("bodies", "run")),
+        *(("requests", "run"), ("bodies", "run"), ("steering", "run")),
         ("runs", "identity"),
     ):
         database.execute(

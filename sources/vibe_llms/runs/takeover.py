@@ -9,6 +9,7 @@ from vibe_llms.invocation.ensembles import Ensemble, OutsideEnsemble
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
+    DigestCanister,
     InvocationCanister,
     ResultCanister,
     UserCanister,
@@ -21,6 +22,7 @@ from vibe_llms.runs.events import (
     CallEnded,
     CallStarted,
     DeltaKind,
+    MessageAdded,
     MessageCompleted,
     MessageDelta,
     MessageFailed,
@@ -31,7 +33,7 @@ from vibe_llms.runs.events import (
 )
 
 #: Types of messages that a run adds after its prompt.
-_ADDED_TYPES = (AssistantCanister, InvocationCanister, ResultCanister)
+_ADDED_TYPES = (AssistantCanister, InvocationCanister, ResultCanister, DigestCanister)
 
 
 def find_own(
@@ -51,7 +53,8 @@ def find_own(
         if isinstance(canister, InvocationCanister) and canister.name in elsewhere:
             calls.add(canister.identity)
         answers = isinstance(canister, ResultCanister) and canister.invocation in calls
-        added = isinstance(canister, _ADDED_TYPES) or is_correction(history, place)
+        steered = isinstance(canister, UserCanister) and canister.steered
+        added = isinstance(canister, _ADDED_TYPES) or steered or is_correction(history, place)
         if answers or not added:
             return history[places[0] : place]
     return history[places[0] :]
@@ -110,7 +113,7 @@ def find_missing(events: Sequence[RunEvent], added: Sequence[Canister]) -> Itera
         if isinstance(one, MessageDelta):
             key = (one.message, one.kind)
             shown[key] = shown.get(key, 0) + len(one.text)
-    noticed = {one.message for one in events if isinstance(one, RunNotice)}
+    noticed = {one.message for one in events if isinstance(one, RunNotice | MessageAdded)}
     names = {one.identity: one.name for one in added if isinstance(one, InvocationCanister)}
     for canister in added:
         identity = canister.identity
@@ -127,8 +130,10 @@ def find_missing(events: Sequence[RunEvent], added: Sequence[Canister]) -> Itera
                 if call not in running:
                     yield CallStarted(call, names.get(call, ""))
                 yield CallEnded(call, identity, canister.failed)
+            case UserCanister(steered=True) if identity not in noticed:
+                yield MessageAdded(identity)
             case UserCanister() if identity not in noticed:
-                # A correction, the only message of this kind that a run adds.
+                # A correction, the only other message of this kind that a run adds.
                 yield RunNotice("output", describe_correction(canister), identity)
 
 

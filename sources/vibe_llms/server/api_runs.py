@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -15,9 +15,11 @@ from vibe_llms.base.exceptions import RunNotFound
 from vibe_llms.base.offloading import LOOP_BYTES, offload
 from vibe_llms.conversations.attachments import produce_attachment
 from vibe_llms.conversations.conversation import Conversation
+from vibe_llms.conversations.steering import read_steering
 from vibe_llms.invocation.approval import Decision
 from vibe_llms.invocation.questions import ElicitationAnswer
-from vibe_llms.runs.descriptions import AskedQuestion, RunDescription, view_run
+from vibe_llms.messages.contents import Content
+from vibe_llms.runs.descriptions import AskedQuestion, QueuedMessage, RunDescription, view_run
 from vibe_llms.runs.events import MessageFailed, RunEnded, RunExpired, encode_event
 from vibe_llms.runs.interfaces import RunRecord, RunStatus
 from vibe_llms.runs.run import Run
@@ -60,6 +62,13 @@ class RunOrder(Struct, forbid_unknown_fields=True):
     output: dict[str, Any] | None = None
 
 
+class RunMessage(Struct, forbid_unknown_fields=True):
+    """A message to add to a run; `files` are ids of files to attach."""
+
+    prompt: Annotated[str, Meta(min_length=1)]
+    files: Annotated[list[str], Meta(max_length=100)] = []
+
+
 class RunDecision(Struct, forbid_unknown_fields=True):
     """A decision to allow or deny a call; the model reads the reason of a denial."""
 
@@ -91,6 +100,7 @@ class RunApproval(Struct):
 
 
 _ORDER = msgspec.json.Decoder(RunOrder)
+_MESSAGE = msgspec.json.Decoder(RunMessage)
 _DECISION = msgspec.json.Decoder(RunDecision)
 _ANSWER = msgspec.json.Decoder(RunAnswer)
 
@@ -120,13 +130,8 @@ async def start_run(core: ServerCore, exchange: HttpExchange, space: UserSpace) 
             await exchange.reply(msgspec.json.encode(_describe(found.record)), status=201)
             return
     output = None if order.output is None else read_schema(order.output, "output")
-    uploaded = [await find_file(space, one, "files") for one in order.files]
-    files = [(file, await load_file(space, file, file.id)) for file in uploaded]
+    attached = await _attach(space, order.files)
     conversation = await _open_conversation(space, order)
-    attached = [
-        await offload(len(data) > LOOP_BYTES, produce_attachment, data, file.name, file.mimetype)
-        for file, data in files
-    ]
     prompt = conversation.read_prompt([order.prompt, *attached])
     runs = space.session.access_runs()
     run = await runs.start(conversation, prompt, output=output, request=exchange.request_key)
@@ -160,6 +165,23 @@ async def cancel_run(_: ServerCore, exchange: HttpExchange, space: UserSpace) ->
     run = await _access(exchange, space)
     await run.cancel()
     await exchange.reply(msgspec.json.encode(_describe(await run.access())))
+
+
+async def steer_run(core: ServerCore, exchange: HttpExchange, space: UserSpace) -> None:
+    """Add a message to a run; the model reads it with the next request, after the results."""
+    run = await _access(exchange, space)
+    wanted = await exchange.decode(partial(read_body, _MESSAGE), core.settings)
+    check_characters(len(wanted.prompt), core.settings)
+    message = read_steering([wanted.prompt, *await _attach(space, wanted.files)], None)
+    await run.steer(message)
+    await exchange.reply(msgspec.json.encode(QueuedMessage.of(message)), status=201)
+
+
+async def take_back_message(_: ServerCore, exchange: HttpExchange, space: UserSpace) -> None:
+    """Take back a message that was added to a run and is not sent yet."""
+    run = await _access(exchange, space)
+    message = await run.take_back(exchange.arguments[1])
+    await exchange.reply(msgspec.json.encode(QueuedMessage.of(message)))
 
 
 async def decide_call(core: ServerCore, exchange: HttpExchange, space: UserSpace) -> None:
@@ -196,6 +218,16 @@ async def _open_conversation(space: UserSpace, order: RunOrder) -> Conversation:
         agent, model = space.find_agent(begun_with), None
     memory = space.uses_memory(agent, model)
     return await session.resume(identity, agent=agent, model=model, memory=memory)
+
+
+async def _attach(space: UserSpace, files: Sequence[str]) -> Sequence[Content]:
+    """Return files of a user, given by their ids, as contents of a message."""
+    uploaded = [await find_file(space, one, "files") for one in files]
+    loaded = [(file, await load_file(space, file, file.id)) for file in uploaded]
+    return [
+        await offload(len(data) > LOOP_BYTES, produce_attachment, data, file.name, file.mimetype)
+        for file, data in loaded
+    ]
 
 
 async def _access(exchange: HttpExchange, space: UserSpace) -> Run:

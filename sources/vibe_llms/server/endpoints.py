@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
 from vibe_llms.conversations.attachments import UNKNOWN_TYPE
 from vibe_llms.memory.descriptions import MemoryEntry
-from vibe_llms.runs.descriptions import AskedQuestion, RunDescription, RunView
+from vibe_llms.runs.descriptions import AskedQuestion, QueuedMessage, RunDescription, RunView
 from vibe_llms.runs.events import RunEvent
 from vibe_llms.server import chat_requests, messages_requests, responses_requests
 from vibe_llms.server.api_budgets import BudgetList, list_budgets
@@ -54,6 +54,7 @@ from vibe_llms.server.api_runs import (
     RunDecision,
     RunList,
     RunListQuery,
+    RunMessage,
     RunOrder,
     RunQuery,
     answer_question,
@@ -63,6 +64,8 @@ from vibe_llms.server.api_runs import (
     list_runs,
     show_run,
     start_run,
+    steer_run,
+    take_back_message,
 )
 from vibe_llms.server.chat_completions import complete_chat
 from vibe_llms.server.chat_replies import SentReply
@@ -197,6 +200,12 @@ ENDPOINTS: Mapping[str, Mapping[str, ApiOperation]] = {
     "/api/runs/{run}/answer": {
         "POST": UserEndpoint(handler=answer_question, body=RunAnswer, reply=AskedQuestion)
     },
+    "/api/runs/{run}/steer": {
+        "POST": UserEndpoint(handler=steer_run, body=RunMessage, reply=QueuedMessage, status=201)
+    },
+    "/api/runs/{run}/steer/{message}": {
+        "DELETE": UserEndpoint(handler=take_back_message, reply=QueuedMessage)
+    },
     "/api/runs/{run}/events": {
         "GET": UserEndpoint(
             handler=follow_run,
@@ -311,19 +320,19 @@ _PATTERNS = {
 }
 
 
-def match_path(path: str) -> tuple[str, str]:
-    """Return the path in `ENDPOINTS` that matches, and the text that fills its placeholder."""
+def match_path(path: str) -> tuple[str, Sequence[str]]:
+    """Return the path in `ENDPOINTS` that matches, and the texts that fill its placeholders."""
     if path in ENDPOINTS:
-        return path, ""
+        return path, ()
     for known, pattern in _PATTERNS.items():
         if found := pattern.fullmatch(path):
-            return known, found[1]
-    return OTHER, ""
+            return known, found.groups()
+    return OTHER, ()
 
 
 def find_endpoint(exchange: HttpExchange) -> ApiOperation:
     """Return the endpoint for a request; `Rejected` if none matches."""
-    path, exchange.argument = match_path(exchange.path)
+    path, exchange.arguments = match_path(exchange.path)
     # PostgreSQL cannot store NUL, and no name contains it.
     if path == OTHER or "\0" in exchange.path:
         raise Rejected(f"{exchange.path} not found", status=404, code="unknown_url")

@@ -13,6 +13,7 @@ from collections.abc import (
     Iterable,
     Mapping,
     MutableMapping,
+    Sequence,
 )
 from contextlib import AbstractAsyncContextManager, nullcontext
 from types import TracebackType
@@ -72,8 +73,8 @@ class HttpExchange:
         self.headers: Mapping[bytes, bytes] = dict(scope["headers"])
         self.dialect = find_dialect(self.path, self.headers)
         self.request_id = f"req_{produce_identity()}"
-        #: Text that fills the placeholder of the endpoint's path, such as the name of a model.
-        self.argument = ""
+        #: Texts that fill the placeholders of the endpoint's path.
+        self.arguments: Sequence[str] = ()
         self.user = ""
         #: Request members for controls that have different names there.
         self.controls: Mapping[str, str] = {}
@@ -100,6 +101,11 @@ class HttpExchange:
         self._fail: Callable[[ClientFailure], bytes] | None = None
         self._receive = receive
         self._send = send
+
+    @property
+    def argument(self) -> str:
+        """The text of the first placeholder in the path, such as the name of a model."""
+        return self.arguments[0] if self.arguments else ""
 
     @property
     def query(self) -> Mapping[str, str]:

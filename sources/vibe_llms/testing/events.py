@@ -24,6 +24,9 @@ from vibe_llms.messages.events import (
     MessageUpdatedEvent,
     NoticeEvent,
     ReasoningChunk,
+    SteeringDeliveredEvent,
+    SteeringQueuedEvent,
+    SteeringWithdrawnEvent,
     TextChunk,
     TurnEndedEvent,
 )
@@ -58,6 +61,9 @@ class _Checker:
         self._replies: set[str] = set()
         self._calls: dict[str, str] = {}
         self._running: set[str] = set()
+        # Messages that the user added to turns.
+        self._queued: set[str] = set()
+        self._settled: set[str] = set()
         self._ended = True
 
     def accept(self, event: Event) -> str:
@@ -69,6 +75,8 @@ class _Checker:
         if self._conversation not in (None, event.conversation):
             return f"it is of the conversation {event.conversation!r}, not {self._conversation!r}"
         self._conversation = event.conversation
+        if isinstance(event, SteeringQueuedEvent | SteeringDeliveredEvent | SteeringWithdrawnEvent):
+            return self._steer(event)
         if isinstance(event, TurnEndedEvent):
             return self._end(event)
         self._ended = False
@@ -102,6 +110,20 @@ class _Checker:
         if self._running:
             return f"the invocations {self._running} are running"
         return ""
+
+    def _steer(
+        self, event: SteeringQueuedEvent | SteeringDeliveredEvent | SteeringWithdrawnEvent
+    ) -> str:
+        identity = event.canister.identity
+        if isinstance(event, SteeringQueuedEvent):
+            if identity in self._queued:
+                return f"the message {identity} was queued before"
+            self._queued.add(identity)
+            return ""
+        if identity in self._settled:
+            return f"the message {identity} was delivered or withdrawn before"
+        self._settled.add(identity)
+        return self._pending() if isinstance(event, SteeringDeliveredEvent) else ""
 
     def _start(self, event: MessageStartedEvent) -> str:
         if self._open is not None or self._running:

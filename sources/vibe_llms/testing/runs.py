@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import count
 from typing import TypeAlias
@@ -20,6 +20,7 @@ from vibe_llms.base.exceptions import (
     RequestKeyReused,
     RequestRepeated,
     RunNotFound,
+    SteeringRefused,
     StorageError,
     TooManyRuns,
     VibeLlmsError,
@@ -30,6 +31,7 @@ from vibe_llms.invocation.questions import (
     ElicitationField,
     ElicitationRequest,
 )
+from vibe_llms.messages.canisters import UserCanister
 from vibe_llms.runs.events import first_cursor
 from vibe_llms.runs.interfaces import (
     CallApproval,
@@ -544,6 +546,88 @@ async def _check_running_calls_ask(stores: _Stores) -> None:
         await _refuses(write, LeaseLost, "a question after the end")
 
 
+async def _check_added_messages_are_taken_once(stores: _Stores) -> None:
+    run, user, one, other = (await stores.create()).identity, stores.user, stores.one, stores.other
+    first, second, third = [UserCanister.from_text(text) for text in ("one", "two", "three")]
+    for message in (first, second, third):
+        await one.steer(user, run, message)
+    queued = [*await other.survey_steering(user, run)]
+    require(queued == [first, second, third], f"{queued} are queued, not in order")
+    for work in (
+        one.steer(f"not-{user}", run, first),
+        one.steer(user, f"{run}x", first),
+    ):
+        await _refuses(work, RunNotFound, "a message to a run of nobody")
+    require(not await one.survey_steering(f"not-{user}", run), "another user sees the messages")
+    foreign = one.take_back(f"not-{user}", run, first.identity)
+    await _refuses(foreign, SteeringRefused, "a message that another user takes back")
+    back = await other.take_back(user, run, second.identity)
+    require(back == second, f"{back} is taken back, not {second}")
+    again = one.take_back(user, run, second.identity)
+    await _refuses(again, SteeringRefused, "a message that is taken back twice")
+    lease = await stores.claim(seconds=0)
+    taken = [*await other.take_steering(lease)]
+    require(taken == [first, third], f"{taken} are taken, not those that are queued")
+    await _refuses(
+        one.take_back(user, run, first.identity), SteeringRefused, "a message that was taken"
+    )
+    require(not await one.survey_steering(user, run), "a message that was taken is still queued")
+    await other.settle_steering(lease, first.identity)
+    late, lease = lease, await stores.claim()
+    taken = [*await other.take_steering(lease)]
+    require(taken == [third], f"the next worker takes {taken}, not those that are not settled")
+    settling = one.settle_steering(late, third.identity)
+    await _refuses(settling, LeaseLost, "a worker that has lost the run")
+    closing = one.close_steering(late, "finished", anyway=True)
+    await _refuses(closing, LeaseLost, "a worker that has lost the run")
+    await one.steer(user, run, second)
+    await _refuses(one.take_steering(late), LeaseLost, "a worker that has lost the run")
+    closed = await other.close_steering(lease, "finished", anyway=False)
+    require(not closed, "a run is closed although a message is queued")
+    await other.take_steering(lease)
+    for message in (second, third):
+        await other.settle_steering(lease, message.identity)
+    closed = await other.close_steering(lease, "finished", anyway=False)
+    require(closed, "a run without queued messages is not closed")
+    await _refuses(one.steer(user, run, first), SteeringRefused, "a message to a closed run")
+    await other.finish(lease, RunStatus.COMPLETED, reason="finished")
+    await _refuses(one.steer(user, run, first), SteeringRefused, "a message to an ended run")
+    begun = await stores.create("begun", steering=(first, second))
+    queued = [*await other.survey_steering(user, begun.identity)]
+    require(queued == [first, second], f"a run begins with {queued}")
+    await one.remove_run(user, begun.identity)
+    require(not await one.survey_steering(user, begun.identity), "its messages are left")
+
+
+async def _check_no_message_is_added_to_a_closed_run(stores: _Stores) -> None:
+    user = stores.user
+    for number in range(_RIVALS):
+        run = (await stores.create(f"c{number}")).identity
+        lease = await stores.claim()
+        works = iter([None, *(UserCanister.from_text("x") for _ in range(_RIVALS))])
+
+        async def work(
+            store: RunStore,
+            run: str = run,
+            lease: Lease = lease,
+            works: Iterator[UserCanister | None] = works,
+        ) -> object:
+            if (message := next(works)) is None:
+                return await store.close_steering(lease, "finished", anyway=False)
+            await store.steer(user, run, message)
+            return None
+
+        results, errors = await stores.race(work)
+        require(all(isinstance(one, SteeringRefused) for one in errors), f"it fails: {errors}")
+        queued = await stores.one.survey_steering(user, run)
+        accepted = sum(one is None for one in results)
+        require(len(queued) == accepted, f"{accepted} messages are accepted, {len(queued)} queued")
+        require(
+            (True in results) is (not accepted),
+            "a run is closed although a message is accepted, or is not closed",
+        )
+
+
 async def _check_runs_are_cancelled(stores: _Stores) -> None:
     one, user = stores.one, stores.user
     run = (await stores.create("queued")).identity
@@ -659,6 +743,8 @@ _CHECKS: Sequence[_Check] = (
     _check_decisions_are_made_once,
     _check_questions_are_answered_once,
     _check_running_calls_ask,
+    _check_added_messages_are_taken_once,
+    _check_no_message_is_added_to_a_closed_run,
     _check_runs_are_cancelled,
     _check_runs_are_removed,
 )

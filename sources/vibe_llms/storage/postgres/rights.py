@@ -21,7 +21,7 @@ RIGHTS = {
                 *("memory_entries", "memory_scopes", "memory_snapshots", "memory_tickets"),
                 *("memory_vectors", "memory_workers", "pieces", "rates", "reservations"),
                 *("run_approvals", "run_calls", "run_events", "run_questions", "run_recipes"),
-                *("run_requests", "runs", "spenders", "users"),
+                *("run_requests", "run_steering", "runs", "spenders", "users"),
             ),
             _ALL,
         ),

@@ -1,0 +1,137 @@
+"""`PostgresSteering`: the messages that users add to runs, in PostgreSQL."""
+
+# ruff: noqa: S608  (all of it is made of constants)
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from vibe_llms.messages.canisters import UserCanister
+from vibe_llms.messages.codecs import encode_canister
+from vibe_llms.runs import postgres_statements as statements
+from vibe_llms.runs import rules
+from vibe_llms.runs.interfaces import Lease, RunStatus, read_steering_line
+from vibe_llms.storage.postgres.database import Connection, Database, clean_text
+
+_PLACE = "owner = %(owner)s and run = %(run)s"
+#: Locks the run, so that its worker cannot decide to end it in between.
+_LOCK = """
+select status, cancelling from vibe.runs
+where owner = %(owner)s and identity = %(run)s for no key update
+"""
+_ENDING = f"select ending is not null from vibe.run_recipes where {_PLACE}"
+INSERT = """
+insert into vibe.run_steering (owner, run, identity, data)
+select %(owner)s, %(run)s, one.identity, one.data
+from unnest(%(identities)s::text[], %(lines)s::bytea[]) with ordinality one (identity, data, place)
+where exists (select from vibe.runs where owner = %(owner)s and identity = %(run)s)
+order by one.place
+"""
+_QUEUED = f"select data from vibe.run_steering where {_PLACE} and not taken order by place"
+_ALL = f"select data, taken from vibe.run_steering where {_PLACE} order by place"
+_TAKE = f"update vibe.run_steering set taken = true where {_PLACE} and not taken"
+_TAKE_BACK = f"""
+delete from vibe.run_steering where {_PLACE} and identity = %(message)s and not taken
+returning data
+"""
+_SETTLE = f"""
+with held as materialized ({statements.SHARE_LEASE}),
+gone as (
+    delete from vibe.run_steering
+    where {_PLACE} and identity = %(message)s and exists (select from held)
+)
+select from held
+"""
+_END = f"update vibe.run_recipes set ending = %(ending)s where {_PLACE}"
+
+
+class PostgresSteering:
+    """The part of `PostgresRunStore` for messages that users add to runs."""
+
+    _database: Database
+
+    async def steer(self, user: str, run: str, message: UserCanister) -> None:
+        """Queue a message; see `RunDecisions.steer`."""
+        values = {"owner": user, "run": clean_text(run), **write_steering([message])}
+        async with self._database.transaction(user) as connection:
+            rows = await _fetch(connection, _LOCK, values)
+            if not rows:
+                raise rules.not_found(run)
+            ((status, cancelling),) = rows
+            # A statement sees what was committed before it, so the query must follow the lock.
+            ((ending,),) = await _fetch(connection, _ENDING, values)
+            rules.require_steerable(run, RunStatus(status), ending=cancelling or ending)
+            await connection.execute(INSERT.encode(), values)
+
+    async def survey_steering(self, user: str, run: str) -> Sequence[UserCanister]:
+        """Return the messages of a run that can be taken back, in order."""
+        values = {"owner": user, "run": clean_text(run)}
+        rows = await self._database.fetch(user, _QUEUED, values)
+        return [read_steering_line(data) for (data,) in rows]
+
+    async def take_back(self, user: str, run: str, message: str) -> UserCanister:
+        """Remove a queued message; see `RunDecisions.take_back`."""
+        values = {"owner": user, "run": clean_text(run), "message": clean_text(message)}
+        for (data,) in await self._database.fetch(user, _TAKE_BACK, values):
+            return read_steering_line(data)
+        raise rules.not_queued(run, message)
+
+    async def take_steering(self, lease: Lease) -> Sequence[UserCanister]:
+        """Return the queued messages and mark them; see `RunWriter.take_steering`."""
+        place = {"owner": lease.user, "run": lease.run}
+        rows: Sequence[Any] = await self._database.fetch(lease.user, _ALL, place)
+        if any(not taken for _, taken in rows):
+            async with self._database.transaction(lease.user) as connection:
+                await lock_lease(connection, lease)
+                await connection.execute(_TAKE.encode(), place)
+                rows = await _fetch(connection, _ALL, place)
+        return [read_steering_line(data) for data, _ in rows]
+
+    async def settle_steering(self, lease: Lease, message: str) -> None:
+        """Remove a message that was taken."""
+        values = {**name_lease(lease), "message": message}
+        if not await self._database.fetch(lease.user, _SETTLE, values):
+            raise rules.lost(lease)
+
+    async def close_steering(self, lease: Lease, reason: str, *, anyway: bool) -> bool:
+        """Accept no more messages unless some are queued; see `RunWriter.close_steering`."""
+        values = {
+            "owner": lease.user,
+            "run": lease.run,
+            "ending": msgspec.json.encode((reason, "", "")),
+        }
+        async with self._database.transaction(lease.user) as connection:
+            await lock_lease(connection, lease)
+            if not anyway and await _fetch(connection, f"{_QUEUED} limit 1", values):
+                return False
+            await connection.execute(_END.encode(), values)
+        return True
+
+
+def write_steering(messages: Sequence[UserCanister]) -> dict[str, Any]:
+    """Return the values of messages for `INSERT`."""
+    return {
+        "identities": [one.identity for one in messages],
+        "lines": [*map(encode_canister, messages)],
+    }
+
+
+def name_lease(lease: Lease) -> dict[str, Any]:
+    """Return the values that name a lease in statements."""
+    return {"owner": lease.user, "run": lease.run, "epoch": lease.epoch}
+
+
+async def lock_lease(connection: Connection, lease: Lease) -> bool:
+    """Lock a run until the transaction ends; return True if it is being cancelled."""
+    rows = await _fetch(connection, statements.LOCK_LEASE, name_lease(lease))
+    if not rows:
+        raise rules.lost(lease)
+    return bool(rows[0][0])
+
+
+async def _fetch(connection: Connection, query: str, values: Any) -> list[Any]:
+    cursor = connection.cursor(binary=True)
+    await cursor.execute(query.encode(), values)
+    return await cursor.fetchall()

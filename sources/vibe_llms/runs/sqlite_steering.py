@@ -1,0 +1,139 @@
+"""`SqliteSteering`: the messages that users add to runs, in the SQLite file of runs."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Collection, Sequence
+
+from vibe_llms.messages.canisters import UserCanister
+from vibe_llms.messages.codecs import encode_canister
+from vibe_llms.runs import rules
+from vibe_llms.runs.database import RunFile
+from vibe_llms.runs.interfaces import Lease, RunStatus, read_steering_line
+
+#: A table with row numbers, because messages may be large; these are the order of arrival.
+TABLE = """
+create table if not exists steering (
+    place integer primary key autoincrement, user text not null, run text not null,
+    identity text not null, data blob not null, taken integer not null default 0,
+    unique (user, run, identity)
+)
+"""
+#: SQL condition that a worker still has a run.
+LEASED = "user = ? and identity = ? and epoch = ? and status = 'running'"
+
+
+class SqliteSteering(RunFile):
+    """The part of `SqliteRunStore` for messages that users add to runs."""
+
+    async def steer(self, user: str, run: str, message: UserCanister) -> None:
+        """Queue a message; see `RunDecisions.steer`."""
+        data = encode_canister(message)
+
+        def work(database: sqlite3.Connection) -> None:
+            row = database.execute(
+                "select status, cancelling, reason from runs where user = ? and identity = ?",
+                (user, run),
+            ).fetchone()
+            if row is None:
+                raise rules.not_found(run)
+            status, cancelling, reason = row
+            rules.require_steerable(run, RunStatus(status), ending=bool(cancelling or reason))
+            insert_steering(database, user, run, [(message.identity, data)])
+
+        await self.write(work)
+
+    async def survey_steering(self, user: str, run: str) -> Sequence[UserCanister]:
+        """Return the messages of a run that can be taken back, in order."""
+
+        def work(database: sqlite3.Connection) -> Sequence[UserCanister]:
+            rows = database.execute(
+                "select data from steering where user = ? and run = ? and not taken order by place",
+                (user, run),
+            )
+            return [read_steering_line(data) for (data,) in rows]
+
+        return await self.run(work)
+
+    async def take_back(self, user: str, run: str, message: str) -> UserCanister:
+        """Remove a queued message; see `RunDecisions.take_back`."""
+
+        def work(database: sqlite3.Connection) -> UserCanister:
+            row = database.execute(
+                "delete from steering where user = ? and run = ? and identity = ? and not taken "
+                "returning data",
+                (user, run, message),
+            ).fetchone()
+            if row is None:
+                raise rules.not_queued(run, message)
+            return read_steering_line(row[0])
+
+        return await self.write(work)
+
+    async def take_steering(self, lease: Lease) -> Sequence[UserCanister]:
+        """Return the queued messages and mark them; see `RunWriter.take_steering`."""
+        place = lease.user, lease.run
+
+        def read(database: sqlite3.Connection) -> Sequence[tuple[bytes, int]]:
+            return database.execute(
+                "select data, taken from steering where user = ? and run = ? order by place", place
+            ).fetchall()
+
+        def take(database: sqlite3.Connection) -> Sequence[tuple[bytes, int]]:
+            check_lease(database, lease)
+            database.execute("update steering set taken = 1 where user = ? and run = ?", place)
+            return read(database)
+
+        # Usually there is none, and no lock is needed.
+        rows = await self.run(read)
+        if any(not taken for _, taken in rows):
+            rows = await self.write(take)
+        return [read_steering_line(data) for data, _ in rows]
+
+    async def settle_steering(self, lease: Lease, message: str) -> None:
+        """Remove a message that was taken."""
+
+        def work(database: sqlite3.Connection) -> None:
+            check_lease(database, lease)
+            database.execute(
+                "delete from steering where user = ? and run = ? and identity = ?",
+                (lease.user, lease.run, message),
+            )
+
+        await self.write(work)
+
+    async def close_steering(self, lease: Lease, reason: str, *, anyway: bool) -> bool:
+        """Accept no more messages unless some are queued; see `RunWriter.close_steering`."""
+
+        def work(database: sqlite3.Connection) -> bool:
+            check_lease(database, lease)
+            queued = database.execute(
+                "select 1 from steering where user = ? and run = ? and not taken",
+                (lease.user, lease.run),
+            ).fetchone()
+            if queued is not None and not anyway:
+                return False
+            database.execute(
+                "update runs set reason = ? where user = ? and identity = ?",
+                (reason, lease.user, lease.run),
+            )
+            return True
+
+        return await self.write(work, durable=False)
+
+
+def check_lease(database: sqlite3.Connection, lease: Lease) -> None:
+    """Raise `LeaseLost` if another worker has the run."""
+    key = lease.user, lease.run, lease.epoch
+    if not database.execute(f"select 1 from runs where {LEASED}", key).fetchone():  # noqa: S608
+        raise rules.lost(lease)
+
+
+def insert_steering(
+    database: sqlite3.Connection, user: str, run: str, lines: Collection[tuple[str, bytes]]
+) -> None:
+    """Queue messages, each given as its identity and its line."""
+    database.executemany(
+        "insert into steering (user, run, identity, data) values (?, ?, ?, ?)",
+        ((user, run, identity, data) for identity, data in lines),
+    )
