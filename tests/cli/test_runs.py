@@ -442,9 +442,10 @@ def test_what_is_typed_while_an_answer_is_written_is_said_next(bank: Bank, home:
         terminal.enter("Count.")
         terminal.expect("first")
         terminal.send("my next message\n")
+        terminal.expect("queued: my next message")
         terminal.expect("last")
-        assert "my next" not in terminal.output
-        terminal.expect("my next message")
+        assert "sent: my next" not in terminal.output
+        terminal.expect("sent: my next message")
         terminal.expect("last")
         terminal.expect(PROMPT)
         terminal.press("c-d")
