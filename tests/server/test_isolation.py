@@ -92,6 +92,8 @@ CASES: dict[str, tuple[Case, ...]] = {
     "POST /api/runs/{run}/cancel": (Case(),),
     "POST /api/runs/{run}/decide": (Case(body={"invocation": ID, "allowed": True}),),
     "GET /api/runs/{run}/events": (Case(),),
+    "POST /api/runs/{run}/steer": (Case(body={"prompt": "x"}),),
+    "DELETE /api/runs/{run}/steer/{message}": (Case(),),
     "POST /openai/deployments/{agent...}/chat/completions": (Case(body={"messages": SAID}),),
     "GET /v1/bucket": (Case(),),
     "POST /v1/chat/completions": (
@@ -148,6 +150,7 @@ class Victim(Struct, frozen=True):
         order = {"model": "keeper", "prompt": f"{MARK} " * 300}
         run = (await http.post("/api/runs", json=order)).json()
         await wait_for(http, run["id"], "waiting")
+        await http.post(f"/api/runs/{run['id']}/steer", json={"prompt": f"Wait, {MARK}."})
         name = f"the {MARK}"
         await http.patch(f"/api/conversations/{run['conversation']}", json={"name": name})
         body = {"model": "scripted/demo", "input": MARK}
@@ -209,7 +212,7 @@ async def walk(eve: httpx2.AsyncClient, victim: Victim) -> AsyncGenerator[str, N
             for kind, identifier in victim.identifiers.items():
                 filled = case.fill(identifier)
                 used = "{" in path or filled != case
-                url = re.sub("{.*}", quote(identifier), path)
+                url = re.sub("{[^}]*}", quote(identifier), path)
                 content = filled.data or json.dumps(filled.body).encode()
                 response = await eve.request(
                     method, url, params=filled.query, content=content, headers=filled.headers
