@@ -112,9 +112,9 @@ async def test_a_reply_that_has_waited_in_vain_is_shortened_rather_than_refused(
 
 async def test_input_is_reserved_at_the_dearest_price_that_it_may_have(tmp_path: Path) -> None:
     async with opened(tmp_path, money=1.0) as (budgets, spending):
-        # 3 $ a million plain, 0.30 $ from the cache, 3.75 $ into it; the output 15 $.
+        # 3 $ a million plain, 0.30 $ from the cache, 6 $ into it for an hour; the output 15 $.
         await spending.reserve(SONNET, 1000, 100, least=None)
-        assert (await read(budgets)).reserved == Amount(1100, 3_750_000 + 1_500_000)
+        assert (await read(budgets)).reserved == Amount(1100, 6_000_000 + 1_500_000)
 
 
 @pytest.mark.parametrize("classes", [(3, 2, 1), (1, 3, 2), (1, 2, 3)])
@@ -239,7 +239,7 @@ async def test_dollars_are_told_where_dollars_are_short(tmp_path: Path) -> None:
             await spending.reserve(SONNET, 500, 100, least=100)
     assert str(caught.value) == (
         "the budget of the user 'anna' is exceeded: 0.0000 of 0.0020 dollars are spent, "
-        "and this request may need 0.0034; "
+        "and this request may need 0.0045; "
         "the request alone exceeds it; shorten the request, or raise the budget"
     )
 
