@@ -102,6 +102,8 @@ async def compact(request: CompactionRequest) -> DigestCanister | None:
         try:
             summary = await work.summarize()
         except (DigestRejected, VibeLlmsError) as error:
+            if request.manual and isinstance(error, VibeLlmsError):
+                raise
             request.next.notify(Notice("context", f"the model's summary is not used: {error}"))
             chosen = await work.replan(summarizes=False)
             full = request.window * _FULL

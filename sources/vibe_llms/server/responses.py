@@ -69,7 +69,14 @@ from vibe_llms.server.responses_requests import (
 )
 from vibe_llms.server.responses_tools import ClientTools
 from vibe_llms.server.spaces import UserSpace
-from vibe_llms.server.turns import ServedTurn, TurnOrder, TurnOutcome, check_calls, count_tokens
+from vibe_llms.server.turns import (
+    ServedTurn,
+    TurnOrder,
+    TurnOutcome,
+    check_calls,
+    count_tokens,
+    find_end,
+)
 
 #: Seconds for which a cancellation waits for the end of the turn.
 _CANCEL_SECONDS = 5.0
@@ -174,10 +181,10 @@ async def _read_unstored(
     else:
         conversation, last, order = await _read_continuation(exchange, space, request)
         stored = (await space.archive.restore(conversation)).canisters
-        places = [place for place, one in enumerate(stored, 1) if one.identity == last]
-        if not places:
+        end = find_end(stored, last)
+        if not end:
             raise _refuse_missing(request.previous_response_id, "previous_response_id")
-        before = stored[: places[0]]
+        before = stored[:end]
     if request.instructions:
         supervisor = SupervisorCanister.from_text(request.instructions)
         order = replace(order, said=[supervisor, *order.said])
@@ -287,10 +294,8 @@ async def delete_response(_: ServerCore, exchange: HttpExchange, space: UserSpac
 
 async def _remove_messages(space: UserSpace, run: Run) -> None:
     turn, record, archive = await run.read(), run.record, space.archive
-    for status in (RunStatus.QUEUED, RunStatus.RUNNING, RunStatus.WAITING):
-        going = await space.session.survey_runs(status=status)
-        if any(one.conversation == record.conversation for one in going):
-            return
+    if await space.is_busy(record.conversation):
+        return
     own = {one.identity for one in (*read_lines(record.opening), *turn.canisters)}
     # Messages that another process adds meanwhile are kept.
     with suppress(ConversationNotFound, ConversationMoved):

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from vibe_llms.base.configuration import ContextMode
 from vibe_llms.base.exceptions import (
     ArchiveDamaged,
     ContentUnsupported,
@@ -29,6 +30,7 @@ from vibe_llms.invocation.invokers import Invoker, find_own
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
+    DigestCanister,
     InvocationCanister,
     ReplyCanister,
     ResultCanister,
@@ -49,7 +51,6 @@ from vibe_llms.messages.contents import (
 )
 from vibe_llms.messages.controls import Controls
 from vibe_llms.messages.events import Event
-from vibe_llms.providers.caller_keys import find_caller_key
 from vibe_llms.providers.conversions import name_content
 from vibe_llms.providers.interfaces import TokenCount
 from vibe_llms.providers.tokenizers import BYTES_A_TOKEN, MEDIA_TOKENS
@@ -61,7 +62,7 @@ from vibe_llms.server.failures import ClientFailure, Rejected
 from vibe_llms.server.fitting import fit_controls
 from vibe_llms.server.omissions import Omissions
 from vibe_llms.server.request_limits import check_characters
-from vibe_llms.server.spaces import UserSpace
+from vibe_llms.server.spaces import UserSpace, require_caller_key
 from vibe_llms.storage.interfaces import Archive
 
 #: Separator between the texts of several messages, which clients see as one.
@@ -72,6 +73,9 @@ _GONE = (ConversationNotFound, ArchiveDamaged, FormatNewer, ForkPointInvalid)
 
 class TurnOrder(Struct, frozen=True, kw_only=True):
     """A client's request: the whole history, its own tools, and how to answer.
+
+    `context_mode` is the client's wish. Without one, a history that only the client knows is not
+    compacted, because each request would pay for a summary.
 
     Each result in `said` names its call, which is in `said` too. `states` are verified messages of
     the agent that precede its messages in `said`, by identity. With `media`, the outcome has the
@@ -88,6 +92,7 @@ class TurnOrder(Struct, frozen=True, kw_only=True):
     store: bool = True
     states: Mapping[str, Sequence[Canister]] = {}
     media: bool = False
+    context_mode: ContextMode | None = None
     omissions: Omissions = msgspec.field(default_factory=Omissions)
 
 
@@ -156,6 +161,7 @@ class ServedTurn:
         self._space = space
         self._order = order
         self._conversation = conversation
+        self._identity = conversation.identity
         self._prompt = prompt
         self._chain = chain
         self._begun = begun
@@ -196,6 +202,7 @@ class ServedTurn:
             history=[*restore_states(await _permit(space, past), order.states)] or None,
             invokers=order.tools,
             memory=space.uses_memory(agent, model),
+            context_mode=order.context_mode or ("off" if past else None),
             save=order.store,
         )
         order, said = await fit_order(space, order, conversation, prompt)
@@ -237,10 +244,14 @@ class ServedTurn:
         # Invalid orders are refused before anything is stored, such as a fork.
         order, prompt = await fit_order(space, order, found, said)
         served = cls(space, order, found, prompt, chain, begun=False)
-        return served if found.canisters[-1].identity == last else await served.fork(last)
+        end = find_end(found.canisters, last)
+        return served if end == len(found.canisters) else await served.fork(last)
 
     async def fork(self, last: str) -> ServedTurn:
-        """Return the same turn in a fork that ends with a message."""
+        """Return the same turn in a fork that ends with a message, and the digests after it."""
+        canisters = self._conversation.canisters
+        if end := find_end(canisters, last):
+            last = canisters[end - 1].identity
         fork = await self._conversation.fork(last, open_calls=True)
         return ServedTurn(self._space, self._order, fork, self._prompt, self._chain, begun=True)
 
@@ -296,8 +307,10 @@ class ServedTurn:
     async def withdraw(self) -> None:
         """Delete the client's messages of a turn that failed before the model replied."""
         if self._order.store:
-            archive, identity = self._space.session.archive, self._conversation.identity
-            await withdraw(archive, identity, "" if self._begun else self._before, self._before)
+            archive, kept = self._space.session.archive, "" if self._begun else self._before
+            # A turn that became too long has continued in a fork.
+            for identity in {self._identity, self._conversation.identity}:
+                await withdraw(archive, identity, kept, self._before)
 
 
 def _read(order: TurnOrder, turn: Turn[None]) -> tuple[str, Sequence[InvocationCanister]]:
@@ -410,6 +423,9 @@ async def withdraw(archive: Archive, conversation: str, kept: str, before: str) 
         stored = (await archive.restore(conversation)).canisters
         places = [place for place, one in enumerate(stored) if one.identity == before]
         added = stored[places[-1] + 1 :] if places else stored
+        while kept and places and added and isinstance(added[0], DigestCanister):
+            # It was paid for, and later requests are shorter by it.
+            kept, added = added[0].identity, added[1:]
         if any(isinstance(one, ReplyCanister) for one in added):
             return
         if not (kept and places):
@@ -506,9 +522,9 @@ def restore_states(
 
 
 def _count_past(said: Sequence[Canister]) -> int:
-    """Return the number of messages up to the last reply; the prompt follows them."""
+    """Return the number of messages up to the last reply or digest; the prompt follows them."""
     for index in range(len(said) - 1, -1, -1):
-        if isinstance(said[index], AssistantCanister | InvocationCanister):
+        if isinstance(said[index], AssistantCanister | InvocationCanister | DigestCanister):
             return index + 1
     return 0
 
@@ -516,11 +532,8 @@ def _count_past(said: Sequence[Canister]) -> int:
 async def _resolve(space: UserSpace, name: str) -> tuple[str | None, str | None]:
     """Return the named agent or model; `Rejected` if it needs a key that is missing."""
     agent, model = await space.resolve_model(name)
-    if space.needs_caller_key(agent, model) and find_caller_key() is None:
-        raise Rejected(
-            f"{name} needs the key of your own provider account in the header X-Provider-Key",
-            code="caller_key",
-        )
+    if space.needs_caller_key(agent, model):
+        require_caller_key(name)
     return agent, model
 
 
@@ -535,6 +548,7 @@ async def _resume(
         model=model or space.find_model(agent),
         invokers=order.tools,
         memory=space.uses_memory(agent, model),
+        context_mode=order.context_mode,
     )
 
 
@@ -564,11 +578,19 @@ def _continue(
     place: ContinuationPlace,
 ) -> Sequence[Canister] | None:
     """Return the new messages of a history stored up to a place; None if it does not fit."""
-    ends = [number for number, one in enumerate(stored, 1) if one.identity == place.canister]
-    paired = _pair(past, prompt, stored[: ends[0]]) if ends else None
+    end = find_end(stored, place.canister)
+    paired = _pair(past, prompt, stored[:end]) if end else None
     if paired is None or hash_system(past) == place.system:
         return paired
     return [*(one for one in past if isinstance(one, SupervisorCanister)), *paired]
+
+
+def find_end(stored: Sequence[Canister], last: str) -> int:
+    """Return the number of messages up to a message and the digests after it, or 0."""
+    end = next((number for number, one in enumerate(stored, 1) if one.identity == last), 0)
+    while 0 < end < len(stored) and isinstance(stored[end], DigestCanister):
+        end += 1
+    return end
 
 
 def _pair(
