@@ -234,10 +234,11 @@ async def test_a_digest_after_the_last_reply_stays_in_the_same_conversation(
             response = await client.responses.create(
                 model="scripted/sailor",
                 input=f"Number {number}.",
-                previous_response_id=response and response.id,
+                previous_response_id=None if response is None else response.id,
             )
         assert response is not None
-        whole = response.usage and response.usage.input_tokens
+        assert response.usage is not None
+        whole = response.usage.input_tokens
         [listed, _] = await survey(http)
         place = f"/api/conversations/{listed['id']}/compact"
         assert (await http.post(place)).json()["digest"]
@@ -249,7 +250,6 @@ async def test_a_digest_after_the_last_reply_stays_in_the_same_conversation(
                 store=stored,
             )
             assert later.usage is not None
-            assert whole is not None
             assert later.usage.input_tokens < whole * 0.7
         assert len(await survey(http)) == 2
 

@@ -56,7 +56,7 @@ def divide_tokens(
     digest: DigestCanister | None,
 ) -> Mapping[str, int]:
     """Divide the tokens of a request by what they are, in proportion to the characters."""
-    parts = dict.fromkeys(
+    parts: dict[str, int] = dict.fromkeys(
         ("system", "tools", "digest", "documents", "memory", "results", "talk"), 0
     )
     parts["tools"] = measure_tools(tools)

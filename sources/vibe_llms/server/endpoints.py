@@ -109,6 +109,7 @@ from vibe_llms.server.responses import (
     InputTokensCounted,
     ResponseQuery,
     cancel_response,
+    compact_response,
     count_input_tokens,
     create_response,
     delete_response,
@@ -302,6 +303,11 @@ ENDPOINTS: Mapping[str, Mapping[str, ApiOperation]] = {
             reply=_Foreign,
             events=_Foreign,
             last=_DONE,
+        )
+    },
+    "/v1/responses/compact": {
+        "POST": UserEndpoint(
+            handler=compact_response, headers=_KEY, body=ResponseRequest, reply=_Foreign
         )
     },
     "/v1/responses/input_tokens": {

@@ -10,7 +10,6 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from vibe_llms.base.configuration import ContextMode
 from vibe_llms.base.exceptions import (
     ArchiveDamaged,
     ContentUnsupported,
@@ -37,6 +36,7 @@ from vibe_llms.messages.canisters import (
     StopReason,
     SupervisorCanister,
     Turn,
+    Usage,
     UserCanister,
     is_large,
 )
@@ -57,6 +57,12 @@ from vibe_llms.providers.tokenizers import BYTES_A_TOKEN, MEDIA_TOKENS
 from vibe_llms.runs.interfaces import RequestKey, read_lines
 from vibe_llms.runs.run import Run
 from vibe_llms.server.addresses import check_addresses
+from vibe_llms.server.context_orders import (
+    ContextOrder,
+    ManagedContext,
+    clear_tools,
+    manage_context,
+)
 from vibe_llms.server.continuations import Chain, ContinuationPlace, hash_system
 from vibe_llms.server.failures import ClientFailure, Rejected
 from vibe_llms.server.fitting import fit_controls
@@ -74,8 +80,8 @@ _GONE = (ConversationNotFound, ArchiveDamaged, FormatNewer, ForkPointInvalid)
 class TurnOrder(Struct, frozen=True, kw_only=True):
     """A client's request: the whole history, its own tools, and how to answer.
 
-    `context_mode` is the client's wish. Without one, a history that only the client knows is not
-    compacted, because each request would pay for a summary.
+    A history that only the client knows is not compacted unless its `context` asks for it, because
+    each request would pay for a summary.
 
     Each result in `said` names its call, which is in `said` too. `states` are verified messages of
     the agent that precede its messages in `said`, by identity. With `media`, the outcome has the
@@ -92,7 +98,7 @@ class TurnOrder(Struct, frozen=True, kw_only=True):
     store: bool = True
     states: Mapping[str, Sequence[Canister]] = {}
     media: bool = False
-    context_mode: ContextMode | None = None
+    context: ContextOrder = ContextOrder()
     omissions: Omissions = msgspec.field(default_factory=Omissions)
 
 
@@ -165,6 +171,7 @@ class ServedTurn:
         self._prompt = prompt
         self._chain = chain
         self._begun = begun
+        self.managed = ManagedContext()
         #: Identity of the last message before the turn.
         self._before = conversation.canisters[-1].identity if conversation.canisters else ""
 
@@ -202,11 +209,42 @@ class ServedTurn:
             history=[*restore_states(await _permit(space, past), order.states)] or None,
             invokers=order.tools,
             memory=space.uses_memory(agent, model),
-            context_mode=order.context_mode or ("off" if past else None),
+            context_mode=order.context.mode or ("off" if past else None),
             save=order.store,
         )
         order, said = await fit_order(space, order, conversation, prompt)
         return cls(space, order, conversation, said, chain, begun=True)
+
+    async def manage_context(self) -> None:
+        """Do what the order says with the context of the turn, before it begins."""
+        managed, context = self.managed, self._order.context
+        if agent := self._conversation.settings.agent:
+            system = self._space.session.access_agent(agent).supervisor
+            context = replace(context, repeated=[*context.repeated, system])
+        await manage_context(self._conversation, self._prompt, context, managed, self.hidden)
+        if managed.compaction is not None:
+            # The client sends the compaction in place of the history.
+            self._chain = self._chain.begin_again()
+            messages = managed.compaction.messages
+            await offload(is_large(messages), self._chain.extend, messages)
+
+    async def conclude_context(self) -> TurnOutcome:
+        """Return the outcome of a turn that ends with a compaction."""
+        turn = Turn[None]((), "", None, Usage(), StopReason.FINISHED)
+        conversation, managed = self._conversation, self.managed
+        if self._order.store and conversation.history.stored and managed.compaction is not None:
+            # The prompt was not sent yet, so it is the prompt of the next turn too.
+            messages = managed.compaction.messages
+            chain = self._chain.begin_again()
+            await offload(is_large(messages), chain.extend, messages[: _count_past(messages)])
+            place = ContinuationPlace(
+                conversation.identity,
+                conversation.canisters[-1].identity,
+                hash_system(self._order.said),
+            )
+            with suppress(StorageUnavailable):
+                await self._space.continuations.put(chain.value, place)
+        return TurnOutcome(turn=turn, text="", calls=(), visible=b"")
 
     def stream(self) -> EventStream[None]:
         """Return the turn as a stream of events."""
@@ -290,6 +328,11 @@ class ServedTurn:
         if self._begun:
             with suppress(ConversationNotFound):
                 await self._space.archive.remove(self._conversation.identity)
+
+    @property
+    def conversation(self) -> str:
+        """Identity of the conversation."""
+        return self._conversation.identity
 
     @property
     def hidden(self) -> Collection[str]:
@@ -378,6 +421,7 @@ class RecordedTurn:
         self._space = space
         self._order = order
         self.run = run
+        self.managed = ManagedContext()
 
     @property
     def hidden(self) -> Collection[str]:
@@ -448,10 +492,14 @@ async def count_tokens(
     await check_addresses(order.said[split:], space.settings.media_hosts)
     said = [*await _permit(space, order.said[:split]), *order.said[split:]]
     agent, model = await _resolve(space, order.model)
+    history = [*before, *said]
+    if order.context.clearing is not None:
+        digest, _ = clear_tools(history, (), order.tools, order.context.clearing)
+        history += [digest] if digest is not None else []
     conversation = await space.session.begin(
         model,
         agent=agent,
-        history=[*before, *said] or None,
+        history=history or None,
         invokers=order.tools,
         memory=False,
     )
@@ -548,7 +596,7 @@ async def _resume(
         model=model or space.find_model(agent),
         invokers=order.tools,
         memory=space.uses_memory(agent, model),
-        context_mode=order.context_mode,
+        context_mode=order.context.mode,
     )
 
 
