@@ -25,7 +25,8 @@ with subprocess.Popen(SERVE, stdout=subprocess.PIPE, text=True) as server:
         items: list[Any] = [one.to_dict() for one in compacted.output]
         items.append({"role": "user", "content": QUESTION})
         later = client.responses.create(model=MODEL, input=items, store=False)
-        assert answer.usage and later.usage
+        assert answer.usage
+        assert later.usage
         print(answer.usage.input_tokens, "tokens, then", later.usage.input_tokens)
 
     edit: Any = {"type": "compact_20260112", "trigger": {"type": "input_tokens", "value": 900}}
