@@ -295,3 +295,24 @@ async def test_a_trigger_is_answered_with_exactly_one_compaction(served: Served)
         misplaced = {**body, "input": [{"type": "compaction_trigger"}, *items]}
         refused = await http.post("/v1/responses", json=misplaced)
         assert (refused.status_code, refused.json()["error"]["param"]) == (400, "input[0]")
+
+
+async def test_a_compaction_counts_against_the_budget_of_its_user(home: Path) -> None:
+    home.mkdir()
+    (home / "sailor.toml").write_text(write_script())
+    scripts = {"sailor": str(home / "sailor.toml")}
+    async with (
+        serving(
+            home,
+            providers={"scripted": {"scripts": scripts}},
+            budgets={"tokens": 16_000, "period": "day"},
+        ) as served,
+        served.openai() as client,
+        served.http() as http,
+    ):
+        used = (await compact(client, input=make_input(16))).usage.total_tokens
+        [budget] = (await http.get("/api/budgets")).json()["budgets"]
+        assert budget["spent"] == used > 1_000
+        with pytest.raises(openai.RateLimitError) as refused:
+            await compact(client, input=make_input(16))
+        assert refused.value.code == "insufficient_quota"

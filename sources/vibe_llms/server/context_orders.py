@@ -100,7 +100,7 @@ async def manage_context(
         digest, managed.cleared = clear_tools(history, prompt, tools, order.clearing)
         if digest is not None:
             await conversation.add([digest])
-    if not order.compacts or not (order.forced or _is_due(conversation, prompt, order)):
+    if not order.compacts or not (order.forced or await _is_due(conversation, prompt, order)):
         return
     turn = await conversation.compact(order.focus) if conversation.canisters else None
     if (turn is not None and turn.canisters) or order.forced:
@@ -156,9 +156,12 @@ def measure_request(messages: Sequence[Canister], tools: Iterable[Invoker]) -> i
     return max(estimate_tokens(reversed(messages)), characters)
 
 
-def _is_due(conversation: Conversation, prompt: Sequence[Canister], order: ContextOrder) -> bool:
-    known = conversation.model.attributes.context_tokens
-    nearly = int((known or UNKNOWN_WINDOW) * conversation.settings.context.compact_at)
+async def _is_due(
+    conversation: Conversation, prompt: Sequence[Canister], order: ContextOrder
+) -> bool:
+    settings = conversation.settings
+    known = await settings.services.access_windows().window_of(conversation.model)
+    nearly = int((known or UNKNOWN_WINDOW) * settings.context.compact_at)
     if order.threshold is not None:
         nearly = min(order.threshold, nearly) if known else order.threshold
     shown = [*ContextView().apply(conversation.canisters), *prompt]

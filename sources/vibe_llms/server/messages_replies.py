@@ -27,6 +27,7 @@ from vibe_llms.providers.anthropic.events import (
     BlockStart,
     BlockStep,
     BlockStop,
+    IterationUsage,
     JsonStep,
     Message,
     MessageEnding,
@@ -54,8 +55,8 @@ class SentMessage(Message, kw_only=True, omit_defaults=True):
     context_management: Mapping[str, Any] | None = None
 
 
-class _SentUsage(MessageUsage, kw_only=True, omit_defaults=True):
-    iterations: list[dict[str, Any]] | None = None
+class _SentUsage(MessageUsage, omit_defaults=True):
+    """The usage without members that are not known."""
 
 
 class _SentDelta(AnthropicDelta, kw_only=True, omit_defaults=True, tag="message_delta"):
@@ -242,10 +243,9 @@ class EventWriter:
         if context is None or context.usage is None:
             return self._count(usage)
         sampled = _count(usage, 0) if context.ends else self._count(usage)
-        iterations = [{"type": "compaction", **_name_counts(_count(context.usage))}]
+        sampled.iterations = [_describe_step("compaction", _count(context.usage))]
         if not context.ends:
-            iterations.append({"type": "message", **_name_counts(sampled)})
-        sampled.iterations = iterations
+            sampled.iterations.append(_describe_step("message", sampled))
         return sampled
 
     def _produce_message(
@@ -282,13 +282,14 @@ def _count(usage: Usage, uncached: int | None = None) -> _SentUsage:
     )
 
 
-def _name_counts(usage: MessageUsage) -> dict[str, Any]:
-    return {
-        "input_tokens": usage.input_tokens,
-        "output_tokens": usage.output_tokens,
-        "cache_creation_input_tokens": usage.cache_creation_input_tokens,
-        "cache_read_input_tokens": usage.cache_read_input_tokens,
-    }
+def _describe_step(kind: str, usage: MessageUsage) -> IterationUsage:
+    return IterationUsage(
+        kind,
+        usage.input_tokens,
+        usage.output_tokens,
+        usage.cache_creation_input_tokens,
+        usage.cache_read_input_tokens,
+    )
 
 
 def _block(**members: object) -> Raw:
