@@ -33,6 +33,7 @@ from vibe_llms.server.application import Application
 from vibe_llms.server.exchanges import Receive, Scope, Send
 
 RESPONSES = "/v1/responses"
+COMPACT = f"{RESPONSES}/compact"
 COMPLETIONS = "/v1/chat/completions"
 #: The limits that the suite of OpenAI has as examples, which no model can keep to.
 _EMPTY_LIMIT = re.compile(rb'("max_(?:completion_)?tokens"): ?0\b')
@@ -76,6 +77,9 @@ class Witness:
             elif status >= 400:
                 specification.ErrorPayload.model_validate(json.loads(body)["error"])
                 self.counts["errors"] += 1
+            elif path == COMPACT:
+                specification.CompactResource.model_validate(json.loads(body))
+                self.counts["bodies"] += 1
             elif method != "DELETE" and not path.endswith(("/input_items", "/input_tokens")):
                 _check_response(json.loads(body))
                 self.counts["bodies"] += 1
@@ -148,7 +152,7 @@ class WatchedApplication(Application):
         if _NAMED.search(scope["path"]):
             made = await self._make_response(scope)
             scope = {**scope, "path": _NAMED.sub(made, scope["path"])}
-        elif scope["path"] == RESPONSES and scope["method"] == "POST":
+        elif scope["path"] in (RESPONSES, COMPACT) and scope["method"] == "POST":
             body = await self._exchange(scope, await _read(receive))
             scope, receive = _give(scope, receive, body)
         status, media_type, seen = 0, "", bytearray()

@@ -19,7 +19,7 @@ from vibe_llms import (
     Session,
     open_session,
 )
-from vibe_llms.base.exceptions import BudgetExceeded, ContextOverflow
+from vibe_llms.base.exceptions import BudgetExceeded, ContextOverflow, ProviderOverloaded
 from vibe_llms.conversations.context_view import HEADING
 from vibe_llms.messages.canisters import (
     AssistantCanister,
@@ -314,6 +314,26 @@ async def test_a_single_message_beyond_the_window_is_an_error_and_changes_nothin
             *said
         ]
         await conversation.converse("Go on.")
+
+
+@pytest.mark.parametrize(
+    ("error", "raised"), [("overloaded", ProviderOverloaded), ("malformed", None)]
+)
+async def test_an_error_of_the_provider_is_for_the_user_who_asked_for_a_digest(
+    session: Session, error: str, raised: type[Exception] | None
+) -> None:
+    part = Part(error=error) if raised else Part(text="")
+    script = Script(ScriptedReply(parts=(part,)))
+    async with session:
+        conversation = await session.begin(produce_model(script, window=100_000))
+        await fill(conversation, 8)
+        said = conversation.canisters
+        if raised is None:
+            assert (await conversation.compact()).canisters == ()
+        else:
+            with pytest.raises(raised):
+                await conversation.compact()
+        assert conversation.canisters == said
 
 
 @pytest.mark.parametrize("mode", ["off", "ask"])

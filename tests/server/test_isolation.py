@@ -71,6 +71,8 @@ CASES: dict[str, tuple[Case, ...]] = {
     "GET /api/conversations/{conversation}": (Case(),),
     "PATCH /api/conversations/{conversation}": (Case(body={"name": "mine"}),),
     "DELETE /api/conversations/{conversation}": (Case(),),
+    "POST /api/conversations/{conversation}/compact": (Case(body={"focus": "x"}),),
+    "GET /api/conversations/{conversation}/context": (Case(),),
     "POST /api/conversations/{conversation}/fork": (Case(body={}), Case(body={"at": ID})),
     "GET /api/files": AFTER,
     "POST /api/files": (Case(data=b"mine"),),
@@ -113,6 +115,11 @@ CASES: dict[str, tuple[Case, ...]] = {
     "POST /v1/messages": (
         Case(body={"model": ID, "messages": SAID, "max_tokens": 9}),
         Case(body={**DEMO, "messages": DOCUMENT, "max_tokens": 9}),
+    ),
+    "POST /v1/responses/compact": (
+        Case(body={"model": ID, "input": "Hello"}),
+        Case(body={"previous_response_id": ID}),
+        Case(body={**DEMO, "input": INPUT_FILE}),
     ),
     "POST /v1/responses/input_tokens": (
         Case(body={"model": ID, "input": "Hello"}),

@@ -64,7 +64,9 @@ def test_requests_that_begin_a_turn_have_their_headers() -> None:
         "/openai/deployments/{agent}/chat/completions": once | key,
         "/v1/chat/completions": once | key,
         "/v1/messages": once | key,
+        "/api/conversations/{conversation}/compact": key,
         "/v1/messages/count_tokens": key,
+        "/v1/responses/compact": key,
         "/v1/responses": once | key,
         "/v1/responses/input_tokens": key,
     }

@@ -236,9 +236,7 @@ def test_an_image_that_cannot_be_read_is_refused_with_the_place_of_its_item() ->
 @pytest.mark.parametrize(
     ("members", "named"),
     [
-        ({"truncation": "auto"}, "member truncation"),
         ({"include": ["message.output_text.logprobs"]}, "member include"),
-        ({"context_management": [{"type": "compaction"}]}, "member context_management"),
         ({"truncation": "disabled", "include": ["reasoning.encrypted_content"]}, ""),
     ],
 )

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from vibe_llms.base.exceptions import ContextOverflow, VibeLlmsError
+from vibe_llms.base.exceptions import ContextOverflow, ReplyCut, ReplyMalformed, VibeLlmsError
 from vibe_llms.base.offloading import LOOP_MESSAGES, offload
 from vibe_llms.conversations.context_plans import POLICY, ContextPlan, ContextSize, plan
 from vibe_llms.conversations.context_requests import CompactionRequest
@@ -71,6 +71,9 @@ _MOST_PARTS, _MESSAGE_SHARE, _RESULT_SHARE = 12, 0.25, 0.06
 _WORDS_PER_TOKEN = 0.6
 #: Characters that name a message in its place, at most.
 _LONGEST_NOTE = 300
+#: Errors after which a digest that the user asked for is made without a summary. Others, such as a
+#: used up budget, are for the user.
+_UNUSABLE = (DigestRejected, ReplyCut, ReplyMalformed, ContextOverflow)
 
 
 class _Summary(Struct, frozen=True):
@@ -102,6 +105,8 @@ async def compact(request: CompactionRequest) -> DigestCanister | None:
         try:
             summary = await work.summarize()
         except (DigestRejected, VibeLlmsError) as error:
+            if request.manual and not isinstance(error, _UNUSABLE):
+                raise
             request.next.notify(Notice("context", f"the model's summary is not used: {error}"))
             chosen = await work.replan(summarizes=False)
             full = request.window * _FULL

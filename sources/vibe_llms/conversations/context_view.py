@@ -6,6 +6,7 @@ The stored messages never change. A fork from before a digest has all of them, a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -38,6 +39,8 @@ class ContextView:
         self.digest: DigestCanister | None = None
         #: Digests that do not fit the history, because somebody changed it.
         self.invalid: Sequence[DigestCanister] = ()
+        #: True if some text of the messages is left out.
+        self.omits = False
         self._count = 0
         self._last: Canister | None = None
         self._messages: list[Canister] = []
@@ -46,7 +49,7 @@ class ContextView:
         """Return the messages to send; the history itself if it has no digest."""
         count = self._count
         if count > len(history) or (count and history[count - 1] is not self._last):
-            count, self.digest, self.invalid = 0, None, ()
+            count, self.digest, self.invalid, self.omits = 0, None, (), False
         if count < len(history):
             new = history[count:] if count else history
             if any(type(one) is DigestCanister for one in new):
@@ -57,7 +60,7 @@ class ContextView:
         return history if self.digest is None else self._messages
 
     def _begin(self, history: Sequence[Canister]) -> None:
-        self.digest, invalid = None, list[DigestCanister]()
+        self.digest, self.omits, invalid = None, False, list[DigestCanister]()
         for place in range(len(history) - 1, -1, -1):
             digest = history[place]
             if not isinstance(digest, DigestCanister):
@@ -65,6 +68,9 @@ class ContextView:
             shown = present(history[:place], digest)
             if shown is not None:
                 self.digest = digest
+                own = bool(digest.contents)
+                left_out = len(shown) - own < len(without_digests(history[:place]))
+                self.omits = left_out or bool(digest.shortened)
                 self._messages = [*shown, *without_digests(history[place:])]
                 break
             invalid.append(digest)
@@ -125,6 +131,21 @@ def is_native(content: Content) -> bool:
     return isinstance(content, NativeContent)
 
 
+def revise_digest(digest: DigestCanister, **changes: Any) -> DigestCanister:
+    """Return a new digest with the summary of another, but not its usage, and with changes."""
+    fresh = DigestCanister()
+    return replace(
+        digest,
+        identity=fresh.identity,
+        created=fresh.created,
+        source_line=None,
+        before=0,
+        after=0,
+        ending=None,
+        **changes,
+    )
+
+
 def without_digests(canisters: Sequence[Canister]) -> list[Canister]:
     """Return the messages without digests."""
     return [one for one in canisters if type(one) is not DigestCanister]
@@ -136,6 +157,8 @@ def _shorten(canister: Canister, digest: DigestCanister) -> Canister:
         # It measured a longer request.
         canister = replace(canister, ending=replace(ending, usage=None))
     text = digest.shortened.get(canister.identity)
+    if text is not None and isinstance(canister, InvocationCanister):
+        return replace(canister, arguments=text, native=None)
     if text is None or not isinstance(canister, SHORTENED):
         return canister
     return replace(canister, contents=(TextualContent(text),))

@@ -16,7 +16,7 @@ from vibe_llms.base.exceptions import (
     SteeringRefused,
 )
 from vibe_llms.base.futures import finish
-from vibe_llms.conversations.context_view import without_digests
+from vibe_llms.conversations.context_view import revise_digest, without_digests
 from vibe_llms.conversations.context_window import UNKNOWN_WINDOW
 from vibe_llms.conversations.history import History, has_reply, locate, start_of_turn
 from vibe_llms.conversations.hooks import TurnHook
@@ -553,15 +553,11 @@ class Conversation:
         self._memo.show(self._history)
         digest = self._memo.view.digest or DigestCanister()
         kept = {*digest.kept, *identities} if digest.last else set(digest.kept)
-        pinned = tuple(dict.fromkeys((*digest.pinned, *identities)))
-        pinning = DigestCanister(
-            digest.contents,
-            first=digest.first,
-            last=digest.last,
+        pinning = revise_digest(
+            digest,
             kept=tuple(kept),
             shortened={k: v for k, v in digest.shortened.items() if k not in identities},
-            pinned=pinned,
-            policy=digest.policy,
+            pinned=tuple(dict.fromkeys((*digest.pinned, *identities))),
         )
         await self._history.append([pinning], self._notify)
 

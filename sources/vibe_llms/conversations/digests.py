@@ -41,6 +41,9 @@ _MOST_FILES = 100
 _LONGEST_NAME = 300
 _FILE_ENDING = re.compile(r"\.[A-Za-z][A-Za-z0-9]{0,7}\Z")
 
+#: Words that say how to read the original of a message.
+_POINTERS = ('; reread has it, id "{}"', '; reread has them, id "{}"')
+
 _REQUEST = f"""\
 [This message is from the program, not from the user.]
 The conversation has become too long. Write a summary that replaces its earlier messages: you will
@@ -238,15 +241,31 @@ def _survey_texts(value: Any) -> Iterator[str]:
                 yield from _survey_texts(one)
 
 
+def without_originals(text: str) -> str:
+    """Return the text of a digest whose original messages cannot be read."""
+    sections = parse_digest(text)
+    sections.prose.pop(ORIGINALS, None)
+    return sections.render()
+
+
+def without_pointer(text: str, canister: Canister) -> str:
+    """Return the text in place of a message whose original cannot be read."""
+    for pointer in _POINTERS:
+        text = text.replace(pointer.format(canister.identity), "")
+    return text
+
+
 def describe_omission(canister: Canister, tool: str, size: int) -> str:
     """Return the line in place of a message; `tool` is the name of the tool that returned it."""
     what = f"Result of {tool}" if tool else "Message"
-    return f'[{what} left out: {size:,} characters; reread has it, id "{canister.identity}"]'
+    pointer = _POINTERS[0].format(canister.identity)
+    return f"[{what} left out: {size:,} characters{pointer}]"
 
 
 def cut_text(text: str, characters: int, canister: Canister) -> str:
     """Return the beginning and end of a text, and where the rest is."""
     head, tail = text[: characters * 3 // 4], text[-(characters // 4) :]
     left = len(text) - len(head) - len(tail)
-    rest = f'[… {left:,} characters left out; reread has them, id "{canister.identity}" …]'
+    pointer = _POINTERS[1].format(canister.identity)
+    rest = f"[… {left:,} characters left out{pointer} …]"
     return f"{head}\n{rest}\n{tail}"

@@ -317,8 +317,7 @@ class TurnMemo:
 
     def access_reread(self, history: History) -> Invoker | None:
         """Return the tool that reads the original messages; None if a digest leaves none out."""
-        digest = self.view.digest
-        if digest is None or not (digest.last or digest.shortened):
+        if not self.view.omits:
             return None
         if self._reread is None:
             # Imported only here, because most conversations do not need it.

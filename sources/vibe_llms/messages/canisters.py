@@ -237,8 +237,9 @@ class DigestCanister(_Spoken, frozen=True, kw_only=True, tag="digest"):
 
     Later requests contain the summary in `contents` in place of the messages from `first` to
     `last`, except those that are `kept`. Without `last`, no message is summarized. For a message in
-    `shortened`, they contain the given text in place of its contents. `pinned` are messages that
-    every later digest keeps. The messages themselves do not change.
+    `shortened`, they contain the given text in place of its contents or arguments. `pinned` are
+    messages that every later digest keeps. The messages themselves do not change. If it stands for
+    untrusted text that is not in the history, it is not `trusted`.
 
     `before` and `after` are the estimated tokens of a request. `policy` names the rules that chose
     the messages. `provenance` and `ending` are those of the model that wrote the summary; without
@@ -253,6 +254,7 @@ class DigestCanister(_Spoken, frozen=True, kw_only=True, tag="digest"):
     before: int = 0
     after: int = 0
     policy: str = ""
+    trusted: bool = True
     provenance: Provenance | None = None
     ending: Ending | None = None
 
@@ -300,10 +302,12 @@ def is_untrusted(canister: Canister) -> bool:
     """Return True if a message has text from others for which the user has not vouched.
 
     Such text is in documents, in files other than images in the user's messages, and in results of
-    tools, unless they are `trusted`.
+    tools, unless they are `trusted`, and in digests that are not.
     """
     match canister:
         case DocumentCanister(trusted=trusted) | ResultCanister(trusted=trusted):
+            return not trusted
+        case DigestCanister(trusted=trusted):
             return not trusted
         case UserCanister(contents=contents):
             return any(map(_is_document, contents))

@@ -38,7 +38,11 @@ async def answer(
                         async with aclosing(_write_events(served, writer)) as parts:
                             await exchange.stream(parts, writer.fail)
                         return
-                    outcome = await served.conclude(await served.converse())
+                    await served.manage_context()
+                    if served.managed.ends:
+                        outcome = await served.conclude_context()
+                    else:
+                        outcome = await served.conclude(await served.converse())
         except (VibeLlmsError, Rejected):
             if served is not None:
                 await served.withdraw()
@@ -47,6 +51,10 @@ async def answer(
 
 
 async def _write_events(served: ServedTurn, writer: ReplyWriter) -> AsyncGenerator[bytes, None]:
+    await served.manage_context()
+    if served.managed.ends:
+        yield writer.finish(await served.conclude_context())
+        return
     async with served.stream() as events:
         while arrived := await events.take():
             if chunk := b"".join(map(writer.write, arrived)):

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from vibe_llms.base.exceptions import ConversationAmbiguous, ConversationNotFound
+from vibe_llms.conversations.conversation import Conversation
 from vibe_llms.conversations.history import History, locate
 from vibe_llms.messages.contents import repair_text
 from vibe_llms.server.core import ServerCore
@@ -157,3 +158,18 @@ async def access_conversation(space: UserSpace, identity: str) -> str:
     if found != identity:
         raise ConversationNotFound(f"conversation {identity!r} not found")
     return identity
+
+
+async def reopen_conversation(
+    space: UserSpace, given: str, named: str | None = None
+) -> Conversation:
+    """Resume a stored conversation with its own agent or model, or with the one that is `named`."""
+    identity = await access_conversation(space, given)
+    if named is not None:
+        agent, model = await space.resolve_model(named)
+        model = model or space.find_model(agent)
+    else:
+        begun_with = (await space.archive.restore(identity)).details.agent
+        agent, model = space.find_agent(begun_with), None
+    memory = space.uses_memory(agent, model)
+    return await space.session.resume(identity, agent=agent, model=model, memory=memory)

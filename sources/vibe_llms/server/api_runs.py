@@ -23,7 +23,7 @@ from vibe_llms.runs.descriptions import AskedQuestion, QueuedMessage, RunDescrip
 from vibe_llms.runs.events import MessageFailed, RunEnded, RunExpired, encode_event
 from vibe_llms.runs.interfaces import RunRecord, RunStatus
 from vibe_llms.runs.run import Run
-from vibe_llms.server.api_conversations import access_conversation
+from vibe_llms.server.api_conversations import reopen_conversation
 from vibe_llms.server.core import ServerCore
 from vibe_llms.server.exchanges import HttpExchange
 from vibe_llms.server.failures import describe_kind
@@ -209,15 +209,7 @@ async def _open_conversation(space: UserSpace, order: RunOrder) -> Conversation:
         agent, model = await space.resolve_model(name)
         memory = space.uses_memory(agent, model)
         return await session.begin(model, agent=agent, memory=memory)
-    identity = await access_conversation(space, order.conversation)
-    if order.model is not None:
-        agent, model = await space.resolve_model(order.model)
-        model = model or space.find_model(agent)
-    else:
-        begun_with = (await space.archive.restore(identity)).details.agent
-        agent, model = space.find_agent(begun_with), None
-    memory = space.uses_memory(agent, model)
-    return await session.resume(identity, agent=agent, model=model, memory=memory)
+    return await reopen_conversation(space, order.conversation, order.model)
 
 
 async def _attach(space: UserSpace, files: Sequence[str]) -> Sequence[Content]:

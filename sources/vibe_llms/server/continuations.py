@@ -44,8 +44,13 @@ class Chain:
     def __init__(self, agent: str, *, wanted: bool = True) -> None:
         """Create the chain of an empty history with an agent."""
         self.value = _digest(b"agent", agent.encode()) if wanted else b""
+        self._agent = agent
         self._wanted = wanted
         self._calls: dict[str, int] = {}
+
+    def begin_again(self) -> Chain:
+        """Return the chain of an empty history with the same agent."""
+        return Chain(self._agent, wanted=self._wanted)
 
     def extend(self, canisters: Iterable[Canister]) -> None:
         """Add messages of the client."""

@@ -13,6 +13,13 @@ from vibe_llms.runs.descriptions import AskedQuestion, QueuedMessage, RunDescrip
 from vibe_llms.runs.events import RunEvent
 from vibe_llms.server import chat_requests, messages_requests, responses_requests
 from vibe_llms.server.api_budgets import BudgetList, list_budgets
+from vibe_llms.server.api_context import (
+    Compaction,
+    CompactionOrder,
+    ContextDescription,
+    compact_conversation,
+    show_context,
+)
 from vibe_llms.server.api_conversations import (
     ConversationChange,
     ConversationList,
@@ -102,6 +109,7 @@ from vibe_llms.server.responses import (
     InputTokensCounted,
     ResponseQuery,
     cancel_response,
+    compact_response,
     count_input_tokens,
     create_response,
     delete_response,
@@ -161,6 +169,14 @@ ENDPOINTS: Mapping[str, Mapping[str, ApiOperation]] = {
             handler=change_conversation, body=ConversationChange, reply=ConversationHead
         ),
         "DELETE": UserEndpoint(handler=remove_conversation, reply=ConversationRemoved),
+    },
+    "/api/conversations/{conversation}/compact": {
+        "POST": UserEndpoint(
+            handler=compact_conversation, headers=_KEY, body=CompactionOrder, reply=Compaction
+        )
+    },
+    "/api/conversations/{conversation}/context": {
+        "GET": UserEndpoint(handler=show_context, headers=_KEY, reply=ContextDescription)
     },
     "/api/conversations/{conversation}/fork": {
         "POST": UserEndpoint(handler=fork_conversation, body=ForkOrder, reply=Fork, status=201)
@@ -287,6 +303,11 @@ ENDPOINTS: Mapping[str, Mapping[str, ApiOperation]] = {
             reply=_Foreign,
             events=_Foreign,
             last=_DONE,
+        )
+    },
+    "/v1/responses/compact": {
+        "POST": UserEndpoint(
+            handler=compact_response, headers=_KEY, body=ResponseRequest, reply=_Foreign
         )
     },
     "/v1/responses/input_tokens": {

@@ -18,8 +18,8 @@ from vibe_llms.server.reading import find_last_reply, get_member
 
 _KNOWN = frozenset(
     {
-        *("document", "image", "redacted_thinking", "search_result", "text", "thinking"),
-        *("tool_result", "tool_use"),
+        *("compaction", "document", "image", "redacted_thinking", "search_result", "text"),
+        *("thinking", "tool_result", "tool_use"),
     }
 )
 #: Blocks without content for the model: marks of the vendor, and changes of the tools, which are
@@ -95,9 +95,6 @@ def _describe(kind: str, block: Mapping[str, Any]) -> str | None:
             return f"[The tool {block.get('name')} was called with {arguments}]"
         case "container_upload":
             return f"[a file for the container: {block.get('file_id')}]"
-        case "compaction":
-            summary = block.get("content")
-            return f"[Summary of what was said before]\n{summary}" if summary else ""
         case "tool_reference":
             return f"The tool {block.get('tool_name')} is available."
         case "browser_state":

@@ -6,6 +6,7 @@ Source: `types/message.py` and `types/raw_message_stream_event.py` of anthropic 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import Any, Protocol
 
 import msgspec
 from msgspec import Raw
@@ -26,6 +27,7 @@ from vibe_llms.providers.anthropic.events import (
     BlockStart,
     BlockStep,
     BlockStop,
+    IterationUsage,
     JsonStep,
     Message,
     MessageEnding,
@@ -50,6 +52,39 @@ class SentMessage(Message, kw_only=True, omit_defaults=True):
     content: list[Raw]  # pyright: ignore[reportGeneralTypeIssues, reportIncompatibleVariableOverride]
     stop_reason: str | None  # pyright: ignore[reportGeneralTypeIssues]
     stop_sequence: str | None  # pyright: ignore[reportGeneralTypeIssues]
+    context_management: Mapping[str, Any] | None = None
+
+
+class _SentUsage(MessageUsage, omit_defaults=True):
+    """The usage without members that are not known."""
+
+
+class _SentDelta(AnthropicDelta, kw_only=True, omit_defaults=True, tag="message_delta"):
+    context_management: Mapping[str, Any] | None = None
+
+
+class ContextReport(Protocol):
+    """Changes of the request's context, known when the reply begins."""
+
+    @property
+    def edits(self) -> Mapping[str, Any] | None:
+        """The member `context_management` of the message; None if there is none."""
+        ...
+
+    @property
+    def block(self) -> Mapping[str, Any] | None:
+        """The compaction, with which the message begins, or None."""
+        ...
+
+    @property
+    def usage(self) -> Usage | None:
+        """The usage of the compaction, or None."""
+        ...
+
+    @property
+    def ends(self) -> bool:
+        """True if the message is the compaction alone."""
+        ...
 
 
 _STOP_REASONS: Mapping[str, str] = {
@@ -66,13 +101,20 @@ class EventWriter:
     """Writer of one reply: its events with `write` and `finish`, or all of it with `encode`."""
 
     def __init__(
-        self, model: str, tools: Collection[str], *, input_tokens: int = 0, thinking: bool = True
+        self,
+        model: str,
+        tools: Collection[str],
+        *,
+        input_tokens: int = 0,
+        thinking: bool = True,
+        context: ContextReport | None = None,
     ) -> None:
         """Create a writer for a client that has tools with these names.
 
         `input_tokens` is an estimate for the start of a stream, because providers report the number
         at the end, if at all. `thinking` enables thinking blocks.
         """
+        self._context = context
         self._model = model
         self._tools = tools
         self._input_tokens = input_tokens
@@ -90,7 +132,7 @@ class EventWriter:
     def encode(self, outcome: TurnOutcome) -> bytes:
         """Encode the whole message."""
         turn = outcome.turn
-        blocks: list[Raw] = []
+        blocks = [_block(**block)] if (block := self._compaction) else list[Raw]()
         if self._thinking and (thoughts := read_thoughts(turn)):
             blocks.append(_thinking(thoughts))
         if outcome.text:
@@ -99,7 +141,8 @@ class EventWriter:
             # Clients expect an object, even if the model has written something else.
             arguments = "{}" if call.parsed is None else call.arguments or "{}"
             blocks.append(_use(call.identity, call.name, Raw(arguments.encode())))
-        message = self._produce_message(blocks, self._count(turn.usage), _name_end(turn))
+        message = self._produce_message(blocks, self._count_all(turn.usage), self._name_end(turn))
+        message.context_management = self._edits
         return _ENCODER.encode(message)
 
     def write(self, event: Event) -> bytes:
@@ -138,14 +181,24 @@ class EventWriter:
     def finish(self, outcome: TurnOutcome) -> bytes:
         """Return the events after the last block."""
         turn = outcome.turn
-        ending = AnthropicDelta(MessageEnding(stop_reason=_name_end(turn)), self._count(turn.usage))
+        ending = _SentDelta(
+            MessageEnding(stop_reason=self._name_end(turn)),
+            self._count_all(turn.usage),
+            context_management=self._edits,
+        )
         return self._begin() + self._stop() + _frame(ending) + _frame(MessageStop())
 
     def _begin(self) -> bytes:
         if self._begun:
             return b""
         self._begun = True
-        return _frame(MessageStart(self._produce_message([], self._count(Usage()), None)))
+        begun = _frame(MessageStart(self._produce_message([], self._count(Usage()), None)))
+        if (block := self._compaction) is not None:
+            started = self._start("compaction", _block(**{**block, "encrypted_content": None}))
+            delta = {**block, "type": "compaction_delta"}
+            step = {"index": self._blocks, "delta": delta}
+            begun += started + _write("content_block_delta", step)
+        return begun
 
     def _start(self, kind: str, block: Raw) -> bytes:
         before = self._begin() + self._stop()
@@ -167,15 +220,33 @@ class EventWriter:
         """Encode the part of a text delta before its text, which all deltas of a block share."""
         return self._extend_block(TextStep("")).removesuffix(b'""' + _TEXT_END)
 
-    def _count(self, usage: Usage) -> MessageUsage:
+    @property
+    def _compaction(self) -> Mapping[str, Any] | None:
+        return None if self._context is None else self._context.block
+
+    @property
+    def _edits(self) -> Mapping[str, Any] | None:
+        return None if self._context is None else self._context.edits
+
+    def _name_end(self, turn: Turn[None]) -> str:
+        if self._context is not None and self._context.ends:
+            return "compaction"
+        return _STOP_REASONS.get(turn.stop_reason, "end_turn")
+
+    def _count(self, usage: Usage) -> _SentUsage:
         known = usage.input_tokens > 0
-        return MessageUsage(
-            input_tokens=usage.uncached_input_tokens if known else self._input_tokens,
-            output_tokens=usage.output_tokens + usage.reasoning_tokens,
-            cache_creation_input_tokens=usage.cache_write_tokens,
-            cache_read_input_tokens=usage.cache_read_tokens,
-            output_tokens_details=OutputTokens(usage.reasoning_tokens),
-        )
+        return _count(usage, usage.uncached_input_tokens if known else self._input_tokens)
+
+    def _count_all(self, usage: Usage) -> _SentUsage:
+        """Return the usage of the reply, and that of a summary, which it does not include."""
+        context = self._context
+        if context is None or context.usage is None:
+            return self._count(usage)
+        sampled = _count(usage, 0) if context.ends else self._count(usage)
+        sampled.iterations = [_describe_step("compaction", _count(context.usage))]
+        if not context.ends:
+            sampled.iterations.append(_describe_step("message", sampled))
+        return sampled
 
     def _produce_message(
         self, blocks: list[Raw], usage: MessageUsage, stop_reason: str | None
@@ -197,6 +268,30 @@ def _frame(event: StreamEvent) -> bytes:
     return b"event: " + kind + b"\ndata: " + _ENCODER.encode(event) + b"\n\n"
 
 
+def _write(kind: str, data: Mapping[str, Any]) -> bytes:
+    return b"event: %b\ndata: %b\n\n" % (kind.encode(), _ENCODER.encode({"type": kind, **data}))
+
+
+def _count(usage: Usage, uncached: int | None = None) -> _SentUsage:
+    return _SentUsage(
+        input_tokens=usage.uncached_input_tokens if uncached is None else uncached,
+        output_tokens=usage.output_tokens + usage.reasoning_tokens,
+        cache_creation_input_tokens=usage.cache_write_tokens,
+        cache_read_input_tokens=usage.cache_read_tokens,
+        output_tokens_details=OutputTokens(usage.reasoning_tokens),
+    )
+
+
+def _describe_step(kind: str, usage: MessageUsage) -> IterationUsage:
+    return IterationUsage(
+        kind,
+        usage.input_tokens,
+        usage.output_tokens,
+        usage.cache_creation_input_tokens,
+        usage.cache_read_input_tokens,
+    )
+
+
 def _block(**members: object) -> Raw:
     return Raw(_ENCODER.encode(members))
 
@@ -208,7 +303,3 @@ def _thinking(text: str) -> Raw:
 
 def _use(identity: str, name: str, arguments: Raw) -> Raw:
     return _block(type="tool_use", id=f"toolu_{identity}", name=name, input=arguments)
-
-
-def _name_end(turn: Turn[None]) -> str:
-    return _STOP_REASONS.get(turn.stop_reason, "end_turn")

@@ -34,6 +34,12 @@ from vibe_llms.messages.contents import (
 from vibe_llms.messages.controls import Controls
 from vibe_llms.server.failures import Rejected
 from vibe_llms.server.files import NO_FILES, RequestFiles
+from vibe_llms.server.messages_context import (
+    CompactionBlock,
+    CompactionConfig,
+    ContextManagement,
+    read_context,
+)
 from vibe_llms.server.messages_history import rewrite_request
 from vibe_llms.server.omissions import Omissions
 from vibe_llms.server.pairing import OpenCalls, order_results
@@ -123,6 +129,8 @@ class SearchResultBlock(Struct, tag_field="type", tag="search_result"):
 class ThinkingBlock(Struct, tag_field="type", tag="thinking"):
     """Thoughts, which are ignored, because only the model that signed them can read them."""
 
+    thinking: str | None = None
+
 
 class RedactedThinkingBlock(Struct, tag_field="type", tag="redacted_thinking"):
     """Encrypted thoughts of a model, which are ignored."""
@@ -156,6 +164,7 @@ Block: TypeAlias = (
     | RedactedThinkingBlock
     | ToolUseBlock
     | ToolResultBlock
+    | CompactionBlock
 )
 
 
@@ -235,7 +244,8 @@ class CountRequest(Struct, kw_only=True):
     output_config: OutputConfig | None = None
     output_format: OutputFormat | None = None
     mcp_servers: Any = None
-    context_management: Any = None
+    context_management: ContextManagement | None = None
+    compaction: CompactionConfig | None = None
 
 
 class MessageRequest(CountRequest, kw_only=True):
@@ -251,17 +261,13 @@ class MessageRequest(CountRequest, kw_only=True):
     store: bool | None = None
     thread: Thread | None = None
     container: Any = None
-    compaction: Any = None
     fallbacks: Any = None
     speed: str | None = None
     inference_geo: str | None = None
 
 
 #: Unsupported members; named in X-Left-Out if they have a value.
-_LEFT_OUT = (
-    *("compaction", "container", "context_management", "fallbacks", "inference_geo", "mcp_servers"),
-    "speed",
-)
+_LEFT_OUT = (*("container", "fallbacks", "inference_geo", "mcp_servers", "speed"),)
 #: Values of these members that match the default behavior.
 _DEFAULTS = {"speed": "standard"}
 #: Start of a system block with billing data for Anthropic.
@@ -288,11 +294,14 @@ def read_count(body: bytes) -> CountRequest:
 
 
 def read_order(
-    request: CountRequest, omissions: Omissions, files: RequestFiles = NO_FILES
+    request: CountRequest,
+    omissions: Omissions,
+    files: RequestFiles = NO_FILES,
+    compacted: Sequence[Canister] = (),
 ) -> TurnOrder:
     """Return the turn that a request asks for; add unsupported features to `omissions`.
 
-    `files` are those that the request refers to.
+    `files` are those that the request refers to. The messages of a compaction precede others.
     """
     form = request.output_format or (request.output_config and request.output_config.format)
     if form:
@@ -303,9 +312,13 @@ def read_order(
     if request.output_config is not None and request.output_config.task_budget:
         omissions.add("member", "output_config.task_budget")
     tools = _read_tools(request.tools or (), omissions)
+    system = _read_system(request.system)
     return TurnOrder(
         model=request.model,
-        said=[*_read_system(request.system), *read_messages(request.messages, files)],
+        said=[*system, *compacted, *read_messages(request.messages, files)],
+        context=read_context(
+            request.context_management, request.compaction, [one.text for one in system]
+        ),
         tools=tools,
         controls=_read_controls(request, {tool.name for tool in tools}, omissions),
         schema=form.schema if form else None,
@@ -357,7 +370,7 @@ def read_messages(
         own: list[InvocationCanister] = []
         for block in blocks:
             match block:
-                case ThinkingBlock() | RedactedThinkingBlock():
+                case ThinkingBlock() | RedactedThinkingBlock() | CompactionBlock():
                     pass
                 case ToolUseBlock():
                     own.append(made[id(block)])
@@ -390,7 +403,7 @@ def _produce_message(role: str, contents: Sequence[Content]) -> Sequence[Caniste
             return (AssistantCanister(tuple(contents)),)
 
 
-def _read_system(system: str | list[TextBlock] | None) -> Sequence[Canister]:
+def _read_system(system: str | list[TextBlock] | None) -> Sequence[SupervisorCanister]:
     texts = [system] if isinstance(system, str) else [block.text for block in system or ()]
     # Anthropic's coding agent puts billing data there, which differs between requests.
     kept = [text for text in texts if text and not text.startswith(_BILLING)]

@@ -40,9 +40,12 @@ async def answer_once(
     """Answer a request with the turn that has its key; a disconnect does not end the turn."""
     if not order.store:
         raise Rejected("a turn that is not stored cannot be repeated; omit Idempotency-Key")
+    if order.context.only:
+        raise Rejected("a compaction alone cannot be repeated; omit Idempotency-Key")
     run = await space.session.access_runs().find(request)
     if run is None:
         served = await ServedTurn.begin(space, order, recorded=True)
+        await served.manage_context()
         run = await served.start([], b"", request, awaited=True)
     exchange.conversation = run.record.conversation
     turn = RecordedTurn(space, order, run)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -19,6 +20,7 @@ from vibe_llms.base.exceptions import (
     RunNotFound,
 )
 from vibe_llms.base.offloading import LOOP_BYTES, offload
+from vibe_llms.conversations.context_export import load_contents
 from vibe_llms.invocation.execution import INTERRUPTED
 from vibe_llms.messages.canisters import (
     Canister,
@@ -45,12 +47,21 @@ from vibe_llms.runs.recorder import translate
 from vibe_llms.runs.run import Run
 from vibe_llms.server.answers import answer
 from vibe_llms.server.chat_replies import DONE, name_call
+from vibe_llms.server.compactions import CompactionSigner
 from vibe_llms.server.core import ServerCore
 from vibe_llms.server.exchanges import HttpExchange
 from vibe_llms.server.failures import ClientFailure, Rejected, describe_failure
 from vibe_llms.server.files import gather_files
 from vibe_llms.server.reading import read_query
 from vibe_llms.server.recorded import find_run_failure
+from vibe_llms.server.responses_compact import (
+    describe_compacted,
+    describe_compaction,
+    find_compaction,
+    has_trigger,
+    order_compaction,
+    read_compaction,
+)
 from vibe_llms.server.responses_identities import find_run
 from vibe_llms.server.responses_items import Continued, find_reference
 from vibe_llms.server.responses_replies import (
@@ -69,7 +80,15 @@ from vibe_llms.server.responses_requests import (
 )
 from vibe_llms.server.responses_tools import ClientTools
 from vibe_llms.server.spaces import UserSpace
-from vibe_llms.server.turns import ServedTurn, TurnOrder, TurnOutcome, check_calls, count_tokens
+from vibe_llms.server.turns import (
+    RecordedTurn,
+    ServedTurn,
+    TurnOrder,
+    TurnOutcome,
+    check_calls,
+    count_tokens,
+    find_end,
+)
 
 #: Seconds for which a cancellation waits for the end of the turn.
 _CANCEL_SECONDS = 5.0
@@ -109,16 +128,22 @@ async def create_response(core: ServerCore, exchange: HttpExchange, space: UserS
     request = await exchange.decode(read_request, core.settings)
     request = await _resolve_references(space, request)
     model = request.model or space.session.choose_model()[0]
+    if request.stored and has_trigger(request):
+        raise Rejected(
+            "a compaction is not stored; set store to false, or use context_management",
+            param="store",
+        )
     if not request.stored:
-        order, before = await _read_unstored(exchange, space, request)
+        order, before = await _read_unstored(core, exchange, space, request)
         model = order.model
         order = replace(order, said=[*before, *order.said])
+        signer = CompactionSigner(await core.secrets.access(), space.user)
         await answer(
             core,
             exchange,
             space,
             order,
-            lambda served: _UnstoredWriter(request, model, served.hidden),
+            lambda served: _UnstoredWriter(request, model, served, signer),
             stream=bool(request.stream),
         )
         return
@@ -126,7 +151,7 @@ async def create_response(core: ServerCore, exchange: HttpExchange, space: UserS
     if found:
         served, run = None, found
     else:
-        served, run = await _start(exchange, space, request, model)
+        served, run = await _start(core, exchange, space, request, model)
     exchange.conversation = run.record.conversation
     if request.stream:
         if space.limit and not request.background:
@@ -158,26 +183,50 @@ async def count_input_tokens(core: ServerCore, exchange: HttpExchange, space: Us
     request = await exchange.decode(read_count, core.settings)
     async with exchange.until_disconnect(), core.turn_limit():
         request = await _resolve_references(space, request)
-        order, before = await _read_unstored(exchange, space, request)
+        order, before = await _read_unstored(core, exchange, space, request)
         counted = await count_tokens(space, order, before)
         await exchange.reply(msgspec.json.encode(InputTokensCounted(counted.tokens)))
 
 
+async def compact_response(core: ServerCore, exchange: HttpExchange, space: UserSpace) -> None:
+    """Compact input items or a response; the returned item replaces them in later inputs.
+
+    Nothing is stored.
+    """
+    request = await exchange.decode(read_count, core.settings)
+    if not request.items and request.previous_response_id is None:
+        raise Rejected("input or previous_response_id is required", param="input")
+    signer = CompactionSigner(await core.secrets.access(), space.user)
+    async with exchange.until_disconnect(), core.turn_limit():
+        request = replace(await _resolve_references(space, request), store=False)
+        order, before = await _read_unstored(core, exchange, space, request)
+        order = replace(
+            order, said=[*before, *order.said], context=order_compaction(request), schema=None
+        )
+        with space.turn():
+            served = await ServedTurn.begin(space, order)
+            await served.manage_context()
+    compaction = served.managed.compaction
+    assert compaction is not None
+    await _reply(exchange, describe_compacted(compaction, signer))
+
+
 async def _read_unstored(
-    exchange: HttpExchange, space: UserSpace, request: ResponseRequest
+    core: ServerCore, exchange: HttpExchange, space: UserSpace, request: ResponseRequest
 ) -> tuple[TurnOrder, Sequence[Canister]]:
     """Read a request that stores nothing; return its turn and the earlier messages."""
     before: Sequence[Canister] = ()
     if request.previous_response_id is None:
         model = request.model or space.session.choose_model()[0]
-        order = await _read_order(exchange, space, request, model)
+        order = await _read_order(core, exchange, space, request, model)
     else:
-        conversation, last, order = await _read_continuation(exchange, space, request)
+        conversation, last, order = await _read_continuation(core, exchange, space, request)
         stored = (await space.archive.restore(conversation)).canisters
-        places = [place for place, one in enumerate(stored, 1) if one.identity == last]
-        if not places:
+        end = find_end(stored, last)
+        if not end:
             raise _refuse_missing(request.previous_response_id, "previous_response_id")
-        before = stored[: places[0]]
+        # A conversation that is not stored has no archive to load contents from.
+        before = await load_contents(stored[:end], space.archive.load_all)
     if request.instructions:
         supervisor = SupervisorCanister.from_text(request.instructions)
         order = replace(order, said=[supervisor, *order.said])
@@ -185,6 +234,7 @@ async def _read_unstored(
 
 
 async def _read_order(
+    core: ServerCore,
     exchange: HttpExchange,
     space: UserSpace,
     request: ResponseRequest,
@@ -192,10 +242,21 @@ async def _read_order(
     continued: Continued = Continued(),
 ) -> TurnOrder:
     most = space.settings.request_tools
+    compacted: Sequence[Canister] = ()
+    triggered = has_trigger(request)
+    if triggered:
+        request = replace(request, input=[*map(dict, request.items[:-1])])
+    if (place := find_compaction(request.items)) is not None:
+        signer = CompactionSigner(await core.secrets.access(), space.user)
+        whole = request
+        request, compacted = await exchange.offload(lambda: read_compaction(whole, place, signer))
     files = await gather_files(exchange, space, request)
-    return await exchange.offload(
+    order = await exchange.offload(
         lambda: read_order(request, model, exchange.omissions, continued, most, files)
     )
+    if triggered:
+        order = replace(order, context=order_compaction(request))
+    return replace(order, said=[*compacted, *order.said]) if compacted else order
 
 
 async def _resolve_references(space: UserSpace, request: ResponseRequest) -> ResponseRequest:
@@ -287,10 +348,8 @@ async def delete_response(_: ServerCore, exchange: HttpExchange, space: UserSpac
 
 async def _remove_messages(space: UserSpace, run: Run) -> None:
     turn, record, archive = await run.read(), run.record, space.archive
-    for status in (RunStatus.QUEUED, RunStatus.RUNNING, RunStatus.WAITING):
-        going = await space.session.survey_runs(status=status)
-        if any(one.conversation == record.conversation for one in going):
-            return
+    if await space.is_busy(record.conversation):
+        return
     own = {one.identity for one in (*read_lines(record.opening), *turn.canisters)}
     # Messages that another process adds meanwhile are kept.
     with suppress(ConversationNotFound, ConversationMoved):
@@ -339,7 +398,11 @@ async def list_input_items(_: ServerCore, exchange: HttpExchange, space: UserSpa
 
 
 async def _start(
-    exchange: HttpExchange, space: UserSpace, request: ResponseRequest, model: str
+    core: ServerCore,
+    exchange: HttpExchange,
+    space: UserSpace,
+    request: ResponseRequest,
+    model: str,
 ) -> tuple[ServedTurn, Run]:
     """Start the run of a new response, in a new conversation or after an earlier response."""
     instructions = [request.instructions] if request.instructions else []
@@ -349,14 +412,18 @@ async def _start(
         return msgspec.json.encode(_Origin(asked, request))
 
     if request.previous_response_id is None:
-        order = await _read_order(exchange, space, request, model)
+        order = await _read_order(core, exchange, space, request, model)
         served = await ServedTurn.begin(space, order, recorded=True)
+        await served.manage_context()
         origin = await exchange.offload(lambda: write(model))
         return served, await served.start(instructions, origin, key, awaited=awaited)
-    conversation, last, order = await _read_continuation(exchange, space, request)
+    conversation, last, order = await _read_continuation(core, exchange, space, request)
     asked = order.model
     origin = await exchange.offload(lambda: write(asked))
     served = await ServedTurn.follow(space, order, conversation, last)
+    if order.context.compacts and await space.is_busy(served.conversation):
+        served = await served.fork(last)
+    await served.manage_context()
     try:
         return served, await served.start(instructions, origin, key, awaited=awaited)
     except ConversationBusy:
@@ -366,7 +433,7 @@ async def _start(
 
 
 async def _read_continuation(
-    exchange: HttpExchange, space: UserSpace, request: ResponseRequest
+    core: ServerCore, exchange: HttpExchange, space: UserSpace, request: ResponseRequest
 ) -> tuple[str, str, TurnOrder]:
     """Return the conversation and message that a request continues, and its turn."""
     assert request.previous_response_id is not None
@@ -401,7 +468,7 @@ async def _read_continuation(
     }
     model = request.model or _read_origin(earlier).model
     continued = Continued(earlier.identity, open_calls)
-    order = await _read_order(exchange, space, request, model, continued)
+    order = await _read_order(core, exchange, space, request, model, continued)
     identities = {*open_calls.values()}
     answers: list[ResultCanister] = []
     said: list[Canister] = []
@@ -537,13 +604,24 @@ async def _write_events(
 class _UnstoredWriter:
     """Writer of an unstored response, from the events of its turn."""
 
-    def __init__(self, request: ResponseRequest, model: str, hidden: Collection[str]) -> None:
+    def __init__(
+        self,
+        request: ResponseRequest,
+        model: str,
+        served: ServedTurn | RecordedTurn,
+        signer: CompactionSigner,
+    ) -> None:
         self._request = request
+        self._managed = served.managed
+        self._signer = signer
         self._state = ResponseState(
-            identity=produce_identity(), model=model, created=datetime.now(UTC), hidden=hidden
+            identity=produce_identity(),
+            model=model,
+            created=datetime.now(UTC),
+            hidden=served.hidden,
         )
         self._tools = request.read_tools()
-        self._writer = StreamWriter(self._tools, hidden=hidden)
+        self._made: StreamWriter | None = None
         self._cursor = first_cursor(1)
         self._begun = False
 
@@ -580,10 +658,32 @@ class _UnstoredWriter:
             return written
         self._begun = True
         # Has the first number, although it is written only when another event follows.
-        return StreamWriter(ClientTools()).begin(self._describe(self._state)) + written
+        begun = StreamWriter(ClientTools()).begin(self._describe(self._state), self._compaction)
+        return begun + written
+
+    @property
+    def _writer(self) -> StreamWriter:
+        if self._made is None:
+            # Whether there is a compaction is known when the turn begins.
+            first = 0 if self._compaction is None else 1
+            self._made = StreamWriter(self._tools, hidden=self._state.hidden, first=first)
+        return self._made
+
+    @cached_property
+    def _compaction(self) -> Item | None:
+        compaction = self._managed.compaction
+        return None if compaction is None else describe_compaction(compaction, self._signer)
 
     def _conclude(self, turn: Turn[None]) -> Item:
-        state = replace(self._state, turn=turn, status=RunStatus.COMPLETED, ended=datetime.now(UTC))
+        if (compaction := self._managed.compaction) is not None:
+            turn = replace(turn, usage=turn.usage + compaction.usage)
+        state = replace(
+            self._state,
+            turn=turn,
+            status=RunStatus.COMPLETED,
+            ended=datetime.now(UTC),
+            compaction=self._compaction,
+        )
         return self._describe(state)
 
     def _describe(self, state: ResponseState) -> Item:

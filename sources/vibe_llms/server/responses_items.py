@@ -156,10 +156,8 @@ class ItemReader:
             raise Rejected("a call needs a call_id", param=f"{param}.call_id")
         if kind == "compaction_trigger":
             raise Rejected(
-                "compaction on request is not supported; long conversations are summarized "
-                "automatically",
+                "a compaction_trigger must be the last item",
                 param=param,
-                code="unsupported_value",
             )
         return self._describe_item(kind, item)
 

@@ -80,6 +80,7 @@ class ResponseState(Struct, frozen=True, kw_only=True):
     questions: Sequence[RunQuestion] = ()
     kind: str = ""
     failure: ClientFailure | None = None
+    compaction: Item | None = None
 
 
 def describe_response(
@@ -126,8 +127,8 @@ def describe_response(
         "presence_penalty": 0.0,
         "frequency_penalty": 0.0,
         "top_logprobs": 0,
-        "truncation": "disabled",
-        "usage": _describe_usage(turn.usage) if turn is not None and done else None,
+        "truncation": request.truncation or "disabled",
+        "usage": describe_usage(turn.usage) if turn is not None and done else None,
         "metadata": request.metadata or {},
         "service_tier": request.service_tier or "default",
         "safety_identifier": None,
@@ -173,7 +174,8 @@ def _describe_format(request: ResponseRequest) -> Item:
     }
 
 
-def _describe_usage(usage: Usage) -> Item:
+def describe_usage(usage: Usage) -> Item:
+    """Return the tokens of a response."""
     output = usage.output_tokens + usage.reasoning_tokens
     return {
         "input_tokens": usage.input_tokens,
@@ -189,6 +191,8 @@ def _describe_usage(usage: Usage) -> Item:
 
 def describe_output(tools: ClientTools, state: ResponseState, *, stored: bool) -> Iterator[Item]:
     """Yield the items of a response; those of a stored response can be referenced."""
+    if state.compaction is not None:
+        yield state.compaction
     canisters = () if state.turn is None else state.turn.canisters
     run = state.identity if stored else ""
     unanswered = "incomplete" if state.status.ended else "in_progress"
@@ -363,26 +367,31 @@ class StreamWriter:
         *,
         run: str = "",
         hidden: Collection[str] = (),
+        first: int = 0,
     ) -> None:
         """Create a writer for a client with these tools; `hidden` are names of server-side tools.
 
-        `run` is the run of a stored response.
+        `run` is the run of a stored response. `first` is the index of the first item.
         """
         self._tools = tools
         self._run = run
         self._hidden = hidden
         self._after = after
-        self._items = 0
+        #: Number of items, of which those before the first event are already written.
+        self._items = first
         self._open: _OpenItem | None = None
         self._places: dict[str, int] = {}
         self._stages: dict[str, tuple[int, Item]] = {}
         self._number = 0
 
-    def begin(self, response: Item) -> bytes:
-        """Return the first events."""
-        return self._write("response.created", response=response) + self._write(
-            "response.in_progress", response=response
-        )
+    def begin(self, response: Item, item: Item | None = None) -> bytes:
+        """Return the first events, and those of an item that is complete."""
+        written = self._write("response.created", response=response)
+        written += self._write("response.in_progress", response=response)
+        if item is not None:
+            written += self._write("response.output_item.added", output_index=0, item=item)
+            written += self._write("response.output_item.done", output_index=0, item=item)
+        return written
 
     def end(self, cursor: int, response: Item) -> bytes:
         """Return the last events."""

@@ -7,13 +7,15 @@ specification of Open Responses. Unknown members are ignored.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
+from vibe_llms.base.configuration import ContextMode
 from vibe_llms.messages.controls import Controls
 from vibe_llms.server.chat_requests import JSON_ONLY, read_messages
+from vibe_llms.server.context_orders import ContextOrder
 from vibe_llms.server.failures import Rejected
 from vibe_llms.server.files import NO_FILES, RequestFiles
 from vibe_llms.server.omissions import Omissions
@@ -56,6 +58,13 @@ class ReasoningOptions(Struct):
     effort: str | None = None
 
 
+class ContextManager(Struct):
+    """Compaction before a response, of at least this number of tokens."""
+
+    type: Literal["compaction"]
+    compact_threshold: Annotated[int, Meta(ge=1)] | None = None
+
+
 class ResponseRequest(Struct):
     """The body of a request; `responses_items` and `responses_tools` read its items and tools."""
 
@@ -80,9 +89,9 @@ class ResponseRequest(Struct):
     top_p: float | None = None
     metadata: dict[str, str] | None = None
     service_tier: str | None = None
-    truncation: str | None = None
+    truncation: Literal["auto", "disabled"] | None = None
     include: list[str] | None = None
-    context_management: Any = None
+    context_management: list[ContextManager] | None = None
 
     @property
     def stored(self) -> bool:
@@ -180,7 +189,21 @@ def read_order(
         schema=schema,
         instruction=JSON_ONLY if form is not None and form.type == "json_object" else "",
         store=request.stored,
+        context=_read_context(request),
         omissions=omissions,
+    )
+
+
+def _read_context(request: ResponseRequest) -> ContextOrder:
+    # In place of dropping the oldest items, the conversation is compacted.
+    mode: ContextMode | None = "auto" if request.truncation == "auto" else None
+    managers = request.context_management or ()
+    thresholds = [one.compact_threshold for one in managers if one.compact_threshold is not None]
+    return ContextOrder(
+        mode=mode,
+        compacts=bool(managers),
+        threshold=min(thresholds, default=None),
+        repeated=[request.instructions] if request.instructions else [],
     )
 
 
@@ -192,12 +215,8 @@ def _survey_unsupported(request: ResponseRequest) -> Iterator[str]:
         yield "max_tool_calls"
     if request.top_logprobs:
         yield "top_logprobs"
-    if request.truncation not in (None, "disabled"):
-        yield "truncation"
     if "message.output_text.logprobs" in (request.include or ()):
         yield "include"
-    if request.context_management:
-        yield "context_management"
 
 
 def _read_controls(request: ResponseRequest, tool_choice: str | None, *, offers: bool) -> Controls:

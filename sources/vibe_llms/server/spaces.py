@@ -27,7 +27,7 @@ from vibe_llms.invocation.questions import decline
 from vibe_llms.memory.hook import MemoryHook
 from vibe_llms.messages.tracing import Tracer
 from vibe_llms.providers.breakers import Breakers
-from vibe_llms.providers.caller_keys import CALLER
+from vibe_llms.providers.caller_keys import CALLER, find_caller_key
 from vibe_llms.providers.limits import Limiters
 from vibe_llms.providers.provider_pool import PROVIDERS
 from vibe_llms.providers.spending import spend
@@ -250,6 +250,14 @@ class UserSpace:
         row, _ = self.session.locate_model(address or self.session.choose_model()[0])
         return self.session.is_of_callers(row.name)
 
+    async def is_busy(self, conversation: str) -> bool:
+        """Return True if a run of the conversation has not ended."""
+        for status in (RunStatus.QUEUED, RunStatus.RUNNING, RunStatus.WAITING):
+            going = await self.session.survey_runs(status=status)
+            if any(one.conversation == conversation for one in going):
+                return True
+        return False
+
     async def close(self) -> None:
         """Cancel running turns and close everything."""
         if self._collecting is not None:
@@ -271,6 +279,15 @@ class UserSpace:
             for address in self.session.survey_addresses()
             if address in aliases or address.partition("/")[0] in present
         ]
+
+
+def require_caller_key(name: str) -> None:
+    """Raise `Rejected` if the request has no key of the caller, which the model needs."""
+    if find_caller_key() is None:
+        raise Rejected(
+            f"{name} needs the key of your own provider account in the header X-Provider-Key",
+            code="caller_key",
+        )
 
 
 class UserSpaces:

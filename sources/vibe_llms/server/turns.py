@@ -29,12 +29,14 @@ from vibe_llms.invocation.invokers import Invoker, find_own
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
+    DigestCanister,
     InvocationCanister,
     ReplyCanister,
     ResultCanister,
     StopReason,
     SupervisorCanister,
     Turn,
+    Usage,
     UserCanister,
     is_large,
 )
@@ -49,19 +51,24 @@ from vibe_llms.messages.contents import (
 )
 from vibe_llms.messages.controls import Controls
 from vibe_llms.messages.events import Event
-from vibe_llms.providers.caller_keys import find_caller_key
 from vibe_llms.providers.conversions import name_content
 from vibe_llms.providers.interfaces import TokenCount
 from vibe_llms.providers.tokenizers import BYTES_A_TOKEN, MEDIA_TOKENS
 from vibe_llms.runs.interfaces import RequestKey, read_lines
 from vibe_llms.runs.run import Run
 from vibe_llms.server.addresses import check_addresses
+from vibe_llms.server.context_orders import (
+    ContextOrder,
+    ManagedContext,
+    clear_tools,
+    manage_context,
+)
 from vibe_llms.server.continuations import Chain, ContinuationPlace, hash_system
 from vibe_llms.server.failures import ClientFailure, Rejected
 from vibe_llms.server.fitting import fit_controls
 from vibe_llms.server.omissions import Omissions
 from vibe_llms.server.request_limits import check_characters
-from vibe_llms.server.spaces import UserSpace
+from vibe_llms.server.spaces import UserSpace, require_caller_key
 from vibe_llms.storage.interfaces import Archive
 
 #: Separator between the texts of several messages, which clients see as one.
@@ -72,6 +79,9 @@ _GONE = (ConversationNotFound, ArchiveDamaged, FormatNewer, ForkPointInvalid)
 
 class TurnOrder(Struct, frozen=True, kw_only=True):
     """A client's request: the whole history, its own tools, and how to answer.
+
+    A history that only the client knows is not compacted unless its `context` asks for it, because
+    each request would pay for a summary.
 
     Each result in `said` names its call, which is in `said` too. `states` are verified messages of
     the agent that precede its messages in `said`, by identity. With `media`, the outcome has the
@@ -88,6 +98,7 @@ class TurnOrder(Struct, frozen=True, kw_only=True):
     store: bool = True
     states: Mapping[str, Sequence[Canister]] = {}
     media: bool = False
+    context: ContextOrder = ContextOrder()
     omissions: Omissions = msgspec.field(default_factory=Omissions)
 
 
@@ -156,9 +167,11 @@ class ServedTurn:
         self._space = space
         self._order = order
         self._conversation = conversation
+        self._identity = conversation.identity
         self._prompt = prompt
         self._chain = chain
         self._begun = begun
+        self.managed = ManagedContext()
         #: Identity of the last message before the turn.
         self._before = conversation.canisters[-1].identity if conversation.canisters else ""
 
@@ -196,10 +209,42 @@ class ServedTurn:
             history=[*restore_states(await _permit(space, past), order.states)] or None,
             invokers=order.tools,
             memory=space.uses_memory(agent, model),
+            context_mode=order.context.mode or ("off" if past else None),
             save=order.store,
         )
         order, said = await fit_order(space, order, conversation, prompt)
         return cls(space, order, conversation, said, chain, begun=True)
+
+    async def manage_context(self) -> None:
+        """Do what the order says with the context of the turn, before it begins."""
+        managed, context = self.managed, self._order.context
+        if agent := self._conversation.settings.agent:
+            system = self._space.session.access_agent(agent).supervisor
+            context = replace(context, repeated=[*context.repeated, system])
+        await manage_context(self._conversation, self._prompt, context, managed, self.hidden)
+        if managed.compaction is not None:
+            # The client sends the compaction in place of the history.
+            self._chain = self._chain.begin_again()
+            messages = managed.compaction.messages
+            await offload(is_large(messages), self._chain.extend, messages)
+
+    async def conclude_context(self) -> TurnOutcome:
+        """Return the outcome of a turn that ends with a compaction."""
+        turn = Turn[None]((), "", None, Usage(), StopReason.FINISHED)
+        conversation, managed = self._conversation, self.managed
+        if self._order.store and conversation.history.stored and managed.compaction is not None:
+            # The prompt was not sent yet, so it is the prompt of the next turn too.
+            messages = managed.compaction.messages
+            chain = self._chain.begin_again()
+            await offload(is_large(messages), chain.extend, messages[: _count_past(messages)])
+            place = ContinuationPlace(
+                conversation.identity,
+                conversation.canisters[-1].identity,
+                hash_system(self._order.said),
+            )
+            with suppress(StorageUnavailable):
+                await self._space.continuations.put(chain.value, place)
+        return TurnOutcome(turn=turn, text="", calls=(), visible=b"")
 
     def stream(self) -> EventStream[None]:
         """Return the turn as a stream of events."""
@@ -237,10 +282,14 @@ class ServedTurn:
         # Invalid orders are refused before anything is stored, such as a fork.
         order, prompt = await fit_order(space, order, found, said)
         served = cls(space, order, found, prompt, chain, begun=False)
-        return served if found.canisters[-1].identity == last else await served.fork(last)
+        end = find_end(found.canisters, last)
+        return served if end == len(found.canisters) else await served.fork(last)
 
     async def fork(self, last: str) -> ServedTurn:
-        """Return the same turn in a fork that ends with a message."""
+        """Return the same turn in a fork that ends with a message, and the digests after it."""
+        canisters = self._conversation.canisters
+        if end := find_end(canisters, last):
+            last = canisters[end - 1].identity
         fork = await self._conversation.fork(last, open_calls=True)
         return ServedTurn(self._space, self._order, fork, self._prompt, self._chain, begun=True)
 
@@ -281,6 +330,11 @@ class ServedTurn:
                 await self._space.archive.remove(self._conversation.identity)
 
     @property
+    def conversation(self) -> str:
+        """Identity of the conversation."""
+        return self._conversation.identity
+
+    @property
     def hidden(self) -> Collection[str]:
         """Names of tools whose arguments and results are not shown."""
         return {one.name for one in self._conversation.invokers.values() if not one.show_in_stage}
@@ -296,8 +350,10 @@ class ServedTurn:
     async def withdraw(self) -> None:
         """Delete the client's messages of a turn that failed before the model replied."""
         if self._order.store:
-            archive, identity = self._space.session.archive, self._conversation.identity
-            await withdraw(archive, identity, "" if self._begun else self._before, self._before)
+            archive, kept = self._space.session.archive, "" if self._begun else self._before
+            # A turn that became too long has continued in a fork.
+            for identity in {self._identity, self._conversation.identity}:
+                await withdraw(archive, identity, kept, self._before)
 
 
 def _read(order: TurnOrder, turn: Turn[None]) -> tuple[str, Sequence[InvocationCanister]]:
@@ -365,6 +421,7 @@ class RecordedTurn:
         self._space = space
         self._order = order
         self.run = run
+        self.managed = ManagedContext()
 
     @property
     def hidden(self) -> Collection[str]:
@@ -410,6 +467,9 @@ async def withdraw(archive: Archive, conversation: str, kept: str, before: str) 
         stored = (await archive.restore(conversation)).canisters
         places = [place for place, one in enumerate(stored) if one.identity == before]
         added = stored[places[-1] + 1 :] if places else stored
+        while kept and places and added and isinstance(added[0], DigestCanister):
+            # It was paid for, and later requests are shorter by it.
+            kept, added = added[0].identity, added[1:]
         if any(isinstance(one, ReplyCanister) for one in added):
             return
         if not (kept and places):
@@ -432,10 +492,14 @@ async def count_tokens(
     await check_addresses(order.said[split:], space.settings.media_hosts)
     said = [*await _permit(space, order.said[:split]), *order.said[split:]]
     agent, model = await _resolve(space, order.model)
+    history = [*before, *said]
+    if order.context.clearing is not None:
+        digest, _ = clear_tools(history, (), order.tools, order.context.clearing)
+        history += [digest] if digest is not None else []
     conversation = await space.session.begin(
         model,
         agent=agent,
-        history=[*before, *said] or None,
+        history=history or None,
         invokers=order.tools,
         memory=False,
     )
@@ -506,9 +570,9 @@ def restore_states(
 
 
 def _count_past(said: Sequence[Canister]) -> int:
-    """Return the number of messages up to the last reply; the prompt follows them."""
+    """Return the number of messages up to the last reply or digest; the prompt follows them."""
     for index in range(len(said) - 1, -1, -1):
-        if isinstance(said[index], AssistantCanister | InvocationCanister):
+        if isinstance(said[index], AssistantCanister | InvocationCanister | DigestCanister):
             return index + 1
     return 0
 
@@ -516,11 +580,8 @@ def _count_past(said: Sequence[Canister]) -> int:
 async def _resolve(space: UserSpace, name: str) -> tuple[str | None, str | None]:
     """Return the named agent or model; `Rejected` if it needs a key that is missing."""
     agent, model = await space.resolve_model(name)
-    if space.needs_caller_key(agent, model) and find_caller_key() is None:
-        raise Rejected(
-            f"{name} needs the key of your own provider account in the header X-Provider-Key",
-            code="caller_key",
-        )
+    if space.needs_caller_key(agent, model):
+        require_caller_key(name)
     return agent, model
 
 
@@ -535,6 +596,7 @@ async def _resume(
         model=model or space.find_model(agent),
         invokers=order.tools,
         memory=space.uses_memory(agent, model),
+        context_mode=order.context.mode,
     )
 
 
@@ -564,11 +626,19 @@ def _continue(
     place: ContinuationPlace,
 ) -> Sequence[Canister] | None:
     """Return the new messages of a history stored up to a place; None if it does not fit."""
-    ends = [number for number, one in enumerate(stored, 1) if one.identity == place.canister]
-    paired = _pair(past, prompt, stored[: ends[0]]) if ends else None
+    end = find_end(stored, place.canister)
+    paired = _pair(past, prompt, stored[:end]) if end else None
     if paired is None or hash_system(past) == place.system:
         return paired
     return [*(one for one in past if isinstance(one, SupervisorCanister)), *paired]
+
+
+def find_end(stored: Sequence[Canister], last: str) -> int:
+    """Return the number of messages up to a message and the digests after it, or 0."""
+    end = next((number for number, one in enumerate(stored, 1) if one.identity == last), 0)
+    while 0 < end < len(stored) and isinstance(stored[end], DigestCanister):
+        end += 1
+    return end
 
 
 def _pair(

@@ -1,0 +1,203 @@
+"""Compactions that clients keep: messages to continue with, signed, in place of a long history.
+
+A compaction has the messages that a request contains after a digest. The signature binds it to the
+user, so that no other text is accepted as the server's. It is not encrypted: it contains only what
+the client may see.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import zlib
+from collections.abc import Collection, Iterator, Sequence
+
+from msgspec import Struct
+
+from vibe_llms.conversations.calls import is_tainted
+from vibe_llms.conversations.context_export import export_messages
+from vibe_llms.conversations.conversation import Conversation
+from vibe_llms.messages.canisters import (
+    AssistantCanister,
+    Canister,
+    DigestCanister,
+    DocumentCanister,
+    InvocationCanister,
+    Provenance,
+    ResultCanister,
+    SupervisorCanister,
+    Usage,
+    UserCanister,
+)
+from vibe_llms.messages.codecs import LineUnreadable
+from vibe_llms.messages.contents import Content, MediaContent, TextualContent
+from vibe_llms.runs.interfaces import read_lines, write_lines
+from vibe_llms.server.failures import Rejected
+
+#: Beginning of our compactions.
+_PREFIX = "vibe1."
+_SIGNATURE_BYTES = 32
+#: Bytes of a compaction after decompression, at most.
+_MOST_BYTES = 256 * 1024 * 1024
+_HIDDEN = "[The result is not shown.]"
+_PROVENANCE = Provenance("vibe_llms.server", "", "")
+
+
+class ClientCompaction(Struct, frozen=True):
+    """A compaction for a client: the messages to continue with, and the summary in them.
+
+    `usage` is that of the summary.
+    """
+
+    messages: Sequence[Canister]
+    text: str
+    usage: Usage
+
+
+class CompactionSigner:
+    """Writer and reader of the compactions of one user."""
+
+    def __init__(self, secret: bytes, user: str) -> None:
+        """Create a signer with the secret of the servers."""
+        self._secret = secret
+        self._user = user
+
+    def write(self, messages: Sequence[Canister]) -> str:
+        """Return messages as an opaque text."""
+        packed = zlib.compress(write_lines(messages))
+        return _PREFIX + base64.urlsafe_b64encode(self._sign(packed) + packed).decode()
+
+    def read(self, content: str, param: str) -> Sequence[Canister]:
+        """Return the messages of an opaque text; `Rejected` if it is not one of this user."""
+        refused = Rejected(
+            "this compaction was not made by this server for you, or it was changed; send the "
+            "messages that it replaces, or its summary as text",
+            param=param,
+            code="invalid_encrypted_content",
+        )
+        if not is_own(content):
+            raise refused
+        try:
+            signed = base64.b64decode(content.removeprefix(_PREFIX), altchars="-_", validate=True)
+        except (binascii.Error, ValueError):
+            raise refused from None
+        signature, packed = signed[:_SIGNATURE_BYTES], signed[_SIGNATURE_BYTES:]
+        if not hmac.compare_digest(signature, self._sign(packed)):
+            raise refused
+        unpacking = zlib.decompressobj()
+        lines = unpacking.decompress(packed, _MOST_BYTES)
+        if unpacking.unconsumed_tail:
+            raise Rejected(
+                f"the compaction has more than {_MOST_BYTES:,} bytes",
+                status=413,
+                param=param,
+                code="request_too_large",
+            )
+        try:
+            return read_lines(lines)
+        except LineUnreadable:
+            # Written by a newer version.
+            raise refused from None
+
+    def _sign(self, packed: bytes) -> bytes:
+        user = self._user.encode()
+        signed = b"compaction" + len(user).to_bytes(8, "big") + user + packed
+        return hmac.new(self._secret, signed, hashlib.sha256).digest()
+
+
+def is_own(content: str) -> bool:
+    """Return True if a text begins like a compaction of this server."""
+    return content.startswith(_PREFIX)
+
+
+async def export_compaction(
+    conversation: Conversation,
+    said: Sequence[Canister],
+    *,
+    hidden: Collection[str],
+    repeated: Collection[str],
+    usage: Usage,
+) -> ClientCompaction:
+    """Return the compaction of a conversation and the new messages after it.
+
+    The results of `hidden` tools are left out, and so are the `repeated` system texts, which
+    requests contain anyway. `usage` is that of the summary.
+    """
+    canisters = [*conversation.canisters, *said]
+    settings, load = conversation.settings, conversation.history.load
+    tainted = is_tainted(canisters, vouched=settings.vouched, claims=settings.claims)
+
+    def strip(shown: Sequence[Canister]) -> Iterator[Canister]:
+        for one in _strip(shown, hidden):
+            if not (isinstance(one, SupervisorCanister) and one.text in repeated):
+                yield one
+
+    messages = await export_messages(canisters, load, strip, tainted=tainted)
+    text = next((one.text for one in messages if isinstance(one, DigestCanister)), "")
+    return ClientCompaction(messages, text, usage)
+
+
+def _strip(messages: Sequence[Canister], hidden: Collection[str]) -> Iterator[Canister]:
+    """Yield new messages with what clients may see, which are encoded from their fields only."""
+    private = {
+        one.identity
+        for one in messages
+        if isinstance(one, InvocationCanister) and one.name in hidden
+    }
+    for one in messages:
+        identity, created = one.identity, one.created
+        match one:
+            case SupervisorCanister():
+                yield SupervisorCanister(one.contents, identity=identity, created=created)
+            case UserCanister():
+                yield UserCanister(one.contents, identity=identity, created=created)
+            case DigestCanister():
+                yield one
+            case DocumentCanister():
+                yield DocumentCanister(
+                    one.contents,
+                    title=one.title,
+                    source=one.source,
+                    trusted=one.trusted,
+                    identity=identity,
+                    created=created,
+                )
+            case AssistantCanister() if contents := tuple(_survey_visible(one.contents)):
+                yield AssistantCanister(
+                    contents,
+                    provenance=one.provenance and _PROVENANCE,
+                    identity=identity,
+                    created=created,
+                )
+            case InvocationCanister():
+                yield InvocationCanister(
+                    name=one.name,
+                    arguments="{}" if identity in private else one.arguments,
+                    call=one.call,
+                    provenance=one.provenance and _PROVENANCE,
+                    identity=identity,
+                    created=created,
+                )
+            case ResultCanister():
+                contents = tuple(one.contents)
+                if one.invocation in private:
+                    contents = (TextualContent(_HIDDEN),)
+                yield ResultCanister(
+                    contents,
+                    invocation=one.invocation,
+                    failed=one.failed,
+                    trusted=one.trusted,
+                    identity=identity,
+                    created=created,
+                )
+
+
+def _survey_visible(contents: Sequence[Content]) -> Iterator[Content]:
+    """Yield text and media, without what only the model's provider can read."""
+    for one in contents:
+        if isinstance(one, TextualContent):
+            yield TextualContent(one.data)
+        elif isinstance(one, MediaContent):
+            yield one

@@ -1,0 +1,366 @@
+"""Context management of Messages, with Anthropic's official client."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import anthropic
+import pytest
+from anthropic.types.beta import BetaMessage
+
+from tests.server.conftest import Served, serving
+from tests.server.test_api_context import TALK, read_messages, survey, write_script
+
+CALL = """
+[[replies]]
+when = "^Look"
+parts = [{ invocation = "look_up", arguments = { what = "sky" } }]
+"""
+TOOLS: Any = [
+    {
+        "name": name,
+        "description": "Look something up.",
+        "input_schema": {"type": "object", "properties": {"what": {"type": "string"}}},
+    }
+    for name in ("look_up", "read_file")
+]
+COMPACT: Any = {
+    "edits": [{"type": "compact_20260112", "trigger": {"type": "input_tokens", "value": 1_200}}]
+}
+SCRIPTS = {"sailor": CALL + write_script(), "silent": write_script(summary='text = ""')}
+
+
+@pytest.fixture
+async def served(home: Path) -> AsyncIterator[Served]:
+    """A server with a model that summarizes."""
+    home.mkdir()
+    for name, script in SCRIPTS.items():
+        # TOML wants the window before the first table.
+        window, _, rest = script.rpartition("context-tokens = 100000\n")
+        (home / f"{name}.toml").write_text("context-tokens = 100000\n" + window + rest)
+    scripts = {name: str(home / f"{name}.toml") for name in SCRIPTS}
+    async with serving(
+        home, providers={"scripted": {"scripts": scripts, "retries": 0}}, stream={"retries": 0}
+    ) as server:
+        yield server
+
+
+async def ask(
+    client: anthropic.AsyncAnthropic, messages: list[Any], *, streaming: bool = False, **given: Any
+) -> BetaMessage:
+    """Send a request, and add the reply to the messages."""
+    options: Any = {
+        "model": "scripted/sailor",
+        "max_tokens": 1_000,
+        "messages": messages,
+        "system": "Be brief.",
+        **given,
+    }
+    if streaming:
+        async with client.beta.messages.stream(**options) as stream:
+            reply: BetaMessage = await stream.get_final_message()
+    else:
+        reply = await client.beta.messages.create(**options)
+    messages.append({"role": "assistant", "content": [one.to_dict() for one in reply.content]})
+    return reply
+
+
+def make_history(turns: int) -> list[Any]:
+    return [
+        one
+        for number in range(turns)
+        for one in (
+            {"role": "user", "content": f"Message {number}."},
+            {"role": "assistant", "content": TALK},
+        )
+    ]
+
+
+def make_uses(count: int, name: str = "look_up", size: int = 2_000) -> list[Any]:
+    """A history of uses of a tool with long results."""
+    messages: list[Any] = [{"role": "user", "content": "Begin."}]
+    for number in range(count):
+        use = {"type": "tool_use", "id": f"c{number}", "name": name, "input": {"what": "a" * 300}}
+        result = {"type": "tool_result", "tool_use_id": f"c{number}", "content": "word " * size}
+        messages += [
+            {"role": "assistant", "content": [use]},
+            {"role": "user", "content": [result]},
+        ]
+    return messages
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+async def test_a_conversation_is_compacted_and_continues_from_the_block(
+    served: Served, streaming: bool
+) -> None:
+    async with served.anthropic() as client, served.http() as http:
+        messages = [*make_history(16), {"role": "user", "content": "Go on."}]
+        reply = await ask(client, messages, streaming=streaming, context_management=COMPACT)
+        block, text = reply.content
+        assert block.type == "compaction"
+        assert "- Never use tar." in (block.content or "")
+        assert "reread" not in (block.content or "")
+        assert text.type == "text"
+        assert reply.stop_reason == "end_turn"
+        assert reply.context_management is not None
+        assert reply.context_management.applied_edits == []
+        first, second = reply.usage.iterations or []
+        assert (first.type, second.type) == ("compaction", "message")
+        assert first.output_tokens > 0
+        assert second.input_tokens == reply.usage.input_tokens < 1_000
+
+        # The whole history, and only what the block does not replace, are the same request.
+        messages.append({"role": "user", "content": "And now?"})
+        later = await ask(client, [*messages], streaming=streaming, context_management=COMPACT)
+        assert len(await survey(http)) == 1
+        short = await ask(client, messages[-2:], streaming=streaming)
+        assert [one.type for one in later.content] == ["text"]
+        assert later.usage.input_tokens == short.usage.input_tokens < 1_000
+        conversations = await survey(http)
+        stored = [one for each in conversations for one in await read_messages(http, each["id"])]
+        assert sum(one["role"] == "digest" for one in stored) == len(conversations)
+        assert sum(one["role"] == "supervisor" for one in stored) == len(conversations)
+
+
+async def test_the_messages_that_stay_are_in_the_block(served: Served) -> None:
+    async with served.anthropic() as client, served.http() as http:
+        messages = [*make_history(16), {"role": "user", "content": "Remember the number 4711."}]
+        await ask(client, messages, context_management=COMPACT)
+        messages.append({"role": "user", "content": "And now?"})
+        body = {"model": "scripted/sailor", "messages": messages[-2:], "max_tokens": 10}
+        assert (await http.post("/v1/messages", json={**body, "store": True})).status_code == 200
+        newest = (await survey(http))[0]
+        texts = [
+            one["contents"][0]["data"]
+            for one in await read_messages(http, newest["id"])
+            if one["role"] == "user"
+        ]
+    assert "Remember the number 4711." in texts
+    assert {"Message 0.", "Message 15."} <= {*texts}
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+async def test_a_compaction_alone_is_the_whole_reply(served: Served, streaming: bool) -> None:
+    edit = {**COMPACT["edits"][0], "pause_after_compaction": True}
+    async with served.anthropic() as client, served.http() as http:
+        for given in (
+            {"context_management": {"edits": [edit]}},
+            {"compaction": {"type": "summarize", "instructions": "Keep the tide."}},
+        ):
+            messages = [*make_history(16), {"role": "user", "content": "Go on."}]
+            options: Any = {"streaming": streaming, **given}
+            reply = await ask(client, messages, **options)
+            [block] = reply.content
+            assert (block.type, reply.stop_reason) == ("compaction", "compaction")
+            assert [one.type for one in reply.usage.iterations or []] == ["compaction"]
+            before = len(await survey(http))
+            messages.append({"role": "user", "content": "And now?"})
+            later = await ask(client, messages[-2:])
+            assert later.usage.input_tokens < 1_000
+            # It continues the conversation that was compacted.
+            assert len(await survey(http)) == before
+
+
+async def test_a_short_conversation_has_no_summary_and_loses_nothing(served: Served) -> None:
+    async with served.anthropic() as client, served.http() as http:
+        messages: list[Any] = [{"role": "user", "content": "Remember 4711."}]
+        reply = await ask(client, messages, context_management=COMPACT)
+        assert [one.type for one in reply.content] == ["text"]
+        reply = await ask(client, messages, compaction={"type": "summarize"})
+        [block] = reply.content
+        assert block.type == "compaction"
+        assert block.content is None
+        messages.append({"role": "user", "content": "And now?"})
+        await ask(client, messages[-2:])
+        newest = (await survey(http))[0]
+        stored = await read_messages(http, newest["id"])
+    assert stored[1]["contents"][0]["data"] == "Remember 4711."
+
+
+async def test_a_block_that_was_changed_or_is_of_another_user_is_refused(served: Served) -> None:
+    async with served.anthropic() as client, served.anthropic("eve") as eve:
+        messages = [*make_history(16), {"role": "user", "content": "Go on."}]
+        await ask(client, messages, context_management=COMPACT)
+        messages.append({"role": "user", "content": "And now?"})
+        with pytest.raises(anthropic.BadRequestError, match="compaction"):
+            await ask(eve, [*messages])
+        block = messages[-2]["content"][0]
+        for wrong in (
+            block["encrypted_content"][:-8],
+            block["encrypted_content"] + "AAAA",
+            block["encrypted_content"][:30] + "é",
+            block["encrypted_content"][:6],
+        ):
+            block["encrypted_content"] = wrong
+            with pytest.raises(anthropic.BadRequestError, match="made by this server"):
+                await ask(client, [*messages])
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+async def test_old_results_are_cleared_and_reported(served: Served, streaming: bool) -> None:
+    clear: Any = {
+        "type": "clear_tool_uses_20250919",
+        "trigger": {"type": "input_tokens", "value": 5_000},
+        "keep": {"type": "tool_uses", "value": 2},
+        "clear_tool_inputs": True,
+    }
+    management: Any = {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}, clear]}
+    async with served.anthropic() as client, served.http() as http:
+        messages = make_uses(6)
+        whole = await ask(client, [*messages], tools=TOOLS)
+        reply = await ask(
+            client, messages, streaming=streaming, tools=TOOLS, context_management=management
+        )
+        assert reply.context_management is not None
+        [edit] = reply.context_management.applied_edits
+        assert edit.type == "clear_tool_uses_20250919"
+        assert edit.cleared_tool_uses == 4
+        assert edit.cleared_input_tokens > 10_000
+        assert reply.usage.input_tokens < whole.usage.input_tokens * 0.5
+
+        # The next request is edited too, from the stored conversation.
+        messages.append({"role": "user", "content": "And now?"})
+        later = await ask(
+            client, messages, streaming=streaming, tools=TOOLS, context_management=management
+        )
+        assert later.context_management is not None
+        assert len(later.context_management.applied_edits) == 1
+        assert later.usage.input_tokens < whole.usage.input_tokens * 0.5
+        stored = await read_messages(http, (await survey(http))[0]["id"])
+    results = [one for one in stored if one["role"] == "result"]
+    assert all("left out" not in str(one) for one in results)
+    [digest] = [one for one in stored if one["role"] == "digest"]
+    assert sum(text == "{}" for text in digest["shortened"].values()) == 4
+
+
+@pytest.mark.parametrize(
+    ("changes", "cleared"),
+    [
+        ({"trigger": {"type": "tool_uses", "value": 6}}, 0),
+        ({"trigger": {"type": "tool_uses", "value": 5}}, 3),
+        ({"keep": {"type": "tool_uses", "value": 0}}, 5),
+        ({"keep": {"type": "tool_uses", "value": 9}}, 0),
+        ({"exclude_tools": ["look_up"]}, 0),
+        ({"clear_at_least": {"type": "input_tokens", "value": 1_000_000}}, 0),
+        ({"trigger": {"type": "input_tokens", "value": 90_000}}, 0),
+    ],
+)
+async def test_the_settings_of_clearing_are_kept(
+    served: Served, changes: dict[str, Any], cleared: int
+) -> None:
+    clear: Any = {
+        "type": "clear_tool_uses_20250919",
+        "trigger": {"type": "input_tokens", "value": 1_000},
+        **changes,
+    }
+    store = {"store": False}
+    async with served.anthropic() as client:
+        reply = await ask(
+            client,
+            make_uses(6),
+            tools=TOOLS,
+            context_management={"edits": [clear]},
+            extra_body=store,
+        )
+    assert reply.context_management is not None
+    found = [
+        one.to_dict().get("cleared_tool_uses") for one in reply.context_management.applied_edits
+    ]
+    assert found == ([cleared] if cleared else [])
+
+
+async def test_old_thinking_is_reported_as_cleared(served: Served) -> None:
+    thinking = {"type": "thinking", "thinking": "Let me see. " * 10, "signature": "x"}
+    messages = make_history(4)
+    for reply in messages[1::2]:
+        reply["content"] = [thinking, {"type": "text", "text": "Yes."}]
+    messages.append({"role": "user", "content": "Go on."})
+    async with served.anthropic() as client:
+        reply = await ask(
+            client, messages, context_management={"edits": [{"type": "clear_thinking_20251015"}]}
+        )
+    assert reply.context_management is not None
+    [edit] = reply.context_management.applied_edits
+    assert edit.to_dict() == {
+        "type": "clear_thinking_20251015",
+        "cleared_thinking_turns": 3,
+        "cleared_input_tokens": 120,
+    }
+
+
+async def test_tokens_are_counted_with_and_without_the_edits(served: Served) -> None:
+    clear: Any = {
+        "type": "clear_tool_uses_20250919",
+        "trigger": {"type": "input_tokens", "value": 1_000},
+    }
+    async with served.anthropic() as client, served.http() as http:
+        counted = await client.beta.messages.count_tokens(
+            model="scripted/sailor",
+            messages=make_uses(6),
+            tools=TOOLS,
+            context_management={"edits": [clear]},
+        )
+        assert await survey(http) == []
+    assert counted.context_management is not None
+    assert counted.input_tokens < counted.context_management.original_input_tokens * 0.7
+
+
+@pytest.mark.parametrize(
+    ("given", "param"),
+    [
+        ({"edits": [{"type": "clear_everything"}]}, "context_management.edits[0]"),
+        ({"edits": 3}, "context_management.edits"),
+        (
+            {"edits": [{"type": "clear_tool_uses_20250919", "keep": 3}]},
+            "context_management.edits[0].keep",
+        ),
+        (
+            {"edits": [{"type": "clear_tool_uses_20250919", "trigger": {"type": "hours"}}]},
+            "context_management.edits[0].trigger",
+        ),
+        (
+            {"edits": [COMPACT["edits"][0], {"type": "clear_thinking_20251015"}]},
+            "context_management.edits[1]",
+        ),
+        ({"edits": [*COMPACT["edits"], *COMPACT["edits"]]}, "context_management.edits[1]"),
+        (
+            {
+                "edits": [
+                    {"type": "compact_20260112", "trigger": {"type": "input_tokens", "value": -1}}
+                ]
+            },
+            "context_management.edits[0].trigger.value",
+        ),
+    ],
+)
+async def test_a_wrong_value_is_named(served: Served, given: Any, param: str) -> None:
+    body = {
+        "model": "scripted/sailor",
+        "max_tokens": 10,
+        "messages": [{"role": "user", "content": "Hello"}],
+        "context_management": given,
+    }
+    async with served.http() as http:
+        refused = await http.post("/v1/messages", json=body)
+        assert refused.status_code == 400
+        assert param in refused.json()["error"]["message"]
+
+
+async def test_both_ways_of_compaction_exclude_each_other(served: Served) -> None:
+    async with served.anthropic() as client:
+        with pytest.raises(anthropic.BadRequestError, match="exclude each other"):
+            await ask(
+                client,
+                [{"role": "user", "content": "Hello"}],
+                compaction={"type": "summarize"},
+                context_management=COMPACT,
+            )
+
+
+async def test_a_summary_that_cannot_be_used_leaves_the_history_as_it_is(served: Served) -> None:
+    async with served.anthropic() as client:
+        messages = [*make_history(16), {"role": "user", "content": "Go on."}]
+        reply = await ask(client, messages, model="scripted/silent", context_management=COMPACT)
+    assert [one.type for one in reply.content] == ["text"]
