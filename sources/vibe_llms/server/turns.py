@@ -218,6 +218,8 @@ class ServedTurn:
     async def manage_context(self) -> None:
         """Do what the order says with the context of the turn, before it begins."""
         managed, context = self.managed, self._order.context
+        if not context.compacts and context.clearing is None:
+            return
         if agent := self._conversation.settings.agent:
             system = self._space.session.access_agent(agent).supervisor
             context = replace(context, repeated=[*context.repeated, system])

@@ -54,17 +54,19 @@ class OpenaiSettings(HttpSettings, frozen=True):
         """Return True if requests name their conversation; `by_model` if the model knows keys."""
         if self.cache_key is not None:
             return self.cache_key
-        try:
-            host = urlsplit(self.base_url).hostname or ""
-        except ValueError:
-            # The transport reports a wrong address.
-            return False
-        return by_model and any(fnmatchcase(host, one) for one in _read_hosts())
+        return by_model and _takes_cache_key(self.base_url)
 
 
 @cache
-def _read_hosts() -> Sequence[str]:
-    return tuple(read_toml(shipped_folder() / "providers" / "openai.toml")["takes-cache-key"])
+def _takes_cache_key(address: str) -> bool:
+    """Return True for the addresses in `data/providers/openai.toml`."""
+    try:
+        host = urlsplit(address).hostname or ""
+    except ValueError:
+        # The transport reports a wrong address.
+        return False
+    hosts = read_toml(shipped_folder() / "providers" / "openai.toml")["takes-cache-key"]
+    return any(fnmatchcase(host, one) for one in hosts)
 
 
 S = TypeVar("S", bound=OpenaiSettings)
