@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable
 
 from archives import measure_archives
+from context_turns import measure_compacting, measure_deciding
 from crowds import measure_crowds, measure_first_chunk
 from measure import Row
 from memory_building import measure_building
@@ -33,6 +34,7 @@ PARTS: dict[str, tuple[tuple[Callable[[int], list[Row]], int], ...]] = {
     "crowds": ((measure_first_chunk, 9), (measure_crowds, 9)),
     "tools": ((measure_tools, 15),),
     "memory": ((measure_building, 3),),
+    "context": ((measure_deciding, 9), (measure_compacting, 9)),
     "turns": ((measure_turns, 25), (measure_first_turns, 9)),
 }
 

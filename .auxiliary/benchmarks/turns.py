@@ -31,14 +31,16 @@ async def _measure(interface: Interface, runs: int) -> list[Row]:
     rows: list[Row] = []
     row = interface.row
     with loopback("short", "1", interface.name) as url, tempfile.TemporaryDirectory() as home:
-        configuration = {"providers": {row: {"base-url": url}}}
+        # Otherwise the longest history would be compacted.
+        models = {interface.model: {"context-tokens": ROOMY}}
+        configuration = {"providers": {row: {"base-url": url, "models": models}}}
         async with (
             open_session(home=home, keys={row: KEY}, configuration=configuration) as session,
             httpx2.AsyncClient() as bare,
             interface.produce_package(url) as package,
         ):
             for length in LENGTHS:
-                history = _produce_history(length)
+                history = produce_history(length)
                 conversation = await session.begin(
                     f"{row}/{interface.model}", history=history, save=False
                 )
@@ -98,7 +100,7 @@ async def _measure_first_turns(runs: int) -> Row:
                 configuration={"providers": rows},
             )
         )
-        history = _produce_history(LONGEST)
+        history = produce_history(LONGEST)
         for number in range(runs + 1):
             for name, one in measured.items():
                 address = f"{one.row}/{one.model}"
@@ -113,7 +115,7 @@ async def _measure_first_turns(runs: int) -> Row:
     return ratio_row(what, samples, "ms", scale=1e3, bars={"chat": 2.0})
 
 
-def _produce_history(length: int) -> list[Canister]:
+def produce_history(length: int) -> list[Canister]:
     history: list[Canister] = []
     for number in range(length // 2):
         history.append(UserCanister.from_text(f"question {number} {'x' * 180}"))

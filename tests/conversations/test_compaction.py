@@ -19,11 +19,17 @@ from vibe_llms import (
     Session,
     open_session,
 )
-from vibe_llms.base.exceptions import BudgetExceeded, ContextOverflow, ProviderOverloaded
-from vibe_llms.conversations.context_view import HEADING
+from vibe_llms.base.exceptions import (
+    BudgetExceeded,
+    ContextOverflow,
+    ConversationNotFound,
+    ProviderOverloaded,
+)
+from vibe_llms.conversations.context_view import HEADING, ContextView
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     DigestCanister,
+    InvocationCanister,
     ResultCanister,
     StopReason,
     SupervisorCanister,
@@ -549,3 +555,40 @@ async def test_the_next_request_says_what_fills_the_window(session: Session) -> 
         use = await conversation.measure_context()
         assert use.parts["digest"]
         assert use.covered
+
+
+async def test_a_pinned_result_keeps_its_call_also_if_it_is_summarized_already(
+    session: Session,
+) -> None:
+    def look() -> str:
+        return "the depth is 12 fathoms"
+
+    script = Script()
+    async with session:
+        conversation = await session.begin(produce_model(script), invokers=[look])
+        script.calls = [("look", {})]
+        await conversation.converse("How deep is it?")
+        [result] = [one for one in conversation.canisters if isinstance(one, ResultCanister)]
+        await fill(conversation, 10)
+        with pytest.raises(ConversationNotFound, match="message 'x' not found"):
+            await conversation.pin("x")
+        await conversation.pin(result.identity)
+        for _ in range(12):
+            shown = ContextView().apply(conversation.canisters)
+            assert result in shown
+            calls = [one.identity for one in shown if isinstance(one, InvocationCanister)]
+            assert calls == [result.invocation]
+            await conversation.converse("Go on.")
+
+
+async def test_a_summary_that_is_too_long_is_cut(session: Session) -> None:
+    script = Script(f"{SUMMARY} {'The keel is laid. ' * 150}")
+    async with session:
+        conversation = await session.begin(produce_model(script))
+        await fill(conversation, 30)
+        made = digests_of(conversation)
+        assert made
+        for digest in made:
+            assert len(digest.text) <= WINDOW * 0.1 * 3
+            assert "Never use tar." in digest.text
+            assert digest.after < WINDOW / 2

@@ -12,8 +12,10 @@ import pytest
 
 from tests.fakes.models import endless
 from vibe_llms.base.exceptions import ContextOverflow
+from vibe_llms.conversations import context_window
 from vibe_llms.conversations.context_window import (
     SizeMeter,
+    TokenMeter,
     check_context_window,
     estimate_tokens,
 )
@@ -109,3 +111,38 @@ def test_measuring_only_what_is_new_would_be_detected(monkeypatch: pytest.Monkey
     monkeypatch.setattr(SizeMeter, "_measure", forget_to_compare)
     with pytest.raises(AssertionError):
         check_meter(Limited(110))
+
+
+def test_a_meter_of_tokens_returns_the_estimate_of_the_whole_history() -> None:
+    """Also where replies have no usage, and after a digest has replaced the messages."""
+    used = Ending("finished", Usage(uncached_input_tokens=300, output_tokens=7))
+    history: list[Canister] = []
+    meter = TokenMeter()
+    said = [UserCanister.from_text("y" * 30)]
+    for number in range(12):
+        history.append(UserCanister.from_text("x" * 30 * number))
+        ending = used if number % 4 == 2 else None
+        history.append(AssistantCanister((TextualContent("z" * 60),), ending=ending))
+        whole = estimate_tokens(reversed([*history, *said]))
+        assert meter.estimate(history, said) == whole
+        assert meter.estimate(history, said) == whole
+    shorter = [UserCanister.from_text("summary"), *history[-3:]]
+    assert meter.estimate(shorter, ()) == estimate_tokens(reversed(shorter))
+    assert meter.estimate([], said) == 10
+
+
+def test_a_meter_of_tokens_measures_each_message_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured: list[Canister] = []
+
+    def measure(canister: Canister) -> int:
+        measured.append(canister)
+        return 1
+
+    monkeypatch.setattr(context_window, "measure_tokens", measure)
+    meter = TokenMeter()
+    history: list[Canister] = [UserCanister.from_text("x") for _ in range(50)]
+    meter.estimate(history, ())
+    for _ in range(10):
+        history.append(UserCanister.from_text("x"))
+        meter.estimate(history, ())
+    assert len(measured) == 60

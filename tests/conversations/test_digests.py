@@ -104,3 +104,16 @@ def test_a_digest_that_is_too_long_loses_its_oldest_items() -> None:
     assert "decision 499" in text
     assert "decision 0\n" not in text
     assert text.startswith("## Goal\nA boat.")
+
+
+def test_prose_that_is_too_long_is_cut_before_instructions_and_decisions_are_lost() -> None:
+    lists = {DECISIONS: ["oak"], INSTRUCTIONS: ["no tar"], FILES: ["a.txt", "b.txt"]}
+    text = fit_digest(Sections({GOAL: "A boat.", STATE: "The keel is laid. " * 500}, lists), 1_000)
+    assert len(text) <= 1_000
+    parsed = parse_digest(text)
+    assert parsed.lists[DECISIONS] == ["oak"]
+    assert parsed.lists[INSTRUCTIONS] == ["no tar"]
+    assert parsed.prose[GOAL] == "A boat."
+    assert parsed.prose[STATE].startswith("The keel is laid.")
+    assert parsed.prose[STATE].endswith("…")
+    assert len(text) > 900

@@ -30,6 +30,8 @@ HISTORY: Sequence[Canister] = (
     AssistantCanister(
         (ImageContent(b"x", "image/png"), TextualContent(Reference.from_bytes(STORED)))
     ),
+    UserCanister.from_text("And now?"),
+    AssistantCanister.from_text("The tide turns."),
     ResultCanister((TextualContent("from the web: whales are large"),), invocation="c2"),
     DigestCanister((TextualContent("harbor harbor harbor"),)),
 )
@@ -40,7 +42,11 @@ async def load(references: Sequence[Reference]) -> dict[str, bytes]:
 
 
 async def call(**arguments: Any) -> InvocationOutput:
-    tool = produce_reread(lambda: HISTORY, load)
+    return await call_in(HISTORY, **arguments)
+
+
+async def call_in(history: Sequence[Canister], **arguments: Any) -> InvocationOutput:
+    tool = produce_reread(lambda: history, load)
     text = json.dumps(arguments)
     invocation = InvocationCanister(name=tool.name, arguments=text)
     return await tool.invoke(text, InvocationContext("", invocation, lambda *_, **__: None))
@@ -82,3 +88,31 @@ async def test_a_wrong_call_says_what_to_do() -> None:
         output = await call(**wrong)
         assert output.failed
         assert output.text.endswith(".")
+
+
+def talk(*texts: str) -> list[Canister]:
+    return [UserCanister.from_text(text) for text in texts]
+
+
+async def test_a_number_is_found_among_others_that_begin_alike() -> None:
+    many = talk(*(f"booking number{place} was made by somebody {'x' * 400}" for place in range(99)))
+    assert "number73 was" in (await call_in(many, words="the booking number73")).text
+
+
+async def test_the_answer_beside_the_question_is_found_too() -> None:
+    filler = [f"Something else about the weather, part {place}." for place in range(200)]
+    said = talk(*filler[:100], "Where did Ada buy the violin?", "In Cremona.", *filler[100:])
+    assert "In Cremona." in (await call_in(said, words="buy violin")).text
+
+
+async def test_messages_that_are_left_out_come_before_those_in_the_request() -> None:
+    old = talk(*(f"old violin {'x' * 400}" for _ in range(20)))
+    new = talk(*(f"new violin violin {'x' * 400}" for _ in range(20)))
+    digest = DigestCanister(
+        (TextualContent("summary"),), first=old[0].identity, last=old[-1].identity
+    )
+    text = (await call_in([*old, *new, digest], words="violin")).text
+    assert "old violin" in text
+    assert "new violin" not in text
+    # Words that only the request has are found nevertheless.
+    assert "new violin" in (await call_in([*old, *new, digest], words="new")).text

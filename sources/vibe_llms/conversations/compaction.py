@@ -66,6 +66,8 @@ _WORTHWHILE = 0.1
 _PART_SHARE = 0.6
 #: Share of the window above which a request may not be accepted.
 _FULL = 0.95
+#: Share of the window above which shortened results are not enough, as the next turn needs room.
+_STILL_FULL = 0.8
 #: Most parts, and shares of a part that one message and one result may have.
 _MOST_PARTS, _MESSAGE_SHARE, _RESULT_SHARE = 12, 0.25, 0.06
 _WORDS_PER_TOKEN = 0.6
@@ -109,8 +111,12 @@ async def compact(request: CompactionRequest) -> DigestCanister | None:
                 raise
             request.next.notify(Notice("context", f"the model's summary is not used: {error}"))
             chosen = await work.replan(summarizes=False)
-            full = request.window * _FULL
-            if chosen.after > full or (request.tokens > full and not work.helps(chosen)):
+            if work.helps(chosen):
+                full = chosen.after > request.window * _STILL_FULL
+            else:
+                # Usage from before a digest does not count, so tools may not be in the estimate.
+                full = request.tokens + work.size.overhead > request.window * _FULL
+            if full:
                 # The program's own summary has names of files, and what was kept before.
                 chosen, summary = work.plan, _Summary(work.sections)
             elif not work.helps(chosen):
@@ -202,7 +208,13 @@ class _Work(Struct, frozen=True, kw_only=True):
     def _extend(self, before: Sections, text: str, replaced: Sequence[Canister]) -> Sections:
         sections = extend_digest(before, text)
         size = len(sections.render()) // CHARACTERS_PER_TOKEN
-        if size >= sum(map(measure_tokens, replaced)):
+        sent = self.previous.shortened
+        if size >= sum(
+            len(sent[one.identity]) // CHARACTERS_PER_TOKEN
+            if one.identity in sent
+            else measure_tokens(one)
+            for one in replaced
+        ):
             raise DigestRejected("it is longer than the messages that it replaces")
         return sections
 

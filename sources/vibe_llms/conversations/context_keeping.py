@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from itertools import chain
 
@@ -42,9 +42,10 @@ class ContextKeeper:
         """Return the context window of a model in tokens, assumed if it is unknown."""
         return self._services.access_windows().recall(model) or UNKNOWN_WINDOW
 
-    def is_due(self, model: Model, backwards: Iterable[Canister]) -> bool:
-        """Return True if these messages, the last one first, may need a digest."""
-        return estimate_tokens(backwards) >= self.window_of(model) * self._settings.compact_at
+    def is_due(self, model: Model, said: Sequence[Canister]) -> bool:
+        """Return True if a request with the history and these messages may need a digest."""
+        tokens = self._memo.tokens.estimate(self._memo.show(self._history), said)
+        return tokens >= self.window_of(model) * self._settings.compact_at
 
     async def compact_if_due(
         self, request: NextRequest, said: Sequence[Canister]

@@ -16,7 +16,12 @@ from msgspec import Struct
 from vibe_llms.conversations.context_view import SHORTENED
 from vibe_llms.conversations.context_window import CHARACTERS_PER_TOKEN, measure_tokens
 from vibe_llms.conversations.corrections import find_last_message, is_correction
-from vibe_llms.conversations.history import may_end, start_of_turn
+from vibe_llms.conversations.history import (
+    find_exchange,
+    find_exchanges,
+    may_end,
+    start_of_turn,
+)
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
@@ -35,6 +40,8 @@ _LAST_MESSAGES = 3
 _SHORT_RESULT = 100
 #: Tokens of the shortest excerpt of a long message.
 _LEAST_EXCERPT = 200
+#: Multiple of the target that a plan may have before messages of the user are cut.
+_STRETCH = 1.5
 #: Tokens of the line in place of a message.
 _LINE = 50
 
@@ -82,14 +89,19 @@ class ContextPlan(Struct, frozen=True):
 
 
 class _Rules(Struct, frozen=True):
-    """The number of recent results that stay, and the tokens of other messages that are sent.
+    """The number of recent results that stay, and the tokens that are sent of other messages.
 
-    Without `excerpts`, longer messages become a line.
+    The first and last messages of the user are only cut if `said`. Without `excerpts`, longer
+    messages become a line.
     """
 
     results: int
     most: int | None = None
+    said: bool = False
     excerpts: bool = True
+
+
+_SHORTEST = _Rules(0, _LINE, said=True, excerpts=False)
 
 
 def plan(
@@ -104,25 +116,29 @@ def plan(
     """Return the plan that reaches the target, or else the one with the fewest tokens.
 
     `messages` has no digests. The last digest summarizes the first `covered` of them, and sends
-    these texts in place of those in `shortened`. A plan that does not summarize covers no more.
+    these texts in place of those in `shortened`. A plan that does not summarize covers no more, and
+    does not cut messages that must stay.
     """
     measured = _measure(messages, size, shortened)
+    much, little = (max(size.target // part, _LEAST_EXCERPT) for part in (8, 32))
     plans: list[ContextPlan] = []
-    for rules in (
-        _Rules(3),
-        _Rules(1),
-        _Rules(0, max(size.target // 8, _LEAST_EXCERPT)),
-        _Rules(0, max(size.target // 32, _LEAST_EXCERPT)),
-        _Rules(0, _LINE, excerpts=False),
+    # Messages that must stay are worth more than the target: only what is far beyond it cuts them.
+    for limit, ways in (
+        (size.target * _STRETCH, (_Rules(3), _Rules(1), _Rules(0, much), _Rules(0, little))),
+        (size.target, (_Rules(0, much, said=True), _Rules(0, little, said=True), _SHORTEST)),
     ):
-        if not rules.excerpts and plans[-1].after < size.limit:
+        for rules in ways:
+            if not rules.excerpts and plans[-1].after < size.limit:
+                break
+            planning = _Planning(messages, measured, size, covered, pinned, rules)
+            made = planning.plan(summarizes=summarizes)
+            if made.after <= size.target:
+                return made
+            plans.append(made)
+        best = min(plans, key=lambda one: one.after)
+        if best.after <= limit or not summarizes:
             break
-        planning = _Planning(messages, measured, size, covered, pinned, rules)
-        made = planning.plan(summarizes=summarizes)
-        if made.after <= size.target:
-            return made
-        plans.append(made)
-    return min(plans, key=lambda one: one.after)
+    return best
 
 
 def _measure(
@@ -221,13 +237,18 @@ class _Planning:
         """Yield the places of messages, other than the model's, with more than these tokens."""
         message = find_last_message(self._messages)
         for place, canister in enumerate(self._messages):
-            if place != message and self._sizes[place] > most and self._is_bulky(canister):
+            if place != message and self._sizes[place] > most and self._is_bulky(place, canister):
                 yield place
 
-    def _is_bulky(self, canister: Canister) -> bool:
+    def _is_bulky(self, place: int, canister: Canister) -> bool:
         """Return True if a message may be shortened."""
         return (
             isinstance(canister, SHORTENED)
+            and (
+                self._rules.said
+                or place not in self._kept
+                or not isinstance(canister, UserCanister)
+            )
             and canister.identity not in self._pinned
             and any(isinstance(one, TextualContent) for one in canister.contents)
         )
@@ -245,19 +266,13 @@ def _find_kept(messages: Sequence[Canister], pinned: AbstractSet[str]) -> Abstra
         for place, one in enumerate(messages)
         if isinstance(one, UserCanister) and not is_correction(messages, place)
     ]
-    always = {
-        place
-        for place, one in enumerate(messages)
-        if isinstance(one, SupervisorCanister) or one.identity in pinned
-    }
-    return always | {*said[:1], *said[-_LAST_MESSAGES:]}
+    always = {place for place, one in enumerate(messages) if isinstance(one, SupervisorCanister)}
+    return always | {*said[:1], *said[-_LAST_MESSAGES:]} | find_exchanges(messages, pinned)
 
 
 def _find_last_exchange(messages: Sequence[Canister]) -> int:
     """Return the place of the last reply with what follows it, which is never summarized."""
-    place = len(messages)
-    while place and not isinstance(messages[place - 1], AssistantCanister | InvocationCanister):
+    place = len(messages) - 1
+    while place > 0 and not isinstance(messages[place], AssistantCanister | InvocationCanister):
         place -= 1
-    while place > 1 and not may_end(messages, place - 2):
-        place -= 1
-    return max(place - 1, 0)
+    return find_exchange(messages, place).start if messages else 0

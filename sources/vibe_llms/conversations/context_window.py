@@ -92,6 +92,24 @@ class SizeMeter:
         return self._size
 
 
+class TokenMeter:
+    """A meter for the tokens of a growing history that measures each message once."""
+
+    def __init__(self) -> None:
+        self._count = self._tokens = 0
+        self._last: Canister | None = None
+
+    def estimate(self, history: Sequence[Canister], said: Iterable[Canister]) -> int:
+        """Return what `estimate_tokens` returns for the history and new messages."""
+        count = self._count
+        if count > len(history) or (count and history[count - 1] is not self._last):
+            count = self._tokens = 0
+        if count < len(history):
+            self._tokens = _add_tokens(self._tokens, history[count:] if count else history)
+            self._count, self._last = len(history), history[-1]
+        return _add_tokens(self._tokens, said)
+
+
 def measure_size(canisters: Iterable[Canister]) -> int:
     """Return the number of bytes in the contents of messages."""
     size = 0
@@ -106,12 +124,25 @@ def estimate_tokens(backwards: Iterable[Canister]) -> int:
     """Return a low estimate: the usage of the last reply, plus the characters after it."""
     tokens = 0
     for canister in backwards:
-        if isinstance(canister, _REPLIES):
-            usage = canister.ending.usage if canister.ending else None
-            if usage is not None and usage.input_tokens:
-                return tokens + usage.total_tokens
+        if counted := _count_reply(canister):
+            return tokens + counted
         tokens += measure_tokens(canister)
     return tokens
+
+
+def _add_tokens(tokens: int, canisters: Iterable[Canister]) -> int:
+    """Return the tokens of a request that gets longer by these messages."""
+    for canister in canisters:
+        tokens = _count_reply(canister) or tokens + measure_tokens(canister)
+    return tokens
+
+
+def _count_reply(canister: Canister) -> int:
+    """Return the tokens of a reply and its request as the provider counted them, or 0."""
+    if not isinstance(canister, _REPLIES) or canister.ending is None:
+        return 0
+    usage = canister.ending.usage
+    return usage.total_tokens if usage is not None and usage.input_tokens else 0
 
 
 def measure_tokens(canister: Canister) -> int:

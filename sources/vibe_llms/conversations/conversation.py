@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from vibe_llms.base.exceptions import (
     ConversationBusy,
+    ConversationNotFound,
     PackageMissing,
     RequestError,
     SessionClosed,
@@ -18,7 +19,13 @@ from vibe_llms.base.exceptions import (
 from vibe_llms.base.futures import finish
 from vibe_llms.conversations.context_view import revise_digest, without_digests
 from vibe_llms.conversations.context_window import UNKNOWN_WINDOW
-from vibe_llms.conversations.history import History, has_reply, locate, start_of_turn
+from vibe_llms.conversations.history import (
+    History,
+    find_exchanges,
+    has_reply,
+    locate,
+    start_of_turn,
+)
 from vibe_llms.conversations.hooks import TurnHook
 from vibe_llms.conversations.prompts import Prompt, apply_template, is_instructed, read_prompt
 from vibe_llms.conversations.settings import (
@@ -545,14 +552,17 @@ class Conversation:
     async def pin(self, *identities: str) -> None:
         """Keep some messages word for word in every later request, here and in later forks.
 
+        Calls and results stay together, although only the pinned ones of them are never shortened.
         Raises `ConversationNotFound` for an identity that this conversation does not have.
         """
         await self._become_free()
-        for identity in identities:
-            locate(self._history.canisters, identity, open_calls=True)
+        messages = without_digests(self._history.canisters)
+        for identity in {*identities} - {one.identity for one in messages}:
+            raise ConversationNotFound(f"message {identity!r} not found in this conversation")
         self._memo.show(self._history)
         digest = self._memo.view.digest or DigestCanister()
-        kept = {*digest.kept, *identities} if digest.last else set(digest.kept)
+        places = find_exchanges(messages, frozenset(identities)) if digest.last else ()
+        kept = {*digest.kept, *(messages[place].identity for place in places)}
         pinning = revise_digest(
             digest,
             kept=tuple(kept),

@@ -35,6 +35,8 @@ _ORDER = (GOAL, INSTRUCTIONS, DECISIONS, STATE, NEXT, FILES, ORIGINALS)
 _BULLET = re.compile(r"(?:[-*•]|\d{1,4}[.)])[ \t]")
 #: Characters of a summary without any of the headings that is still taken for one.
 _PLAIN_CHARACTERS = 200
+#: Each section of prose may have at least this part of a digest.
+_PROSE_SHARE = 8
 #: Number of names of files and sources that a digest has.
 _MOST_FILES = 100
 #: Length of an argument that may be the name of a file or an address.
@@ -195,10 +197,20 @@ def add_artifacts(sections: Sections, covered: Sequence[Canister], *, count: int
 
 
 def fit_digest(sections: Sections, characters: int) -> str:
-    """Return the text of a digest; if it is too long, without the oldest items of its lists."""
+    """Return the text of a digest; if it is too long, without what can be missed best.
+
+    These are the oldest names of files, then the ends of long prose, and then the oldest decisions
+    and instructions.
+    """
+    least = characters // _PROSE_SHARE
+    prose = {**sections.prose}
     lists = {name: [*items] for name, items in sections.lists.items()}
-    text = (fitted := Sections(sections.prose, lists)).render()
-    for name in (FILES, DECISIONS, INSTRUCTIONS):
+    text = (fitted := Sections(prose, lists)).render()
+    for name in (FILES, *reversed(_PROSE), DECISIONS, INSTRUCTIONS):
+        if (excess := len(text) - characters) > 0 and len(prose.get(name, "")) > least:
+            length = max(len(prose[name]) - excess - 2, least)
+            prose[name] = f"{prose[name][:length].rstrip()} …"
+            text = fitted.render()
         items = lists.get(name, [])
         while len(text) > characters and items:
             items.pop(0)

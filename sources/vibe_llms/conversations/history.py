@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime
 from typing import Any, Self
 
@@ -359,6 +360,26 @@ def may_end(canisters: Sequence[Canister], index: int) -> bool:
         following, AssistantCanister | InvocationCanister
     )
     return not (both and this.reply and this.reply == following.reply)  # type: ignore[union-attr]
+
+
+def find_exchange(canisters: Sequence[Canister], index: int) -> range:
+    """Return the places of a message and of those that no cut may separate from it."""
+    start, end = index, index + 1
+    while start and not may_end(canisters, start - 1):
+        start -= 1
+    while not may_end(canisters, end - 1):
+        end += 1
+    return range(start, end)
+
+
+def find_exchanges(canisters: Sequence[Canister], identities: AbstractSet[str]) -> AbstractSet[int]:
+    """Return the places of some messages, each with the calls and results of its reply."""
+    return {
+        place
+        for index, one in enumerate(canisters)
+        if one.identity in identities
+        for place in find_exchange(canisters, index)
+    }
 
 
 def has_reply(canisters: Sequence[Canister]) -> bool:

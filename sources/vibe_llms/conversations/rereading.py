@@ -6,11 +6,12 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 
 from msgspec import Struct
 
 from vibe_llms.base.offloading import LOOP_MESSAGES, offload
-from vibe_llms.conversations.context_view import without_digests
+from vibe_llms.conversations.context_view import ContextView, without_digests
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.invocation.results import InvocationOutput
 from vibe_llms.messages.canisters import (
@@ -29,8 +30,12 @@ _MOST_CHARACTERS = 6_000
 #: Characters of one passage that is found by words.
 _PASSAGE = 600
 _WORD = re.compile(r"\w+")
-#: Words count as the same if these first letters are the same, in any language.
-_STEM = 6
+#: Words count as similar if these first letters are the same, in any language.
+_STEM = 4
+#: Share of its rating that a passage adds to those beside it: an answer is beside its question.
+_NEARBY = 0.4
+#: Share of its rating that a passage has if the model has it in its request.
+_SHOWN = 0.3
 #: Parameters of BM25; the usual ones. Source: Robertson and Zaragoza 2009, section 3.
 _SATURATION, _LENGTH_SHARE = 1.2, 0.75
 
@@ -63,10 +68,10 @@ class _Reader:
             offset: The number of characters of this message to skip.
             words: Words that the passages contain, such as names and numbers.
         """
+        # More messages may be appended while a thread searches.
+        history = tuple(self._access())
         messages = [
-            one
-            for one in without_digests(self._access())
-            if not isinstance(one, SupervisorCanister)
+            one for one in without_digests(history) if not isinstance(one, SupervisorCanister)
         ]
         if id:
             found = [one for one in messages if one.identity == id.strip()]
@@ -74,7 +79,7 @@ class _Reader:
                 return _fail(f"No message has the id {id!r}. Use words to find it.")
             return await self._read(found[0], max(offset, 0))
         if words.strip():
-            return await self._search(messages, words)
+            return await self._search(messages, words, history)
         return _fail("Give the id of a message, or words to find.")
 
     async def _read(self, canister: Canister, offset: int) -> InvocationOutput:
@@ -87,7 +92,9 @@ class _Reader:
         head = f"[{role_of(canister)}, characters {offset} to {end} of {len(text)}.{more}]"
         return _say(f"{head}\n{part}", [canister])
 
-    async def _search(self, messages: Sequence[Canister], words: str) -> InvocationOutput:
+    async def _search(
+        self, messages: Sequence[Canister], words: str, history: Sequence[Canister]
+    ) -> InvocationOutput:
         texts = await self._load_texts(messages)
         passages = [
             passage
@@ -96,7 +103,8 @@ class _Reader:
         ]
         chosen: list[_Passage] = []
         room = _MOST_CHARACTERS
-        for passage in await offload(len(messages) > LOOP_MESSAGES, rank, passages, words):
+        large = len(messages) > LOOP_MESSAGES
+        for passage in await offload(large, _search, passages, words, history):
             room -= len(passage.text) + 80
             if room < 0:
                 break
@@ -154,15 +162,32 @@ def _split(canister: Canister, text: str) -> Iterator[_Passage]:
         start = end
 
 
-def rank(passages: Sequence[_Passage], words: str) -> Sequence[_Passage]:
-    """Return the passages with any of the words, the best first, by BM25."""
-    wanted = {*_stems(words)}
-    counts = [Counter(one for one in _stems(passage.text) if one in wanted) for passage in passages]
+def _search(
+    passages: Sequence[_Passage], words: str, history: Sequence[Canister]
+) -> Sequence[_Passage]:
+    """Return the passages that were found; the model has some messages in its request anyway."""
+    whole = {one.identity: one.contents for one in history}
+    shown = {
+        one.identity for one in ContextView().apply(history) if one.contents is whole[one.identity]
+    }
+    return rank(passages, words, shown)
+
+
+def rank(
+    passages: Sequence[_Passage], words: str, shown: AbstractSet[str] = frozenset()
+) -> Sequence[_Passage]:
+    """Return the passages with any of the words, and those beside them, the best first.
+
+    They are rated by BM25 with the square of the rarity, since questions have many common words.
+    The model has the messages in `shown`, by identity, so others are preferred.
+    """
+    wanted = {*_terms(words)}
+    counts = [Counter(one for one in _terms(passage.text) if one in wanted) for passage in passages]
     lengths = [len(passage.text) for passage in passages]
     mean = sum(lengths) / max(len(lengths), 1)
     holders = Counter(word for count in counts for word in count)
     rarity = {
-        word: math.log(1 + (len(passages) - number + 0.5) / (number + 0.5))
+        word: math.log(1 + (len(passages) - number + 0.5) / (number + 0.5)) ** 2
         for word, number in holders.items()
     }
 
@@ -173,12 +198,26 @@ def rank(passages: Sequence[_Passage], words: str) -> Sequence[_Passage]:
             for word, number in counts[place].items()
         )
 
-    rated = [(rate(place), place) for place, count in enumerate(counts) if count]
-    return [passages[place] for _, place in sorted(rated, key=lambda one: (-one[0], one[1]))]
+    rates = [*map(rate, range(len(passages))), 0.0, 0.0]
+    rated = [
+        rates[place]
+        + _NEARBY * (rates[place - 1] + rates[place + 1])
+        + _NEARBY**2 * (rates[place - 2] + rates[place + 2])
+        for place in range(len(passages))
+    ]
+    for place, passage in enumerate(passages):
+        if passage.canister.identity in shown:
+            rated[place] *= _SHOWN
+    places = (place for place, rate in enumerate(rated) if rate)
+    return [passages[place] for place in sorted(places, key=lambda one: (-rated[one], one))]
 
 
-def _stems(text: str) -> Iterator[str]:
-    return (word[:_STEM] for word in _WORD.findall(text.casefold()))
+def _terms(text: str) -> Iterator[str]:
+    """Yield the words of a text, and the beginnings of the longer ones."""
+    for word in _WORD.findall(text.casefold()):
+        yield word[:_STEM]
+        if len(word) > _STEM:
+            yield word
 
 
 def _say(text: str, canisters: Sequence[Canister]) -> InvocationOutput:

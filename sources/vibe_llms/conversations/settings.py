@@ -18,7 +18,7 @@ from vibe_llms.base.configuration import (
     ToolSettings,
 )
 from vibe_llms.conversations.context_view import ContextView, show_natively
-from vibe_llms.conversations.context_window import SizeMeter
+from vibe_llms.conversations.context_window import SizeMeter, TokenMeter
 from vibe_llms.conversations.documents import ConversationDocuments, DocumentService
 from vibe_llms.conversations.fallbacks import Fallback
 from vibe_llms.conversations.history import History
@@ -271,6 +271,7 @@ class TurnMemo:
         self.caching = CacheMeter()
         self.shown: set[tuple[str, str]] = set()
         self.meter = SizeMeter()
+        self.tokens = TokenMeter()
         self.documents = ConversationDocuments()
         self.view = ContextView()
         #: Identities of digests whose native summary its provider refused.
@@ -294,7 +295,7 @@ class TurnMemo:
         if self.view.digest is not digest:
             # The encoded requests begin with other messages.
             self._caches.clear()
-            self.meter = SizeMeter()
+            self.meter, self.tokens = SizeMeter(), TokenMeter()
         return messages
 
     def show_to(self, model: Model, history: History) -> Sequence[Canister]:

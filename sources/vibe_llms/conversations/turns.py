@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from itertools import chain, groupby, takewhile
+from itertools import groupby, takewhile
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -687,8 +687,7 @@ class TurnRun:
         """Append a digest if the next request would nearly fill the context window."""
         if self._keeper.ended:
             return
-        history = self._memo.show(self._history)
-        if self._keeper.is_due(self._settings.model, chain(reversed(said), reversed(history))):
+        if self._keeper.is_due(self._settings.model, said):
             digest = await self._keeper.compact_if_due(self._next_request(), said)
             await self._keep_digest(digest)
 
