@@ -146,10 +146,10 @@ class TurnRun:
         #: True if the history before this turn is tainted; None until it is needed.
         self._begun_tainted: bool | None = None
         self._calls = TurnCalls(history, settings, memo, self._dispatcher, self._record)
-        self._dispatcher.holds = bool(self._fallback) or settings.context.mode != "off"
         #: Digests that were made before the prompt was stored.
         self._digests: list[Canister] = []
         self._keeper = ContextKeeper(history, settings, memo)
+        self._dispatcher.holds = bool(self._fallback) or not self._keeper.ended
         resumed = self._record is not None and self._record.resumed
         self._steering = Delivery(request.steering, history, self._dispatcher, resumed=resumed)
         if resumed:

@@ -159,6 +159,8 @@ class Windows:
         return removed
 
     def _find(self, model: Model) -> LearnedWindow | None:
+        if not self._stored and not self._own:
+            return None
         key = (model.provider, model.name)
         found = (self._stored.get(key), self._own.get(key))
         fitting = [one for one in found if one is not None and one.fits(model)]
