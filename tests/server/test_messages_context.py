@@ -13,11 +13,6 @@ from anthropic.types.beta import BetaMessage
 from tests.server.conftest import Served, serving
 from tests.server.test_api_context import TALK, read_messages, survey, write_script
 
-CALL = """
-[[replies]]
-when = "^Look"
-parts = [{ invocation = "look_up", arguments = { what = "sky" } }]
-"""
 TOOLS: Any = [
     {
         "name": name,
@@ -29,7 +24,11 @@ TOOLS: Any = [
 COMPACT: Any = {
     "edits": [{"type": "compact_20260112", "trigger": {"type": "input_tokens", "value": 1_200}}]
 }
-SCRIPTS = {"sailor": CALL + write_script(), "silent": write_script(summary='text = ""')}
+SCRIPTS = {
+    "small": write_script(2_000),
+    "sailor": write_script(),
+    "silent": write_script(summary='text = ""'),
+}
 
 
 @pytest.fixture
@@ -37,9 +36,7 @@ async def served(home: Path) -> AsyncIterator[Served]:
     """A server with a model that summarizes."""
     home.mkdir()
     for name, script in SCRIPTS.items():
-        # TOML wants the window before the first table.
-        window, _, rest = script.rpartition("context-tokens = 100000\n")
-        (home / f"{name}.toml").write_text("context-tokens = 100000\n" + window + rest)
+        (home / f"{name}.toml").write_text(script)
     scripts = {name: str(home / f"{name}.toml") for name in SCRIPTS}
     async with serving(
         home, providers={"scripted": {"scripts": scripts, "retries": 0}}, stream={"retries": 0}
@@ -364,3 +361,18 @@ async def test_a_summary_that_cannot_be_used_leaves_the_history_as_it_is(served:
         messages = [*make_history(16), {"role": "user", "content": "Go on."}]
         reply = await ask(client, messages, model="scripted/silent", context_management=COMPACT)
     assert [one.type for one in reply.content] == ["text"]
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+async def test_the_usage_of_a_reply_does_not_count_a_summary_that_nobody_asked_for(
+    served: Served, streaming: bool
+) -> None:
+    messages: list[Any] = []
+    iterations = []
+    async with served.anthropic() as client:
+        for number in range(20):
+            messages.append({"role": "user", "content": f"Message {number}."})
+            reply = await ask(client, messages, model="scripted/small", streaming=streaming)
+            assert reply.usage.input_tokens < 2_000
+            iterations += [one.type for one in reply.usage.iterations or []]
+    assert iterations.count("compaction") == iterations.count("message") > 0

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import Raw
 
-from vibe_llms.messages.canisters import StopReason, Turn, Usage
+from vibe_llms.messages.canisters import DigestCanister, StopReason, Turn, Usage, usage_of
 from vibe_llms.messages.events import (
     Event,
     InvocationChunk,
@@ -141,7 +141,7 @@ class EventWriter:
             # Clients expect an object, even if the model has written something else.
             arguments = "{}" if call.parsed is None else call.arguments or "{}"
             blocks.append(_use(call.identity, call.name, Raw(arguments.encode())))
-        message = self._produce_message(blocks, self._count_all(turn.usage), self._name_end(turn))
+        message = self._produce_message(blocks, self._count_all(turn), self._name_end(turn))
         message.context_management = self._edits
         return _ENCODER.encode(message)
 
@@ -183,7 +183,7 @@ class EventWriter:
         turn = outcome.turn
         ending = _SentDelta(
             MessageEnding(stop_reason=self._name_end(turn)),
-            self._count_all(turn.usage),
+            self._count_all(turn),
             context_management=self._edits,
         )
         return self._begin() + self._stop() + _frame(ending) + _frame(MessageStop())
@@ -237,14 +237,23 @@ class EventWriter:
         known = usage.input_tokens > 0
         return _count(usage, usage.uncached_input_tokens if known else self._input_tokens)
 
-    def _count_all(self, usage: Usage) -> _SentUsage:
-        """Return the usage of the reply, and that of a summary, which it does not include."""
-        context = self._context
-        if context is None or context.usage is None:
-            return self._count(usage)
-        sampled = _count(usage, 0) if context.ends else self._count(usage)
-        sampled.iterations = [_describe_step("compaction", _count(context.usage))]
-        if not context.ends:
+    def _count_all(self, turn: Turn[None]) -> _SentUsage:
+        """Return the usage of the reply, and of summaries, which it does not include.
+
+        Clients take it for the size of their history.
+        """
+        context, summaries = self._context, list[Usage]()
+        if context is not None and context.usage is not None:
+            summaries.append(context.usage)
+        digests = [one for one in turn.canisters if isinstance(one, DigestCanister)]
+        summaries += [usage_of([one]) for one in digests if one.ending is not None]
+        if not summaries:
+            return self._count(turn.usage)
+        usage = usage_of([one for one in turn.canisters if not isinstance(one, DigestCanister)])
+        ends = context is not None and context.ends
+        sampled = _count(usage, 0) if ends else self._count(usage)
+        sampled.iterations = [_describe_step("compaction", _count(one)) for one in summaries]
+        if not ends:
             sampled.iterations.append(_describe_step("message", sampled))
         return sampled
 

@@ -137,7 +137,9 @@ async def create_response(core: ServerCore, exchange: HttpExchange, space: UserS
         order, before = await _read_unstored(core, exchange, space, request)
         model = order.model
         order = replace(order, said=[*before, *order.said])
-        signer = CompactionSigner(await core.secrets.access(), space.user)
+        signer = None
+        if order.context.compacts:
+            signer = CompactionSigner(await core.secrets.access(), space.user)
         await answer(
             core,
             exchange,
@@ -609,7 +611,7 @@ class _UnstoredWriter:
         request: ResponseRequest,
         model: str,
         served: ServedTurn | RecordedTurn,
-        signer: CompactionSigner,
+        signer: CompactionSigner | None,
     ) -> None:
         self._request = request
         self._managed = served.managed
@@ -672,7 +674,9 @@ class _UnstoredWriter:
     @cached_property
     def _compaction(self) -> Item | None:
         compaction = self._managed.compaction
-        return None if compaction is None else describe_compaction(compaction, self._signer)
+        if compaction is None or self._signer is None:
+            return None
+        return describe_compaction(compaction, self._signer)
 
     def _conclude(self, turn: Turn[None]) -> Item:
         if (compaction := self._managed.compaction) is not None:
