@@ -77,7 +77,14 @@ async def _measure_compacting(runs: int) -> list[Row]:
 
     history = produce_history(LENGTH)
     total = sum(map(measure_tokens, history))
-    size = ContextSize(total, 0, total, target=total * 2 // 5, summary=2_000)
+    size = ContextSize(
+        tokens=total,
+        overhead=0,
+        estimated=total,
+        target=total * 2 // 5,
+        summary=2_000,
+        limit=total,
+    )
     planned, whole, steps = list[float](), list[float](), list[float]()
     async with open_session() as session:
         for _ in range(runs):
