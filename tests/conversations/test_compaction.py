@@ -25,6 +25,7 @@ from vibe_llms.base.exceptions import (
     ConversationNotFound,
     ProviderOverloaded,
 )
+from vibe_llms.cli.export import export
 from vibe_llms.conversations.context_view import HEADING, ContextView
 from vibe_llms.messages.canisters import (
     AssistantCanister,
@@ -207,6 +208,24 @@ async def test_a_fork_from_before_a_digest_and_an_undo_have_all_messages(
         # The digest came before the prompt of its turn, so undoing the turn keeps it.
         undone = await conversation.undo(1)
         assert len(digests_of(undone)) == len(digests_of(conversation))
+
+
+async def test_search_and_export_show_the_messages_and_not_only_the_digest(
+    session: Session,
+) -> None:
+    script = Script("## Goal\nBuild a catamaran.\n## State\nThe keel is laid.")
+    async with session:
+        conversation = await session.begin(produce_model(script))
+        await conversation.converse("The sails are crimson.")
+        await fill(conversation, 8)
+        assert digests_of(conversation)
+        found = await session.search("crimson")
+        assert [one.conversation for one in found] == [conversation.identity]
+        assert not await session.search("catamaran")
+        text = await export(conversation.canisters, session.archive, "md")
+        assert "The sails are crimson." in text
+        assert "Summary of earlier messages" in text
+        assert "catamaran" in await export(conversation.canisters, session.archive, "html")
 
 
 async def test_within_a_turn_old_results_become_lines_and_pairs_stay_together(

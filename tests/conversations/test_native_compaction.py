@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import Raw
 
 from tests.fakes.anthropic import KEY as ANTHROPIC_KEY
 from tests.fakes.compaction import SUMMARY, CompactingAnthropic, CompactingOpenAI
 from tests.fakes.openai import KEY as OPENAI_KEY
 from vibe_llms import Conversation, Session, open_session
-from vibe_llms.messages.canisters import DigestCanister
-from vibe_llms.messages.contents import NativeContent
+from vibe_llms.messages.canisters import DigestCanister, Provenance, UserCanister
+from vibe_llms.messages.contents import Issuer, NativeContent, NativePayload, TextualContent
 from vibe_llms.messages.events import Event, NoticeEvent
 from vibe_llms.testing.wires.responses_replies import message, response_reply
 
@@ -116,6 +117,26 @@ async def test_another_process_continues_with_the_same_summary(
         resumed = await session.resume(conversation.identity)
         assert await resumed.preview("Go on.") == expected
         assert '"compaction"' in expected
+
+
+async def test_a_digest_of_a_model_that_is_gone_is_read_as_text(
+    session: Session, servers: dict[str, Any]
+) -> None:
+    async with session:
+        said = [UserCanister.from_text(f"Part {number}") for number in range(3)]
+        native = NativePayload(Issuer("gone", "gone", "m"), Raw(b'{"type":"compaction"}'))
+        digest = DigestCanister(
+            (TextualContent(DIGEST), NativeContent("compaction", native=native)),
+            first=said[0].identity,
+            last=said[1].identity,
+            provenance=Provenance("gone", "gone", "m"),
+        )
+        conversation = await session.begin(MODELS["anthropic"], history=[*said, digest])
+        assert (await conversation.converse("Go on.")).text == "Hello."
+        assert servers["anthropic"].refusals == []
+        sent = servers["anthropic"].requests[-1].body.decode()
+        assert "The keel is laid." in sent
+        assert "Part 0" not in sent
 
 
 async def test_a_failed_summary_of_the_provider_leaves_our_own(
