@@ -291,6 +291,20 @@ async def test_a_summary_that_cannot_be_used_is_reported_and_the_conversation_go
         assert digest.last
 
 
+async def test_a_model_that_cannot_summarize_is_not_asked_each_time(session: Session) -> None:
+    script = Script("Ok.")
+    async with session:
+        conversation = await session.begin(produce_model(script))
+        await fill(conversation, 40)
+        asked = script.orders
+        assert len(digests_of(conversation)) > 5
+        await fill(conversation, 20)
+        assert script.orders == asked
+        # The user may ask again.
+        await conversation.compact()
+        assert script.orders > asked
+
+
 async def test_a_budget_that_forbids_the_summary_does_not_end_the_conversation(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -71,6 +71,8 @@ _STILL_FULL = 0.8
 #: Most parts, and shares of a part that one message and one result may have.
 _MOST_PARTS, _MESSAGE_SHARE, _RESULT_SHARE = 12, 0.25, 0.06
 _WORDS_PER_TOKEN = 0.6
+#: Summaries that cannot be used in a row, after which none is requested for a conversation.
+_MOST_FAILURES = 3
 #: Characters that name a message in its place, at most.
 _LONGEST_NOTE = 300
 #: Errors after which a digest that the user asked for is made without a summary. Others, such as a
@@ -103,7 +105,6 @@ async def compact(request: CompactionRequest) -> DigestCanister | None:
         return None
     summary: _Summary | None = None
     if chosen.end > work.covered:
-        request.next.notify(Notice("context", "summarizing the earlier messages …"))
         try:
             summary = await work.summarize()
         except (DigestRejected, VibeLlmsError) as error:
@@ -160,6 +161,16 @@ class _Work(Struct, frozen=True, kw_only=True):
         If the provider summarizes too, its block is added. If its summary can be read, it is the
         digest.
         """
+        request = self.request
+        if request.failures.count >= _MOST_FAILURES and not request.manual:
+            raise DigestRejected("earlier ones could not be used, so none was requested")
+        request.next.notify(Notice("context", "summarizing the earlier messages …"))
+        request.failures.count += 1
+        summary = await self._summarize()
+        request.failures.count = 0
+        return summary
+
+    async def _summarize(self) -> _Summary:
         native: tuple[NativeContent, ...] = ()
         used, following = Usage(), self.request.next
         if compacts_natively(following.model):
@@ -262,7 +273,7 @@ class _Work(Struct, frozen=True, kw_only=True):
         messages, before = self.messages, self.previous
         after = chosen.after
         contents, first, last = before.contents, before.first, before.last
-        provenance, ending = None, None
+        provenance, ending = before.provenance, None
         if summary is not None:
             left_out = messages[self.covered : chosen.end]
             sections = add_artifacts(summary.sections, left_out, count=chosen.end)

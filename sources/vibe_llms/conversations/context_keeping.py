@@ -118,6 +118,7 @@ class ContextKeeper:
                 window=window,
                 target=target or int(window * self._settings.compact_to),
                 confirm=confirm or _agree,
+                failures=self._memo.failures,
                 manual=manual,
                 focus=focus,
             )

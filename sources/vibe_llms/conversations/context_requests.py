@@ -41,6 +41,12 @@ class NextRequest(Struct, frozen=True):
     said: Sequence[Canister] = ()
 
 
+class SummaryFailures(Struct):
+    """Number of summaries of a conversation, one after the other, that could not be used."""
+
+    count: int = 0
+
+
 class CompactionRequest(Struct, frozen=True, kw_only=True):
     """The conversation to compact.
 
@@ -57,5 +63,6 @@ class CompactionRequest(Struct, frozen=True, kw_only=True):
     window: int
     target: int
     confirm: Callable[[], Awaitable[bool]]
+    failures: SummaryFailures
     manual: bool = False
     focus: str = ""

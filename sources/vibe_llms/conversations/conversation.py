@@ -562,7 +562,9 @@ class Conversation:
         self._memo.show(self._history)
         digest = self._memo.view.digest or DigestCanister()
         places = find_exchanges(messages, frozenset(identities)) if digest.last else ()
-        kept = {*digest.kept, *(messages[place].identity for place in places)}
+        kept = dict.fromkeys(
+            (*digest.kept, *(messages[place].identity for place in sorted(places)))
+        )
         pinning = revise_digest(
             digest,
             kept=tuple(kept),

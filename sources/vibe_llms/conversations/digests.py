@@ -35,8 +35,8 @@ _ORDER = (GOAL, INSTRUCTIONS, DECISIONS, STATE, NEXT, FILES, ORIGINALS)
 _BULLET = re.compile(r"(?:[-*•]|\d{1,4}[.)])[ \t]")
 #: Characters of a summary without any of the headings that is still taken for one.
 _PLAIN_CHARACTERS = 200
-#: Each section of prose may have at least this part of a digest.
-_PROSE_SHARE = 8
+#: Each section of prose may have at least this part of a digest, and this number of characters.
+_PROSE_SHARE, _LEAST_PROSE = 8, 200
 #: Number of names of files and sources that a digest has.
 _MOST_FILES = 100
 #: Length of an argument that may be the name of a file or an address.
@@ -202,7 +202,7 @@ def fit_digest(sections: Sections, characters: int) -> str:
     These are the oldest names of files, then the ends of long prose, and then the oldest decisions
     and instructions.
     """
-    least = characters // _PROSE_SHARE
+    least = max(characters // _PROSE_SHARE, _LEAST_PROSE)
     prose = {**sections.prose}
     lists = {name: [*items] for name, items in sections.lists.items()}
     text = (fitted := Sections(prose, lists)).render()

@@ -17,6 +17,7 @@ from vibe_llms.base.configuration import (
     ToolMode,
     ToolSettings,
 )
+from vibe_llms.conversations.context_requests import SummaryFailures
 from vibe_llms.conversations.context_view import ContextView, show_natively
 from vibe_llms.conversations.context_window import SizeMeter, TokenMeter
 from vibe_llms.conversations.documents import ConversationDocuments, DocumentService
@@ -274,6 +275,7 @@ class TurnMemo:
         self.tokens = TokenMeter()
         self.documents = ConversationDocuments()
         self.view = ContextView()
+        self.failures = SummaryFailures()
         #: Identities of digests whose native summary its provider refused.
         self.refused: set[str] = set()
         self._reread: Invoker | None = None
