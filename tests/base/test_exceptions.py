@@ -25,6 +25,7 @@ from vibe_llms.base.exceptions import (
 from vibe_llms.base.files import UntrustedFile
 from vibe_llms.base.network.connections import AddressRefused
 from vibe_llms.base.redaction import remember
+from vibe_llms.conversations.digests import DigestRejected
 from vibe_llms.conversations.outputs import OutputMismatch
 from vibe_llms.ensembles.mcp.stdio import MessageTooLong
 from vibe_llms.interpreter.kernels import KernelLost
@@ -56,7 +57,8 @@ INNER = {
     *(CallSuspended, ResultTooLarge, ThreadsExhausted),
     *(EventTooLarge, GgufInvalid, LineUnreadable, MessageTooLong, OutputMismatch, RefusedRequest),
     *(Disconnected, Rejected),
-    *(AddressRefused, CheckTooLong, FormBroken, FormForeign, KernelLost, KernelsBusy),
+    *(AddressRefused, CheckTooLong, DigestRejected, FormBroken, FormForeign, KernelLost),
+    *(KernelsBusy,),
     *(SchemaInapplicable, SchemaUnfit, UntrustedFile),
 }
 

@@ -15,7 +15,7 @@ from collections.abc import (
     MutableMapping,
     Sequence,
 )
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from types import TracebackType
 from typing import Any, Self, TypeAlias, TypeVar
 from urllib.parse import parse_qsl
@@ -40,6 +40,8 @@ _SILENT_SECONDS = 15.0
 _COMMENT = b": waiting\n\n"
 #: Seconds for a client to read the last event of a failed stream.
 _END_SECONDS = 1.0
+#: Bodies that are too long are received up to this size, and for this number of seconds.
+_DISCARDED_BYTES, _DISCARD_SECONDS = 1024 * 1024, 2.0
 #: Longer bodies are joined and hashed in a thread.
 _LONG_BYTES = 1024 * 1024
 EVENTS = b"text/event-stream; charset=utf-8"
@@ -155,6 +157,16 @@ class HttpExchange:
         """Do work on the request: on the event loop if the body is small, else in a thread."""
         return await offload(self._size > LOOP_BYTES, work)
 
+    async def _discard(self) -> None:
+        """Receive a short body that is refused: a client that still sends may not read why."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_DISCARD_SECONDS):
+                while self.unread:
+                    message = await self._receive()
+                    if message["type"] == "http.disconnect":
+                        raise Disconnected
+                    self.unread = message.get("more_body", False)
+
     async def receive(self, settings: ServerSettings) -> bytes:
         """Receive the body; `Rejected` if it is too long or too slow.
 
@@ -163,6 +175,8 @@ class HttpExchange:
         self.unread = True
         declared = self.headers.get(b"content-length", b"0")
         if declared.isdigit() and int(declared) > settings.body_bytes:
+            if int(declared) <= _DISCARDED_BYTES and b"expect" not in self.headers:
+                await self._discard()
             raise _too_large(settings)
         parts: list[bytes] = []
         try:
