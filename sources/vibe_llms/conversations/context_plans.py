@@ -40,8 +40,8 @@ _LAST_MESSAGES = 3
 _SHORT_RESULT = 100
 #: Tokens of the shortest excerpt of a long message.
 _LEAST_EXCERPT = 200
-#: Multiple of the target that a plan may have before messages of the user are cut.
-_STRETCH = 1.5
+#: Share of the limit that a plan may have before messages of the user are cut.
+_STRETCH = 0.85
 #: Tokens of the line in place of a message.
 _LINE = 50
 
@@ -122,9 +122,9 @@ def plan(
     measured = _measure(messages, size, shortened)
     much, little = (max(size.target // part, _LEAST_EXCERPT) for part in (8, 32))
     plans: list[ContextPlan] = []
-    # Messages that must stay are worth more than the target: only what is far beyond it cuts them.
+    # Messages that must stay are worth more than the target: they are cut if nothing else fits.
     for limit, ways in (
-        (size.target * _STRETCH, (_Rules(3), _Rules(1), _Rules(0, much), _Rules(0, little))),
+        (size.limit * _STRETCH, (_Rules(3), _Rules(1), _Rules(0, much), _Rules(0, little))),
         (size.target, (_Rules(0, much, said=True), _Rules(0, little, said=True), _SHORTEST)),
     ):
         for rules in ways:
