@@ -85,10 +85,19 @@ async def test_the_key_of_the_request_is_used_and_nothing_keeps_it(
         assert not any(key in text for text in log)
         assert not any(key.encode() in data for data in kept)
         assert key not in redaction._KNOWN
+    # A thread that has just finished may hold its last work for a moment.
+    async with asyncio.timeout(10):
+        while find_secrets():
+            await asyncio.sleep(0.05)
+
+
+def find_secrets() -> list[object]:
+    """Return what still has one of the keys, after a collection of garbage."""
     gc.collect()
-    assert not [one for one in gc.get_objects() if isinstance(one, CallerKey) and one._clients]
-    secrets = [one for one in gc.get_objects() if isinstance(one, Secret)]
-    assert not [one for one in secrets if one.reveal() in (CANARY, OTHER)]
+    found = gc.get_objects()
+    clients = [one for one in found if isinstance(one, CallerKey) and one._clients]
+    secrets = [one for one in found if isinstance(one, Secret)]
+    return [*clients, *(one for one in secrets if one.reveal() in (CANARY, OTHER))]
 
 
 async def test_requests_at_the_same_time_use_their_own_keys(
