@@ -199,7 +199,7 @@ def renew_nothing() -> None:
 
 def check_no_epoch() -> None:
     """A worker that has lost a run may go on writing it."""
-    vars(sqlite)["LEASED"] = "user = ? and identity = ? and (epoch = ? or true)"
+    patch(sqlite, "LEASED", lambda _: "user = ? and identity = ? and (epoch = ? or true)")
 
 
 def decide_again() -> None:

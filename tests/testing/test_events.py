@@ -237,7 +237,7 @@ BAD: dict[str, tuple[list[Event], str]] = {
         with_canister(5, ending=Ending(StopReason.FAILED, interrupted=True)), "disagree"
     ),
     "failed but not interrupted": (
-        [*TURN[:5], MessageFailedEvent(CUT, TURN[5].canister, **of("m1", "r1"))],  # type: ignore[union-attr]
+        [*TURN[:5], MessageFailedEvent(CUT, TURN[5].canister, **of("m1", "r1"))],  # type: ignore[union-attr, arg-type]
         "disagree",
     ),
     "more of an ended reply": (

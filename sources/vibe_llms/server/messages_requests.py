@@ -313,12 +313,12 @@ def read_order(
         omissions.add("member", "output_config.task_budget")
     tools = _read_tools(request.tools or (), omissions)
     system = _read_system(request.system)
+    # The endpoint that counts tokens accepts `compaction` and ignores it.
+    compaction = request.compaction if isinstance(request, MessageRequest) else None
     return TurnOrder(
         model=request.model,
         said=[*system, *compacted, *read_messages(request.messages, files)],
-        context=read_context(
-            request.context_management, request.compaction, [one.text for one in system]
-        ),
+        context=read_context(request.context_management, compaction, [one.text for one in system]),
         tools=tools,
         controls=_read_controls(request, {tool.name for tool in tools}, omissions),
         schema=form.schema if form else None,
