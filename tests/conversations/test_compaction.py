@@ -12,6 +12,7 @@ import pytest
 
 from vibe_llms import (
     Canister,
+    Controls,
     Conversation,
     ElicitationAnswer,
     ElicitationRequest,
@@ -289,6 +290,27 @@ async def test_a_summary_that_cannot_be_used_is_reported_and_the_conversation_go
         [digest, *_] = digests_of(conversation)
         assert digest.provenance is None
         assert digest.last
+
+
+async def test_controls_of_replies_do_not_cut_or_shape_a_summary(session: Session) -> None:
+    def look() -> str:
+        return "sea"
+
+    script = Script()
+    model = produce_model(script)
+    controls = Controls(stop=("##",), output_tokens=50, temperature=0.5)
+    schema = {"type": "object", "properties": {"x": {"type": "string"}}}
+    async with session:
+        conversation = await session.begin(model, invokers=[look], controls=controls)
+        await fill(conversation, 5)
+        script.talk = '{"x": "' + TALK + '"}'
+        for _ in range(4):
+            await conversation.converse("More.", output=schema, controls=Controls(top_k=3))
+        assert digests_of(conversation)[0].provenance is not None
+    orders = [one for one in model.requests if ORDER in str(one["messages"][-1])]
+    assert orders
+    for request in orders:
+        assert request["controls"].keys() <= {"temperature", "top-k"}
 
 
 async def test_a_model_that_cannot_summarize_is_not_asked_each_time(session: Session) -> None:

@@ -53,10 +53,10 @@ from vibe_llms.messages.canisters import (
     UserCanister,
     usage_of,
 )
-from vibe_llms.messages.contents import Content, NativeContent, Reference, TextualContent, text_of
+from vibe_llms.messages.contents import Content, NativeContent, TextualContent, text_of
 from vibe_llms.messages.events import Notice
 from vibe_llms.providers.interfaces import Loader, compacts_natively
-from vibe_llms.providers.pieces import load_texts, with_texts
+from vibe_llms.providers.pieces import with_texts
 
 #: Most tokens of a summary, and its share of the window.
 _SUMMARY_TOKENS, _SUMMARY_SHARE = 4_096, 0.1
@@ -376,26 +376,14 @@ def _is_shorter(length: int, before: str | None) -> bool:
 
 async def _load_whole(canisters: Sequence[Canister], load: Loader) -> Sequence[str]:
     """Return the text that a model reads of each message."""
-    texts = await load_texts(canisters, load)
-
-    def read(canister: Canister) -> str:
-        return "".join(
-            texts[one.data.hash].decode("utf-8", "replace")
-            if isinstance(one.data, Reference)
-            else one.data
-            for one in canister.contents
-            if isinstance(one, TextualContent)
-        )
-
-    return [read(one) for one in canisters]
+    return [text_of(one.contents) for one in await with_texts(canisters, load)]
 
 
 def _bound(canister: Canister, tokens: int) -> Canister:
     """Return a message with at most these tokens, for a summary in parts."""
     if isinstance(canister, InvocationCanister) or measure_tokens(canister) <= tokens:
         return canister
-    said = [one for one in canister.contents if isinstance(one, TextualContent)]
-    text = "".join(one.text for one in said)
+    text = text_of(canister.contents)
     if len(text) > tokens * CHARACTERS_PER_TOKEN:
         text = cut_text(text, tokens * CHARACTERS_PER_TOKEN, canister)
     return replace(canister, contents=(TextualContent(text),))

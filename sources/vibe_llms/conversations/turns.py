@@ -75,7 +75,7 @@ from vibe_llms.messages.canisters import (
     usage_of,
 )
 from vibe_llms.messages.contents import ImageContent, TextualContent, text_of
-from vibe_llms.messages.controls import Controls, leave_choice
+from vibe_llms.messages.controls import Controls, leave_choice, leave_form
 from vibe_llms.messages.events import (
     InvocationFailedEvent,
     InvocationStartedEvent,
@@ -94,6 +94,8 @@ if TYPE_CHECKING:
 
 #: Most attempts for a typed output.
 OUTPUT_ATTEMPTS = 3
+#: Tokens that the reply to the program's own request may need, including reasoning.
+_ASIDE_TOKENS = 8_192
 
 
 class TurnRun:
@@ -669,14 +671,14 @@ class TurnRun:
         self, messages: Sequence[Canister], *, tools: bool = True, natively: bool = False
     ) -> Sequence[ReplyCanister]:
         """Ask the model without showing or storing its reply."""
-        controls = replace(self._controls, response_schema=None)
+        controls = leave_form(self._controls, _ASIDE_TOKENS)
         with self._limited(), self._settings.tracer.request(self._describe_request(messages)):
             context = TurnContext(
                 conversation=self._history.identity,
                 root=self._history.root,
                 load=self._history.load,
                 streaming=self._request.streaming and not natively,
-                default_controls=self._default_controls,
+                default_controls=leave_form(self._default_controls, _ASIDE_TOKENS),
                 tracer=self._settings.tracer,
                 compacts=natively,
             )

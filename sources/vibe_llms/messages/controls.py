@@ -90,6 +90,18 @@ def leave_choice(controls: Controls) -> Controls:
     return msgspec.structs.replace(controls, tool_choice=None)
 
 
+def leave_form(controls: Controls, output_tokens: int) -> Controls:
+    """Return the controls without those that would shape or cut a reply of this many tokens."""
+    short = controls.output_tokens is not None and controls.output_tokens < output_tokens
+    return msgspec.structs.replace(
+        controls,
+        output_tokens=None if short else controls.output_tokens,
+        stop=None,
+        tool_choice=controls.tool_choice if controls.tool_choice in ("auto", "none") else None,
+        response_schema=None,
+    )
+
+
 class ControlRange(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
     """The values of one control that a model supports; an empty range allows all.
 
