@@ -1,4 +1,4 @@
-"""What a long conversation costs with a prompt cache: compacted, trimmed each turn, or as it is.
+"""Measures the cost of a long conversation with a prompt cache: compacted, trimmed, or unchanged.
 
     python .auxiliary/benchmarks/context_costs.py TRAJECTORIES.json [--windows 32768,131072]
         [--scale 1.0]

@@ -218,7 +218,7 @@ def infer_schema(calls: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 async def reread(conversation: Conversation, **arguments: Any) -> str:
-    """Return what the tool `reread` of a conversation returns."""
+    """Return the answer of the tool `reread`."""
     canisters = conversation.canisters
     tool = produce_reread(lambda: canisters, refuse_loading)
     text = json.dumps(arguments)

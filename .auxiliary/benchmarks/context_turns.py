@@ -1,4 +1,4 @@
-"""What it costs to keep requests within the window: deciding each time, and making a digest.
+"""Measures the time to keep requests within the window: to decide, and to make a digest.
 
     python .auxiliary/benchmarks/run.py context                 the rows of the performance page
     python .auxiliary/benchmarks/context_turns.py --against SOURCES

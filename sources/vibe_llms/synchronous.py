@@ -524,7 +524,7 @@ class Windows(_Face["learned.Windows"]):
         return self._portal.call(self._inner.survey())
 
     def forget(self, address: str | None = None) -> Sequence[LearnedWindow]:
-        """Remove the learned window of a model `row/model`, or all; return what was removed.
+        """Remove the learned window of a model `row/model`, or all; return the removed ones.
 
         Raises `StorageError` if the file cannot be written.
         """

@@ -52,8 +52,8 @@ class Agent(Struct, frozen=True, kw_only=True):
     names of agents that it may ask as tools. If `memory` is None, the caller decides. `budget`
     limits what each user spends with this agent and with the agents that it asks; `payers` are the
     budgets of the agents that it answers, by name. `fallback` are addresses of models that answer
-    if its model fails; None for those of the model's row. `context_mode` says who decides that
-    its conversations are compacted; None for the configured mode.
+    if its model fails; None for those of the model's row. `context_mode` is the mode of
+    `[context]` for its conversations; None for the configured one.
     """
 
     name: str

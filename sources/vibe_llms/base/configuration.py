@@ -122,7 +122,7 @@ class ToolSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=Tr
     kept_bytes: Positive = 16 * 1024 * 1024
 
 
-#: Who decides that a conversation is compacted: the library, the user, or nobody.
+#: Whether a conversation is compacted automatically, after asking the user, or only on request.
 ContextMode: TypeAlias = Literal["auto", "ask", "off"]
 Share: TypeAlias = Annotated[float, Meta(gt=0, le=1)]
 

@@ -1,4 +1,4 @@
-"""Chooses what a digest leaves out, without asking a model.
+"""Chooses the messages that a digest leaves out, without asking a model.
 
 First, identical and old results become a line each. If that is not enough, the oldest messages are
 summarized, except those that must stay word for word: instructions, the first request, the last

@@ -55,7 +55,7 @@ def divide_tokens(
     tools: Sequence[Invoker],
     digest: DigestCanister | None,
 ) -> Mapping[str, int]:
-    """Divide the tokens of a request by what they are, in proportion to the characters."""
+    """Divide the tokens of a request among its parts, in proportion to the characters."""
     parts: dict[str, int] = dict.fromkeys(
         ("system", "tools", "digest", "documents", "memory", "results", "talk"), 0
     )

@@ -32,12 +32,12 @@ HEADING = (
 
 
 class ContextView:
-    """The view of a growing history, which costs only what is new."""
+    """A view of a growing history that processes each message once."""
 
     def __init__(self) -> None:
         #: The digest that the view follows, if any.
         self.digest: DigestCanister | None = None
-        #: Digests that do not fit the history, because somebody changed it.
+        #: Digests that do not fit the history, because it was changed.
         self.invalid: Sequence[DigestCanister] = ()
         #: True if some text of the messages is left out.
         self.omits = False
@@ -82,7 +82,7 @@ class ContextView:
 
 
 def present(before: Sequence[Canister], digest: DigestCanister) -> Sequence[Canister] | None:
-    """Return what a digest shows of the messages before it; None if it does not fit them."""
+    """Return the messages that a digest leaves; None if it does not fit the messages before it."""
     messages = without_digests(before)
     shown: list[Canister] = []
     end = 0

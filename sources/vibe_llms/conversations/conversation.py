@@ -574,7 +574,7 @@ class Conversation:
         await self._history.append([pinning], self._notify)
 
     async def measure_context(self) -> ContextUse:
-        """Return what fills the model's context window: the tokens of the next request."""
+        """Return the tokens of the next request, by what they are used for."""
         # Imported only here, because most conversations do not need it.
         from vibe_llms.conversations.context_use import ContextUse, divide_tokens
 

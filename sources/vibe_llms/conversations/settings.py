@@ -115,8 +115,8 @@ class ConversationSettings(Struct, frozen=True, kw_only=True):
     the history that no model has made are untrusted. With `revive`, new messages of a deleted
     conversation are stored in a new one. `vouched` are the identities of messages with text that
     the user vouches for. `fallback` are addresses of models that answer if the model fails; None
-    for those of its row. `context_mode` says who decides that the conversation is compacted; None
-    for the configured mode.
+    for those of its row. `context_mode` is the mode of `[context]` for this conversation; None for
+    the configured one.
     """
 
     model: Model

@@ -89,7 +89,7 @@ class CachingSummary(Struct, frozen=True):
 class RequestHead(Struct, frozen=True):
     """The parts of a request before its messages, whose change breaks the cache.
 
-    `digest` is the identity of the one that stands for earlier messages, if any.
+    `digest` is the identity of the one that replaces earlier messages, if any.
     """
 
     tools: Sequence[Any] = ()
@@ -151,7 +151,7 @@ class CacheMeter:
         return self._last is not None
 
     def compact(self) -> None:
-        """Note that a digest stands for earlier messages from the next request on."""
+        """Note that a digest replaces earlier messages from the next request on."""
         self._compacted = True
 
     def measure(

@@ -238,8 +238,8 @@ class DigestCanister(_Spoken, frozen=True, kw_only=True, tag="digest"):
     Later requests contain the summary in `contents` in place of the messages from `first` to
     `last`, except those that are `kept`. Without `last`, no message is summarized. For a message in
     `shortened`, they contain the given text in place of its contents or arguments. `pinned` are
-    messages that every later digest keeps. The messages themselves do not change. If it stands for
-    untrusted text that is not in the history, it is not `trusted`.
+    messages that every later digest keeps. The stored messages do not change. It is not `trusted`
+    if it summarizes untrusted text that is not in the history.
 
     `before` and `after` are the estimated tokens of a request. `policy` names the rules that chose
     the messages. `provenance` and `ending` are those of the model that wrote the summary; without

@@ -73,7 +73,7 @@ class Span:
         """Record the number of memory entries found."""
 
     def report_caching(self, measured: RequestCaching) -> None:
-        """Record what the provider's prompt cache held of a request."""
+        """Record the part of a request that the provider's prompt cache held."""
 
     def answer(self, status: int, conversation: str = "") -> None:
         """Record the status of a server's response, and the conversation that it concerns."""

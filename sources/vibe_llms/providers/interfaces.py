@@ -68,7 +68,7 @@ class TurnContext(Struct, frozen=True, kw_only=True):
     `awaits_kept`, which may send their request while the prompt is being stored: they await it
     before the first event of the reply, and it returns the conversation's identity. `tracer`
     records attempts. With `compacts`, a model whose attribute of this name is True lets its
-    provider summarize the messages: the reply is one block `compaction` that stands for them, and
+    provider summarize the messages: the reply is one block `compaction` that replaces them, and
     its text if the provider shows it.
     """
 

@@ -146,7 +146,7 @@ class Windows:
         return sorted(windows, key=lambda one: one.address)
 
     async def forget(self, address: str | None = None) -> Sequence[LearnedWindow]:
-        """Remove the learned window of a model `row/model`, or all; return what was removed.
+        """Remove the learned window of a model `row/model`, or all; return the removed ones.
 
         Raises `StorageError` if the file cannot be written.
         """

@@ -42,8 +42,9 @@ class ConversationOptions(TypedDict, total=False):
     #: Addresses of models that answer a turn, in order, if the model fails before its reply
     #: begins; by default those of the agent, or of the model's row.
     fallback: Sequence[str] | None
-    #: Who decides that the conversation is compacted when it nearly fills the context window: the
-    #: library (`auto`), the user (`ask`), or nobody (`off`); by default as in `[context]`.
+    #: Whether the conversation is compacted automatically when it nearly fills the context window
+    #: (`auto`), after asking the user (`ask`), or only on request (`off`); by default as in
+    #: `[context]`.
     context_mode: ContextMode | None
     #: Values of the variables in the agent's prompt.
     variables: Mapping[str, str] | None

@@ -58,7 +58,7 @@ class _Spoken:
         self.thinks = False
         self.running: dict[str, int] = {}
         self.paused = bool(pieces) and pieces[-1].paused
-        #: True if a block that stands for earlier messages comes first, as it must.
+        #: True if a block that replaces earlier messages comes first, as it must.
         self.compacted = bool(pieces) and pieces[0].compacted
         self.own = any(piece.own for piece in pieces)
         for piece in pieces:

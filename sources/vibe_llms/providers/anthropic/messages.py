@@ -47,7 +47,7 @@ from vibe_llms.providers.tool_names import nativize_name
 
 MODULE = "vibe_llms.providers.anthropic"
 PDF = "application/pdf"
-#: Block that stands for summarized messages.
+#: Type of the block that replaces summarized messages.
 COMPACTION = "compaction"
 _LONGEST_TITLE = 500
 _MEMBERS = msgspec.json.Decoder(dict[str, Raw])
@@ -67,7 +67,7 @@ class AnthropicPiece(Struct, frozen=True):
     is True if the first block is thinking. `running` maps the ids of calls that the server carries
     out to their places; `returned` lists those that have a result here or wait for ours. `paused`
     is True if this same model paused its reply there, and `own` if the reply is its own.
-    `compacted` is True if the first block stands for messages that Anthropic summarized.
+    `compacted` is True if the first block replaces messages that Anthropic summarized.
     """
 
     role: Literal["user", "assistant", "system"]
