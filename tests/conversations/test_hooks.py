@@ -16,10 +16,10 @@ from tests.fakes.hooks import Companion, document
 from tests.fakes.models import LONG, endless, model_of, says
 from vibe_llms.base.exceptions import ProviderError, RequestError
 from vibe_llms.conversations import hook_runner as running_hooks
-from vibe_llms.conversations import turns
 from vibe_llms.conversations.conversation import Conversation
 from vibe_llms.conversations.hook_runner import HookRunner
 from vibe_llms.conversations.hooks import HookContext, HookRequest, Work
+from vibe_llms.conversations.turn_storage import TurnStorage
 from vibe_llms.invocation.approval import Decision
 from vibe_llms.invocation.invokers import Invoker, invoker
 from vibe_llms.messages.canisters import (
@@ -398,14 +398,14 @@ async def test_a_cancel_while_hooks_are_asked_keeps_what_was_said(session: Sessi
 async def test_words_that_are_lost_with_a_cancel_would_be_detected(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keep = turns.TurnRun._keep
+    keep = TurnStorage.keep
 
-    async def keep_unless_cancelled(self: turns.TurnRun, canisters: Sequence[Canister]) -> None:
+    async def keep_unless_cancelled(self: TurnStorage, canisters: Sequence[Canister]) -> None:
         task = asyncio.current_task()
         if task is None or not task.cancelling():
             await keep(self, canisters)
 
-    monkeypatch.setattr(turns.TurnRun, "_keep", keep_unless_cancelled)
+    monkeypatch.setattr(TurnStorage, "keep", keep_unless_cancelled)
     companion = Companion("x", waits=True)
     conversation = await session.begin(endless(), hooks=[companion])
     task = asyncio.ensure_future(conversation.converse("One"))

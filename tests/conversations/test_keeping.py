@@ -13,7 +13,7 @@ import pytest
 from vibe_llms.base.configuration import StorageSettings
 from vibe_llms.base.exceptions import StorageError
 from vibe_llms.conversations.conversation import Conversation
-from vibe_llms.conversations.turns import TurnRun
+from vibe_llms.conversations.turn_storage import TurnStorage
 from vibe_llms.messages.canisters import Canister, UserCanister
 from vibe_llms.messages.events import (
     Event,
@@ -129,10 +129,10 @@ async def test_nothing_is_shown_before_the_prompt_is_stored(tmp_path: Path) -> N
 async def test_showing_the_reply_too_early_would_be_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def forget_to_wait(self: TurnRun) -> str:
+    async def forget_to_wait(self: TurnStorage) -> str:
         return self._history.identity
 
-    monkeypatch.setattr(TurnRun, "_await_kept", forget_to_wait)
+    monkeypatch.setattr(TurnStorage, "await_kept", forget_to_wait)
     with pytest.raises(AssertionError):
         await check_overlap(tmp_path)
 

@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from vibe_llms.conversations import turns
+from vibe_llms.conversations import turn_storage
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import Canister, InvocationCanister
 from vibe_llms.messages.events import Event
@@ -80,7 +80,7 @@ async def _hold(folder: Path, identity: str, report: Callable[[str], None]) -> N
 
 def _run_calls_before_they_are_kept() -> None:
     """The seeded bug: a reply with calls is kept together with the first result."""
-    keep, held = turns.TurnRun._keep, list[Any]()
+    keep, held = turn_storage.TurnStorage.keep, list[Any]()
 
     async def keep_late(self: Any, canisters: Sequence[Canister]) -> None:
         held.extend(canisters)
@@ -90,4 +90,4 @@ def _run_calls_before_they_are_kept() -> None:
             await keep(self, list(held))
             held.clear()
 
-    setattr(turns.TurnRun, "_keep", keep_late)  # noqa: B010
+    setattr(turn_storage.TurnStorage, "keep", keep_late)  # noqa: B010

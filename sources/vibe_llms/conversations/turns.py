@@ -25,9 +25,8 @@ from vibe_llms.base.exceptions import (
     RequestRefused,
     VibeLlmsError,
 )
-from vibe_llms.base.futures import finish
 from vibe_llms.base.offloading import LOOP_BYTES, offload
-from vibe_llms.conversations.calls import TurnCalls, is_tainted, runs_elsewhere
+from vibe_llms.conversations.calls import TurnCalls, runs_elsewhere
 from vibe_llms.conversations.context_keeping import ContextKeeper, notice_digest
 from vibe_llms.conversations.context_requests import NextRequest
 from vibe_llms.conversations.context_window import (
@@ -53,11 +52,11 @@ from vibe_llms.conversations.hooks import HookRequest
 from vibe_llms.conversations.settings import (
     ConversationSettings,
     TurnMemo,
-    TurnRecord,
     TurnRequest,
     TurnState,
 )
 from vibe_llms.conversations.steering import Delivery, describe_left
+from vibe_llms.conversations.turn_storage import TurnNotices, TurnStorage
 from vibe_llms.invocation.invokers import Invoker, gather_invokers, name_tools
 from vibe_llms.messages.caching import RequestHead
 from vibe_llms.messages.canisters import (
@@ -80,7 +79,6 @@ from vibe_llms.messages.events import (
     InvocationFailedEvent,
     InvocationStartedEvent,
     Notice,
-    NoticeEvent,
     SteeringEvent,
     TurnEndedEvent,
 )
@@ -128,12 +126,10 @@ class TurnRun:
         handler = request.event_handler or settings.event_handler
         self._dispatcher = Dispatcher(handler, self._invokers, memo.documents.locate)
         self._fresh = frozenset(canister.identity for canister in self._prompt)
-        self._start = len(history.canisters)
+        self._notify = TurnNotices(history, memo, self._dispatcher)
+        self._record = request.record
+        self._store = TurnStorage(history, settings, request.record, self._notify)
         self._said = len(self._prompt)
-        self._added: list[Canister] = []
-        #: The prompt while it is being stored, and the task that stores it.
-        self._pending: Sequence[Canister] = ()
-        self._keeping: asyncio.Task[None] | None = None
         self._default_controls = settings.default_controls
         self._limiter = settings.services.access_limiter(settings.model)
         self._spending = settings.services.access_spending(settings.budgets)
@@ -142,14 +138,7 @@ class TurnRun:
         self._ended: Turn | None = None
         self._counts = True
         self._suspending = False
-        self._record = request.record
-        state = TurnState() if self._record is None else self._record.state
-        self._state = replace(state, vouched=state.vouched | settings.vouched)
-        #: True if the history before this turn is tainted; None until it is needed.
-        self._begun_tainted: bool | None = None
         self._calls = TurnCalls(history, settings, memo, self._dispatcher, self._record)
-        #: Digests that were made before the prompt was stored.
-        self._digests: list[Canister] = []
         self._keeper = ContextKeeper(history, settings, memo)
         self._dispatcher.holds = bool(self._fallback) or not self._keeper.ended
         resumed = self._record is not None and self._record.resumed
@@ -163,13 +152,13 @@ class TurnRun:
             try:
                 return await self._run()
             finally:
-                span.record([*self._digests, *self._added])
+                span.record([*self._store.digests, *self._store.added])
 
     async def _run(self) -> Turn:
         reason: str = StopReason.FAILED
         withdrawn = False
         try:
-            if self._added:
+            if self._store.added:
                 await self._rejoin_fallback()
                 await self._read_documents(())
                 await self._choose_tools()
@@ -182,10 +171,11 @@ class TurnRun:
                     said = await self._add_context()
                 except asyncio.CancelledError:
                     # Store the user's message even if the hooks' additions are missing.
-                    await self._keep(self._prompt)
+                    await self._store.keep(self._prompt)
                     raise
                 self._said = len(said)
-                await self._begin_keeping(said)
+                concurrently = getattr(self._model, "awaits_kept", False)
+                await self._store.begin(said, concurrently=concurrently)
             reason = await self._run_to_end()
         except asyncio.CancelledError:
             reason = StopReason.SUSPENDED if self._suspending else StopReason.INTERRUPTED
@@ -193,14 +183,13 @@ class TurnRun:
                 raise
         except ContextOverflow:
             withdrawn = True
-            if len(self._history.canisters) > self._start:
-                await self._history.withdraw(
-                    self._start, self._notify, "the history has become too long for the model"
-                )
+            if len(self._history.canisters) > self._store.start:
+                reported = "the history has become too long for the model"
+                await self._history.withdraw(self._store.start, self._notify, reported)
             self._keeper.advise(self._settings.model, self._notify)
             raise
         finally:
-            left = self._steering.end(self._start)
+            left = self._steering.end(self._store.start)
             if reason != StopReason.SUSPENDED and not (self._record and self._record.lost):
                 await self._conclude(reason, left, withdrawn=withdrawn)
         return self._ended or self.result(reason)
@@ -217,13 +206,13 @@ class TurnRun:
     @property
     def handover(self) -> Handover:
         """The values that a run needs to continue the turn."""
-        return Handover(self._request, self._taint(self._added))
+        return Handover(self._request, self._store.taint(self._store.added))
 
     async def _conclude(
         self, reason: str, left: Sequence[UserCanister], *, withdrawn: bool
     ) -> None:
         try:
-            if self._added and not withdrawn:
+            if self._store.added and not withdrawn:
                 await self._run_hooks_after(reason)
         finally:
             if left:
@@ -247,14 +236,14 @@ class TurnRun:
 
     def result(self, reason: str) -> Turn:
         """Return the turn in its current state."""
-        received = self._added[self._said :]
+        received = self._store.added[self._said :]
         replies = [c for c in received if isinstance(c, AssistantCanister | InvocationCanister)]
         text = "".join(
             text_of(canister.contents)
             for canister in replies
             if isinstance(canister, AssistantCanister) and canister.reply == replies[-1].reply
         )
-        added = (*self._digests, *self._added)
+        added = (*self._store.digests, *self._store.added)
         turn = Turn(added, text, self._output, usage_of(added), reason)
         return turn.price(self._settings.services.estimate_cost)
 
@@ -278,7 +267,7 @@ class TurnRun:
 
     async def _prepare(self) -> None:
         """Determine and check the model's input, without storing or sending anything."""
-        await _check_images(() if self._added else self._prompt)
+        await _check_images(() if self._store.added else self._prompt)
         avoided = self._fallback.is_failing(self._settings.model) and await self._fall_back(None)
         try:
             if not avoided:
@@ -290,11 +279,11 @@ class TurnRun:
 
     async def _prepare_model(self) -> None:
         """Determine how this model reads documents and calls tools, and check the length."""
-        await self._read_documents(() if self._added else self._prompt)
+        await self._read_documents(() if self._store.added else self._prompt)
         await self._choose_tools()
-        if self._counts and not self._added and not self._pending:
+        if self._counts and not self._store.added and not self._store.pending:
             await self._compact_if_due(self._prompt)
-        await self._check_length(() if self._added or self._pending else self._prompt)
+        await self._check_length(() if self._store.added or self._store.pending else self._prompt)
 
     async def _fall_back(self, error: VibeLlmsError | None) -> bool:
         """Let the next model of the fallback answer the turn; return False if none can.
@@ -315,7 +304,7 @@ class TurnRun:
             except (ConfigurationError, ProviderError, RequestError) as reason:
                 self._notify(notice_omission(address, reason))
                 continue
-            self._state = replace(self._state, fallback=address)
+            self._store.state = replace(self._store.state, fallback=address)
             self._notify(notice_change(failed, error, model))
             return True
         if error is not None and error is not fallback.first:
@@ -331,9 +320,10 @@ class TurnRun:
 
     async def _rejoin_fallback(self) -> None:
         """Continue with the model that answered in place of a failed one, if it still exists."""
-        if self._state.fallback:
+        if self._store.state.fallback:
             with suppress(ConfigurationError, RequestError):
-                self._set_model(await self._settings.services.access_model(self._state.fallback))
+                address = self._store.state.fallback
+                self._set_model(await self._settings.services.access_model(address))
 
     async def _read_documents(self, said: Sequence[Canister]) -> None:
         """Read the files that the model does not accept, and offer tools if they are needed."""
@@ -373,7 +363,7 @@ class TurnRun:
         self._memo.show(self._history)
         for digest in self._memo.view.invalid:
             text = "a digest is not used, because the messages that it summarizes were changed"
-            self._notify_once(Notice("context", text, digest.identity))
+            self._notify.once(Notice("context", text, digest.identity))
         reread = self._memo.access_reread(self._history)
         if reread is not None and reread.name not in self._invokers:
             self._invokers = {**self._invokers, reread.name: reread}
@@ -415,7 +405,7 @@ class TurnRun:
         return HookRequest(
             conversation=self._history.identity,
             model=self._settings.model,
-            history=tuple(self._history.canisters[: self._start]),
+            history=tuple(self._history.canisters[: self._store.start]),
             said=self._prompt,
             kept=self._history.archive is not None,
             load=self._history.load,
@@ -438,8 +428,8 @@ class TurnRun:
 
     async def _prepare_steering(self, message: UserCanister) -> None:
         """Check a message as a prompt is checked, and read its documents."""
-        await self._finish_keeping()
-        if any(one.identity == message.identity for one in self._added):
+        await self._store.finish()
+        if any(one.identity == message.identity for one in self._store.added):
             # It was sent with the prompt, or before its worker was killed.
             return
         await self.admit(message)
@@ -474,11 +464,12 @@ class TurnRun:
         paused = False
         while True:
             if self._suspending:
-                await self._finish_keeping()
+                await self._store.finish()
                 return StopReason.SUSPENDED
             if not reply:
                 if not paused:
-                    await self._steering.deliver(self._added, self._prepare_steering, self._keep)
+                    added, keep = self._store.added, self._store.keep
+                    await self._steering.deliver(added, self._prepare_steering, keep)
                 reply = await self._ask()
             ending = reply[-1].ending
             reason = ending.reason if ending is not None else StopReason.FINISHED
@@ -496,8 +487,8 @@ class TurnRun:
                     return StopReason.LIMIT
             elif unanswered and await self._calls.run(
                 unanswered,
-                is_tainted=lambda: self._taint(self._added).tainted,
-                keep=self._keep,
+                is_tainted=lambda: self._store.taint(self._store.added).tainted,
+                keep=self._store.keep,
             ):
                 return StopReason.SUSPENDED
             if len(own) < len(calls):
@@ -511,9 +502,9 @@ class TurnRun:
         start = next(i for i, one in enumerate(canisters) if one.identity == first)
         while start and isinstance(canisters[start - 1], DocumentCanister):
             start -= 1
-        self._start = start
-        self._added = canisters[start:]
-        places = [i for i, one in enumerate(self._added) if one.identity in self._fresh]
+        self._store.start = start
+        self._store.added = canisters[start:]
+        places = [i for i, one in enumerate(self._store.added) if one.identity in self._fresh]
         self._said = places[-1] + 1
 
     def _find_open_reply(self) -> tuple[Sequence[ReplyCanister], set[str]]:
@@ -521,7 +512,7 @@ class TurnRun:
 
         Earlier rounds are counted.
         """
-        received = self._added[self._said :]
+        received = self._store.added[self._said :]
         answered = {one.invocation for one in received if isinstance(one, ResultCanister)}
         replies = [one for one in received if isinstance(one, ReplyCanister)]
         rounds = [[*group] for _, group in groupby(replies, key=attrgetter("reply"))]
@@ -569,7 +560,7 @@ class TurnRun:
 
     async def _correct(self, problems: str) -> None:
         """Send the problems to the model; raises `OutputInvalid` after the last attempt."""
-        added = self._added
+        added = self._store.added
         attempts = 1 + sum(is_correction(added, place) for place in range(self._said, len(added)))
         if attempts == OUTPUT_ATTEMPTS:
             raise OutputInvalid(
@@ -578,14 +569,14 @@ class TurnRun:
                 attempts=attempts,
             )
         said = write_correction(added[-1].identity, problems)
-        await self._keep([said])
+        await self._store.keep([said])
         self._fresh = frozenset({said.identity})
         self._notify(Notice("output", describe_correction(said), said.identity))
 
     async def _ask(self) -> Sequence[ReplyCanister]:
         """Ask the model, or one of the fallback if it fails before its reply begins."""
         while True:
-            if len(self._added) > self._said:
+            if len(self._store.added) > self._said:
                 await self._compact_if_due()
             try:
                 reply = await self._ask_model()
@@ -634,7 +625,7 @@ class TurnRun:
                 self._replaceable = error
             raise
         finally:
-            await self._finish_keeping()
+            await self._store.finish()
             # In every other case, store what arrived before any of its calls runs.
             if self._replaceable is None:
                 if whole or not self._suspending:
@@ -719,12 +710,7 @@ class TurnRun:
     async def _keep_digest(self, digest: DigestCanister | None) -> bool:
         if digest is None:
             return False
-        await self._store([digest])
-        if self._added:
-            self._added.append(digest)
-        else:
-            self._digests.append(digest)
-            self._start = len(self._history.canisters)
+        await self._store.keep_digest(digest)
         self._notify(notice_digest(digest))
         await self._choose_tools()
         return True
@@ -740,7 +726,7 @@ class TurnRun:
     async def _keep_received(self) -> None:
         received = tuple(self._dispatcher.received)
         if any(_is_worth_keeping(canister) for canister in received):
-            await self._keep(received)
+            await self._store.keep(received)
 
     @property
     def _capped(self) -> bool:
@@ -780,7 +766,7 @@ class TurnRun:
             default_controls=self._default_controls,
             cache=self._memo.access_cache(self._model),
             throttle=self._request.throttle,
-            kept=self._await_kept if self._keeping is not None else None,
+            kept=self._store.await_kept if self._store.storing else None,
             tracer=self._settings.tracer,
         )
 
@@ -789,19 +775,6 @@ class TurnRun:
             return limited(None)
         return limited(self._limiter, estimate_tokens(reversed(self._messages)))
 
-    def _taint(self, added: Sequence[Canister]) -> TurnState:
-        """Return the state of the turn after more messages; a tainted turn stays tainted."""
-        vouched, claims = self._state.vouched, self._settings.claims
-        if self._begun_tainted is None:
-            before = self._history.canisters[: self._start]
-            self._begun_tainted = is_tainted(before, vouched=vouched, claims=claims)
-        tainted = (
-            self._state.tainted
-            or self._begun_tainted
-            or is_tainted(added, vouched=vouched, claims=False)
-        )
-        return replace(self._state, tainted=tainted)
-
     def _report_blocked(self) -> None:
         """Report once which tools are blocked until the user reviews them."""
         blocked: dict[str, list[str]] = {}
@@ -809,7 +782,7 @@ class TurnRun:
             if invoker.blocked:
                 blocked.setdefault(invoker.blocked, []).append(invoker.name)
         for why, names in blocked.items():
-            self._notify_once(Notice("ensemble", f"{', '.join(names)}: {why}"))
+            self._notify.once(Notice("ensemble", f"{', '.join(names)}: {why}"))
 
     async def _refuse(self, calls: Sequence[InvocationCanister], limit: str) -> None:
         self._notify(Notice("limit", f"the turn was stopped: {limit}"))
@@ -818,68 +791,13 @@ class TurnRun:
             ResultCanister(contents, invocation=one.identity, failed=True, trusted=True)
             for one in calls
         ]
-        await self._keep(results)
+        await self._store.keep(results)
         conversation = self._history.identity
         for call, result in zip(calls, results, strict=True):
             self._dispatcher(InvocationStartedEvent(invocation=call, conversation=conversation))
             self._dispatcher(
                 InvocationFailedEvent(result, invocation=call, conversation=conversation)
             )
-
-    async def _begin_keeping(self, said: Sequence[Canister]) -> None:
-        """Store the prompt, concurrently with the request if the model allows it.
-
-        No part of the reply is shown or stored before that, and no tool runs: see adr/0051.
-        """
-        if self._history.archive is None or not getattr(self._model, "awaits_kept", False):
-            await self._keep(said)
-            return
-        self._pending = said
-        self._keeping = asyncio.ensure_future(self._keep(said))
-
-    async def _await_kept(self) -> str:
-        if self._keeping is not None:
-            await asyncio.shield(self._keeping)
-        return self._history.identity
-
-    async def _finish_keeping(self) -> None:
-        keeping, self._keeping = self._keeping, None
-        if keeping is not None:
-            try:
-                await finish(keeping)
-            finally:
-                self._pending = ()
-
-    async def _keep(self, canisters: Sequence[Canister]) -> None:
-        await self._store(canisters)
-        self._added += canisters
-
-    async def _store(self, canisters: Sequence[Canister]) -> None:
-        if self._record is None:
-            revive = self._settings.revive
-            await self._history.append(canisters, self._notify, revive=revive)
-        else:
-            await finish(self._keep_recorded(self._record, canisters))
-
-    async def _keep_recorded(self, record: TurnRecord, canisters: Sequence[Canister]) -> None:
-        await record.flush()
-        if (state := self._taint([*self._added, *canisters])) != record.state:
-            await record.record_state(state)
-            self._state = state
-        await self._history.append(canisters, self._notify, confirm=record.confirm)
-        record.report_kept(canisters)
-
-    def _notify(self, notice: Notice) -> None:
-        if notice.subject == "conversion":
-            self._notify_once(notice)
-        else:
-            self._dispatcher(NoticeEvent(notice=notice, conversation=self._history.identity))
-
-    def _notify_once(self, notice: Notice) -> None:
-        """Show a notice if this conversation has not shown it yet."""
-        if (shown := (notice.canister, notice.text)) not in self._memo.shown:
-            self._memo.shown.add(shown)
-            self._dispatcher(NoticeEvent(notice=notice, conversation=self._history.identity))
 
     async def _check_length(self, said: Sequence[Canister]) -> None:
         """Refuse a turn that is certainly too long, before anything is stored or sent."""
@@ -920,9 +838,9 @@ class TurnRun:
             others = (i for i, one in enumerate(history) if not isinstance(one, SupervisorCanister))
             place = next(others, len(history))
             history = [*history[:place], *own, *history[place:]]
-        if not instructions and not self._pending:
+        if not instructions and not self._store.pending:
             return self._apply_documents(history)
-        return self._apply_documents([*instructions, *history, *self._pending])
+        return self._apply_documents([*instructions, *history, *self._store.pending])
 
     def _apply_documents(self, canisters: Sequence[Canister]) -> Sequence[Canister]:
         """Return the messages with some documents replaced by text for the model."""
