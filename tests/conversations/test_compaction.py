@@ -361,6 +361,47 @@ async def test_a_window_that_is_ten_times_too_large_is_learned_from_the_error(
     assert not any("too long" in one.text for one in heard)
 
 
+async def test_a_reply_limit_that_does_not_fit_is_not_taken_for_a_long_history(
+    session: Session,
+) -> None:
+    """Some servers count the longest reply with the history."""
+    script, heard = Script(), Heard()
+    model = produce_model(script, window=100_000)
+    async with session:
+        conversation = await session.begin(model, event_handler=heard)
+        await fill(conversation, 4)
+        error = ContextOverflow("too long", provider="scripted")
+        error.tokens, error.limit, error.input_tokens = 9_000, 8_192, 1_000
+        converse = model.converse
+
+        async def refuse(*given: Any) -> Any:
+            raise error
+
+        model.converse = refuse  # type: ignore[method-assign]
+        with pytest.raises(ContextOverflow):
+            await conversation.converse("Go on.")
+        model.converse = converse  # type: ignore[method-assign]
+        assert not digests_of(conversation)
+        assert script.orders == 0
+    assert "set fewer output-tokens" in heard[0].text
+
+
+async def test_an_interrupted_summary_is_not_a_failed_one(session: Session) -> None:
+    script = Script(ScriptedReply(parts=(Part(stall=True),)))
+    async with session:
+        conversation = await session.begin(produce_model(script))
+        await fill(conversation, 5)
+        for number in range(4):
+            task = asyncio.create_task(conversation.compact())
+            while script.orders == number:
+                await asyncio.sleep(0)
+            await conversation.cancel()
+            await task
+        script.summary = reply(SUMMARY)
+        await fill(conversation, 5)
+        assert digests_of(conversation)[0].provenance is not None
+
+
 async def test_a_single_message_beyond_the_window_is_an_error_and_changes_nothing(
     session: Session,
 ) -> None:

@@ -64,6 +64,15 @@ async def test_a_refusal_without_a_limit_halves_what_was_measured() -> None:
     assert await store.learn(model, refuse(tokens=20_000), 1_000_000) == 10_000
 
 
+async def test_a_request_that_was_really_too_long_teaches_nothing() -> None:
+    """Servers that name no number also refuse what the declared window does not hold."""
+    store, model = Windows(), declare(400_000)
+    for tokens in (420_000, 401_000, 390_000):
+        assert await store.learn(model, refuse(), tokens) is None
+    assert await store.learn(model, refuse(), 100_000) == 50_000
+    assert await store.learn(model, refuse(), 60_000) is None
+
+
 async def test_a_window_is_never_inferred_below_1024() -> None:
     store, model = Windows(), declare()
     assert await store.learn(model, refuse(), 900) == 1_024

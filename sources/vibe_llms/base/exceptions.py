@@ -366,10 +366,14 @@ class RequestRefused(ProviderError):
 
 
 class ContextOverflow(RequestRefused):
-    """The history exceeds the model's context: `tokens` against `limit`, if known."""
+    """The history exceeds the model's context: `tokens` against `limit`, if known.
+
+    `input_tokens` are those of the history, if the server says that `tokens` include the reply.
+    """
 
     tokens: int | None = None
     limit: int | None = None
+    input_tokens: int | None = None
 
 
 class RequestTooLarge(ContextOverflow):

@@ -165,8 +165,11 @@ class _Work(Struct, frozen=True, kw_only=True):
         if request.failures.count >= _MOST_FAILURES and not request.manual:
             raise DigestRejected("earlier ones could not be used, so none was requested")
         request.next.notify(Notice("context", "summarizing the earlier messages …"))
-        request.failures.count += 1
-        summary = await self._summarize()
+        try:
+            summary = await self._summarize()
+        except (DigestRejected, VibeLlmsError):
+            request.failures.count += not request.manual
+            raise
         request.failures.count = 0
         return summary
 

@@ -67,14 +67,20 @@ class ContextKeeper:
     ) -> DigestCanister | None:
         """Return a digest after the provider refused a request as too long."""
         self._overflows += 1
+        estimated = estimate_tokens(reversed(request.messages))
+        tokens = error.input_tokens or error.tokens or estimated
+        windows = self._services.access_windows()
+        window = await windows.learn(request.model, error, tokens) or error.limit
         if self._settings.mode == "off" or self._overflows > _OVERFLOWS:
             return None
-        tokens = error.tokens or estimate_tokens(reversed(request.messages))
-        learned = await self._services.access_windows().learn(request.model, error, tokens)
-        if learned is None:
-            # The limit is in bytes, or this request is too long for a window that was known.
-            learned = min(error.limit or tokens // 2, tokens)
-        window = learned if not isinstance(error, RequestTooLarge) else tokens // 2
+        if error.input_tokens is not None and window is not None and error.input_tokens < window:
+            text = "the history fits, but the longest reply does not; set fewer output-tokens"
+            request.notify(Notice("context", text))
+            return None
+        if window is None or isinstance(error, RequestTooLarge):
+            # The limit is in bytes, or it is not known which one the server has.
+            known = windows.recall(request.model)
+            window = tokens // 2 if known is None or tokens < known else known
         confirm = partial(self._confirm, request, tokens, window)
         return await self._compact(
             request, tokens, window, confirm=confirm if self._overflows == 1 else _agree

@@ -376,7 +376,7 @@ class Accumulator:
         if is_overflow(delta.native_reason) and not said:
             raise ContextOverflow(
                 f"the history is too long for this model ({delta.native_reason}); compact the "
-                "conversation, or with a model that has a larger context",
+                "conversation, or continue with a model that has a larger context",
                 provider=row,
                 code="context_overflow",
             )

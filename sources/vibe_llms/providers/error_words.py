@@ -118,6 +118,12 @@ _SIZES = tuple(
         r"should be \[\d+, ?(?P<limit>{n})\]",
     )
 )
+#: Tokens of the input, where those of the reply are counted too.
+_INPUT = re.compile(
+    rf"\((?P<first>{_N}) (?:tokens )?(?:in|from|for|of) (?:the |your )?(?:messages|prompt|input)\b"
+    rf"|(?P<second>{_N}) \+ {_N} > {_N}",
+    re.IGNORECASE,
+)
 
 _MODEL = re.compile(
     r"no models? (?:(?:is|are|was|has been) )?(?:currently |yet )?loaded"
@@ -181,6 +187,16 @@ def find_overflow(message: str) -> tuple[int | None, int | None] | None:
                 return None, None
             return read_sizes(found)
     return None, None
+
+
+def find_input(message: str) -> int | None:
+    """Return the tokens of the input in an overflow that also counts the reply, or None.
+
+    >>> find_input("you requested 9000 tokens (1000 in the messages, 8000 in the completion)")
+    1000
+    """
+    found = _INPUT.search(message[:_MOST_CHARACTERS])
+    return None if found is None else read_number(found["first"] or found["second"])
 
 
 def read_sizes(found: re.Match[str]) -> tuple[int | None, int | None]:

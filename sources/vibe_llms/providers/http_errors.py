@@ -277,11 +277,12 @@ class ErrorMap(Struct, frozen=True):
         if (sizes := self.find_overflow(kind, error, message)) is not None:
             overflow = ContextOverflow(
                 f"the history is too long for this model ({message}); compact the "
-                f"conversation, or {self.remedy}",
+                f"conversation, or continue {self.remedy}",
                 code="context_overflow",
                 **about,
             )
             overflow.tokens, overflow.limit = sizes
+            overflow.input_tokens = error_words.find_input(message)
             return overflow
         wait = error.wait if error.wait is not None else find_wait(message)
         if kind in (RequestRefused, ProviderOverloaded) and wait is None:

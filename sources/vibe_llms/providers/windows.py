@@ -33,6 +33,8 @@ LEAST_INFERRED = 1_024
 LEAST_NAMED = 256
 #: Number of stored windows; the oldest ones are dropped.
 MOST_WINDOWS = 1_000
+#: Share of the declared window above which a request may really have been too long.
+_EXPLAINED = 0.9
 #: Number of characters of a server's words that are stored.
 _MOST_WORDS = 200
 _LOCK_SECONDS = 10.0
@@ -122,7 +124,8 @@ class Windows:
         It is the limit that the error names, or else half of the tokens of the refused request, by
         the server's count or `measured_tokens`. A limit in bytes teaches nothing.
         """
-        tokens, known = _infer(error, measured_tokens), await self.window_of(model)
+        known = await self.window_of(model)
+        tokens = _infer(error, measured_tokens, known, model.attributes.context_tokens)
         if tokens is None or (known is not None and tokens >= known):
             return None
         learned = LearnedWindow(
@@ -215,13 +218,23 @@ class Windows:
             self._notify(Notice("window", text))
 
 
-def _infer(error: ContextOverflow, measured_tokens: int) -> int | None:
-    """Return the window that a refusal tells, or None."""
+def _infer(
+    error: ContextOverflow, measured_tokens: int, known: int | None, declared: int | None
+) -> int | None:
+    """Return the window that a refusal tells, or None.
+
+    The window so far is `known`, because it was learned or `declared`.
+    """
     if isinstance(error, RequestTooLarge):
         return None
     if error.limit is not None and error.limit >= LEAST_NAMED:
         return error.limit
     tokens = error.tokens or measured_tokens
+    if (known is not None and tokens > known) or (
+        declared is not None and tokens >= declared * _EXPLAINED
+    ):
+        # The known window explains the refusal.
+        return None
     return max(tokens // 2, LEAST_INFERRED) if tokens > 0 else None
 
 

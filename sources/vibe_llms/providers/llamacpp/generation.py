@@ -159,7 +159,7 @@ class GenerationTask(Struct, frozen=True, kw_only=True):
     def _overflow(self, tokens: int, limit: int) -> ContextOverflow:
         error = ContextOverflow(
             f"the conversation has {tokens} tokens, but the model is loaded with room for {limit}, "
-            "reply included; compact the conversation, with a larger "
+            "reply included; compact the conversation, or continue with a larger "
             "context-tokens in the row, or with another model",
             provider=self.provider,
             code="context_overflow",

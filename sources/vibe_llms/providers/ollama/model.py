@@ -345,7 +345,7 @@ class OllamaModel(HttpModel[OllamaSettings]):
 
     def _overflow(self, what: str, tokens: int, limit: int | None) -> ContextOverflow:
         error = ContextOverflow(
-            f"{what}; compact the conversation, with a larger num-ctx in the "
+            f"{what}; compact the conversation, or continue with a larger num-ctx in the "
             "row, or with a model that has a larger context",
             provider=self.provider,
             code="context_overflow",
