@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from vibe_llms import (
@@ -18,16 +19,20 @@ from vibe_llms import (
     ElicitationRequest,
     Invoker,
     Session,
+    Turn,
     open_session,
 )
 from vibe_llms.base.exceptions import (
     BudgetExceeded,
     ContextOverflow,
     ConversationNotFound,
+    ForkPointInvalid,
     ProviderOverloaded,
 )
 from vibe_llms.cli.export import export
 from vibe_llms.conversations.context_view import HEADING, ContextView
+from vibe_llms.conversations.context_window import CHARACTERS_PER_TOKEN
+from vibe_llms.invocation.results import InvocationOutput
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     DigestCanister,
@@ -37,6 +42,7 @@ from vibe_llms.messages.canisters import (
     SupervisorCanister,
     UserCanister,
 )
+from vibe_llms.messages.contents import FileContent, TextualContent
 from vibe_llms.messages.events import Event, Notice, NoticeEvent
 from vibe_llms.providers.scripted.client import ScriptedModel
 from vibe_llms.providers.scripted.scripts import Part, ScriptedReply
@@ -362,7 +368,7 @@ async def test_a_window_that_is_ten_times_too_large_is_learned_from_the_error(
 
 
 async def test_a_reply_limit_that_does_not_fit_is_not_taken_for_a_long_history(
-    session: Session,
+    session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Some servers count the longest reply with the history."""
     script, heard = Script(), Heard()
@@ -372,15 +378,13 @@ async def test_a_reply_limit_that_does_not_fit_is_not_taken_for_a_long_history(
         await fill(conversation, 4)
         error = ContextOverflow("too long", provider="scripted")
         error.tokens, error.limit, error.input_tokens = 9_000, 8_192, 1_000
-        converse = model.converse
 
         async def refuse(*given: Any) -> Any:
             raise error
 
-        model.converse = refuse  # type: ignore[method-assign]
+        monkeypatch.setattr(model, "converse", refuse)
         with pytest.raises(ContextOverflow):
             await conversation.converse("Go on.")
-        model.converse = converse  # type: ignore[method-assign]
         assert not digests_of(conversation)
         assert script.orders == 0
     assert "set fewer output-tokens" in heard[0].text
@@ -688,3 +692,91 @@ async def test_a_summary_that_is_too_long_is_cut(session: Session) -> None:
             assert len(digest.text) <= WINDOW * 0.1 * 3
             assert "Never use tar." in digest.text
             assert digest.after < WINDOW / 2
+
+
+async def test_a_message_of_the_user_is_stored_if_the_summary_before_it_is_interrupted(
+    session: Session,
+) -> None:
+    script = Script(ScriptedReply(parts=(Part(stall=True),)))
+    model = produce_model(script)
+
+    async def talk() -> Turn[None]:
+        while (turn := await conversation.converse("Go on.")).stop_reason == StopReason.FINISHED:
+            pass
+        return turn
+
+    async with session:
+        conversation = await session.begin(model)
+        talking = asyncio.create_task(talk())
+        while not script.orders:
+            await asyncio.sleep(0)
+        await conversation.cancel()
+        assert (await talking).stop_reason == StopReason.INTERRUPTED
+        assert isinstance(conversation.canisters[-1], UserCanister)
+        script.summary = reply(SUMMARY)
+        assert (await conversation.converse()).stop_reason == StopReason.FINISHED
+        assert sent_texts(model)[-1] == "Go on."
+
+
+async def test_a_turn_counts_a_summary_that_is_not_used(session: Session) -> None:
+    model = produce_model(Script(summary="no"), 40_000)
+    async with session:
+        conversation = await session.begin(model)
+        await fill(conversation, 8)
+        turn = await conversation.compact()
+    assert turn.canisters == ()
+    assert turn.usage.input_tokens > 1_000
+
+
+async def test_calls_and_results_are_not_separated_although_a_digest_is_between(
+    session: Session,
+) -> None:
+    script = Script()
+    elsewhere = Invoker.from_declaration("elsewhere", {"type": "object", "properties": {}})
+    async with session:
+        conversation = await session.begin(produce_model(script, 40_000), invokers=[elsewhere])
+        await fill(conversation, 8)
+        script.calls = [("elsewhere", {})]
+        await conversation.converse("Ask them.")
+        call = conversation.canisters[-1]
+        assert (await conversation.compact()).canisters
+        result = ResultCanister((TextualContent("42"),), invocation=call.identity)
+        await conversation.converse([result])
+        digest = digests_of(conversation)[0]
+        for identity in (call.identity, digest.identity):
+            with pytest.raises(ForkPointInvalid):
+                await conversation.fork(identity)
+        assert (await conversation.fork(call.identity, open_calls=True)).canisters[-1] == call
+
+
+async def test_undo_keeps_what_is_pinned(session: Session) -> None:
+    async with session:
+        conversation = await session.begin(produce_model(Script()))
+        await fill(conversation, 3)
+        first, last = conversation.canisters[0], conversation.canisters[-1]
+        await conversation.pin(first.identity, last.identity)
+        assert digests_of(await conversation.undo())[-1].pinned == (first.identity,)
+
+
+async def test_a_digest_shortens_documents_that_the_model_reads_as_text(session: Session) -> None:
+    script, heard = Script(), Heard()
+    model: Any = produce_model(script, 30_000)
+    model.attributes = msgspec.structs.replace(model.attributes, accepts=("image",))
+
+    def fetch(number: int) -> InvocationOutput:
+        """Fetch a file."""
+        data = b"%d " % number + b"The tide table says seven. " * 300
+        return InvocationOutput((FileContent(data, "application/json", f"tide{number}.json"),))
+
+    async with session:
+        conversation = await session.begin(model, invokers=[fetch], event_handler=heard)
+        for number in range(16):
+            script.calls = [("fetch", {"number": number})]
+            await conversation.converse(f"Fetch {number}")
+            assert sum(map(len, sent_texts(model))) < 30_000 * CHARACTERS_PER_TOKEN
+        shortened = {name for digest in digests_of(conversation) for name in digest.shortened}
+        results = {
+            one.identity for one in conversation.canisters if isinstance(one, ResultCanister)
+        }
+        assert shortened & results
+        assert any("left out" in text for text in sent_texts(model))

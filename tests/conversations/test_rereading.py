@@ -116,3 +116,11 @@ async def test_messages_that_are_left_out_come_before_those_in_the_request() -> 
     assert "new violin" not in text
     # Words that only the request has are found nevertheless.
     assert "new violin" in (await call_in([*old, *new, digest], words="new")).text
+
+
+async def test_images_come_with_the_first_part() -> None:
+    image = ImageContent(b"png", "image/png")
+    result = ResultCanister((TextualContent("word " * 2_000), image), invocation="call")
+    read = await call_in([result], id=result.identity)
+    assert read.contents[1:] == (image,)
+    assert len((await call_in([result], id=result.identity, offset=6_000)).contents) == 1

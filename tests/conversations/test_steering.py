@@ -14,6 +14,7 @@ from tests.fakes.anthropic import KEY, FakeAnthropic
 from tests.pictures import make_png
 from vibe_llms.base.exceptions import (
     AttachmentUnreadable,
+    ContextOverflow,
     OutputInvalid,
     ProviderError,
     RequestError,
@@ -663,3 +664,54 @@ async def test_that_check_sees_a_message_that_is_settled_before_it_is_stored(
 
     with pytest.raises(AssertionError):
         await check_all()
+
+
+async def test_messages_are_queued_again_if_their_turn_is_removed_from_the_history() -> None:
+    overflow = ScriptedReply(parts=(Part(error="context-overflow"),))
+    async with begun(CALLS, overflow, says("Yes."), context_mode="off") as rig:
+        rig.during = rig.steers("One.", "Two.")
+        with pytest.raises(ContextOverflow):
+            await rig.conversation.converse("Go")
+        assert rig.conversation.canisters == ()
+        assert [one.text for one in rig.conversation.queued] == ["One.", "Two."]
+        turn = await rig.conversation.converse()
+        assert shape(turn.canisters)[:2] == [("user", "One."), ("user", "Two.")]
+
+
+async def test_a_message_that_was_sent_with_a_prompt_is_queued_again_with_the_prompt_gone() -> None:
+    overflow = ScriptedReply(parts=(Part(error="context-overflow"),), when="much")
+    async with begun(overflow, CALLS, context_mode="off") as rig:
+        waits = asyncio.Event()
+
+        async def work() -> None:
+            await rig.conversation.steer("One.")
+            waits.set()
+            await asyncio.Event().wait()
+
+        rig.during = work
+        turn = asyncio.ensure_future(rig.conversation.converse("Go"))
+        await waits.wait()
+        await rig.conversation.cancel()
+        await turn
+        with pytest.raises(ContextOverflow):
+            await rig.conversation.converse("far too much")
+        assert [one.text for one in rig.conversation.queued] == ["One."]
+
+
+async def test_a_message_that_cannot_be_reported_as_taken_back_remains_queued() -> None:
+    async with begun(CALLS, says("Yes.")) as rig:
+        events: list[Event] = []
+
+        def handle(event: Event) -> None:
+            if isinstance(event, SteeringWithdrawnEvent):
+                raise OSError("the terminal is gone")
+            events.append(event)
+
+        async def work() -> None:
+            identity = await rig.conversation.steer("One.")
+            with pytest.raises(OSError, match="terminal"):
+                await rig.conversation.take_back(identity)
+
+        rig.during = work
+        await rig.conversation.converse("Go", event_handler=handle)
+        assert ("steered user", "One.") in rig.said()

@@ -21,7 +21,7 @@ from vibe_llms.base.offloading import LOOP_MESSAGES, offload
 from vibe_llms.conversations.context_plans import POLICY, ContextPlan, ContextSize, plan
 from vibe_llms.conversations.context_requests import CompactionRequest
 from vibe_llms.conversations.context_use import measure_tools
-from vibe_llms.conversations.context_view import HEADING, without_digests
+from vibe_llms.conversations.context_view import HEADING, count_covered
 from vibe_llms.conversations.context_window import (
     CHARACTERS_PER_TOKEN,
     measure_tokens,
@@ -49,9 +49,7 @@ from vibe_llms.messages.canisters import (
     ReplyCanister,
     ResultCanister,
     StopReason,
-    Usage,
     UserCanister,
-    usage_of,
 )
 from vibe_llms.messages.contents import Content, NativeContent, TextualContent, text_of
 from vibe_llms.messages.events import Notice
@@ -81,7 +79,7 @@ _UNUSABLE = (DigestRejected, ReplyCut, ReplyMalformed, ContextOverflow)
 
 
 class _Summary(Struct, frozen=True):
-    """The sections of a summary, and the model and the usage that they come from.
+    """The sections of a summary, and the model that wrote them, with the end of its reply.
 
     `native` is the provider's own summary, if any.
     """
@@ -126,10 +124,9 @@ async def compact(request: CompactionRequest) -> DigestCanister | None:
 
 
 class _Work(Struct, frozen=True, kw_only=True):
-    """The state of one compaction: `messages` without digests, of which some are summarized."""
+    """The state of one compaction; the last digest summarizes the first `covered` messages."""
 
     request: CompactionRequest
-    messages: Sequence[Canister]
     covered: int
     sections: Sections
     size: ContextSize
@@ -141,8 +138,12 @@ class _Work(Struct, frozen=True, kw_only=True):
         return self.request.digest or DigestCanister()
 
     @property
+    def messages(self) -> Sequence[Canister]:
+        return self.request.messages
+
+    @property
     def load(self) -> Loader:
-        return self.request.history.load
+        return self.request.load
 
     def helps(self, chosen: ContextPlan) -> bool:
         """Return True if a plan leaves out enough to be worth a new prompt cache."""
@@ -175,7 +176,7 @@ class _Work(Struct, frozen=True, kw_only=True):
 
     async def _summarize(self) -> _Summary:
         native: tuple[NativeContent, ...] = ()
-        used, following = Usage(), self.request.next
+        following = self.request.next
         if compacts_natively(following.model):
             try:
                 reply = await following.ask(following.messages, natively=True)
@@ -183,15 +184,10 @@ class _Work(Struct, frozen=True, kw_only=True):
                 following.notify(Notice("context", f"the provider's summary failed: {error}"))
             else:
                 native = tuple(filter(_is_summary, chain.from_iterable(c.contents for c in reply)))
-                used = usage_of(reply)
                 if native and (text := _read_native(native[0])):
                     sections = Sections({**self.sections.prose, STATE: text}, self.sections.lists)
                     return _Summary(sections, reply[-1].provenance, reply[-1].ending, native)
-        summary = await self._summarize_ourselves()
-        if summary.ending is not None and summary.ending.usage is not None:
-            ending = replace(summary.ending, usage=summary.ending.usage + used)
-            summary = replace(summary, ending=ending)
-        return replace(summary, native=native)
+        return replace(await self._summarize_ourselves(), native=native)
 
     async def _summarize_ourselves(self) -> _Summary:
         request, chosen = self.request, self.plan
@@ -215,9 +211,7 @@ class _Work(Struct, frozen=True, kw_only=True):
                 replies.append(await self._ask([*kept, *before, *part, said], tools=False))
                 sections = self._extend(sections, _text_of(replies[-1]), [*before, *part])
         last = replies[-1][-1]
-        usage = usage_of([one for reply in replies for one in reply])
-        ending = replace(last.ending or Ending(StopReason.FINISHED), usage=usage)
-        return _Summary(sections, last.provenance, ending)
+        return _Summary(sections, last.provenance, last.ending or Ending(StopReason.FINISHED))
 
     def _extend(self, before: Sections, text: str, replaced: Sequence[Canister]) -> Sections:
         sections = extend_digest(before, text)
@@ -303,11 +297,10 @@ class _Work(Struct, frozen=True, kw_only=True):
 
 
 async def _prepare(request: CompactionRequest) -> _Work:
-    messages, digest = without_digests(request.history.canisters), request.digest
-    covered, sections = 0, Sections()
-    if digest is not None and digest.last:
-        covered = next(i for i, one in enumerate(messages, 1) if one.identity == digest.last)
-        sections = parse_digest((await _load_whole([digest], request.history.load))[0])
+    messages, digest = request.messages, request.digest
+    covered, sections = count_covered(messages, digest), Sections()
+    if digest is not None and covered:
+        sections = parse_digest((await _load_whole([digest], request.load))[0])
     overhead = measure_tools(request.next.tools) + sum(map(measure_tokens, request.next.said))
     size = ContextSize(
         tokens=request.tokens,
@@ -319,14 +312,7 @@ async def _prepare(request: CompactionRequest) -> _Work:
     )
     previous = digest or DigestCanister()
     chosen = await _plan(messages, covered, size, previous, summarizes=True)
-    return _Work(
-        request=request,
-        messages=messages,
-        covered=covered,
-        sections=sections,
-        size=size,
-        plan=chosen,
-    )
+    return _Work(request=request, covered=covered, sections=sections, size=size, plan=chosen)
 
 
 async def _plan(
@@ -386,7 +372,7 @@ def _bound(canister: Canister, tokens: int) -> Canister:
     """Return a message with at most these tokens, for a summary in parts."""
     if isinstance(canister, InvocationCanister) or measure_tokens(canister) <= tokens:
         return canister
-    text = text_of(canister.contents)
+    text = text_of(canister.contents) or describe_omission(canister, "", 0)
     if len(text) > tokens * CHARACTERS_PER_TOKEN:
         text = cut_text(text, tokens * CHARACTERS_PER_TOKEN, canister)
     return replace(canister, contents=(TextualContent(text),))

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from vibe_llms.base.configuration import ContextSettings
 from vibe_llms.base.exceptions import ContextOverflow, RequestTooLarge
 from vibe_llms.conversations.context_requests import CompactionRequest, NextRequest
+from vibe_llms.conversations.context_view import without_digests
 from vibe_llms.conversations.context_window import UNKNOWN_WINDOW, estimate_tokens
 from vibe_llms.conversations.history import History
 from vibe_llms.conversations.settings import ConversationSettings, TurnMemo
@@ -44,13 +45,15 @@ class ContextKeeper:
 
     def is_due(self, model: Model, said: Sequence[Canister]) -> bool:
         """Return True if a request with the history and these messages may need a digest."""
-        tokens = self._memo.tokens.estimate(self._memo.show(self._history), said)
+        show, apply = self._memo.show, partial(self._memo.apply_documents, model)
+        tokens = self._memo.tokens.estimate(apply(show(self._history)), apply(said))
         return tokens >= self.window_of(model) * self._settings.compact_at
 
     async def compact_if_due(
         self, request: NextRequest, said: Sequence[Canister]
     ) -> DigestCanister | None:
         """Return a digest for a request that also has the messages `said` and is nearly full."""
+        said = self._memo.apply_documents(request.model, said)
         tokens = estimate_tokens(chain(reversed(said), reversed(request.messages)))
         window = self.window_of(request.model)
         request = replace(request, said=said)
@@ -117,7 +120,10 @@ class ContextKeeper:
 
         return await compact(
             CompactionRequest(
-                history=self._history,
+                messages=self._memo.documents.apply(
+                    request.model, without_digests(self._history.canisters)
+                ),
+                load=self._history.load,
                 next=request,
                 digest=self._memo.view.digest,
                 tokens=tokens,

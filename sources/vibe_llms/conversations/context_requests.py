@@ -7,10 +7,9 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from vibe_llms.conversations.history import History
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import Canister, DigestCanister, ReplyCanister
-from vibe_llms.providers.interfaces import Model, Notifier
+from vibe_llms.providers.interfaces import Loader, Model, Notifier
 
 
 class Asking(Protocol):
@@ -50,13 +49,15 @@ class SummaryFailures(Struct):
 class CompactionRequest(Struct, frozen=True, kw_only=True):
     """The conversation to compact.
 
-    `history` has all its messages, and `next` is the next request, which has `tokens`. The model
-    accepts `window`, and the digest aims at `target`. `confirm` is awaited before a digest is made,
-    and returns False to prevent that. With `manual`, the user has asked for it, and `focus` is the
-    user's wish for the summary.
+    `messages` are all its messages without digests, with the texts of documents; `load` loads their
+    contents. `next` is the next request, which has `tokens`. The model accepts `window`, and the
+    digest aims at `target`. `confirm` is awaited before a digest is made, and returns False to
+    prevent that. With `manual`, the user has asked for it, and `focus` is the user's wish for the
+    summary.
     """
 
-    history: History
+    messages: Sequence[Canister]
+    load: Loader
     next: NextRequest
     digest: DigestCanister | None
     tokens: int

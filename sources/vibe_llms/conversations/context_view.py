@@ -151,6 +151,13 @@ def without_digests(canisters: Sequence[Canister]) -> list[Canister]:
     return [one for one in canisters if type(one) is not DigestCanister]
 
 
+def count_covered(messages: Sequence[Canister], digest: DigestCanister | None) -> int:
+    """Return how many of the messages, which have no digests, a valid digest summarizes."""
+    if digest is None or not digest.last:
+        return 0
+    return next(i for i, one in enumerate(messages, 1) if one.identity == digest.last)
+
+
 def _shorten(canister: Canister, digest: DigestCanister) -> Canister:
     ending = getattr(canister, "ending", None)
     if isinstance(canister, AssistantCanister | InvocationCanister) and ending is not None:

@@ -17,7 +17,7 @@ from vibe_llms.base.exceptions import (
     SteeringRefused,
 )
 from vibe_llms.base.futures import finish
-from vibe_llms.conversations.context_view import revise_digest, without_digests
+from vibe_llms.conversations.context_view import count_covered, revise_digest, without_digests
 from vibe_llms.conversations.context_window import UNKNOWN_WINDOW
 from vibe_llms.conversations.history import (
     History,
@@ -465,10 +465,11 @@ class Conversation:
 
         Raises `SteeringRefused` if it is not there: it was sent, or taken back before.
         """
-        message = self._steering.remove(identity)
+        message = self._steering.find(identity)
         run = None if self._running is None else self._running.run
         report = self._settings.event_handler if run is None else run.report
         report(SteeringWithdrawnEvent(canister=message, conversation=self.identity))
+        self._steering.remove(identity)
         return message
 
     def _access_steered(self) -> TurnRun:
@@ -584,19 +585,13 @@ class Conversation:
         settings = self._settings.context
         window = await self._settings.services.access_windows().window_of(model)
         size = window or UNKNOWN_WINDOW
-        covered = 0
-        if digest is not None and digest.last:
-            covered = 1 + next(
-                place
-                for place, one in enumerate(without_digests(self._history.canisters))
-                if one.identity == digest.last
-            )
+        every = without_digests(self._history.canisters)
         return ContextUse(
             tokens=count.tokens,
             window=size,
             parts=divide_tokens(count.tokens, messages, tools, digest),
-            messages=len(without_digests(self._history.canisters)),
-            covered=covered,
+            messages=len(every),
+            covered=count_covered(every, digest),
             known=window is not None,
             estimated=count.estimated,
             compact_at=None if settings.mode == "off" else int(size * settings.compact_at),
@@ -617,7 +612,7 @@ class Conversation:
             invokers = {reread.name: reread, **invokers}
         model, tools = self._settings.choose_tools(invokers)
         instructions = self._memo.instruct(self._settings.toolbox.instruct(tools))
-        return model, tools, [*instructions, *self._memo.documents.apply(model, history)]
+        return model, tools, [*instructions, *self._memo.apply_documents(model, history)]
 
     def _estimate_price(self, tokens: int) -> Decimal | None:
         """Return the price of reading these tokens without a cache, or None if it is unknown."""
@@ -740,7 +735,16 @@ class Conversation:
         await self._become_free()
         twin = self._twin(await self._history.rewind(turns, keep_prompt=keep_prompt))
         twin._steering = SteeringQueue(self.hand_over_queued())
+        left = {one.identity for one in twin.canisters}
+        if pinned := [one for one in self._pinned if one in left and one not in twin._pinned]:
+            # They were pinned in a turn that is undone, or after it.
+            await twin.pin(*pinned)
         return twin
+
+    @property
+    def _pinned(self) -> Sequence[str]:
+        self._memo.show(self._history)
+        return () if self._memo.view.digest is None else self._memo.view.digest.pinned
 
     def _twin(self, history: History) -> Conversation:
         return Conversation(history, self._settings, self._enter)

@@ -7,6 +7,7 @@ they do not fade with each summary of a summary.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ from vibe_llms.messages.canisters import (
     ResultCanister,
     UserCanister,
 )
+from vibe_llms.messages.contents import MediaContent
 
 GOAL = "Goal"
 INSTRUCTIONS = "Instructions that still hold"
@@ -155,7 +157,10 @@ def extend_digest(before: Sections, text: str) -> Sections:
     if not text.strip():
         raise DigestRejected("it is empty")
     written = parse_digest(text)
-    headed = {*written.prose, *written.lists} & {*_PROSE, INSTRUCTIONS, DECISIONS} - {STATE}
+    headed = {*written.prose, *written.lists} & {*_PROSE, INSTRUCTIONS, DECISIONS}
+    if written.prose.get(STATE, "").split() == text.split():
+        # Text without a heading.
+        headed.clear()
     if not headed and len(text.strip()) < _PLAIN_CHARACTERS:
         raise DigestRejected(f"it has none of the sections: {' '.join(text.split())[:100]!r}")
     withdrawn = {one.casefold() for one in written.lists.get(WITHDRAWN, ())}
@@ -182,7 +187,8 @@ def add_artifacts(sections: Sections, covered: Sequence[Canister], *, count: int
         name, _, known = item.rpartition(" (")
         files[name or item] = known.removesuffix(")").split(", ") if name else []
     for canister in covered:
-        for name, user in _survey_names(canister):
+        for found in _survey_names(canister):
+            name, user = map(_write_on_line, found)
             # The most recent names come last.
             users = files.pop(name, [])
             files[name] = users if user in users else [*users, user]
@@ -233,6 +239,11 @@ def _survey_names(canister: Canister) -> Iterator[tuple[str, str]]:
                     yield str(name), f"in message {canister.identity}"
 
 
+def _write_on_line(name: str) -> str:
+    """Return a name that cannot look like a section of the digest."""
+    return " ".join(name.split())[:_LONGEST_NAME]
+
+
 def _is_name(value: str) -> bool:
     """Return True if an argument looks like a path, a file name, or an address."""
     if len(value) > _LONGEST_NAME or len(value.split()) != 1:
@@ -270,8 +281,12 @@ def without_pointer(text: str, canister: Canister) -> str:
 def describe_omission(canister: Canister, tool: str, size: int) -> str:
     """Return the line in place of a message; `tool` is the name of the tool that returned it."""
     what = f"Result of {tool}" if tool else "Message"
+    media = [one for one in canister.contents if isinstance(one, MediaContent)]
+    kinds = Counter(str(one.__struct_config__.tag) for one in media)
+    counts = [f"{size:,} characters"] if size or not media else []
+    counts += [f"{count} {kind}{'s' * (count > 1)}" for kind, count in kinds.items()]
     pointer = _POINTERS[0].format(canister.identity)
-    return f"[{what} left out: {size:,} characters{pointer}]"
+    return f"[{what} left out: {', '.join(counts)}{pointer}]"
 
 
 def cut_text(text: str, characters: int, canister: Canister) -> str:

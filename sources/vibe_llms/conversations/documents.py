@@ -6,7 +6,7 @@ provider's prompt cache stays valid. It is not stored: another model gets the fi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -99,11 +99,18 @@ class ConversationDocuments:
         """Return True if a document is too long for a model, so the model must search it."""
         return self._access(model).cut
 
-    def apply(self, model: Model, canisters: Sequence[Canister]) -> Sequence[Canister]:
-        """Return the messages with the replacements for a model."""
+    def apply(
+        self, model: Model, canisters: Sequence[Canister], shortened: Container[str] = ()
+    ) -> Sequence[Canister]:
+        """Return the messages with the replacements for a model.
+
+        A digest has already replaced the messages in `shortened`, by identity.
+        """
         if not self._given or not (given := self._access(model).canisters):
             return canisters
-        return [given.get(canister.identity, canister) for canister in canisters]
+        return [
+            one if one.identity in shortened else given.get(one.identity, one) for one in canisters
+        ]
 
     def locate(self, citation: Citation) -> Citation:
         """Return the citation with its place in the document, if that was sent whole as text."""

@@ -7,7 +7,7 @@ the history continues in a fork, so that no reply is lost.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime
 from typing import Any, Self
@@ -28,6 +28,7 @@ from vibe_llms.conversations.corrections import find_last_prompt, is_prompt
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
+    DigestCanister,
     DocumentCanister,
     InvocationCanister,
     ResultCanister,
@@ -335,9 +336,8 @@ def locate(canisters: Sequence[Canister], at: str | int | None, *, open_calls: b
             raise ConversationNotFound(
                 f"message {at} not found: this conversation has {len(canisters)} messages"
             )
-    if may_end(canisters, index) or (
-        open_calls and isinstance(canisters[index + 1], ResultCanister)
-    ):
+    following = _find_message(canisters, range(index + 1, len(canisters)))
+    if may_end(canisters, index) or (open_calls and isinstance(following, ResultCanister)):
         return index + 1
     before = next((i for i in range(index - 1, -1, -1) if may_end(canisters, i)), None)
     after = next(i for i in range(index + 1, len(canisters)) if may_end(canisters, i))
@@ -350,16 +350,23 @@ def locate(canisters: Sequence[Canister], at: str | int | None, *, open_calls: b
 
 
 def may_end(canisters: Sequence[Canister], index: int) -> bool:
-    """Return True if a history can be cut after this message."""
-    if index + 1 == len(canisters):
+    """Return True if a history can be cut after this message; digests in between do not matter."""
+    this = _find_message(canisters, range(index, -1, -1))
+    following = _find_message(canisters, range(index + 1, len(canisters)))
+    if this is None or following is None:
         return True
-    this, following = canisters[index], canisters[index + 1]
     if isinstance(following, ResultCanister):
         return False
     both = isinstance(this, AssistantCanister | InvocationCanister) and isinstance(
         following, AssistantCanister | InvocationCanister
     )
     return not (both and this.reply and this.reply == following.reply)  # type: ignore[union-attr]
+
+
+def _find_message(canisters: Sequence[Canister], places: Iterable[int]) -> Canister | None:
+    """Return the first message at these places that is no digest."""
+    found = map(canisters.__getitem__, places)
+    return next((one for one in found if type(one) is not DigestCanister), None)
 
 
 def find_exchange(canisters: Sequence[Canister], index: int) -> range:

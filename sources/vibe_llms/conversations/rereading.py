@@ -21,7 +21,7 @@ from vibe_llms.messages.canisters import (
     is_untrusted,
     role_of,
 )
-from vibe_llms.messages.contents import Reference, TextualContent
+from vibe_llms.messages.contents import MediaContent, Reference, TextualContent
 from vibe_llms.providers.interfaces import Loader
 
 NAME = "reread"
@@ -84,13 +84,15 @@ class _Reader:
 
     async def _read(self, canister: Canister, offset: int) -> InvocationOutput:
         text = (await self._load_texts([canister]))[0]
+        # Images and files come with the first part.
+        media = [one for one in canister.contents if isinstance(one, MediaContent) and not offset]
         if offset and offset >= len(text):
             return _fail(f"The message has only {len(text):,} characters.")
         part = text[offset : offset + _MOST_CHARACTERS]
         end = offset + len(part)
         more = f" Continue with offset {end}." if end < len(text) else ""
         head = f"[{role_of(canister)}, characters {offset} to {end} of {len(text)}.{more}]"
-        return _say(f"{head}\n{part}", [canister])
+        return _say(f"{head}\n{part}", [canister], media)
 
     async def _search(
         self, messages: Sequence[Canister], words: str, history: Sequence[Canister]
@@ -220,9 +222,11 @@ def _terms(text: str) -> Iterator[str]:
             yield word
 
 
-def _say(text: str, canisters: Sequence[Canister]) -> InvocationOutput:
+def _say(
+    text: str, canisters: Sequence[Canister], media: Sequence[MediaContent] = ()
+) -> InvocationOutput:
     trusted = not any(map(is_untrusted, canisters))
-    return InvocationOutput((TextualContent(text),), trusted=trusted)
+    return InvocationOutput((TextualContent(text), *media), trusted=trusted)
 
 
 def _fail(text: str) -> InvocationOutput:

@@ -307,6 +307,12 @@ class TurnMemo:
             return messages
         return show_natively(messages, digest, model)
 
+    def apply_documents(self, model: Model, canisters: Sequence[Canister]) -> Sequence[Canister]:
+        """Return messages that `show` has returned, with the texts of documents for a model."""
+        digest = self.view.digest
+        shortened = () if digest is None else digest.shortened
+        return self.documents.apply(model, canisters, shortened)
+
     def refuse_native(self, model: Model) -> bool:
         """Send the text of a digest from now on; return False if a model gets only text."""
         digest = self.view.digest

@@ -18,7 +18,12 @@ from vibe_llms.conversations.dispatcher import Dispatcher
 from vibe_llms.conversations.history import History
 from vibe_llms.conversations.prompts import Prompt, read_prompt, rewrite_message
 from vibe_llms.messages.canisters import Canister, StopReason, UserCanister
-from vibe_llms.messages.events import Notice, SteeringDeliveredEvent, SteeringWithdrawnEvent
+from vibe_llms.messages.events import (
+    Notice,
+    SteeringDeliveredEvent,
+    SteeringQueuedEvent,
+    SteeringWithdrawnEvent,
+)
 
 #: Reasons for which a turn ends even if messages are queued.
 FINAL_REASONS = frozenset(
@@ -38,6 +43,13 @@ class SteeringSource(Protocol):
 
     async def settle(self, identity: str) -> None:
         """Remove a message that is stored in the history, or that the model cannot read."""
+        ...
+
+    def restore(self, messages: Iterable[UserCanister]) -> bool:
+        """Queue settled messages again, because they were removed from the history.
+
+        Returns False if no turn follows that could send them.
+        """
         ...
 
     async def close(self, reason: str, *, anyway: bool) -> bool:
@@ -75,13 +87,17 @@ class SteeringQueue:
         """Queue a message."""
         self._waiting[message.identity] = message
 
-    def remove(self, identity: str) -> UserCanister:
-        """Take a message back; raises `SteeringRefused` if it is not queued."""
+    def find(self, identity: str) -> UserCanister:
+        """Return a queued message; raises `SteeringRefused` if it is not queued."""
         if identity not in self._waiting:
             raise SteeringRefused(
                 f"message {identity!r} is not queued; it was sent or taken back before"
             )
-        return self._waiting.pop(identity)
+        return self._waiting[identity]
+
+    def remove(self, identity: str) -> None:
+        """Take a queued message back."""
+        del self._waiting[identity]
 
     def move(self) -> Sequence[UserCanister]:
         """Remove all messages, for another queue."""
@@ -96,6 +112,11 @@ class SteeringQueue:
     async def settle(self, identity: str) -> None:
         """Remove a message; see `SteeringSource`."""
         self._taken.pop(identity, None)
+
+    def restore(self, messages: Iterable[UserCanister]) -> bool:
+        """Queue settled messages again; see `SteeringSource`."""
+        self._taken = {**{one.identity: one for one in messages}, **self._taken}
+        return True
 
     async def close(self, reason: str, *, anyway: bool) -> bool:
         """Accept no more messages; see `SteeringSource`."""
@@ -134,6 +155,8 @@ class Delivery:
         self._source = source
         self._history = history
         self._dispatcher = dispatcher
+        #: The messages sent in this turn, by identity.
+        self._sent: dict[str, UserCanister] = {}
 
     async def deliver(
         self,
@@ -168,6 +191,7 @@ class Delivery:
         if keep is not None:
             await keep([message])
         await self._source.settle(message.identity)
+        self._sent[message.identity] = message
         if keep is not None or not self._resumed:
             self._dispatcher(
                 SteeringDeliveredEvent(canister=message, conversation=self._history.identity)
@@ -180,6 +204,14 @@ class Delivery:
         in any case.
         """
         return await self._source.close(reason, anyway=reason in FINAL_REASONS)
+
+    def restore(self) -> None:
+        """Queue the messages of the turn again, because it was removed from the history."""
+        if self._source.restore(self._sent.values()):
+            for message in self._sent.values():
+                self._dispatcher(
+                    SteeringQueuedEvent(canister=message, conversation=self._history.identity)
+                )
 
     def end(self, start: int) -> Sequence[UserCanister]:
         """Accept no more messages; return those that remain queued.

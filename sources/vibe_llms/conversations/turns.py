@@ -134,6 +134,8 @@ class TurnRun:
         self._limiter = settings.services.access_limiter(settings.model)
         self._spending = settings.services.access_spending(settings.budgets)
         self._output: object = None
+        #: Replies to the program's own requests that no digest counts.
+        self._asides: list[ReplyCanister] = []
         #: The turn, once its end is reported.
         self._ended: Turn | None = None
         self._counts = True
@@ -186,6 +188,7 @@ class TurnRun:
             if len(self._history.canisters) > self._store.start:
                 reported = "the history has become too long for the model"
                 await self._history.withdraw(self._store.start, self._notify, reported)
+                self._steering.restore()
             self._keeper.advise(self._settings.model, self._notify)
             raise
         finally:
@@ -244,8 +247,12 @@ class TurnRun:
             if isinstance(canister, AssistantCanister) and canister.reply == replies[-1].reply
         )
         added = (*self._store.digests, *self._store.added)
-        turn = Turn(added, text, self._output, usage_of(added), reason)
-        return turn.price(self._settings.services.estimate_cost)
+        turn = Turn(added, text, self._output, usage_of([*added, *self._asides]), reason)
+        estimate = self._settings.services.estimate_cost
+        if estimate is None or not self._asides:
+            return turn.price(estimate)
+        asides = tuple(self._asides)
+        return turn.price(lambda canisters: estimate([*canisters, *asides]))
 
     def _check(self) -> None:
         """Raise an error for an impossible request, before the turn begins."""
@@ -266,7 +273,7 @@ class TurnRun:
         model.check(said, self._controls if known else leave_choice(self._controls))
 
     async def _prepare(self) -> None:
-        """Determine and check the model's input, without storing or sending anything."""
+        """Determine and check the model's input; a long history is compacted first."""
         await _check_images(() if self._store.added else self._prompt)
         avoided = self._fallback.is_failing(self._settings.model) and await self._fall_back(None)
         try:
@@ -282,7 +289,12 @@ class TurnRun:
         await self._read_documents(() if self._store.added else self._prompt)
         await self._choose_tools()
         if self._counts and not self._store.added and not self._store.pending:
-            await self._compact_if_due(self._prompt)
+            try:
+                await self._compact_if_due(self._prompt)
+            except asyncio.CancelledError:
+                # A summary takes long enough to be cancelled; the user's message must not be lost.
+                await self._store.keep(self._prompt)
+                raise
         await self._check_length(() if self._store.added or self._store.pending else self._prompt)
 
     async def _fall_back(self, error: VibeLlmsError | None) -> bool:
@@ -470,7 +482,7 @@ class TurnRun:
                 if not paused:
                     added, keep = self._store.added, self._store.keep
                     await self._steering.deliver(added, self._prepare_steering, keep)
-                reply = await self._ask()
+                reply = await self._ask(paused=paused)
             ending = reply[-1].ending
             reason = ending.reason if ending is not None else StopReason.FINISHED
             calls = [canister for canister in reply if isinstance(canister, InvocationCanister)]
@@ -573,10 +585,10 @@ class TurnRun:
         self._fresh = frozenset({said.identity})
         self._notify(Notice("output", describe_correction(said), said.identity))
 
-    async def _ask(self) -> Sequence[ReplyCanister]:
+    async def _ask(self, *, paused: bool) -> Sequence[ReplyCanister]:
         """Ask the model, or one of the fallback if it fails before its reply begins."""
         while True:
-            if len(self._store.added) > self._said:
+            if len(self._store.added) > self._said and not paused:
                 await self._compact_if_due()
             try:
                 reply = await self._ask_model()
@@ -674,7 +686,9 @@ class TurnRun:
                 compacts=natively,
             )
             offered = self._offered if tools else ()
-            return await self._send(messages, offered, controls, context)
+            reply = await self._send(messages, offered, controls, context)
+            self._asides += reply
+            return reply
 
     async def _compact_if_due(self, said: Sequence[Canister] = ()) -> None:
         """Append a digest if the next request would nearly fill the context window."""
@@ -710,6 +724,10 @@ class TurnRun:
     async def _keep_digest(self, digest: DigestCanister | None) -> bool:
         if digest is None:
             return False
+        if digest.ending is not None:
+            # Its model gave these replies, also those that could not be used.
+            digest = replace(digest, ending=replace(digest.ending, usage=usage_of(self._asides)))
+            self._asides.clear()
         await self._store.keep_digest(digest)
         self._notify(notice_digest(digest))
         await self._choose_tools()
@@ -844,7 +862,7 @@ class TurnRun:
 
     def _apply_documents(self, canisters: Sequence[Canister]) -> Sequence[Canister]:
         """Return the messages with some documents replaced by text for the model."""
-        return self._memo.documents.apply(self._settings.model, canisters)
+        return self._memo.apply_documents(self._settings.model, canisters)
 
 
 class Handover(Struct, frozen=True):

@@ -330,7 +330,8 @@ class Turn(Struct, Generic[T], frozen=True, dict=True):
     """The result of one call of `converse`.
 
     `canisters` are all that the turn added, including the prompt. `text` is the text of the last
-    reply. `usage` is the sum over all replies. `output` is the typed result, if requested.
+    reply. `usage` is the sum over all replies, also those to requests for a summary. `output` is
+    the typed result, if requested.
     """
 
     canisters: tuple[Canister, ...]

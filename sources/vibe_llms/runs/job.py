@@ -106,6 +106,7 @@ class RunJob:
         self._asked: list[RunQuestion] = []
         self._answer_seconds = answer_seconds
         self._turn: RunningTurn | None = None
+        self._steering: RunSteering | None = None
         self.lost = self._cancelled = False
         self._identity: Callable[[], str] = lambda: record.conversation
         #: The error that prevents recording while this process still has the run.
@@ -340,6 +341,8 @@ class RunJob:
         if self.resumed:
             instructions += describe_loss(history, conversation.settings.toolbox.ensembles)
         traced = conversation.settings.tracer.continuing(run.recipe.parent)
+        template = conversation.settings.template
+        self._steering = RunSteering(self._store, self.lease, self._guard, template)
         with self._store.fenced(self.lease), traced:
             self._turn = conversation.begin_recorded(
                 prompt,
@@ -348,9 +351,7 @@ class RunJob:
                 form=run.recipe.produce_form(),
                 event_handler=self.recorder,
                 record=self,
-                steering=RunSteering(
-                    self._store, self.lease, self._guard, conversation.settings.template
-                ),
+                steering=self._steering,
             )
         try:
             turn = await asyncio.shield(self._turn.task)
@@ -414,8 +415,10 @@ class RunJob:
         with suppress(LeaseLost):
             if status is not RunStatus.COMPLETED or reason in FINAL_REASONS:
                 user, run = self.lease.user, self.lease.run
-                if left := await self._guard(self._store.survey_steering(user, run)):
-                    self.recorder.put(notice_left(left))
+                left = await self._guard(self._store.survey_steering(user, run))
+                removed = () if self._steering is None else self._steering.removed
+                if left or removed:
+                    self.recorder.put(notice_left([*removed, *left]))
             events = await self.recorder.close(RunEnded(status, text, wait))
             await self._store.finish(
                 self.lease, status, events, reason=reason, error=text, kind=kind

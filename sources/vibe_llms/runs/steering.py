@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from typing import Protocol, TypeVar
 
 from vibe_llms.conversations.prompts import rewrite_message
@@ -37,6 +37,8 @@ class RunSteering:
         self._lease = lease
         self._guard = guard
         self._template = template
+        #: Messages that were sent, and then removed with the turn.
+        self.removed: Sequence[UserCanister] = ()
 
     async def take(self) -> Sequence[UserCanister]:
         """Return the queued messages; see `SteeringSource`."""
@@ -48,6 +50,11 @@ class RunSteering:
     async def settle(self, identity: str) -> None:
         """Remove a message; see `SteeringSource`."""
         await self._guard(self._store.settle_steering(self._lease, identity))
+
+    def restore(self, messages: Iterable[UserCanister]) -> bool:
+        """Let the job report the messages: a run ends with its only turn."""
+        self.removed = tuple(messages)
+        return False
 
     async def close(self, reason: str, *, anyway: bool) -> bool:
         """Accept no more messages; see `SteeringSource`."""

@@ -119,10 +119,12 @@ class _Checker:
             if identity in self._queued:
                 return f"the message {identity} was queued before"
             self._queued.add(identity)
+            self._settled.discard(identity)
             return ""
         if identity in self._settled:
             return f"the message {identity} was delivered or withdrawn before"
         self._settled.add(identity)
+        self._queued.discard(identity)
         return self._pending() if isinstance(event, SteeringDeliveredEvent) else ""
 
     def _start(self, event: MessageStartedEvent) -> str:
