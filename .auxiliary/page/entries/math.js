@@ -1,0 +1,3 @@
+import temml from "temml";
+
+export const render = temml.render;

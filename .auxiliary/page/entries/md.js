@@ -1,0 +1,1 @@
+export { Lexer, getDefaults } from "marked";

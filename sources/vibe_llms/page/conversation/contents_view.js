@@ -1,0 +1,75 @@
+// The contents of a message in order: text, reasoning, citations, and media.
+
+import { Icon } from "../icons.js";
+import { readAddress } from "../markdown/inline.js";
+import { say } from "../say.js";
+import { html } from "../vendor/ui.js";
+import { MediaView } from "./media.js";
+import { TextView } from "./text.js";
+
+/** @typedef {import("../contents.js").StoredContent} StoredContent */
+
+/**
+ * @param {{ contents?: StoredContent[], plain?: boolean }} props With `plain`, text is no Markdown.
+ */
+export function ContentsView({ contents = [], plain = false }) {
+  return contents.map((content, place) => html`<${ContentView} key=${place} content=${content} plain=${plain} />`);
+}
+
+/**
+ * @param {{ content: StoredContent, plain: boolean }} props
+ */
+function ContentView({ content, plain }) {
+  switch (content.kind) {
+    case "text":
+      return html`<${TextView} content=${content} plain=${plain} />
+        <${Citations} citations=${content.citations ?? []} />`;
+    case "reasoning":
+      return html`<${Reasoning}><${TextView} content=${content} /><//>`;
+    case "image":
+    case "audio":
+    case "video":
+    case "file":
+      return html`<${MediaView} content=${content} />`;
+    case "native":
+      return null;
+    default:
+      return html`<p class="hint">${say("content.unknown", { kind: content.kind })}</p>`;
+  }
+}
+
+/**
+ * Reasoning, folded.
+ *
+ * @param {{ open?: boolean, children?: unknown }} props
+ */
+export function Reasoning({ open = false, children }) {
+  return html`<details class="reasoning" open=${open}>
+    <summary><${Icon} name="thought" /> ${say("reasoning.label")}</summary>
+    ${children}
+  </details>`;
+}
+
+/**
+ * The sources of a text, which open their places.
+ *
+ * @param {{ citations: import("../contents.js").Citation[] }} props
+ */
+function Citations({ citations }) {
+  if (!citations.length) return null;
+  return html`<aside class="citations" aria-label=${say("citation.label")}>
+    <ol>
+      ${citations.map((one, place) => {
+        const address = readAddress(one.source ?? "");
+        const title = one.title || one.source || one.place || String(place + 1);
+        return html`<li key=${place}>
+          ${address
+            ? html`<a href=${address} target="_blank" rel="noopener noreferrer">${title}</a>`
+            : html`<span>${title}</span>`}
+          ${one.place ? html` <span class="hint">${one.place}</span>` : null}
+          ${one.quote ? html`<q>${one.quote}</q>` : null}
+        </li>`;
+      })}
+    </ol>
+  </aside>`;
+}

@@ -1,0 +1,46 @@
+// Messages that a run is writing, drawn once a frame.
+
+import { GrowingMarkdown } from "../markdown/growing.js";
+import { signal } from "../vendor/ui.js";
+
+/** A message that is not complete. */
+export class LiveMessage {
+  /**
+   * @param {{ message: string, role: string, name?: string }} started
+   */
+  constructor({ message, role, name = "" }) {
+    this.identity = message;
+    this.role = role;
+    this.name = name;
+    this.text = new GrowingMarkdown();
+    this.reasoning = "";
+    this.arguments = "";
+    this.failed = "";
+    /** Number of the last frame that changed it. */
+    this.version = signal(0);
+  }
+
+  /**
+   * @param {{ kind?: string, text: string }} delta
+   */
+  add({ kind = "text", text }) {
+    if (kind === "text") this.text.add(text);
+    else if (kind === "reasoning") this.reasoning += text;
+    else this.arguments += text;
+    touched.add(this);
+    frame ||= requestAnimationFrame(flush);
+  }
+}
+
+/** @type {Set<LiveMessage>} */
+const touched = new Set();
+let frame = 0;
+
+function flush() {
+  frame = 0;
+  for (const one of touched) {
+    one.text.update();
+    one.version.value += 1;
+  }
+  touched.clear();
+}

@@ -1,0 +1,147 @@
+// The messages of a conversation, which follow their end while the reader is there.
+
+import { say } from "../say.js";
+import { html, useEffect, useLayoutEffect, useRef, useState } from "../vendor/ui.js";
+import { isActive } from "./history.js";
+import { LiveMessageView, MessageView } from "./message.js";
+
+/** @typedef {import("./history.js").StoredMessage} StoredMessage */
+
+/**
+ * @param {{
+ *   history: import("./history.js").ConversationHistory,
+ *   actions: import("./message.js").MessageActions,
+ *   siblingsOf: (identity: string) => unknown,
+ * }} props
+ */
+export function MessageList({ history, actions, siblingsOf }) {
+  const box = useRef(/** @type {HTMLElement | null} */ (null));
+  const end = useRef(/** @type {HTMLElement | null} */ (null));
+  const start = useRef(/** @type {HTMLElement | null} */ (null));
+  const [following, setFollowing] = useState(true);
+  const messages = history.messages.value;
+  const live = history.live.value;
+  const run = history.run.value;
+
+  useEffect(() => {
+    const observer = new IntersectionObserver(
+      (entries) => {
+        for (const one of entries) {
+          if (one.target === end.current) setFollowing(one.isIntersecting);
+          else if (one.isIntersecting) void history.loadOlder();
+        }
+      },
+      { root: box.current, rootMargin: "40px" },
+    );
+    if (end.current) observer.observe(end.current);
+    if (start.current) observer.observe(start.current);
+    return () => observer.disconnect();
+  }, [history, history.loaded.value, history.hasMore.value]);
+  useFollowing(box, following);
+  useSteadyTop(box, messages);
+
+  const results = new Map(messages.filter((one) => one.role === "result").map((one) => [one.invocation, one]));
+  const calls = new Set(messages.filter((one) => one.role === "invocation").map((one) => one.identity));
+  const waiting = new Set((run?.approvals ?? []).filter((one) => one.allowed === null).map((one) => one.invocation));
+  const shown = messages.filter((one) => one.role !== "result" || !calls.has(one.invocation ?? ""));
+  let model = "";
+  let speaker = "";
+  return html`<div class="scroll" ref=${box}>
+    <div class="messages" role="log" aria-live="off" aria-label=${say("conversation.messages")}>
+      <div ref=${start}></div>
+      ${history.hasMore.value
+        ? html`<button type="button" class="older" onClick=${() => history.loadOlder()}>
+            ${say("conversation.older")}</button>`
+        : null}
+      ${shown.map((message) => {
+        const its = message.provenance ? `${message.provenance.row}/${message.provenance.model}` : "";
+        const switched = its && model && its !== model ? its : "";
+        model = its || model;
+        const first = speakerOf(message.role) !== speaker;
+        speaker = speakerOf(message.role);
+        const call = message.role === "invocation";
+        return html`<${MessageView} key=${message.identity} message=${message} first=${first}
+          result=${call ? results.get(message.identity) : undefined}
+          running=${call && isActive(run)} waiting=${waiting.has(message.identity)}
+          progress=${call ? history.progress.value[message.identity] : undefined}
+          model=${switched} footer=${describeUsage(message)} actions=${actions}
+          siblings=${siblingsOf(message.identity)} />`;
+      })}
+      ${live.map((one, place) => html`<${LiveMessageView} key=${one.identity} live=${one}
+        first=${place === 0 && speaker !== "assistant"} />`)}
+      ${isActive(run) && !live.length ? html`<p class="hint writing">${say("reply.writing")}</p>` : null}
+      ${history.notices.value.map((one, place) => html`<p class="notice" key=${place}>${one.text}</p>`)}
+      ${run?.error ? html`<p class="problem">${run.error}</p>` : null}
+      <div ref=${end} class="end"></div>
+    </div>
+    ${following
+      ? null
+      : html`<button type="button" class="below" onClick=${() => end.current?.scrollIntoView()}>
+          ${say("conversation.below")}</button>`}
+  </div>`;
+}
+
+/**
+ * Keep the end visible while `following`, also when the last message grows.
+ *
+ * @param {import("../vendor/ui.js").RefObject<HTMLElement | null>} box
+ * @param {boolean} following
+ */
+function useFollowing(box, following) {
+  useLayoutEffect(() => {
+    const place = box.current;
+    if (!place || !following) return undefined;
+    const toEnd = () => {
+      place.scrollTop = place.scrollHeight;
+    };
+    toEnd();
+    const observer = new ResizeObserver(toEnd);
+    if (place.firstElementChild) observer.observe(place.firstElementChild);
+    return () => observer.disconnect();
+  }, [following]);
+}
+
+/**
+ * Keep what is read in its place when messages are added above.
+ *
+ * Browsers do this themselves, except at the very top.
+ *
+ * @param {import("../vendor/ui.js").RefObject<HTMLElement | null>} box
+ * @param {StoredMessage[]} messages
+ */
+function useSteadyTop(box, messages) {
+  const before = useRef({ first: "", height: 0 });
+  const first = messages[0]?.identity ?? "";
+  useLayoutEffect(() => {
+    const place = box.current;
+    if (!place) return;
+    const { first: earlier, height } = before.current;
+    if (earlier && earlier !== first && place.scrollTop === 0) {
+      place.scrollTop = place.scrollHeight - height;
+    }
+    before.current = { first, height: place.scrollHeight };
+  });
+}
+
+/** Return who speaks in a role: calls belong to the model.
+ *
+ * @param {string} role
+ */
+function speakerOf(role) {
+  return role === "invocation" || role === "result" ? "assistant" : role;
+}
+
+/** Return the tokens of a reply in words.
+ *
+ * @param {StoredMessage} message
+ */
+function describeUsage({ ending }) {
+  const usage = ending?.usage;
+  if (!usage) return "";
+  const cached = usage["cache_read_tokens"] ?? 0;
+  const input = (usage["uncached_input_tokens"] ?? 0) + cached + (usage["cache_write_tokens"] ?? 0);
+  const output = (usage["output_tokens"] ?? 0) + (usage["reasoning_tokens"] ?? 0);
+  if (!input && !output) return "";
+  const text = say("message.tokens", { input, output });
+  return cached ? `${text}, ${say("message.cached", { count: cached })}` : text;
+}

@@ -1,0 +1,111 @@
+// Sending what the user typed, so that nothing is lost and nothing is sent twice.
+
+import { ApiError, path, request } from "../api.js";
+import { loadDraft, produceKey, saveDraft } from "../drafts.js";
+import { say } from "../say.js";
+import { signal } from "../vendor/ui.js";
+
+/** Status of a request whose key belongs to a request with another body. */
+const KEY_REUSED = 422;
+
+/** @typedef {import("../drafts.js").Draft} Draft */
+/** @typedef {import("../drafts.js").Pending} Pending */
+
+/** The draft of one conversation, and its sending. */
+export class Outbox {
+  /** @param {string} conversation The id, or `new`. */
+  constructor(conversation) {
+    this.conversation = conversation;
+    /** @type {import("../vendor/ui.js").Signal<Draft>} */
+    this.draft = signal(loadDraft(conversation));
+    this.sending = signal(false);
+    this.error = signal("");
+  }
+
+  /** Change the draft and store it.
+   *
+   * @param {Partial<Draft>} change
+   */
+  change(change) {
+    this.draft.value = { ...this.draft.value, ...change };
+    saveDraft(this.conversation, this.draft.value);
+  }
+
+  /**
+   * Send the draft as a run; return the run, or null if the draft is kept because of an error.
+   *
+   * @param {{ model?: string, forkAt?: string | null }} options
+   */
+  send({ model, forkAt = null }) {
+    const { text, files } = this.draft.value;
+    /** @type {any} */
+    const body = { prompt: text, files: files.map((one) => one.id) };
+    if (model) body.model = model;
+    if (this.conversation !== "new") body.conversation = this.conversation;
+    if (forkAt !== null) body.fork_at = forkAt;
+    return this.#post({ key: this.#key(), path: "/api/runs", body });
+  }
+
+  /**
+   * Add the draft to a run that is going.
+   *
+   * @param {string} run
+   */
+  steer(run) {
+    const { text, files } = this.draft.value;
+    const body = { prompt: text, files: files.map((one) => one.id) };
+    return this.#post({ key: this.#key(), path: path`/api/runs/${run}/steer`, body });
+  }
+
+  /** Send again what was sent before the page was closed, if the server has not acknowledged it. */
+  async resume() {
+    const { pending } = this.draft.value;
+    return pending ? this.#post(pending) : null;
+  }
+
+  /** Return the key of a request that may have arrived, so that it is not accepted twice. */
+  #key() {
+    return this.draft.value.pending?.key ?? produceKey();
+  }
+
+  /** @param {Pending} pending */
+  async #post(pending) {
+    if (this.sending.value) return null;
+    this.sending.value = true;
+    this.error.value = "";
+    this.change({ pending });
+    try {
+      const headers = { "Idempotency-Key": pending.key };
+      const reply = await request("POST", pending.path, { json: pending.body, headers });
+      this.#acknowledge(pending);
+      return reply;
+    } catch (error) {
+      this.#refuse(error);
+      return null;
+    } finally {
+      this.sending.value = false;
+    }
+  }
+
+  /** @param {unknown} error */
+  #refuse(error) {
+    if (error instanceof ApiError && error.status === KEY_REUSED) {
+      // An earlier attempt arrived; what is in the box now is another text.
+      this.error.value = say("send.earlier");
+      this.change({ pending: null });
+      return;
+    }
+    this.error.value = error instanceof Error ? error.message : String(error);
+    const passing = error instanceof ApiError && error.isPassing;
+    if (!passing) this.change({ pending: null });
+  }
+
+  /** @param {Pending} pending */
+  #acknowledge(pending) {
+    const { text } = this.draft.value;
+    // What was typed while the message was on its way stays.
+    const sent = pending.body.prompt;
+    const rest = text.startsWith(sent) ? text.slice(sent.length) : text;
+    this.change({ text: rest, files: [], pending: null });
+  }
+}

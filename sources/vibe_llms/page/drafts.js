@@ -1,0 +1,44 @@
+// What the user has typed and not sent, for each conversation. It is kept until the server has
+// accepted it, with the key that lets the server recognize a message that is sent twice.
+
+import { load, save } from "./stored.js";
+
+/** @typedef {{ id: string, name: string, size: number, type: string }} Attachment */
+
+/**
+ * @typedef {object} Draft
+ * @property {string} text
+ * @property {Attachment[]} files
+ * @property {Pending | null} pending A request that was sent and not acknowledged.
+ */
+
+/** @typedef {{ key: string, path: string, body: any }} Pending */
+
+/** @type {Draft} */
+const EMPTY = { text: "", files: [], pending: null };
+
+/** Return the draft of a conversation; `new` is the one that begins a conversation.
+ *
+ * @param {string} conversation
+ * @returns {Draft}
+ */
+export function loadDraft(conversation) {
+  return { ...EMPTY, ...load(`draft:${conversation}`, EMPTY) };
+}
+
+/**
+ * Store a draft; an empty one is removed.
+ *
+ * @param {string} conversation
+ * @param {Draft} draft
+ */
+export function saveDraft(conversation, draft) {
+  const empty = !draft.text && !draft.files.length && !draft.pending;
+  save(`draft:${conversation}`, empty ? undefined : draft);
+}
+
+/** Return a new key for a request. */
+export function produceKey() {
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  return Array.from(bytes, (one) => one.toString(16).padStart(2, "0")).join("");
+}

@@ -1,0 +1,55 @@
+// The side of the page: new conversation, views, and the list of conversations.
+
+import { endSession, session } from "./login.js";
+import { tellError } from "./announcements.js";
+import { Icon } from "./icons.js";
+import { ConversationList, beginConversation } from "./list/sidebar.js";
+import { address, route } from "./router.js";
+import { waitingCount } from "./runs.js";
+import { say } from "./say.js";
+import { html, signal, useEffect } from "./vendor/ui.js";
+
+/** True while the side is shown on a narrow window. */
+const open = signal(false);
+
+/** @type {{ view: string, icon: import("./icons.js").IconName, label: import("./say.js").Word }[]} */
+const LINKS = [
+  { view: "search", icon: "search", label: "nav.search" },
+  { view: "settings", icon: "gear", label: "nav.settings" },
+];
+
+/** The button that shows the side on a narrow window. */
+export function NavigationButton() {
+  return html`<button type="button" class="icon toggle" aria-expanded=${open.value}
+    aria-label=${say(open.value ? "nav.close" : "nav.open")}
+    onClick=${() => { open.value = !open.value; }}><${Icon} name="menu" /></button>`;
+}
+
+export function Navigation() {
+  const { view } = route.value;
+  useEffect(() => {
+    open.value = false;
+  }, [route.value]);
+  const logout = () => endSession().catch(tellError);
+  return html`<nav class=${open.value ? "side open" : "side"} aria-label=${say("nav.label")}
+    onKeyDown=${(/** @type {KeyboardEvent} */ event) => { if (event.key === "Escape") open.value = false; }}>
+    <button type="button" class="main new" onClick=${beginConversation}>
+      <${Icon} name="add" /> ${say("nav.new")}</button>
+    <ul class="links">
+      ${LINKS.map((one) => html`<li key=${one.view}>
+        <a href=${address(one.view)} aria-current=${view === one.view ? "page" : undefined}>
+          <${Icon} name=${one.icon} /> ${say(one.label)}
+          ${one.view === "waiting" && waitingCount.value
+            ? html`<span class="count" aria-label=${say("nav.waitingCount", { count: waitingCount.value })}>
+                ${waitingCount.value}</span>`
+            : null}
+        </a></li>`)}
+    </ul>
+    <h2 class="outside">${say("list.label")}</h2>
+    <${ConversationList} />
+    ${session.value?.login
+      ? html`<p class="user"><span>${session.value.user}</span>
+          <button type="button" onClick=${logout}>${say("nav.logout")}</button></p>`
+      : null}
+  </nav>`;
+}

@@ -1,0 +1,3 @@
+export function render(
+  formula: string, element: HTMLElement, options?: { displayMode?: boolean; throwOnError?: boolean; trust?: boolean },
+): void;

@@ -1,0 +1,2 @@
+export { Lexer, getDefaults } from "marked";
+export type { MarkedOptions, Token, Tokens } from "marked";
