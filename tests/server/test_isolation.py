@@ -74,6 +74,7 @@ CASES: dict[str, tuple[Case, ...]] = {
     "POST /api/conversations/{conversation}/compact": (Case(body={"focus": "x"}),),
     "GET /api/conversations/{conversation}/context": (Case(),),
     "POST /api/conversations/{conversation}/fork": (Case(body={}), Case(body={"at": ID})),
+    "GET /api/conversations/{conversation}/messages": (Case(), Case({"around": ID})),
     "GET /api/files": AFTER,
     "POST /api/files": (Case(data=b"mine"),),
     "GET /api/files/{file}": (Case(),),

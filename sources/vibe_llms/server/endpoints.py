@@ -55,6 +55,7 @@ from vibe_llms.server.api_memory import (
     search_entries,
     show_entry,
 )
+from vibe_llms.server.api_messages import MessagePageQuery, list_messages
 from vibe_llms.server.api_runs import (
     RunAnswer,
     RunApproval,
@@ -126,7 +127,12 @@ from vibe_llms.server.v1_files import (
     load_v1_file,
     show_v1_file,
 )
-from vibe_llms.storage.descriptions import ConversationHead, ConversationView, Fork
+from vibe_llms.storage.descriptions import (
+    ConversationHead,
+    ConversationView,
+    Fork,
+    MessagePage,
+)
 from vibe_llms.storage.interfaces import UploadedFile
 
 #: A reply in another API's format, which is documented there.
@@ -180,6 +186,9 @@ ENDPOINTS: Mapping[str, Mapping[str, ApiOperation]] = {
     },
     "/api/conversations/{conversation}/fork": {
         "POST": UserEndpoint(handler=fork_conversation, body=ForkOrder, reply=Fork, status=201)
+    },
+    "/api/conversations/{conversation}/messages": {
+        "GET": UserEndpoint(handler=list_messages, query=MessagePageQuery, reply=MessagePage)
     },
     "/api/files": {
         "GET": UserEndpoint(handler=list_files, query=PageQuery, reply=FileList),

@@ -89,6 +89,20 @@ class ConversationView(ConversationHead, kw_only=True):
     messages: list[dict[str, Any]]
 
 
+class MessagePage(ConversationHead, kw_only=True):
+    """A conversation with some of its messages in order, in stored form.
+
+    `start` is the number of earlier messages, `has_more` is true if there are any, and `total` is
+    the number of all messages.
+    """
+
+    total: int
+    start: int
+    has_more: bool
+    gaps: list[Gap]
+    messages: list[dict[str, Any]]
+
+
 class Fork(Struct, kw_only=True):
     """A new conversation with the first messages of another."""
 
@@ -100,6 +114,12 @@ class Fork(Struct, kw_only=True):
 class _EncodedView(ConversationHead, kw_only=True):
     gaps: tuple[Gap, ...]
     messages: list[Raw]
+
+
+class _EncodedPage(_EncodedView, kw_only=True):
+    total: int
+    start: int
+    has_more: bool
 
 
 def describe_head(identity: str, details: Details) -> ConversationHead:
@@ -123,6 +143,19 @@ def encode_conversation(restored: Restored) -> bytes:
         messages=[Raw(encode_canister(one)) for one in restored.canisters],
     )
     return msgspec.json.encode(view)
+
+
+def encode_page(restored: Restored, places: range) -> bytes:
+    """Return the messages at these places as the JSON of a `MessagePage`."""
+    page = _EncodedPage(
+        **asdict(describe_head(restored.identity, restored.details)),
+        gaps=restored.gaps,
+        messages=[Raw(encode_canister(restored.canisters[place])) for place in places],
+        total=len(restored.canisters),
+        start=places.start,
+        has_more=places.start > 0,
+    )
+    return msgspec.json.encode(page)
 
 
 def _name_origin(origin: Origin | None) -> str | None:
