@@ -46,15 +46,22 @@ from vibe_llms.server.api_files import (
 )
 from vibe_llms.server.api_memory import (
     EntriesQuery,
+    EntryHistory,
     EntryList,
+    FactChange,
     FoundEntryList,
     NewFact,
+    RecalledList,
     add_fact,
+    change_entry,
     list_entries,
+    list_recalled,
     remove_entry,
     search_entries,
     show_entry,
+    show_history,
 )
+from vibe_llms.server.api_models import AgentList, ModelList, describe_models, list_agents
 from vibe_llms.server.api_runs import (
     RunAnswer,
     RunApproval,
@@ -153,6 +160,7 @@ ENDPOINTS: Mapping[str, Mapping[str, ApiOperation]] = {
         "GET": ServerEndpoint(handler=show_metrics, media=MEDIA_TYPE.decode(), keyless=False)
     },
     "/api/openapi.json": {"GET": ServerEndpoint(handler=show_document, reply=_Foreign)},
+    "/api/agents": {"GET": UserEndpoint(handler=list_agents, headers=_KEY, reply=AgentList)},
     "/api/budgets": {"GET": UserEndpoint(handler=list_budgets, reply=BudgetList)},
     "/api/contents/{hash}": {"GET": UserEndpoint(handler=load_content, media=UNKNOWN_TYPE)},
     "/api/conversations": {
@@ -181,6 +189,9 @@ ENDPOINTS: Mapping[str, Mapping[str, ApiOperation]] = {
     "/api/conversations/{conversation}/fork": {
         "POST": UserEndpoint(handler=fork_conversation, body=ForkOrder, reply=Fork, status=201)
     },
+    "/api/conversations/{conversation}/recalled": {
+        "GET": UserEndpoint(handler=list_recalled, reply=RecalledList)
+    },
     "/api/files": {
         "GET": UserEndpoint(handler=list_files, query=PageQuery, reply=FileList),
         "POST": UserEndpoint(
@@ -200,8 +211,11 @@ ENDPOINTS: Mapping[str, Mapping[str, ApiOperation]] = {
     },
     "/api/memory/{entry}": {
         "GET": UserEndpoint(handler=show_entry, reply=MemoryEntry),
+        "PATCH": UserEndpoint(handler=change_entry, body=FactChange, reply=MemoryEntry),
         "DELETE": UserEndpoint(handler=remove_entry, reply=MemoryEntry),
     },
+    "/api/memory/{entry}/history": {"GET": UserEndpoint(handler=show_history, reply=EntryHistory)},
+    "/api/models": {"GET": UserEndpoint(handler=describe_models, headers=_KEY, reply=ModelList)},
     "/api/runs": {
         "GET": UserEndpoint(handler=list_runs, query=RunListQuery, reply=RunList),
         "POST": UserEndpoint(
