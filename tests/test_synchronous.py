@@ -113,6 +113,7 @@ def test_every_public_method_has_its_twin() -> None:
             {
                 *(
                     "access_budgets",
+                    "access_prices",
                     "access_documents",
                     "access_spending",
                     "choose_model",

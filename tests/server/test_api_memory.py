@@ -124,3 +124,87 @@ async def test_requests_that_ask_a_provider_count_as_turns(home: Path) -> None:
             search = await client.get("/api/memory/search?text=a")
             add = await client.post("/api/memory", json={"content": "Ada sails."})
     assert (search.status_code, add.status_code) == (429, 429)
+
+
+async def test_an_entry_is_changed_and_its_history_shown(served: Served) -> None:
+    async with served.http() as client:
+        body = {"content": "Ada lives in Lisbon.", "topics": ["home"]}
+        made = (await client.post("/api/memory", json=body)).json()
+        path = f"/api/memory/{made['id']}"
+        added = (await client.get(f"{path}/history")).json()
+        changes = {"content": "Ada lives in Porto.", "importance": 0.9}
+        changed = await client.patch(path, json=changes)
+        kept = await client.patch(path, json={"category": "place"})
+        same = await client.patch(path, json={})
+        shown = (await client.get(path)).json()
+        found = (await client.get("/api/memory/search?text=Porto")).json()["entries"]
+        refused = [
+            (await client.patch(path, json=one)).status_code
+            for one in (
+                {"content": " "},
+                {"content": "my key is sk-ant-api03-" + "a1B2" * 20},
+                {"content": "a " * 20_000},
+                {"importance": 2},
+                {"created": "2020-01-01T00:00:00Z"},
+            )
+        ]
+        removed = await client.delete(path)
+        late = await client.patch(path, json={"content": "Ada lives in Rome."})
+        history = (await client.get(f"{path}/history")).json()
+        part = await client.get(f"/api/memory/{made['id'][-12:]}/history")
+        command = await ask_command("memory", "log", made["id"])
+    assert [one["change"] for one in added["changes"]] == ["added"]
+    assert changed.json() == {**made, **changes}
+    assert kept.json() == same.json() == shown == {**made, **changes, "category": "place"}
+    assert [one["id"] for one in found] == [made["id"]]
+    assert (refused, removed.status_code, late.status_code) == ([400] * 5, 200, 404)
+    assert [one["change"] for one in history["changes"]] == ["added", "deleted"]
+    assert (history["changes"][-1]["entry"], history["note"]) == (shown, "")
+    assert (part.status_code, command) == (404, history["changes"])
+
+
+async def test_each_version_of_an_entry_is_shown_if_git_keeps_them(home: Path) -> None:
+    async with serving(home, memory={"versioning": True}) as served, served.http() as client:
+        body = {"content": "Ada lives in Lisbon."}
+        path = f"/api/memory/{(await client.post('/api/memory', json=body)).json()['id']}"
+        await client.get(f"{path}/history")
+        await client.patch(path, json={"content": "Ada lives in Porto."})
+        await client.get(f"{path}/history")
+        await client.delete(path)
+        history = (await client.get(f"{path}/history")).json()
+        (home / "memory" / ".git" / "HEAD").write_text("damaged")
+        rest = (await client.get(f"{path}/history")).json()
+    said = [(one["change"], one["entry"]["content"]) for one in history["changes"]]
+    assert said == [
+        ("added", "Ada lives in Lisbon."),
+        ("changed", "Ada lives in Porto."),
+        ("deleted", "Ada lives in Porto."),
+    ]
+    assert (all(one["commit"] for one in history["changes"]), history["note"]) == (True, "")
+    assert [one["change"] for one in rest["changes"]] == ["added", "deleted"]
+    assert "git could not be" in rest["note"]
+    assert any("git cannot be read" in line for line in served.log)
+
+
+async def test_the_source_of_a_fact_and_what_was_recalled_are_shown(home: Path) -> None:
+    async with serving(home, memory={"enabled": True}) as served, served.http() as client:
+        facts = [{"content": f"Heron {number} lives at the pond."} for number in range(3)]
+        made = [(await client.post("/api/memory", json=fact)).json() for fact in facts]
+        order = {"model": "scripted/demo", "prompt": "Where do the herons live?"}
+        run = (await client.post("/api/runs", json=order)).json()
+        async with client.stream("GET", f"/api/runs/{run['id']}/events") as events:
+            await events.aread()
+        await client.delete(f"/api/memory/{made[-1]['id']}")
+        path = f"/api/conversations/{run['conversation']}"
+        messages = (await client.get(path)).json()["messages"]
+        (recalled,) = (await client.get(f"{path}/recalled")).json()["recalled"]
+        with served.running._core.spaces.enter("local") as space:
+            await space.session.background.wait()
+            said = await space.memory.memory.survey()
+    document = next(one for one in messages if one["identity"] == recalled["message"])
+    assert (document["role"], document["title"]) == ("document", "Memory")
+    assert sorted(one["id"] for one in recalled["entries"]) == [one["id"] for one in made[:2]]
+    assert recalled["gone"] == 1
+    source = next(one for one in said if one.content == order["prompt"])
+    identities = [one["identity"] for one in messages]
+    assert (source.conversation, source.turn in identities) == (run["conversation"], True)

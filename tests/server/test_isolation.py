@@ -64,6 +64,7 @@ DOCUMENT = [
 DEMO = {"model": "scripted/demo"}
 #: The requests for each endpoint; one that is missing here fails the test.
 CASES: dict[str, tuple[Case, ...]] = {
+    "GET /api/agents": (Case(),),
     "GET /api/budgets": (Case(),),
     "GET /api/contents/{hash}": (Case(),),
     "GET /api/conversations": (*AFTER, Case({"tag": MARK})),
@@ -75,6 +76,7 @@ CASES: dict[str, tuple[Case, ...]] = {
     "GET /api/conversations/{conversation}/context": (Case(),),
     "POST /api/conversations/{conversation}/fork": (Case(body={}), Case(body={"at": ID})),
     "GET /api/conversations/{conversation}/messages": (Case(), Case({"around": ID})),
+    "GET /api/conversations/{conversation}/recalled": (Case(),),
     "GET /api/files": AFTER,
     "POST /api/files": (Case(data=b"mine"),),
     "GET /api/files/{file}": (Case(),),
@@ -83,7 +85,10 @@ CASES: dict[str, tuple[Case, ...]] = {
     "POST /api/memory": (Case(body={"content": "mine"}),),
     "GET /api/memory/search": (Case({"text": MARK}),),
     "GET /api/memory/{entry}": (Case(),),
+    "PATCH /api/memory/{entry}": (Case(body={"content": "mine"}),),
     "DELETE /api/memory/{entry}": (Case(),),
+    "GET /api/memory/{entry}/history": (Case(),),
+    "GET /api/models": (Case(),),
     "GET /api/runs": (*AFTER, Case({"status": "waiting"})),
     "POST /api/runs": (
         Case(body={"prompt": "x", "conversation": ID}),

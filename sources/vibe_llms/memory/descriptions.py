@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from vibe_llms.memory.entries import Entry, Role
+from vibe_llms.memory.history import Change
 from vibe_llms.memory.retrieval import Recollection
 
 
@@ -50,6 +51,24 @@ class FoundEntry(MemoryEntry, kw_only=True):
         return cls(
             **_members_of(found.entry), score=round(found.score, 4), reasons=dict(found.reasons)
         )
+
+
+class MemoryChange(Struct):
+    """JSON form of a change: `added`, `changed`, `deleted`, `brought back`, or `removed`.
+
+    `entry` is the entry as it was then. `commit` is the commit in git, if git keeps versions.
+    """
+
+    time: datetime
+    change: str
+    commit: str
+    entry: MemoryEntry
+
+    @classmethod
+    def of(cls, change: Change) -> MemoryChange:
+        """Convert a change."""
+        entry = MemoryEntry.of(change.entry)
+        return cls(change.time, str(change.kind), change.commit, entry)
 
 
 def _members_of(entry: Entry) -> dict[str, Any]:

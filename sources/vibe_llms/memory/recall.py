@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated
 
 import msgspec
@@ -18,6 +18,7 @@ from vibe_llms.memory.retrieval import RetrievalSettings
 from vibe_llms.memory.transcript import RECALLED_SOURCE
 from vibe_llms.messages.canisters import Canister, DocumentCanister, UserCanister
 from vibe_llms.messages.contents import Reference, TextualContent
+from vibe_llms.providers.interfaces import Loader
 
 TITLE, SOURCE = "Memory", RECALLED_SOURCE
 LEAD = (
@@ -59,7 +60,7 @@ class RecallQuery(Struct, frozen=True):
     said: Sequence[Canister]
     conversation: str
     history: Sequence[Canister]
-    load: Callable[[Sequence[Reference]], Awaitable[Mapping[str, bytes]]]
+    load: Loader
 
 
 async def recall(
@@ -158,20 +159,31 @@ def _escape(character: str) -> str:
 
 async def _read_recalled(asked: RecallQuery) -> tuple[set[str], bool]:
     """Return the ids already recalled in this conversation; True if a summary was among them."""
-    texts: list[str] = []
-    references: list[Reference] = []
-    for canister in filter(is_recalled, asked.history):
-        for content in canister.contents:
-            match content:
-                case TextualContent(data=Reference() as reference):
-                    references.append(reference)
-                case TextualContent(data=str(text)):
-                    texts.append(text)
-    if references:
-        loaded = await asked.load(references)
-        texts += [data.decode("utf-8", "replace") for data in loaded.values()]
-    known = {identity for text in texts for identity in _LINE.findall(text)}
+    texts = await read_documents(filter(is_recalled, asked.history), asked.load)
+    known = {identity for text in texts for identity in survey_recalled(text)}
     return known, any(f"\n{_SUMMARY}" in text for text in texts)
+
+
+async def read_documents(canisters: Iterable[Canister], load: Loader) -> Sequence[str]:
+    """Return the texts of documents, in order, except missing ones."""
+    data = [
+        content.data
+        for canister in canisters
+        for content in canister.contents
+        if isinstance(content, TextualContent)
+    ]
+    references = [one for one in data if isinstance(one, Reference)]
+    loaded = await load(references) if references else {}
+    return [
+        loaded[one.hash].decode("utf-8", "replace") if isinstance(one, Reference) else one
+        for one in data
+        if not isinstance(one, Reference) or one.hash in loaded
+    ]
+
+
+def survey_recalled(text: str) -> Sequence[str]:
+    """Return the ids in a document of recalled entries: the last `SHORT` characters of each."""
+    return [*dict.fromkeys(_LINE.findall(text))]
 
 
 async def _find_summary(memory: Memory, scope: Scope) -> Entry | None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from datetime import datetime
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
+from functools import lru_cache
+
+from msgspec import Struct
 
 from vibe_llms.base.exceptions import PackageMissing
 from vibe_llms.messages.canisters import (
@@ -15,6 +18,17 @@ from vibe_llms.messages.canisters import (
     InvocationCanister,
     Usage,
 )
+
+#: Number of tokens that unit prices are computed from; longer requests may cost more per token.
+_UNIT = 1_000
+
+
+class ModelPrices(Struct, frozen=True):
+    """Prices of a model in US dollars per million tokens, for requests of usual length."""
+
+    input: Decimal
+    cache_read: Decimal
+    output: Decimal
 
 
 def estimate_cost(canisters: Iterable[Canister], access_list: Callable[[str], str]) -> Cost:
@@ -60,6 +74,26 @@ def find_price(usage: Usage, model: str, listed: str, when: datetime) -> Decimal
         ).total_price
     except LookupError:
         return None
+
+
+# A call takes about 2 ms, and a provider may list hundreds of models.
+@lru_cache(4096)
+def find_prices(model: str, listed: str, day: date) -> ModelPrices | None:
+    """Return the prices of a model on a day, or None if the price list lacks it.
+
+    Raises `PackageMissing` if `genai-prices` is not installed.
+    """
+    when = datetime.combine(day, time(), UTC)
+    prices = [
+        find_price(usage, model, listed, when)
+        for usage in (
+            Usage(uncached_input_tokens=_UNIT),
+            Usage(cache_read_tokens=_UNIT),
+            Usage(output_tokens=_UNIT),
+        )
+    ]
+    found = [price * 1_000_000 / _UNIT for price in prices if price is not None]
+    return ModelPrices(*found) if len(found) == len(prices) else None
 
 
 def _count(usage: Usage) -> dict[str, int]:

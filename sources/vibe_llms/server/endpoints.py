@@ -46,16 +46,26 @@ from vibe_llms.server.api_files import (
 )
 from vibe_llms.server.api_memory import (
     EntriesQuery,
+    EntryHistory,
     EntryList,
+    FactChange,
     FoundEntryList,
     NewFact,
+    RecalledList,
     add_fact,
+    change_entry,
     list_entries,
+    list_recalled,
     remove_entry,
     search_entries,
     show_entry,
+    show_history,
 )
+<<<<<<< HEAD
 from vibe_llms.server.api_messages import MessagePageQuery, list_messages
+=======
+from vibe_llms.server.api_models import AgentList, ModelList, describe_models, list_agents
+>>>>>>> webapi2
 from vibe_llms.server.api_runs import (
     RunAnswer,
     RunApproval,
@@ -159,6 +169,7 @@ ENDPOINTS: Mapping[str, Mapping[str, ApiOperation]] = {
         "GET": ServerEndpoint(handler=show_metrics, media=MEDIA_TYPE.decode(), keyless=False)
     },
     "/api/openapi.json": {"GET": ServerEndpoint(handler=show_document, reply=_Foreign)},
+    "/api/agents": {"GET": UserEndpoint(handler=list_agents, headers=_KEY, reply=AgentList)},
     "/api/budgets": {"GET": UserEndpoint(handler=list_budgets, reply=BudgetList)},
     "/api/contents/{hash}": {"GET": UserEndpoint(handler=load_content, media=UNKNOWN_TYPE)},
     "/api/conversations": {
@@ -187,8 +198,13 @@ ENDPOINTS: Mapping[str, Mapping[str, ApiOperation]] = {
     "/api/conversations/{conversation}/fork": {
         "POST": UserEndpoint(handler=fork_conversation, body=ForkOrder, reply=Fork, status=201)
     },
+<<<<<<< HEAD
     "/api/conversations/{conversation}/messages": {
         "GET": UserEndpoint(handler=list_messages, query=MessagePageQuery, reply=MessagePage)
+=======
+    "/api/conversations/{conversation}/recalled": {
+        "GET": UserEndpoint(handler=list_recalled, reply=RecalledList)
+>>>>>>> webapi2
     },
     "/api/files": {
         "GET": UserEndpoint(handler=list_files, query=PageQuery, reply=FileList),
@@ -209,8 +225,11 @@ ENDPOINTS: Mapping[str, Mapping[str, ApiOperation]] = {
     },
     "/api/memory/{entry}": {
         "GET": UserEndpoint(handler=show_entry, reply=MemoryEntry),
+        "PATCH": UserEndpoint(handler=change_entry, body=FactChange, reply=MemoryEntry),
         "DELETE": UserEndpoint(handler=remove_entry, reply=MemoryEntry),
     },
+    "/api/memory/{entry}/history": {"GET": UserEndpoint(handler=show_history, reply=EntryHistory)},
+    "/api/models": {"GET": UserEndpoint(handler=describe_models, headers=_KEY, reply=ModelList)},
     "/api/runs": {
         "GET": UserEndpoint(handler=list_runs, query=RunListQuery, reply=RunList),
         "POST": UserEndpoint(

@@ -28,6 +28,7 @@ from vibe_llms.memory.hook import MemoryHook
 from vibe_llms.messages.tracing import Tracer
 from vibe_llms.providers.breakers import Breakers
 from vibe_llms.providers.caller_keys import CALLER, find_caller_key
+from vibe_llms.providers.interfaces import Model
 from vibe_llms.providers.limits import Limiters
 from vibe_llms.providers.provider_pool import PROVIDERS
 from vibe_llms.providers.spending import spend
@@ -144,7 +145,8 @@ class UserSpace:
             if not access_agent(configuration, name).variables
         ]
         self.settings = settings
-        self._listed: tuple[str, ...] = ()
+        #: Names that the user may name; a model is None if its provider was not asked.
+        self._listed: Mapping[str, Model | None] = {}
         self._listed_until = 0.0
         self._removed = False
         self._collecting: asyncio.Task[None] | None = None
@@ -173,16 +175,24 @@ class UserSpace:
     async def survey_models(self) -> Sequence[str]:
         """Return the names of agents and models that the user may name."""
         if time.monotonic() >= self._listed_until:
-            listed = [*self._agents, *self._survey_known()]
+            listed = dict.fromkeys((*self._agents, *self._survey_known()), None)
             for status in self.session.survey_providers():
                 if status.present and not status.problem:
                     # A provider that fails must not hide the others.
                     with suppress(VibeLlmsError):
                         models = await self.session.survey_models(status.name)
-                        listed += [f"{model.provider}/{model.name}" for model in models]
-            self._listed = tuple(dict.fromkeys(listed))
+                        listed |= {f"{model.provider}/{model.name}": model for model in models}
+            self._listed = listed
             self._listed_until = time.monotonic() + _LISTED_SECONDS
-        return self._listed
+        return [*self._listed]
+
+    async def access_model(self, name: str) -> Model | None:
+        """Return the model of an address or alias, or None if this user cannot use it now."""
+        if (found := self._listed.get(name)) is not None:
+            return found
+        with suppress(VibeLlmsError):
+            return await self.session.access_model(name)
+        return None
 
     async def resolve_model(self, name: str) -> tuple[str | None, str | None]:
         """Return the agent that a client names as a model, or else the model's address.
@@ -193,7 +203,7 @@ class UserSpace:
         if name in self._agents:
             return name, None
         if not self._listed:
-            self._listed = tuple(self._survey_known())
+            self._listed = dict.fromkeys(self._survey_known(), None)
         for _ in range(2):
             if name in self._listed:
                 return None, name
@@ -202,6 +212,11 @@ class UserSpace:
                 return None, found[0]
             await self.survey_models()
         raise ModelNotFound(f"model {name!r} not found; GET /v1/models lists them")
+
+    @property
+    def agents(self) -> Sequence[str]:
+        """Names of the agents that the user may name."""
+        return self._agents
 
     def find_agent(self, name: str) -> str | None:
         """Return the name if an agent has it, or None."""

@@ -367,6 +367,10 @@ class Session:
         """Return True if a row is used with the keys of a server's callers."""
         return self._providers.is_of_callers(provider)
 
+    def access_prices(self, provider: str) -> str:
+        """Return the name of a row's price list; empty if it names none."""
+        return self._providers.access_prices(provider)
+
     def choose_model(self) -> tuple[str, str]:
         """Return the address of the default model, and a note for the user.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
 
 import click
 import msgspec
@@ -32,9 +31,9 @@ from vibe_llms.cli.memory.common import (
 from vibe_llms.cli.shared_options import json_option
 from vibe_llms.cli.terminal import note, one_line, write, write_lines
 from vibe_llms.memory.core import Memory
-from vibe_llms.memory.descriptions import FoundEntry
+from vibe_llms.memory.descriptions import FoundEntry, MemoryChange
 from vibe_llms.memory.entries import GLOBAL, Entry
-from vibe_llms.memory.history import Change, survey_changes
+from vibe_llms.memory.history import survey_changes
 from vibe_llms.memory.settings import MemorySettings
 
 
@@ -215,7 +214,7 @@ async def log(
     with progress("reading the history"):
         changes = await survey_changes(memory, scopes=scopes, identity=identity, notify=print_note)
     if as_json:
-        print_json([_encode_change(one) for one in changes])
+        print_json([msgspec.to_builtins(MemoryChange.of(one)) for one in changes])
         return
     for one in changes:
         words = one_line(one.entry.content)
@@ -226,12 +225,3 @@ async def log(
         write(sys.stdout, fit(f"{head}{words}", sys.stdout, least=len(head)) + "\n")
     if not changes:
         note("no entries yet; add one: vibe-llms memory add TEXT")
-
-
-def _encode_change(one: Change) -> dict[str, Any]:
-    return {
-        "time": one.time.isoformat(),
-        "change": str(one.kind),
-        "commit": one.commit,
-        "entry": encode_entry(one.entry),
-    }
