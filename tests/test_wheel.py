@@ -86,6 +86,10 @@ def test_a_program_is_checked_against_the_types_of_the_installed_wheel(tmp_path:
             name = example.relative_to(ROOT / "documentation")
             assert f"vibe_llms/data/{name}" in shipped
     assert "vibe_llms/data/examples.toml" in shipped
+    page = ROOT / "sources" / "vibe_llms" / "page"
+    files = {f"vibe_llms/page/{one.relative_to(page)}" for one in page.rglob("*") if one.is_file()}
+    assert "vibe_llms/page/index.html" in files
+    assert files <= shipped
     home = tmp_path / "venv"
     venv.create(home)
     python = home / "bin" / "python"

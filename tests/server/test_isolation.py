@@ -102,6 +102,7 @@ CASES: dict[str, tuple[Case, ...]] = {
     "GET /api/runs/{run}/events": (Case(),),
     "POST /api/runs/{run}/steer": (Case(body={"prompt": "x"}),),
     "DELETE /api/runs/{run}/steer/{message}": (Case(),),
+    "GET /api/session": (Case(),),
     "POST /openai/deployments/{agent...}/chat/completions": (Case(body={"messages": SAID}),),
     "GET /v1/bucket": (Case(),),
     "POST /v1/chat/completions": (

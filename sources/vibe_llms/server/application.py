@@ -42,20 +42,13 @@ _PAGES = (
 class Application:
     """The server as an ASGI application.
 
-    Without `keys`, every request is from the user `local`. `log` receives a line about each
-    request, without content or keys.
+    `log` receives a line about each request, without content or keys.
     """
 
     def __init__(
-        self,
-        core: ServerCore,
-        log: Callable[[str], object],
-        *,
-        limits: ConnectionLimits,
-        keys: bool = True,
+        self, core: ServerCore, log: Callable[[str], object], *, limits: ConnectionLimits
     ) -> None:
         self._core = core
-        self._keys = keys
         self._limits = limits
         self._log = log
         self._room = BodyRoom(core.settings)
@@ -167,7 +160,7 @@ class Application:
 
     async def _identify(self, exchange: HttpExchange) -> str:
         """Return the user whose key a request has."""
-        if not self._keys:
+        if not self._core.keys:
             return LOCAL
         key, headers = b"", exchange.headers
         if (header := headers.get(b"authorization", b""))[: len(_BEARER)].lower() == _BEARER:

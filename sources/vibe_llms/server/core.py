@@ -19,10 +19,16 @@ from vibe_llms.telemetry import produce_tracer
 
 
 class ServerCore:
-    """Settings, metrics, stores, and user spaces of the server."""
+    """Settings, metrics, stores, and user spaces of the server.
 
-    def __init__(self, configuration: Configuration, settings: ServerSettings) -> None:
+    Without `keys`, every request is from the user `local`.
+    """
+
+    def __init__(
+        self, configuration: Configuration, settings: ServerSettings, *, keys: bool = True
+    ) -> None:
         self.settings = settings
+        self.keys = keys
         self.metrics = Metrics(lambda: self.spaces.running)
         traced = configuration.telemetry.enabled
         tracer = produce_tracer(configuration) if traced else Tracer()

@@ -61,11 +61,8 @@ from vibe_llms.server.api_memory import (
     show_entry,
     show_history,
 )
-<<<<<<< HEAD
 from vibe_llms.server.api_messages import MessagePageQuery, list_messages
-=======
 from vibe_llms.server.api_models import AgentList, ModelList, describe_models, list_agents
->>>>>>> webapi2
 from vibe_llms.server.api_runs import (
     RunAnswer,
     RunApproval,
@@ -85,6 +82,7 @@ from vibe_llms.server.api_runs import (
     steer_run,
     take_back_message,
 )
+from vibe_llms.server.api_sessions import LoginState, show_session
 from vibe_llms.server.chat_completions import complete_chat
 from vibe_llms.server.chat_replies import SentReply
 from vibe_llms.server.chat_requests import ChatRequest
@@ -113,7 +111,8 @@ from vibe_llms.server.messages_requests import CountRequest, MessageRequest
 from vibe_llms.server.metrics import MEDIA_TYPE
 from vibe_llms.server.model_lists import list_models, show_model
 from vibe_llms.server.openapi import encode_document
-from vibe_llms.server.operations import ApiOperation, ServerEndpoint, UserEndpoint
+from vibe_llms.server.operations import ANY, ApiOperation, ServerEndpoint, UserEndpoint
+from vibe_llms.server.page import PAGE, load_page_file, show_page
 from vibe_llms.server.pages import PageQuery
 from vibe_llms.server.responses import (
     InputItemsQuery,
@@ -163,6 +162,10 @@ async def show_document(_: ServerCore, exchange: HttpExchange) -> None:
 
 #: Endpoints by path and method. `{name}` matches any text without `/`, `{name...}` any text.
 ENDPOINTS: Mapping[str, Mapping[str, ApiOperation]] = {
+    "/": {"GET": ServerEndpoint(handler=show_page, media=PAGE)},
+    "/page/{version}/{file...}": {
+        "GET": ServerEndpoint(handler=load_page_file, media=ANY, logged=False)
+    },
     "/health": {"GET": ServerEndpoint(handler=show_health, reply=ServerState, logged=False)},
     "/ready": {"GET": ServerEndpoint(handler=show_readiness, reply=ServerState, logged=False)},
     "/metrics": {
@@ -198,13 +201,11 @@ ENDPOINTS: Mapping[str, Mapping[str, ApiOperation]] = {
     "/api/conversations/{conversation}/fork": {
         "POST": UserEndpoint(handler=fork_conversation, body=ForkOrder, reply=Fork, status=201)
     },
-<<<<<<< HEAD
     "/api/conversations/{conversation}/messages": {
         "GET": UserEndpoint(handler=list_messages, query=MessagePageQuery, reply=MessagePage)
-=======
+    },
     "/api/conversations/{conversation}/recalled": {
         "GET": UserEndpoint(handler=list_recalled, reply=RecalledList)
->>>>>>> webapi2
     },
     "/api/files": {
         "GET": UserEndpoint(handler=list_files, query=PageQuery, reply=FileList),
@@ -258,6 +259,7 @@ ENDPOINTS: Mapping[str, Mapping[str, ApiOperation]] = {
             events=RunEvent,
         )
     },
+    "/api/session": {"GET": UserEndpoint(handler=show_session, reply=LoginState)},
     "/openai/deployments/{agent...}/chat/completions": {
         "POST": UserEndpoint(
             handler=complete_deployment,

@@ -89,6 +89,8 @@ class HttpExchange:
         self.request_key: RequestKey | None = None
         #: Headers sent with every response.
         self.headers_sent: Headers = ((self.dialect.request_id, self.request_id.encode()),)
+        #: Value of `Cache-Control` in the response; replies belong to one user.
+        self.caching = b"no-store"
         #: Unsupported features of the request, named in a header and in the log.
         self.omissions = Omissions()
         #: Use of the user's limits, filled by reservations.
@@ -226,8 +228,10 @@ class HttpExchange:
         self, body: bytes, *, status: int = 200, media_type: bytes = JSON, headers: Headers = ()
     ) -> None:
         """Send a whole response."""
-        length = (b"content-length", str(len(body)).encode())
-        await self.start(status, media_type, (length, *headers))
+        if status != 304:
+            # For 304, it would be the length of the cached body.
+            headers = ((b"content-length", str(len(body)).encode()), *headers)
+        await self.start(status, media_type, headers)
         await self._send({"type": "http.response.body", "body": body})
 
     async def fail(self, failure: ClientFailure, headers: Headers = ()) -> None:
@@ -239,7 +243,8 @@ class HttpExchange:
         """Send the head of a response."""
         self.status = status
         told = self.omissions.headers
-        head = [(b"content-type", media_type), *headers, *self.headers_sent, *told]
+        caching = (b"cache-control", self.caching)
+        head = [(b"content-type", media_type), caching, *headers, *self.headers_sent, *told]
         if self.rates.state is not None:
             head += self.dialect.rate_headers(self.rates.state)
         await self._send({"type": "http.response.start", "status": status, "headers": head})
@@ -264,7 +269,7 @@ class HttpExchange:
         await self._send({"type": "http.response.body", "body": b""})
 
     async def _start_events(self) -> None:
-        await self.start(200, EVENTS, ((b"cache-control", b"no-cache"),))
+        await self.start(200, EVENTS)
 
     async def _send_comment(self) -> None:
         if not self.status:

@@ -14,6 +14,8 @@ from vibe_llms.server.spaces import UserSpace
 UserHandler: TypeAlias = Callable[[ServerCore, HttpExchange, UserSpace], Awaitable[None]]
 ServerHandler: TypeAlias = Callable[[ServerCore, HttpExchange], Awaitable[None]]
 JSON = "application/json"
+#: Media type of responses whose type depends on their data.
+ANY = "*/*"
 
 
 class ApiOperation(Struct, frozen=True, kw_only=True):

@@ -85,11 +85,11 @@ class RunningServer:
                 f"without keys the server listens on this machine only, not on {settings.host}"
             )
         check_agents(configuration)
-        self._core = ServerCore(configuration, settings)
+        self._core = ServerCore(configuration, settings, keys=keys)
         self._socket = bind(settings.host, settings.port)
         self._limits = limits = ConnectionLimits(settings, raise_descriptor_limit())
         config = uvicorn.Config(
-            Application(self._core, log, limits=limits, keys=keys),
+            Application(self._core, log, limits=limits),
             http=partial(HttpConnection, limits=limits),  # type: ignore[arg-type]
             h11_max_incomplete_event_size=settings.header_bytes + _FIRST_LINE_BYTES,
             ws="none",

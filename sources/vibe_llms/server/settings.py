@@ -18,16 +18,18 @@ _ORIGIN = re.compile(rf"https?://({_NAME}|\[[0-9a-f:]+\])(:\d+)?")
 class ServerSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
     """`[server]`: address, allowed clients, and limits on requests.
 
-    Shutdown takes at most `shutdown_seconds`. `allowed_hosts` are host names besides `localhost` by
-    which clients may call the server; IP addresses always work. `allowed_origins` are web sites
-    whose pages may call it from a browser. `media_hosts` are hosts whose addresses clients may send
-    in place of images and files; `*` matches any public host. `request_messages`, `request_parts`,
-    `request_characters`, and `request_tools` limit the messages of a request, the parts and the
-    characters of all its messages, and its tools.
+    Without `page`, the server has no web page. Shutdown takes at most `shutdown_seconds`.
+    `allowed_hosts` are host names besides `localhost` by which clients may call the server; IP
+    addresses always work. `allowed_origins` are web sites whose pages may call it from a browser.
+    `media_hosts` are hosts whose addresses clients may send in place of images and files; `*`
+    matches any public host. `request_messages`, `request_parts`, `request_characters`, and
+    `request_tools` limit the messages of a request, the parts and the characters of all its
+    messages, and its tools.
     """
 
     host: str = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65535)] = 8600
+    page: bool = True
     shutdown_seconds: Seconds = 10.0
     idle_seconds: Seconds = 600.0
     header_bytes: Positive = 64 * 1024
