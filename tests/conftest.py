@@ -56,7 +56,7 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
 
 #: Markers of tests that need something besides this project, would fail with the day of a package's
 #: release, or take long: they run where `-m` names them.
-APART = ("attacks", "drift", "llamacpp", "mcp", "minilm", "server", "shells", "slow")
+APART = ("attacks", "browser", "drift", "llamacpp", "mcp", "minilm", "server", "shells", "slow")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

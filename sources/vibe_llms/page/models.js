@@ -25,7 +25,7 @@ export async function loadModels() {
   const [agents, models] = await Promise.all([get("/api/agents"), get("/api/models")]);
   defaultModel.value = models.default ?? "";
   choices.value = [
-    ...agents.agents.map((/** @type {any} */ one) => ({ id: one.name, kind: "agent", about: one })),
-    ...models.models.map((/** @type {any} */ one) => ({ id: one.id, kind: "model", about: one })),
+    ...agents.agents.map((/** @type {any} */ one) => ({ id: one.name ?? one.agent, kind: "agent", about: one })),
+    ...models.models.map((/** @type {any} */ one) => ({ id: one.model, kind: "model", about: one })),
   ];
 }

@@ -48,7 +48,7 @@ export function Navigation() {
     <h2 class="outside">${say("list.label")}</h2>
     <${ConversationList} />
     ${session.value?.login
-      ? html`<p class="user"><span>${session.value.user}</span>
+      ? html`<p class="account"><span>${session.value.user}</span>
           <button type="button" onClick=${logout}>${say("nav.logout")}</button></p>`
       : null}
   </nav>`;

@@ -71,8 +71,9 @@ export class ConversationHistory {
 
   /** Load the last messages, and follow the run if there is one. */
   async open() {
+    // A conversation that has just begun is stored by its run.
+    await this.findRun().catch((error) => this.#fail(error));
     await this.refresh();
-    await this.findRun();
   }
 
   /** Stop to follow the run, which goes on. */
@@ -277,7 +278,7 @@ export class ConversationHistory {
   /** @param {unknown} error */
   #fail(error) {
     if (this.closing.signal.aborted) return;
-    if (error instanceof ApiError && error.status === 404) this.gone.value = true;
+    if (error instanceof ApiError && error.status === 404) this.gone.value = !isActive(this.run.value);
     else this.error.value = error instanceof Error ? error.message : String(error);
   }
 }

@@ -1,0 +1,65 @@
+"""A conversation on the page: it streams, outlives the tab, and loses nothing that was typed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.page.conftest import Site
+
+pytestmark = pytest.mark.browser
+
+
+def ask(page: Page, text: str) -> None:
+    """Type a message and send it by keyboard."""
+    page.get_by_label("Message", exact=True).fill(text)
+    page.keyboard.press("Enter")
+
+
+def test_a_new_user_asks_closes_the_tab_and_finds_the_answer_whole(
+    page: Page, open_page: Callable[..., Page], site: Site
+) -> None:
+    ask(page, "Tell me a story.")
+    expect(page.locator(".message.live")).to_contain_text("There was once a library")
+    address = page.url
+    assert "#/c/" in address
+    page.close()
+    again = open_page()
+    again.goto(address)
+    last = again.locator(".message.assistant").last
+    expect(last).to_contain_text("in plain writing that anyone can read.", timeout=20_000)
+    expect(last).to_contain_text("There was once a library")
+    assert again.locator(".message.user").count() == 1
+
+
+def test_a_reply_continues_after_the_server_was_killed_and_started_again(
+    page: Page, site: Site
+) -> None:
+    ask(page, "Tell me a story.")
+    expect(page.locator(".message.live")).to_contain_text("There was once a library")
+    site.kill()
+    expect(page.get_by_text("The server does not answer.")).to_be_visible()
+    page.get_by_label("Message", exact=True).fill("Typed while it was gone")
+    site.start()
+    last = page.locator(".message.assistant").last
+    expect(last).to_contain_text("in plain writing that anyone can read.", timeout=60_000)
+    expect(page.get_by_text("The server does not answer.")).to_be_hidden()
+    expect(page.get_by_label("Message", exact=True)).to_have_value("Typed while it was gone")
+
+
+def test_what_is_typed_survives_a_reload_and_a_failed_request(page: Page, site: Site) -> None:
+    box = page.get_by_label("Message", exact=True)
+    box.fill("An unfinished thought")
+    page.reload()
+    expect(box).to_have_value("An unfinished thought")
+    site.kill()
+    page.keyboard.press("Escape")
+    box.press("Enter")
+    expect(page.get_by_role("alert")).to_contain_text("Not sent")
+    expect(box).to_have_value("An unfinished thought")
+    site.start()
+    page.get_by_role("button", name="Try again").click()
+    expect(page.locator(".message.user")).to_contain_text("An unfinished thought")
+    expect(box).to_have_value("")
