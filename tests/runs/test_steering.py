@@ -13,14 +13,40 @@ from tests.pictures import make_png
 from tests.runs.rig import Rig, follow, wait_for
 from tests.runs.worker import SCRIPT, produce_tools, settings_of
 from vibe_llms import open_session
-from vibe_llms.base.exceptions import RunNotFound, SteeringRefused
+from vibe_llms.base.exceptions import (
+    RequestError,
+    RunNotFound,
+    SteeringRefused,
+    StorageUnavailable,
+    VibeLlmsError,
+)
 from vibe_llms.invocation.approval import Decision
 from vibe_llms.messages.canisters import Canister, UserCanister, role_of
 from vibe_llms.messages.contents import ImageContent
 from vibe_llms.runs import ApprovalRequested, CallStarted, MessageAdded, RunNotice, RunStatus
 from vibe_llms.runs.replay import Replay
+from vibe_llms.runs.steering import RunSteering
 
 MORE = '[[replies]]\n[[replies.parts]]\ntext = "And more."\n'
+
+
+def stop_after_taking(
+    monkeypatch: pytest.MonkeyPatch, error: VibeLlmsError | None = None
+) -> asyncio.Event:
+    """Let workers stop, or fail with an error, between taking messages and storing them."""
+    stopped = asyncio.Event()
+    take = RunSteering.take
+
+    async def take_and_stop(self: RunSteering) -> Sequence[UserCanister]:
+        if taken := await take(self):
+            stopped.set()
+            if error is not None:
+                raise error
+            await asyncio.Event().wait()
+        return taken
+
+    monkeypatch.setattr(RunSteering, "take", take_and_stop)
+    return stopped
 
 
 def shape(canisters: Sequence[Canister]) -> list[tuple[str, str]]:
@@ -125,6 +151,72 @@ async def test_messages_that_a_cancelled_run_did_not_send_are_reported(rig: Rig)
     assert [one.identity for one in await run.survey_queued()] == [identity]
     with pytest.raises(SteeringRefused, match="cancelled"):
         await run.steer("Late.")
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_message_that_was_taken_and_not_stored_is_reported_and_queued(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    taken = stop_after_taking(monkeypatch, RequestError("too bad") if fails else None)
+    session = await rig.open(approval="ask")
+    run = await rig.start(session, "call")
+    _, asked = await wait_for(run, ApprovalRequested)
+    identity = await run.steer("In euros.")
+    await run.decide(asked.invocation, Decision.ALLOW)
+    await taken.wait()
+    if not fails:
+        with pytest.raises(SteeringRefused, match="sent"):
+            await run.take_back(identity)
+        await run.cancel()
+    notices = [one for _, one in await follow(run) if isinstance(one, RunNotice)]
+    assert [(one.subject, one.message) for one in notices] == [("steering", identity)]
+    assert [one.identity for one in await run.survey_queued()] == [identity]
+    assert (await run.take_back(identity)).text == "In euros."
+
+
+async def test_a_message_that_was_stored_is_not_reported_as_unsent(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def cancel_and_fail(*_: object) -> None:
+        await run.cancel()
+        raise StorageUnavailable("the disk is slow")
+
+    session = await rig.open(approval="ask")
+    run = await rig.start(session, "call")
+    _, asked = await wait_for(run, ApprovalRequested)
+    await run.steer("In euros.")
+    monkeypatch.setattr(RunSteering, "settle", cancel_and_fail)
+    await run.decide(asked.invocation, Decision.ALLOW)
+    assert not [one for _, one in await follow(run) if isinstance(one, RunNotice)]
+    assert (await run.access()).status is RunStatus.CANCELLED
+    assert shape((await run.read()).canisters)[-1] == ("steered user", "In euros.")
+    assert not await run.survey_queued()
+
+
+async def test_a_worker_that_dies_after_the_last_reply_loses_no_message(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (rig.home / "slow.toml").write_text(
+        '[[replies]]\n[[replies.parts]]\ntext = "first"\n[[replies.parts]]\ndelay-seconds = 0.3\n'
+        + MORE
+    )
+    with monkeypatch.context() as patch:
+        taken = stop_after_taking(patch)
+        session = await rig.open()
+        run = await rig.start(session, "slow")
+        while not await run.survey_events():
+            await asyncio.sleep(0.01)
+        await run.steer("More.")
+        await taken.wait()
+        await session.access_runs().give_back()
+    other = await rig.open()
+    found = await other.access_run(run.identity)
+    other.access_runs().resume()
+    turn = await found.result()
+    assert shape(turn.canisters) == [
+        ("user", "Go on."), ("assistant", "first"),
+        ("steered user", "More."), ("assistant", "And more."),
+    ]  # fmt: skip
 
 
 async def test_a_run_of_another_user_is_not_found(rig: Rig) -> None:

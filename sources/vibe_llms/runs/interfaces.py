@@ -204,7 +204,10 @@ class RunReader(Protocol):
         ...
 
     async def survey_steering(self, user: str, run: str) -> Sequence[UserCanister]:
-        """Return the messages of a run that can be taken back, in order."""
+        """Return the messages of a run that can be taken back, in order.
+
+        After the end of the run, these are all that were not settled.
+        """
         ...
 
 
@@ -301,11 +304,11 @@ class RunWriter(RunReader, Protocol):
         ...
 
     async def settle_steering(self, lease: Lease, message: str) -> None:
-        """Remove a message that was taken."""
+        """Mark a message as sent, or as one that the model cannot read."""
         ...
 
     async def close_steering(self, lease: Lease, reason: str, *, anyway: bool) -> bool:
-        """Accept no more messages and return True, unless some can still be taken back.
+        """Accept no more messages and return True, unless some are not settled.
 
         Records the reason why the turn ends. With `anyway`, those messages remain.
         """

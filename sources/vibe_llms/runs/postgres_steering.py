@@ -29,17 +29,25 @@ from unnest(%(identities)s::text[], %(lines)s::bytea[]) with ordinality one (ide
 where exists (select from vibe.runs where owner = %(owner)s and identity = %(run)s)
 order by one.place
 """
-_QUEUED = f"select data from vibe.run_steering where {_PLACE} and not taken order by place"
-_ALL = f"select data, taken from vibe.run_steering where {_PLACE} order by place"
-_TAKE = f"update vibe.run_steering set taken = true where {_PLACE} and not taken"
+#: SQL condition that a message is not sent, and that its worker, if any, will not send it.
+_FREE = """
+(state = 'queued' or state = 'taken' and exists (
+    select from vibe.runs
+    where owner = %(owner)s and identity = %(run)s
+    and status in ('completed', 'failed', 'cancelled')
+))
+"""
+_QUEUED = f"select data from vibe.run_steering where {_PLACE} and {_FREE} order by place"
+_UNSENT = f"select data, state from vibe.run_steering where {_PLACE} and state <> 'sent'"
+_TAKE = f"update vibe.run_steering set state = 'taken' where {_PLACE} and state = 'queued'"
 _TAKE_BACK = f"""
-delete from vibe.run_steering where {_PLACE} and identity = %(message)s and not taken
+delete from vibe.run_steering where {_PLACE} and identity = %(message)s and {_FREE}
 returning data
 """
 _SETTLE = f"""
 with held as materialized ({statements.SHARE_LEASE}),
-gone as (
-    delete from vibe.run_steering
+settled as (
+    update vibe.run_steering set state = 'sent'
     where {_PLACE} and identity = %(message)s and exists (select from held)
 )
 select from held
@@ -81,22 +89,23 @@ class PostgresSteering:
     async def take_steering(self, lease: Lease) -> Sequence[UserCanister]:
         """Return the queued messages and mark them; see `RunWriter.take_steering`."""
         place = {"owner": lease.user, "run": lease.run}
-        rows: Sequence[Any] = await self._database.fetch(lease.user, _ALL, place)
-        if any(not taken for _, taken in rows):
+        query = f"{_UNSENT} order by place"
+        rows: Sequence[Any] = await self._database.fetch(lease.user, query, place)
+        if any(state == "queued" for _, state in rows):
             async with self._database.transaction(lease.user) as connection:
                 await lock_lease(connection, lease)
                 await connection.execute(_TAKE.encode(), place)
-                rows = await _fetch(connection, _ALL, place)
+                rows = await _fetch(connection, query, place)
         return [read_steering_line(data) for data, _ in rows]
 
     async def settle_steering(self, lease: Lease, message: str) -> None:
-        """Remove a message that was taken."""
+        """Mark a message as sent; see `RunWriter.settle_steering`."""
         values = {**name_lease(lease), "message": message}
         if not await self._database.fetch(lease.user, _SETTLE, values):
             raise rules.lost(lease)
 
     async def close_steering(self, lease: Lease, reason: str, *, anyway: bool) -> bool:
-        """Accept no more messages unless some are queued; see `RunWriter.close_steering`."""
+        """Accept no more messages unless some are not sent; see `RunWriter.close_steering`."""
         values = {
             "owner": lease.user,
             "run": lease.run,
@@ -104,7 +113,7 @@ class PostgresSteering:
         }
         async with self._database.transaction(lease.user) as connection:
             await lock_lease(connection, lease)
-            if not anyway and await _fetch(connection, f"{_QUEUED} limit 1", values):
+            if not anyway and await _fetch(connection, f"{_UNSENT} limit 1", values):
                 return False
             await connection.execute(_END.encode(), values)
         return True

@@ -1,5 +1,6 @@
 """`SqliteSteering`: the messages that users add to runs, in the SQLite file of runs."""
 
+# ruff: noqa: S608  (all of it is made of constants)
 from __future__ import annotations
 
 import sqlite3
@@ -11,13 +12,22 @@ from vibe_llms.runs import rules
 from vibe_llms.runs.database import RunFile
 from vibe_llms.runs.interfaces import Lease, RunStatus, read_steering_line
 
-#: A table with row numbers, because messages may be large; these are the order of arrival.
+#: A table with row numbers, because messages may be large; these are the order of arrival. The
+#: state is `queued`, `taken` when the worker begins to send a message, or `sent`.
 TABLE = """
 create table if not exists steering (
     place integer primary key autoincrement, user text not null, run text not null,
-    identity text not null, data blob not null, taken integer not null default 0,
+    identity text not null, state text not null default 'queued', data blob not null,
     unique (user, run, identity)
 )
+"""
+_PLACE = "user = ? and run = ?"
+#: SQL condition that a message is not sent, and that its worker, if any, will not send it.
+_FREE = """
+(state = 'queued' or state = 'taken' and exists (
+    select 1 from runs where runs.user = steering.user and runs.identity = steering.run
+    and status in ('completed', 'failed', 'cancelled')
+))
 """
 #: SQL condition that a worker still has a run.
 LEASED = "user = ? and identity = ? and epoch = ? and status = 'running'"
@@ -48,7 +58,7 @@ class SqliteSteering(RunFile):
 
         def work(database: sqlite3.Connection) -> Sequence[UserCanister]:
             rows = database.execute(
-                "select data from steering where user = ? and run = ? and not taken order by place",
+                f"select data from steering where {_PLACE} and {_FREE} order by place",
                 (user, run),
             )
             return [read_steering_line(data) for (data,) in rows]
@@ -60,8 +70,7 @@ class SqliteSteering(RunFile):
 
         def work(database: sqlite3.Connection) -> UserCanister:
             row = database.execute(
-                "delete from steering where user = ? and run = ? and identity = ? and not taken "
-                "returning data",
+                f"delete from steering where {_PLACE} and identity = ? and {_FREE} returning data",
                 (user, run, message),
             ).fetchone()
             if row is None:
@@ -74,44 +83,48 @@ class SqliteSteering(RunFile):
         """Return the queued messages and mark them; see `RunWriter.take_steering`."""
         place = lease.user, lease.run
 
-        def read(database: sqlite3.Connection) -> Sequence[tuple[bytes, int]]:
+        def read(database: sqlite3.Connection) -> Sequence[tuple[bytes, str]]:
             return database.execute(
-                "select data, taken from steering where user = ? and run = ? order by place", place
+                f"select data, state from steering where {_PLACE} and state <> 'sent' "
+                "order by place",
+                place,
             ).fetchall()
 
-        def take(database: sqlite3.Connection) -> Sequence[tuple[bytes, int]]:
+        def take(database: sqlite3.Connection) -> Sequence[tuple[bytes, str]]:
             check_lease(database, lease)
-            database.execute("update steering set taken = 1 where user = ? and run = ?", place)
+            database.execute(
+                f"update steering set state = 'taken' where {_PLACE} and state = 'queued'", place
+            )
             return read(database)
 
         # Usually there is none, and no lock is needed.
         rows = await self.run(read)
-        if any(not taken for _, taken in rows):
+        if any(state == "queued" for _, state in rows):
             rows = await self.write(take)
         return [read_steering_line(data) for data, _ in rows]
 
     async def settle_steering(self, lease: Lease, message: str) -> None:
-        """Remove a message that was taken."""
+        """Mark a message as sent; see `RunWriter.settle_steering`."""
 
         def work(database: sqlite3.Connection) -> None:
             check_lease(database, lease)
             database.execute(
-                "delete from steering where user = ? and run = ? and identity = ?",
+                f"update steering set state = 'sent' where {_PLACE} and identity = ?",
                 (lease.user, lease.run, message),
             )
 
         await self.write(work)
 
     async def close_steering(self, lease: Lease, reason: str, *, anyway: bool) -> bool:
-        """Accept no more messages unless some are queued; see `RunWriter.close_steering`."""
+        """Accept no more messages unless some are not sent; see `RunWriter.close_steering`."""
 
         def work(database: sqlite3.Connection) -> bool:
             check_lease(database, lease)
-            queued = database.execute(
-                "select 1 from steering where user = ? and run = ? and not taken",
+            left = database.execute(
+                f"select 1 from steering where {_PLACE} and state <> 'sent'",
                 (lease.user, lease.run),
             ).fetchone()
-            if queued is not None and not anyway:
+            if left is not None and not anyway:
                 return False
             database.execute(
                 "update runs set reason = ? where user = ? and identity = ?",
@@ -125,7 +138,7 @@ class SqliteSteering(RunFile):
 def check_lease(database: sqlite3.Connection, lease: Lease) -> None:
     """Raise `LeaseLost` if another worker has the run."""
     key = lease.user, lease.run, lease.epoch
-    if not database.execute(f"select 1 from runs where {LEASED}", key).fetchone():  # noqa: S608
+    if not database.execute(f"select 1 from runs where {LEASED}", key).fetchone():
         raise rules.lost(lease)
 
 

@@ -585,18 +585,42 @@ async def _check_added_messages_are_taken_once(stores: _Stores) -> None:
     closed = await other.close_steering(lease, "finished", anyway=False)
     require(not closed, "a run is closed although a message is queued")
     await other.take_steering(lease)
+    closed = await other.close_steering(lease, "finished", anyway=False)
+    require(not closed, "a run is closed although a message that was taken is not sent")
     for message in (second, third):
         await other.settle_steering(lease, message.identity)
+    require(not await other.take_steering(lease), "a message that was sent is taken again")
     closed = await other.close_steering(lease, "finished", anyway=False)
     require(closed, "a run without queued messages is not closed")
     await _refuses(one.steer(user, run, first), SteeringRefused, "a message to a closed run")
     await other.finish(lease, RunStatus.COMPLETED, reason="finished")
     await _refuses(one.steer(user, run, first), SteeringRefused, "a message to an ended run")
+    require(not await one.survey_steering(user, run), "a message that was sent is left")
     begun = await stores.create("begun", steering=(first, second))
     queued = [*await other.survey_steering(user, begun.identity)]
     require(queued == [first, second], f"a run begins with {queued}")
     await one.remove_run(user, begun.identity)
     require(not await one.survey_steering(user, begun.identity), "its messages are left")
+
+
+async def _check_messages_that_were_not_sent_are_left(stores: _Stores) -> None:
+    user, one, other = stores.user, stores.one, stores.other
+    messages = [UserCanister.from_text(text) for text in ("one", "two", "three")]
+    for how in ("failed", "cancelled"):
+        run = (await stores.create(how, steering=messages[:2])).identity
+        lease = await stores.claim(seconds=0 if how == "cancelled" else _LONG_SECONDS)
+        await other.take_steering(lease)
+        await other.settle_steering(lease, messages[0].identity)
+        await one.steer(user, run, messages[2])
+        if how == "cancelled":
+            status = await one.cancel(user, run, _ENDED)
+            require(status is RunStatus.CANCELLED, f"a run without a worker is {status}")
+        else:
+            await other.finish(lease, RunStatus.FAILED)
+        left = [*await one.survey_steering(user, run)]
+        require(left == messages[1:], f"{left} are left of a run that is {how}")
+        back = await one.take_back(user, run, messages[1].identity)
+        require(back == messages[1], f"{back} is taken back, not {messages[1]}")
 
 
 async def _check_no_message_is_added_to_a_closed_run(stores: _Stores) -> None:
@@ -744,6 +768,7 @@ _CHECKS: Sequence[_Check] = (
     _check_questions_are_answered_once,
     _check_running_calls_ask,
     _check_added_messages_are_taken_once,
+    _check_messages_that_were_not_sent_are_left,
     _check_no_message_is_added_to_a_closed_run,
     _check_runs_are_cancelled,
     _check_runs_are_removed,
