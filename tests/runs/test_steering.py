@@ -23,7 +23,14 @@ from vibe_llms.base.exceptions import (
 from vibe_llms.invocation.approval import Decision
 from vibe_llms.messages.canisters import Canister, UserCanister, role_of
 from vibe_llms.messages.contents import ImageContent
-from vibe_llms.runs import ApprovalRequested, CallStarted, MessageAdded, RunNotice, RunStatus
+from vibe_llms.runs import (
+    ApprovalRequested,
+    CallStarted,
+    MessageAdded,
+    RunEnded,
+    RunNotice,
+    RunStatus,
+)
 from vibe_llms.runs.replay import Replay
 from vibe_llms.runs.steering import RunSteering
 
@@ -151,6 +158,21 @@ async def test_messages_that_a_cancelled_run_did_not_send_are_reported(rig: Rig)
     assert [one.identity for one in await run.survey_queued()] == [identity]
     with pytest.raises(SteeringRefused, match="cancelled"):
         await run.steer("Late.")
+
+
+async def test_messages_to_a_run_that_is_cancelled_while_it_waits_are_reported(rig: Rig) -> None:
+    session = await rig.open(approval="ask")
+    run = await rig.start(session, "call")
+    await wait_for(run, ApprovalRequested)
+    while (await run.access()).status is not RunStatus.WAITING:
+        await asyncio.sleep(0.01)
+    identity = await run.steer("In euros.")
+    assert await run.cancel() is RunStatus.CANCELLED
+    *_, notice, ended = [event for _, event in await follow(run)]
+    assert isinstance(notice, RunNotice)
+    assert (notice.subject, notice.message) == ("steering", identity)
+    assert isinstance(ended, RunEnded)
+    assert (await run.take_back(identity)).text == "In euros."
 
 
 @pytest.mark.parametrize("fails", [False, True])

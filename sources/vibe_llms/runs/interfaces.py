@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -184,6 +184,10 @@ class Orders(Struct, frozen=True):
 
     cancel: Collection[str] = ()
     claimable: bool = False
+
+
+#: Returns the last events of a run, given the user's messages that were not sent.
+RunEnding: TypeAlias = Callable[[Sequence[UserCanister]], Sequence[bytes]]
 
 
 class RunReader(Protocol):
@@ -370,10 +374,10 @@ class RunDecisions(RunReader, Protocol):
         """Return the current status of a run; its input and `state` are copied from the record."""
         ...
 
-    async def cancel(self, user: str, run: str, ended: bytes) -> RunStatus:
+    async def cancel(self, user: str, run: str, end: RunEnding) -> RunStatus:
         """Request the end of a run; return its status.
 
-        A run without a live worker ends at once, with the event `ended`.
+        A run without a live worker ends at once, with the events that `end` returns.
         """
         ...
 

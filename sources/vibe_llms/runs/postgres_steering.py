@@ -3,7 +3,7 @@
 # ruff: noqa: S608  (all of it is made of constants)
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -138,6 +138,11 @@ async def lock_lease(connection: Connection, lease: Lease) -> bool:
     if not rows:
         raise rules.lost(lease)
     return bool(rows[0][0])
+
+
+async def list_queued(connection: Connection, place: Mapping[str, str]) -> Sequence[UserCanister]:
+    """Return the messages of a run that can be taken back, in order."""
+    return [read_steering_line(data) for (data,) in await _fetch(connection, _QUEUED, place)]
 
 
 async def _fetch(connection: Connection, query: str, values: Any) -> list[Any]:

@@ -17,7 +17,6 @@ from vibe_llms.runs.events import (
     RunExpired,
     cut,
     decode_event,
-    encode_event,
     first_cursor,
 )
 from vibe_llms.runs.interfaces import (
@@ -28,6 +27,7 @@ from vibe_llms.runs.interfaces import (
     RunStatus,
 )
 from vibe_llms.runs.news import wait_for
+from vibe_llms.runs.steering import end_cancelled
 from vibe_llms.runs.worker import RunWorker
 
 #: Seconds between polls of a follower in another process, without and with notifications.
@@ -200,8 +200,7 @@ class Run(Generic[T]):
 
         Its worker stops within a second. Messages that arrived are kept.
         """
-        ended = encode_event(RunEnded(RunStatus.CANCELLED))
-        status = await self._store.cancel(self._record.user, self.identity, ended)
+        status = await self._store.cancel(self._record.user, self.identity, end_cancelled)
         self._worker.poke()
         return status
 

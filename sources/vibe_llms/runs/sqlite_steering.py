@@ -55,15 +55,7 @@ class SqliteSteering(RunFile):
 
     async def survey_steering(self, user: str, run: str) -> Sequence[UserCanister]:
         """Return the messages of a run that can be taken back, in order."""
-
-        def work(database: sqlite3.Connection) -> Sequence[UserCanister]:
-            rows = database.execute(
-                f"select data from steering where {_PLACE} and {_FREE} order by place",
-                (user, run),
-            )
-            return [read_steering_line(data) for (data,) in rows]
-
-        return await self.run(work)
+        return await self.run(lambda database: list_queued(database, user, run))
 
     async def take_back(self, user: str, run: str, message: str) -> UserCanister:
         """Remove a queued message; see `RunDecisions.take_back`."""
@@ -140,6 +132,12 @@ def check_lease(database: sqlite3.Connection, lease: Lease) -> None:
     key = lease.user, lease.run, lease.epoch
     if not database.execute(f"select 1 from runs where {LEASED}", key).fetchone():
         raise rules.lost(lease)
+
+
+def list_queued(database: sqlite3.Connection, user: str, run: str) -> Sequence[UserCanister]:
+    """Return the messages of a run that can be taken back, in order."""
+    query = f"select data from steering where {_PLACE} and {_FREE} order by place"
+    return [read_steering_line(data) for (data,) in database.execute(query, (user, run))]
 
 
 def insert_steering(

@@ -7,8 +7,8 @@ from typing import Protocol, TypeVar
 
 from vibe_llms.conversations.prompts import rewrite_message
 from vibe_llms.messages.canisters import UserCanister
-from vibe_llms.runs.events import RunNotice
-from vibe_llms.runs.interfaces import Lease, RunWriter
+from vibe_llms.runs.events import RunEnded, RunNotice, encode_event
+from vibe_llms.runs.interfaces import Lease, RunStatus, RunWriter
 
 T = TypeVar("T")
 
@@ -64,6 +64,12 @@ class RunSteering:
         """Do nothing: the job reports the messages that remain when the run ends."""
         del stored
         return ()
+
+
+def end_cancelled(left: Sequence[UserCanister]) -> Sequence[bytes]:
+    """Return the last events of a run that is cancelled while no worker has it; see `RunEnding`."""
+    ended = encode_event(RunEnded(RunStatus.CANCELLED))
+    return [encode_event(notice_left(left)), ended] if left else [ended]
 
 
 def notice_left(messages: Sequence[UserCanister]) -> RunNotice:

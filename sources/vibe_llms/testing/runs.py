@@ -72,6 +72,10 @@ _EVENT = b'{"event":"completed","message":"m"}'
 _ENDED = b'{"event":"ended","status":"cancelled"}'
 
 
+def _end(left: Sequence[UserCanister]) -> Sequence[bytes]:
+    return [*(one.identity.encode() for one in left), _ENDED]
+
+
 async def check_run_store(open_store: Callable[[], Awaitable[RunStore]]) -> None:
     """Raise `AssertionError` if a run store breaks its contract.
 
@@ -176,7 +180,7 @@ async def _check_runs_are_found(stores: _Stores) -> None:
     shorter = first.identity[:-1]
     await _refuses(stores.one.access(stores.user, shorter + "x"), RunNotFound, "an unknown run")
     await _refuses(stores.one.access(stores.user, first.identity[:3]), RunNotFound, "3 characters")
-    await stores.one.cancel(stores.user, first.identity, _ENDED)
+    await stores.one.cancel(stores.user, first.identity, _end)
     newest = [one.identity for one in await stores.other.survey(stores.user)]
     require(newest == [second.identity, first.identity], "runs are not listed from the newest on")
     limited = [one.identity for one in await stores.other.survey(stores.user, limit=1)]
@@ -237,7 +241,7 @@ async def _check_users_are_apart(stores: _Stores) -> None:
     require(not await one.read_events(stranger, run), "another user reads the events")
     require(not await one.survey_approvals(stranger, run), "another user sees the calls")
     await _refuses(one.access(stranger, run), RunNotFound, "another user's run")
-    await _refuses(one.cancel(stranger, run, _ENDED), RunNotFound, "another user cancels")
+    await _refuses(one.cancel(stranger, run, _end), RunNotFound, "another user cancels")
     decision = one.decide(stranger, run, "call", allowed=True)
     await _refuses(decision, RunNotFound, "another user decides")
     await one.remove(stranger, "c")
@@ -281,7 +285,7 @@ async def _check_a_user_has_so_many_runs(stores: _Stores) -> None:
     others = [one for one in refused if not isinstance(one, TooManyRuns)]
     require(not others, f"not TooManyRuns, but {others}")
     await _refuses(create(stores.other), TooManyRuns, "one run more")
-    await stores.one.cancel(stores.user, str(made[0]), _ENDED)
+    await stores.one.cancel(stores.user, str(made[0]), _end)
     await create(stores.one)
 
 
@@ -338,11 +342,11 @@ async def _check_runs_are_deferred(stores: _Stores) -> None:
     orders = await stores.other.read_orders(stores.user, (), known=())
     require(not orders.claimable, "a deferred run is offered to a worker")
     require(await stores.other.claim(stores.user, 1, known=()) is None, "a deferred run is claimed")
-    ended = await stores.other.cancel(stores.user, later.run, _ENDED)
+    ended = await stores.other.cancel(stores.user, later.run, _end)
     require(ended is RunStatus.CANCELLED, "a deferred run is not cancelled at once")
     cancelling = (await stores.create("another")).identity
     lease = await stores.claim()
-    await stores.other.cancel(stores.user, cancelling, _ENDED)
+    await stores.other.cancel(stores.user, cancelling, _end)
     await stores.one.release(lease, _LONG_SECONDS)
     orders = await stores.one.read_orders(stores.user, (), known=())
     require(orders.claimable, "a run that is to be cancelled waits")
@@ -384,7 +388,7 @@ async def _check_only_the_last_worker_writes(stores: _Stores) -> None:
             )
         await write(stores.other, later)
         if not (await stores.other.access(stores.user, run)).status.ended:
-            await stores.other.cancel(stores.user, run, _ENDED)
+            await stores.other.cancel(stores.user, run, _end)
         # The worker may still have it.
         await _finish(stores, later)
         await _refuses(write(stores.other, later), LeaseLost, f"{name} after the end")
@@ -498,7 +502,7 @@ async def _check_decisions_are_made_once(stores: _Stores) -> None:
     require(status is RunStatus.WAITING, "the decision holds for a tool that has changed")
     (open_,) = await stores.one.survey_approvals(user, run)
     require(open_ == changed, f"{open_} is requested, not {changed}")
-    await stores.one.cancel(user, run, _ENDED)
+    await stores.one.cancel(user, run, _end)
     late = stores.one.decide(user, run, "call", allowed=True)
     await _refuses(late, DecisionRefused, "a decision after the end")
 
@@ -613,8 +617,11 @@ async def _check_messages_that_were_not_sent_are_left(stores: _Stores) -> None:
         await other.settle_steering(lease, messages[0].identity)
         await one.steer(user, run, messages[2])
         if how == "cancelled":
-            status = await one.cancel(user, run, _ENDED)
+            status = await one.cancel(user, run, _end)
             require(status is RunStatus.CANCELLED, f"a run without a worker is {status}")
+            events = [bytes(data) for _, data in await other.read_events(user, run)]
+            names = [message.identity.encode() for message in messages[1:]]
+            require(events == [*names, _ENDED], f"{events} are the last events of a run")
         else:
             await other.finish(lease, RunStatus.FAILED)
         left = [*await one.survey_steering(user, run)]
@@ -655,7 +662,7 @@ async def _check_no_message_is_added_to_a_closed_run(stores: _Stores) -> None:
 async def _check_runs_are_cancelled(stores: _Stores) -> None:
     one, user = stores.one, stores.user
     run = (await stores.create("queued")).identity
-    status = await one.cancel(user, run, _ENDED)
+    status = await one.cancel(user, run, _end)
     require(status is RunStatus.CANCELLED, f"a queued run that is cancelled is {status}")
     require(await stores.other.claim(user, 1, known=()) is None, "a cancelled run is claimed")
     ((cursor, data),) = await stores.other.read_events(user, run)
@@ -664,7 +671,7 @@ async def _check_runs_are_cancelled(stores: _Stores) -> None:
     )
     run = (await stores.create("running")).identity
     lease = await stores.claim()
-    status = await one.cancel(user, run, _ENDED)
+    status = await one.cancel(user, run, _end)
     require(status is RunStatus.RUNNING, f"a run that a worker has is {status} at once")
     orders = await stores.other.read_orders(user, [lease], known=())
     require([*orders.cancel] == [run], f"its worker is told to cancel {orders.cancel}")
@@ -675,11 +682,11 @@ async def _check_runs_are_cancelled(stores: _Stores) -> None:
     await stores.other.finish(lease, RunStatus.CANCELLED)
     run = (await stores.create("waiting")).identity
     await stores.other.suspend(await stores.claim(), [_CALL])
-    status = await one.cancel(user, run, _ENDED)
+    status = await one.cancel(user, run, _end)
     require(status is RunStatus.CANCELLED, f"a waiting run that is cancelled is {status}")
     run = (await stores.create("left")).identity
     await stores.claim(seconds=0)
-    status = await one.cancel(user, run, _ENDED)
+    status = await one.cancel(user, run, _end)
     require(status is RunStatus.CANCELLED, f"a run whose worker has gone is {status}")
     ((cursor, data),) = await stores.other.read_events(user, run)
     require((cursor > first_cursor(2), bytes(data)) == (True, _ENDED), "its end is not recorded")
@@ -692,7 +699,7 @@ async def _check_runs_are_cancelled(stores: _Stores) -> None:
         error="e",
         kind="k",
     )
-    require(await one.cancel(user, run, _ENDED) is RunStatus.FAILED, "an ended run is cancelled")
+    require(await one.cancel(user, run, _end) is RunStatus.FAILED, "an ended run is cancelled")
     found = await one.access(user, run)
     kept = (found.reason, found.error, found.kind)
     require(kept == ("r", "e", "k"), "the reason of an end is not stored")
@@ -742,7 +749,7 @@ async def _check_a_request_has_one_run(stores: _Stores) -> None:
     ):
         await _refuses(work, RequestKeyReused, "another request with the same key")
     await stores.other.find_request(f"not-{stores.user}", request)
-    await stores.one.cancel(stores.user, record.identity, _ENDED)
+    await stores.one.cancel(stores.user, record.identity, _end)
     await stores.one.remove_run(stores.user, record.identity)
     await stores.other.find_request(stores.user, request)
 
