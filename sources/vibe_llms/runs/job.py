@@ -46,7 +46,6 @@ from vibe_llms.runs.events import (
     RunEnded,
     RunEvent,
     decode_event,
-    encode_event,
     first_cursor,
 )
 from vibe_llms.runs.interfaces import (
@@ -59,7 +58,7 @@ from vibe_llms.runs.interfaces import (
     read_lines,
 )
 from vibe_llms.runs.recorder import RunRecorder
-from vibe_llms.runs.steering import RunSteering, notice_left
+from vibe_llms.runs.steering import RunSteering, notice_left, write_end
 from vibe_llms.runs.takeover import (
     count_fruitless,
     describe_loss,
@@ -251,9 +250,12 @@ class RunJob:
         self.recorder.drop()
         with suppress(StorageError):
             text = redact(f"{type(error).__name__}: {error}")
-            ended = encode_event(RunEnded(RunStatus.FAILED, text))
+            left: Sequence[UserCanister] = ()
+            with suppress(StorageError):
+                left = await self._find_unsent()
+            last = write_end(RunEnded(RunStatus.FAILED, text), left)
             # After all recorded events.
-            events = [(first_cursor(self.lease.epoch + 1), ended)]
+            events = [*enumerate(last, first_cursor(self.lease.epoch + 1))]
             try:
                 await self._end(events, text, error)
             except StorageUnavailable as refusal:

@@ -66,10 +66,14 @@ class RunSteering:
         return ()
 
 
+def write_end(ended: RunEnded, left: Sequence[UserCanister]) -> Sequence[bytes]:
+    """Return the last events of a run, of whose messages those that are `left` were not sent."""
+    return [encode_event(one) for one in (*([notice_left(left)] if left else ()), ended)]
+
+
 def end_cancelled(left: Sequence[UserCanister]) -> Sequence[bytes]:
     """Return the last events of a run that is cancelled while no worker has it; see `RunEnding`."""
-    ended = encode_event(RunEnded(RunStatus.CANCELLED))
-    return [encode_event(notice_left(left)), ended] if left else [ended]
+    return write_end(RunEnded(RunStatus.CANCELLED), left)
 
 
 def notice_left(messages: Sequence[UserCanister]) -> RunNotice:
