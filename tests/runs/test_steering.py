@@ -30,6 +30,7 @@ from vibe_llms.runs import (
     RunNotice,
     RunStatus,
 )
+from vibe_llms.runs.interfaces import RunRecord
 from vibe_llms.runs.replay import Replay
 from vibe_llms.runs.steering import RunSteering
 
@@ -277,6 +278,57 @@ async def test_queued_messages_move_to_the_run_that_continues_the_turn(rig: Rig)
     assert shape(turn.canisters)[2:] == [
         ("result", "sent 3"), ("steered user", "In euros."), ("assistant", "It is done.")
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("ends", ["well", "cancelled", "failed"])
+async def test_a_message_is_never_in_the_queues_of_a_turn_and_its_run(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    session = await rig.open()
+    rig.bank.hangs = True
+    conversation = await session.begin(
+        "scripted/slow", invokers=session.registered_invokers.values()
+    )
+    begun, may = asyncio.Event(), asyncio.Event()
+    store = session.access_runs().store
+    create = store.create
+
+    async def create_later(record: RunRecord, *rest: float, most: int | None = None) -> None:
+        begun.set()
+        await may.wait()
+        if ends == "failed":
+            raise StorageUnavailable("the disk is full")
+        await create(record, *rest, most=most)
+
+    monkeypatch.setattr(store, "create", create_later)
+    session.access_runs().worker.pause()
+    turn = asyncio.create_task(conversation.converse("Go on."))
+    while not conversation.busy:
+        await asyncio.sleep(0)
+    identity = await conversation.steer("In euros.")
+    detaching = asyncio.create_task(session.detach(conversation))
+    await begun.wait()
+    with pytest.raises(SteeringRefused, match="not queued"):
+        await conversation.take_back(identity)
+    if ends == "cancelled":
+        detaching.cancel()
+    may.set()
+    if ends == "well":
+        run = await detaching
+        assert [one.identity for one in await run.survey_queued()] == [identity]
+        assert conversation.queued == ()
+    elif ends == "cancelled":
+        with pytest.raises(asyncio.CancelledError):
+            await detaching
+        (record,) = await session.access_runs().survey()
+        queued = await store.survey_steering(record.user, record.identity)
+        assert [one.identity for one in queued] == [identity]
+        assert conversation.queued == ()
+    else:
+        with pytest.raises(StorageUnavailable):
+            await detaching
+        assert [one.identity for one in conversation.queued] == [identity]
+    await asyncio.wait([turn])
 
 
 async def test_a_conversation_does_not_take_messages_for_its_run(rig: Rig) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from functools import partial
 from weakref import WeakValueDictionary
@@ -183,11 +183,19 @@ class Runs:
         controls, form = request.controls or Controls(), request.form
         recipe = self._write_recipe(conversation, (), controls, form)
         state = (await running.suspend()).state
-        run = await self._create(
-            conversation, request.said, recipe, form=form, state=state, steering=conversation.queued
-        )
-        conversation.hand_over_queued()
-        return run
+
+        async def create() -> Run:
+            queued = conversation.hand_over_queued()
+            with ExitStack() as undo:
+                undo.callback(conversation.queue_again, queued)
+                run = await self._create(
+                    conversation, request.said, recipe, form=form, state=state, steering=queued
+                )
+                undo.pop_all()
+            return run
+
+        # A cancellation must not leave the messages in both queues, or in none.
+        return await finish(create())
 
     async def _create(
         self,
