@@ -434,7 +434,8 @@ class Run(_Face[Any], Generic[T]):
 
         The worker stores it and sends it with the next request, after the results of the calls; if
         the run waits for a decision, after that. If the model has just given its last reply, it is
-        asked again. Raises `SteeringRefused` if the run has ended or is about to end.
+        asked again. Raises `SteeringRefused` if the run has ended or is about to end, and
+        `SteeringQueueFull` if too many messages wait.
         """
         return self._portal.call(self._inner.steer(prompt))
 

@@ -401,7 +401,10 @@ class RunDecisions(RunReader, Protocol):
         ...
 
     async def steer(self, user: str, run: str, message: UserCanister) -> None:
-        """Queue a message durably; `SteeringRefused` if the run has ended or is about to end."""
+        """Queue a message durably; `SteeringRefused` if the run has ended or is about to end.
+
+        Raises `SteeringQueueFull` if too many messages wait.
+        """
         ...
 
     async def take_back(self, user: str, run: str, message: str) -> UserCanister:

@@ -39,6 +39,10 @@ _FREE = """
 """
 _QUEUED = f"select data from vibe.run_steering where {_PLACE} and {_FREE} order by place"
 _UNSENT = f"select data, state from vibe.run_steering where {_PLACE} and state <> 'sent'"
+_WAITING = f"""
+select count(*), coalesce(sum(octet_length(data)), 0)::bigint
+from vibe.run_steering where {_PLACE} and state <> 'sent'
+"""
 _TAKE = f"update vibe.run_steering set state = 'taken' where {_PLACE} and state = 'queued'"
 _TAKE_BACK = f"""
 delete from vibe.run_steering where {_PLACE} and identity = %(message)s and {_FREE}
@@ -71,6 +75,8 @@ class PostgresSteering:
             # A statement sees what was committed before it, so the query must follow the lock.
             ((ending,),) = await _fetch(connection, _ENDING, values)
             rules.require_steerable(run, RunStatus(status), ending=cancelling or ending)
+            ((waiting, size),) = await _fetch(connection, _WAITING, values)
+            rules.require_queue_room(run, waiting, size, len(values["lines"][0]))
             await connection.execute(INSERT.encode(), values)
 
     async def survey_steering(self, user: str, run: str) -> Sequence[UserCanister]:

@@ -15,6 +15,7 @@ from vibe_llms.base.exceptions import (
     RequestRepeated,
     RunNotFound,
     RunUnreadable,
+    SteeringQueueFull,
     SteeringRefused,
     TooManyRuns,
 )
@@ -22,6 +23,8 @@ from vibe_llms.invocation.questions import ElicitationAnswer
 from vibe_llms.runs.interfaces import CallApproval, Lease, RequestKey, RunQuestion, RunStatus
 
 _SHORTEST_PREFIX = 4
+#: Maximum number of messages that wait in a run, and of their bytes together.
+MOST_QUEUED, MOST_QUEUED_BYTES = 64, 16 * 1024 * 1024
 
 
 def lost(lease: Lease) -> LeaseLost:
@@ -117,6 +120,19 @@ def require_steerable(run: str, status: RunStatus, *, ending: bool) -> None:
     if status.ended or ending:
         how = f"has ended: it is {status}" if status.ended else "is about to end"
         raise SteeringRefused(f"the run {run} {how}; send the message in another turn")
+
+
+def require_queue_room(run: str, waiting: int, size: int, added: int) -> None:
+    """Raise `SteeringQueueFull` if a message of `added` bytes has no room beside those that wait.
+
+    The caller limits the size of one message, so an empty queue has room for each.
+    """
+    full = waiting >= MOST_QUEUED or (waiting and size + added > MOST_QUEUED_BYTES)
+    if full:
+        raise SteeringQueueFull(
+            f"too many messages wait in the run {run} ({waiting} of {MOST_QUEUED}, {size:,} of "
+            f"{MOST_QUEUED_BYTES:,} bytes); wait until they are sent, or take one back"
+        )
 
 
 def not_queued(run: str, message: str) -> SteeringRefused:

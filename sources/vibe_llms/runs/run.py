@@ -178,7 +178,8 @@ class Run(Generic[T]):
 
         The worker stores it and sends it with the next request, after the results of the calls; if
         the run waits for a decision, after that. If the model has just given its last reply, it is
-        asked again. Raises `SteeringRefused` if the run has ended or is about to end.
+        asked again. Raises `SteeringRefused` if the run has ended or is about to end, and
+        `SteeringQueueFull` if too many messages wait.
         """
         message = read_steering(prompt, None)
         await self._store.steer(self._record.user, self.identity, message)

@@ -49,6 +49,12 @@ class SqliteSteering(RunFile):
                 raise rules.not_found(run)
             status, cancelling, reason = row
             rules.require_steerable(run, RunStatus(status), ending=bool(cancelling or reason))
+            waiting, size = database.execute(
+                f"select count(*), coalesce(sum(length(data)), 0) from steering "
+                f"where {_PLACE} and state <> 'sent'",
+                (user, run),
+            ).fetchone()
+            rules.require_queue_room(run, waiting, size, len(data))
             insert_steering(database, user, run, [(message.identity, data)])
 
         await self.write(work)

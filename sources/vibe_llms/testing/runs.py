@@ -20,6 +20,7 @@ from vibe_llms.base.exceptions import (
     RequestKeyReused,
     RequestRepeated,
     RunNotFound,
+    SteeringQueueFull,
     SteeringRefused,
     StorageError,
     TooManyRuns,
@@ -44,6 +45,7 @@ from vibe_llms.runs.interfaces import (
     RunStatus,
     RunStore,
 )
+from vibe_llms.runs.rules import MOST_QUEUED, MOST_QUEUED_BYTES
 from vibe_llms.testing.limits import require
 
 _Check: TypeAlias = "Callable[[_Stores], Awaitable[None]]"
@@ -630,6 +632,29 @@ async def _check_messages_that_were_not_sent_are_left(stores: _Stores) -> None:
         require(back == messages[1], f"{back} is taken back, not {messages[1]}")
 
 
+async def _check_a_run_has_room_for_so_many_messages(stores: _Stores) -> None:
+    one, other, user = stores.one, stores.other, stores.user
+    run = (await stores.create("queue")).identity
+    lease = await stores.claim()
+    for number in range(MOST_QUEUED):
+        await (one, other)[number % 2].steer(user, run, UserCanister.from_text(str(number)))
+    more = UserCanister.from_text("more")
+    await _refuses(one.steer(user, run, more), SteeringQueueFull, "one message more")
+    for message in await other.take_steering(lease):
+        await _refuses(one.steer(user, run, more), SteeringQueueFull, "before one is sent")
+        await other.settle_steering(lease, message.identity)
+        break
+    await one.steer(user, run, more)
+    await other.finish(lease, RunStatus.FAILED)
+    run = (await stores.create("bytes")).identity
+    large = [UserCanister.from_text("x" * size) for size in (MOST_QUEUED_BYTES, 1)]
+    await one.steer(user, run, large[0])
+    await _refuses(other.steer(user, run, large[1]), SteeringQueueFull, "one byte more")
+    await other.take_back(user, run, large[0].identity)
+    await other.steer(user, run, large[1])
+    await stores.one.cancel(user, run, _end)
+
+
 async def _check_no_message_is_added_to_a_closed_run(stores: _Stores) -> None:
     user = stores.user
     for number in range(_RIVALS):
@@ -776,6 +801,7 @@ _CHECKS: Sequence[_Check] = (
     _check_running_calls_ask,
     _check_added_messages_are_taken_once,
     _check_messages_that_were_not_sent_are_left,
+    _check_a_run_has_room_for_so_many_messages,
     _check_no_message_is_added_to_a_closed_run,
     _check_runs_are_cancelled,
     _check_runs_are_removed,
