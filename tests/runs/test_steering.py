@@ -250,6 +250,17 @@ async def test_a_run_of_another_user_is_not_found(rig: Rig) -> None:
         await store.steer("bob", run.identity, message)
 
 
+async def test_the_same_message_is_not_added_twice(rig: Rig) -> None:
+    session = await rig.open(approval="ask")
+    run = await rig.start(session, "call")
+    await wait_for(run, ApprovalRequested)
+    message = UserCanister.from_text("In euros.")
+    await run.steer(message)
+    with pytest.raises(SteeringRefused, match="already added"):
+        await run.steer(message)
+    assert [one.identity for one in await run.survey_queued()] == [message.identity]
+
+
 async def test_queued_messages_move_to_the_run_that_continues_the_turn(rig: Rig) -> None:
     session = await rig.open()
     may = asyncio.Event()

@@ -401,9 +401,10 @@ class RunDecisions(RunReader, Protocol):
         ...
 
     async def steer(self, user: str, run: str, message: UserCanister) -> None:
-        """Queue a message durably; `SteeringRefused` if the run has ended or is about to end.
+        """Queue a message durably.
 
-        Raises `SteeringQueueFull` if too many messages wait.
+        Raises `SteeringRefused` if the run has the message, has ended or is about to end, and
+        `SteeringQueueFull` if too many messages wait.
         """
         ...
 

@@ -39,6 +39,7 @@ _FREE = """
 """
 _QUEUED = f"select data from vibe.run_steering where {_PLACE} and {_FREE} order by place"
 _UNSENT = f"select data, state from vibe.run_steering where {_PLACE} and state <> 'sent'"
+_SAME = f"select from vibe.run_steering where {_PLACE} and identity = %(message)s"
 _WAITING = f"""
 select count(*), coalesce(sum(octet_length(data)), 0)::bigint
 from vibe.run_steering where {_PLACE} and state <> 'sent'
@@ -75,6 +76,8 @@ class PostgresSteering:
             # A statement sees what was committed before it, so the query must follow the lock.
             ((ending,),) = await _fetch(connection, _ENDING, values)
             rules.require_steerable(run, RunStatus(status), ending=cancelling or ending)
+            if await _fetch(connection, _SAME, values | {"message": message.identity}):
+                raise rules.added_before(run, message.identity)
             ((waiting, size),) = await _fetch(connection, _WAITING, values)
             rules.require_queue_room(run, waiting, size, len(values["lines"][0]))
             await connection.execute(INSERT.encode(), values)

@@ -122,13 +122,19 @@ def require_steerable(run: str, status: RunStatus, *, ending: bool) -> None:
         raise SteeringRefused(f"the run {run} {how}; send the message in another turn")
 
 
+def added_before(run: str, message: str) -> SteeringRefused:
+    """Return the error for a message that the run already has."""
+    return SteeringRefused(
+        f"message {message!r} was already added to the run {run}; add it once, or make another one"
+    )
+
+
 def require_queue_room(run: str, waiting: int, size: int, added: int) -> None:
     """Raise `SteeringQueueFull` if a message of `added` bytes has no room beside those that wait.
 
     The caller limits the size of one message, so an empty queue has room for each.
     """
-    full = waiting >= MOST_QUEUED or (waiting and size + added > MOST_QUEUED_BYTES)
-    if full:
+    if waiting >= MOST_QUEUED or (waiting and size + added > MOST_QUEUED_BYTES):
         raise SteeringQueueFull(
             f"too many messages wait in the run {run} ({waiting} of {MOST_QUEUED}, {size:,} of "
             f"{MOST_QUEUED_BYTES:,} bytes); wait until they are sent, or take one back"

@@ -49,6 +49,10 @@ class SqliteSteering(RunFile):
                 raise rules.not_found(run)
             status, cancelling, reason = row
             rules.require_steerable(run, RunStatus(status), ending=bool(cancelling or reason))
+            place = user, run, message.identity
+            same = f"select 1 from steering where {_PLACE} and identity = ?"
+            if database.execute(same, place).fetchone() is not None:
+                raise rules.added_before(run, message.identity)
             waiting, size = database.execute(
                 f"select count(*), coalesce(sum(length(data)), 0) from steering "
                 f"where {_PLACE} and state <> 'sent'",

@@ -632,6 +632,22 @@ async def _check_messages_that_were_not_sent_are_left(stores: _Stores) -> None:
         require(back == messages[1], f"{back} is taken back, not {messages[1]}")
 
 
+async def _check_a_message_is_added_once(stores: _Stores) -> None:
+    one, other, user = stores.one, stores.other, stores.user
+    message = UserCanister.from_text("once")
+    run = (await stores.create("once")).identity
+    lease = await stores.claim()
+    await one.steer(user, run, message)
+    await _refuses(other.steer(user, run, message), SteeringRefused, "a message that waits")
+    await other.take_back(user, run, message.identity)
+    await one.steer(user, run, message)
+    await other.take_steering(lease)
+    await other.settle_steering(lease, message.identity)
+    await _refuses(one.steer(user, run, message), SteeringRefused, "a message that was sent")
+    await other.finish(lease, RunStatus.FAILED)
+    require(not await one.survey_steering(user, run), "a message is added twice")
+
+
 async def _check_a_run_has_room_for_so_many_messages(stores: _Stores) -> None:
     one, other, user = stores.one, stores.other, stores.user
     run = (await stores.create("queue")).identity
@@ -801,6 +817,7 @@ _CHECKS: Sequence[_Check] = (
     _check_running_calls_ask,
     _check_added_messages_are_taken_once,
     _check_messages_that_were_not_sent_are_left,
+    _check_a_message_is_added_once,
     _check_a_run_has_room_for_so_many_messages,
     _check_no_message_is_added_to_a_closed_run,
     _check_runs_are_cancelled,
