@@ -48,7 +48,13 @@ if TYPE_CHECKING:
     from vibe_llms.providers import windows as learned  # noqa: F401  (the string below)
     from vibe_llms.providers.windows import LearnedWindow
     from vibe_llms.runs.events import RunEvent
-    from vibe_llms.runs.interfaces import CallApproval, RunQuestion, RunRecord, RunStatus
+    from vibe_llms.runs.interfaces import (
+        CallApproval,
+        RequestKey,
+        RunQuestion,
+        RunRecord,
+        RunStatus,
+    )
     from vibe_llms.runs.run import Run as RecordedRun
 
 P = ParamSpec("P")
@@ -438,6 +444,13 @@ class Run(_Face[Any], Generic[T]):
         `SteeringQueueFull` if too many messages wait.
         """
         return self._portal.call(self._inner.steer(prompt))
+
+    def steer_once(self, prompt: Prompt, request: RequestKey | None) -> UserCanister:
+        """Add a message like `steer` and return it, or the earlier message of the same request.
+
+        Raises `RequestKeyReused` if the key belongs to another request.
+        """
+        return self._portal.call(self._inner.steer_once(prompt, request))
 
     def survey_queued(self) -> Sequence[UserCanister]:
         """Return the messages of `steer` that are not sent yet, in order."""

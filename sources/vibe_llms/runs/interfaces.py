@@ -400,8 +400,13 @@ class RunDecisions(RunReader, Protocol):
         """
         ...
 
-    async def steer(self, user: str, run: str, message: UserCanister) -> None:
-        """Queue a message durably.
+    async def steer(
+        self, user: str, run: str, message: UserCanister, request: RequestKey | None = None
+    ) -> UserCanister:
+        """Queue a message durably and return it, or the earlier message of the same `request`.
+
+        The key is known while the run has that message, and free again if it is taken back. Raises
+        `RequestKeyReused` if the key belongs to another request of this run.
 
         Raises `SteeringRefused` if the run has the message, has ended or is about to end, and
         `SteeringQueueFull` if too many messages wait.

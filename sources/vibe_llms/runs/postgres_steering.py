@@ -12,7 +12,7 @@ from vibe_llms.messages.canisters import UserCanister
 from vibe_llms.messages.codecs import encode_canister
 from vibe_llms.runs import postgres_statements as statements
 from vibe_llms.runs import rules
-from vibe_llms.runs.interfaces import Lease, RunStatus, read_steering_line
+from vibe_llms.runs.interfaces import Lease, RequestKey, RunStatus, read_steering_line
 from vibe_llms.storage.postgres.database import Connection, Database, clean_text
 
 _PLACE = "owner = %(owner)s and run = %(run)s"
@@ -23,8 +23,8 @@ where owner = %(owner)s and identity = %(run)s for no key update
 """
 _ENDING = f"select ending is not null from vibe.run_recipes where {_PLACE}"
 INSERT = """
-insert into vibe.run_steering (owner, run, identity, data)
-select %(owner)s, %(run)s, one.identity, one.data
+insert into vibe.run_steering (owner, run, identity, data, request, digest)
+select %(owner)s, %(run)s, one.identity, one.data, %(request)s::bytea, %(steering_digest)s::bytea
 from unnest(%(identities)s::text[], %(lines)s::bytea[]) with ordinality one (identity, data, place)
 where exists (select from vibe.runs where owner = %(owner)s and identity = %(run)s)
 order by one.place
@@ -39,6 +39,7 @@ _FREE = """
 """
 _QUEUED = f"select data from vibe.run_steering where {_PLACE} and {_FREE} order by place"
 _UNSENT = f"select data, state from vibe.run_steering where {_PLACE} and state <> 'sent'"
+_KNOWN = f"select data, digest from vibe.run_steering where {_PLACE} and request = %(request)s"
 _SAME = f"select from vibe.run_steering where {_PLACE} and identity = %(message)s"
 _WAITING = f"""
 select count(*), coalesce(sum(octet_length(data)), 0)::bigint
@@ -65,14 +66,20 @@ class PostgresSteering:
 
     _database: Database
 
-    async def steer(self, user: str, run: str, message: UserCanister) -> None:
+    async def steer(
+        self, user: str, run: str, message: UserCanister, request: RequestKey | None = None
+    ) -> UserCanister:
         """Queue a message; see `RunDecisions.steer`."""
-        values = {"owner": user, "run": clean_text(run), **write_steering([message])}
+        values = {"owner": user, "run": clean_text(run), **write_steering([message], request)}
         async with self._database.transaction(user) as connection:
             rows = await _fetch(connection, _LOCK, values)
             if not rows:
                 raise rules.not_found(run)
             ((status, cancelling),) = rows
+            if request is not None:
+                for data, digest in await _fetch(connection, _KNOWN, values):
+                    rules.require_same(request, digest)
+                    return read_steering_line(data)
             # A statement sees what was committed before it, so the query must follow the lock.
             ((ending,),) = await _fetch(connection, _ENDING, values)
             rules.require_steerable(run, RunStatus(status), ending=cancelling or ending)
@@ -81,6 +88,7 @@ class PostgresSteering:
             ((waiting, size),) = await _fetch(connection, _WAITING, values)
             rules.require_queue_room(run, waiting, size, len(values["lines"][0]))
             await connection.execute(INSERT.encode(), values)
+        return message
 
     async def survey_steering(self, user: str, run: str) -> Sequence[UserCanister]:
         """Return the messages of a run that can be taken back, in order."""
@@ -128,11 +136,15 @@ class PostgresSteering:
         return True
 
 
-def write_steering(messages: Sequence[UserCanister]) -> dict[str, Any]:
+def write_steering(
+    messages: Sequence[UserCanister], request: RequestKey | None = None
+) -> dict[str, Any]:
     """Return the values of messages for `INSERT`."""
     return {
         "identities": [one.identity for one in messages],
         "lines": [*map(encode_canister, messages)],
+        "request": None if request is None else request.key.encode("utf-8", "surrogatepass"),
+        "steering_digest": None if request is None else request.digest,
     }
 
 

@@ -64,11 +64,16 @@ def require_room(running: int, most: int) -> None:
 
 def refuse_request(request: RequestKey, digest: bytes, run: str) -> NoReturn:
     """Refuse a request whose key is known; `digest` and `run` are those of the known request."""
+    require_same(request, digest)
+    raise RequestRepeated(f"the run {run} already has this request", run=run)
+
+
+def require_same(request: RequestKey, digest: bytes) -> None:
+    """Raise `RequestKeyReused` if the known request with this key has another digest."""
     if digest != request.digest:
         raise RequestKeyReused(
             "this key belongs to another request; use a new key for each request"
         )
-    raise RequestRepeated(f"the run {run} already has this request", run=run)
 
 
 def require_one(text: str, found: Sequence[str]) -> None:

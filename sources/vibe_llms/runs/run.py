@@ -21,6 +21,7 @@ from vibe_llms.runs.events import (
 )
 from vibe_llms.runs.interfaces import (
     CallApproval,
+    RequestKey,
     RunDecisions,
     RunQuestion,
     RunRecord,
@@ -181,9 +182,15 @@ class Run(Generic[T]):
         asked again. Raises `SteeringRefused` if the run has ended or is about to end, and
         `SteeringQueueFull` if too many messages wait.
         """
+        return (await self.steer_once(prompt, None)).identity
+
+    async def steer_once(self, prompt: Prompt, request: RequestKey | None) -> UserCanister:
+        """Add a message like `steer` and return it, or the earlier message of the same request.
+
+        Raises `RequestKeyReused` if the key belongs to another request.
+        """
         message = read_steering(prompt, None)
-        await self._store.steer(self._record.user, self.identity, message)
-        return message.identity
+        return await self._store.steer(self._record.user, self.identity, message, request)
 
     async def survey_queued(self) -> Sequence[UserCanister]:
         """Return the messages of `steer` that are not sent yet, in order."""

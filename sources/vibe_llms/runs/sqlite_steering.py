@@ -10,15 +10,16 @@ from vibe_llms.messages.canisters import UserCanister
 from vibe_llms.messages.codecs import encode_canister
 from vibe_llms.runs import rules
 from vibe_llms.runs.database import RunFile
-from vibe_llms.runs.interfaces import Lease, RunStatus, read_steering_line
+from vibe_llms.runs.interfaces import Lease, RequestKey, RunStatus, read_steering_line
 
 #: A table with row numbers, because messages may be large; these are the order of arrival. The
-#: state is `queued`, `taken` when the worker begins to send a message, or `sent`.
+#: state is `queued`, `taken` when the worker begins to send a message, or `sent`. The request is
+#: the client's idempotency key, if any.
 TABLE = """
 create table if not exists steering (
     place integer primary key autoincrement, user text not null, run text not null,
     identity text not null, state text not null default 'queued', data blob not null,
-    unique (user, run, identity)
+    request text, digest blob, unique (user, run, identity), unique (user, run, request)
 )
 """
 _PLACE = "user = ? and run = ?"
@@ -36,17 +37,21 @@ LEASED = "user = ? and identity = ? and epoch = ? and status = 'running'"
 class SqliteSteering(RunFile):
     """The part of `SqliteRunStore` for messages that users add to runs."""
 
-    async def steer(self, user: str, run: str, message: UserCanister) -> None:
+    async def steer(
+        self, user: str, run: str, message: UserCanister, request: RequestKey | None = None
+    ) -> UserCanister:
         """Queue a message; see `RunDecisions.steer`."""
         data = encode_canister(message)
 
-        def work(database: sqlite3.Connection) -> None:
+        def work(database: sqlite3.Connection) -> UserCanister:
             row = database.execute(
                 "select status, cancelling, reason from runs where user = ? and identity = ?",
                 (user, run),
             ).fetchone()
             if row is None:
                 raise rules.not_found(run)
+            if request is not None and (known := _find_message(database, user, run, request)):
+                return known
             status, cancelling, reason = row
             rules.require_steerable(run, RunStatus(status), ending=bool(cancelling or reason))
             place = user, run, message.identity
@@ -59,9 +64,10 @@ class SqliteSteering(RunFile):
                 (user, run),
             ).fetchone()
             rules.require_queue_room(run, waiting, size, len(data))
-            insert_steering(database, user, run, [(message.identity, data)])
+            insert_steering(database, user, run, [(message.identity, data)], request)
+            return message
 
-        await self.write(work)
+        return await self.write(work)
 
     async def survey_steering(self, user: str, run: str) -> Sequence[UserCanister]:
         """Return the messages of a run that can be taken back, in order."""
@@ -151,10 +157,26 @@ def list_queued(database: sqlite3.Connection, user: str, run: str) -> Sequence[U
 
 
 def insert_steering(
-    database: sqlite3.Connection, user: str, run: str, lines: Collection[tuple[str, bytes]]
+    database: sqlite3.Connection,
+    user: str,
+    run: str,
+    lines: Collection[tuple[str, bytes]],
+    request: RequestKey | None = None,
 ) -> None:
     """Queue messages, each given as its identity and its line."""
+    key = (None, None) if request is None else (request.key, request.digest)
     database.executemany(
-        "insert into steering (user, run, identity, data) values (?, ?, ?, ?)",
-        ((user, run, identity, data) for identity, data in lines),
+        "insert into steering (user, run, identity, data, request, digest) "
+        "values (?, ?, ?, ?, ?, ?)",
+        ((user, run, *line, *key) for line in lines),
     )
+
+
+def _find_message(
+    database: sqlite3.Connection, user: str, run: str, request: RequestKey
+) -> UserCanister | None:
+    query = f"select data, digest from steering where {_PLACE} and request = ?"
+    for data, digest in database.execute(query, (user, run, request.key)):
+        rules.require_same(request, digest)
+        return read_steering_line(data)
+    return None

@@ -632,6 +632,32 @@ async def _check_messages_that_were_not_sent_are_left(stores: _Stores) -> None:
         require(back == messages[1], f"{back} is taken back, not {messages[1]}")
 
 
+async def _check_a_request_adds_one_message(stores: _Stores) -> None:
+    user, requests = stores.user, [RequestKey(key, b"digest") for key in ("a", "b")]
+    run = (await stores.create("requests")).identity
+    lease = await stores.claim()
+
+    def steer(store: RunStore, text: str, request: RequestKey) -> Awaitable[UserCanister]:
+        return store.steer(user, run, UserCanister.from_text(text), request)
+
+    racing = (steer(store, "x", requests[0]) for store in _RIVALS * (stores.one, stores.other))
+    first, *others = await asyncio.gather(*racing)
+    require(others == [first] * len(others), "a request adds several messages")
+    second = await steer(stores.one, "y", requests[1])
+    queued = [*await stores.other.survey_steering(user, run)]
+    require(queued == [first, second], f"two requests add {queued}")
+    reused = steer(stores.one, "z", RequestKey("a", b"another"))
+    await _refuses(reused, RequestKeyReused, "another message with the same key")
+    await stores.one.take_back(user, run, second.identity)
+    third = await steer(stores.other, "y", requests[1])
+    require(third != second, "a message that was taken back is returned")
+    await stores.one.take_steering(lease)
+    await stores.one.settle_steering(lease, first.identity)
+    await stores.one.finish(lease, RunStatus.FAILED)
+    again = await steer(stores.other, "x", requests[0])
+    require(again == first, "a request is not known after its message was sent")
+
+
 async def _check_a_message_is_added_once(stores: _Stores) -> None:
     one, other, user = stores.one, stores.other, stores.user
     message = UserCanister.from_text("once")
@@ -817,6 +843,7 @@ _CHECKS: Sequence[_Check] = (
     _check_running_calls_ask,
     _check_added_messages_are_taken_once,
     _check_messages_that_were_not_sent_are_left,
+    _check_a_request_adds_one_message,
     _check_a_message_is_added_once,
     _check_a_run_has_room_for_so_many_messages,
     _check_no_message_is_added_to_a_closed_run,

@@ -8,7 +8,11 @@ create table vibe.run_steering (
     place bigint generated always as identity,
     data bytea not null,
     state text not null default 'queued' check (state in ('queued', 'taken', 'sent')),
-    primary key (owner, run, identity)
+    -- The client's idempotency key and a hash of its request, if any.
+    request bytea,
+    digest bytea,
+    primary key (owner, run, identity),
+    unique (owner, run, request)
 );
 alter table vibe.run_steering enable row level security;
 alter table vibe.run_steering force row level security;
