@@ -42,6 +42,7 @@ from vibe_llms.testing import Part, Script, ScriptedReply, check_events, scripte
 OF_RUNS = (
     "begin_recorded",
     "hand_over_queued",
+    "queue_again",
     "history",
     "read_prompt",
     "refresh",

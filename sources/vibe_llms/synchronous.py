@@ -48,7 +48,13 @@ if TYPE_CHECKING:
     from vibe_llms.providers import windows as learned  # noqa: F401  (the string below)
     from vibe_llms.providers.windows import LearnedWindow
     from vibe_llms.runs.events import RunEvent
-    from vibe_llms.runs.interfaces import CallApproval, RunQuestion, RunRecord, RunStatus
+    from vibe_llms.runs.interfaces import (
+        CallApproval,
+        RequestKey,
+        RunQuestion,
+        RunRecord,
+        RunStatus,
+    )
     from vibe_llms.runs.run import Run as RecordedRun
 
 P = ParamSpec("P")
@@ -434,9 +440,17 @@ class Run(_Face[Any], Generic[T]):
 
         The worker stores it and sends it with the next request, after the results of the calls; if
         the run waits for a decision, after that. If the model has just given its last reply, it is
-        asked again. Raises `SteeringRefused` if the run has ended or is about to end.
+        asked again. Raises `SteeringRefused` if the run has ended or is about to end, and
+        `SteeringQueueFull` if too many messages wait.
         """
         return self._portal.call(self._inner.steer(prompt))
+
+    def steer_once(self, prompt: Prompt, request: RequestKey | None) -> UserCanister:
+        """Add a message like `steer` and return it, or the earlier message of the same request.
+
+        Raises `RequestKeyReused` if the key belongs to another request.
+        """
+        return self._portal.call(self._inner.steer_once(prompt, request))
 
     def survey_queued(self) -> Sequence[UserCanister]:
         """Return the messages of `steer` that are not sent yet, in order."""

@@ -21,6 +21,7 @@ from vibe_llms.runs.news import News
 from vibe_llms.runs.postgres import PostgresRunStore
 from vibe_llms.runs.run import Run
 from vibe_llms.runs.sqlite import SqliteRunStore
+from vibe_llms.runs.steering import end_cancelled
 from vibe_llms.runs.worker import RunWorker
 from vibe_llms.storage.postgres.database import Database
 from vibe_llms.storage.postgres.settings import PostgresSettings
@@ -117,7 +118,7 @@ async def test_a_worker_hears_of_orders_and_of_no_events() -> None:
                 async with asyncio.timeout(30):
                     await heard.wait()
             assert not news.orders.is_set()
-            await one.cancel("ada", lease.run, b"{}")
+            await one.cancel("ada", lease.run, end_cancelled)
             async with asyncio.timeout(30):
                 await news.orders.wait()
 

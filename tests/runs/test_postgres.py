@@ -26,6 +26,7 @@ from vibe_llms.runs.events import decode_event, first_cursor
 from vibe_llms.runs.interfaces import Lease, Outline, Recipe, RequestKey, RunRecord, RunStatus
 from vibe_llms.runs.postgres import PostgresRunStore
 from vibe_llms.runs.recorder import RunRecorder
+from vibe_llms.runs.steering import end_cancelled
 from vibe_llms.storage.interfaces import Details
 from vibe_llms.storage.postgres.archive import PostgresArchive
 from vibe_llms.storage.postgres.contents import PostgresContents
@@ -304,7 +305,7 @@ async def test_a_worker_that_is_writing_keeps_its_epoch_and_its_lease(
         # Not even for as long as it takes: the other ones are claimed meanwhile.
         assert await store.claim(None, _SECONDS, known=()) is None
         with pytest.raises(StorageUnavailable, match="statement timeout"):
-            await store.cancel("ada", "run1", b"{}")
+            await store.cancel("ada", "run1", end_cancelled)
         # As servers of the version before this one do it.
         with pytest.raises(StorageUnavailable, match="statement timeout"):
             await database.execute("ada", "update vibe.runs set epoch = epoch + 1")
@@ -349,7 +350,7 @@ async def test_a_run_that_ends_while_it_is_cancelled_waits_for_nothing(
     values |= {"cursors": [7], "data": [b"{}"], "status": "completed"}
     with psycopg.connect(place.admin_dsn) as connection:
         connection.execute(statements.APPEND.encode(), values)
-        cancelling = asyncio.create_task(store.cancel("ada", "run1", b"{}"))
+        cancelling = asyncio.create_task(store.cancel("ada", "run1", end_cancelled))
         await wait_until_one_waits(place)
         connection.execute("set lock_timeout = 100")
         connection.execute(statements.GIVE_BACK.encode(), values)

@@ -48,6 +48,7 @@ from vibe_llms.runs import (
 from vibe_llms.runs.events import first_cursor
 from vibe_llms.runs.interfaces import Lease
 from vibe_llms.runs.sqlite import SqliteRunStore
+from vibe_llms.runs.steering import end_cancelled
 
 
 async def test_a_run_is_a_turn_of_its_conversation(rig: Rig) -> None:
@@ -115,7 +116,7 @@ async def test_runs_of_an_earlier_file_are_listed_and_purged(rig: Rig) -> None:
     earlier = SqliteRunStore(path)
     begun = msgspec.structs.replace(run.record, identity="earlier", conversation="c", outline=None)
     await earlier.create(begun)
-    await earlier.cancel(begun.user, "earlier", b"{}")
+    await earlier.cancel(begun.user, "earlier", end_cancelled)
     await earlier.close()
     with closing(sqlite3.connect(path)) as database:
         database.execute("drop table bodies")
@@ -528,7 +529,7 @@ async def test_a_stranger_has_no_runs_of_others(rig: Rig) -> None:
     assert await store.read_events("eve", run.identity) == []
     for work in (
         store.access("eve", run.identity),
-        store.cancel("eve", run.identity, b"{}"),
+        store.cancel("eve", run.identity, end_cancelled),
         store.decide("eve", run.identity, "x", allowed=True),
     ):
         with pytest.raises(RunNotFound):

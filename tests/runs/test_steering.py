@@ -13,14 +13,47 @@ from tests.pictures import make_png
 from tests.runs.rig import Rig, follow, wait_for
 from tests.runs.worker import SCRIPT, produce_tools, settings_of
 from vibe_llms import open_session
-from vibe_llms.base.exceptions import RunNotFound, SteeringRefused
+from vibe_llms.base.exceptions import (
+    RequestError,
+    RunNotFound,
+    SteeringRefused,
+    StorageUnavailable,
+)
 from vibe_llms.invocation.approval import Decision
 from vibe_llms.messages.canisters import Canister, UserCanister, role_of
 from vibe_llms.messages.contents import ImageContent
-from vibe_llms.runs import ApprovalRequested, CallStarted, MessageAdded, RunNotice, RunStatus
+from vibe_llms.runs import (
+    ApprovalRequested,
+    CallStarted,
+    MessageAdded,
+    RunEnded,
+    RunNotice,
+    RunStatus,
+)
+from vibe_llms.runs.interfaces import RunRecord
 from vibe_llms.runs.replay import Replay
+from vibe_llms.runs.steering import RunSteering
 
 MORE = '[[replies]]\n[[replies.parts]]\ntext = "And more."\n'
+
+
+def stop_after_taking(
+    monkeypatch: pytest.MonkeyPatch, error: Exception | None = None
+) -> asyncio.Event:
+    """Let workers stop, or fail with an error, between taking messages and storing them."""
+    stopped = asyncio.Event()
+    take = RunSteering.take
+
+    async def take_and_stop(self: RunSteering) -> Sequence[UserCanister]:
+        if taken := await take(self):
+            stopped.set()
+            if error is not None:
+                raise error
+            await asyncio.Event().wait()
+        return taken
+
+    monkeypatch.setattr(RunSteering, "take", take_and_stop)
+    return stopped
 
 
 def shape(canisters: Sequence[Canister]) -> list[tuple[str, str]]:
@@ -127,6 +160,87 @@ async def test_messages_that_a_cancelled_run_did_not_send_are_reported(rig: Rig)
         await run.steer("Late.")
 
 
+async def test_messages_to_a_run_that_is_cancelled_while_it_waits_are_reported(rig: Rig) -> None:
+    session = await rig.open(approval="ask")
+    run = await rig.start(session, "call")
+    await wait_for(run, ApprovalRequested)
+    while (await run.access()).status is not RunStatus.WAITING:
+        await asyncio.sleep(0.01)
+    identity = await run.steer("In euros.")
+    assert await run.cancel() is RunStatus.CANCELLED
+    *_, notice, ended = [event for _, event in await follow(run)]
+    assert isinstance(notice, RunNotice)
+    assert (notice.subject, notice.message) == ("steering", identity)
+    assert isinstance(ended, RunEnded)
+    assert (await run.take_back(identity)).text == "In euros."
+
+
+@pytest.mark.parametrize("error", [None, RequestError("too bad"), ZeroDivisionError("a bug")])
+async def test_a_message_that_was_taken_and_not_stored_is_reported_and_queued(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, error: Exception | None
+) -> None:
+    taken = stop_after_taking(monkeypatch, error)
+    session = await rig.open(approval="ask")
+    run = await rig.start(session, "call")
+    _, asked = await wait_for(run, ApprovalRequested)
+    identity = await run.steer("In euros.")
+    await run.decide(asked.invocation, Decision.ALLOW)
+    await taken.wait()
+    if error is None:
+        with pytest.raises(SteeringRefused, match="sent"):
+            await run.take_back(identity)
+        await run.cancel()
+    notices = [one for _, one in await follow(run) if isinstance(one, RunNotice)]
+    assert [(one.subject, one.message) for one in notices] == [("steering", identity)]
+    assert [one.identity for one in await run.survey_queued()] == [identity]
+    assert (await run.take_back(identity)).text == "In euros."
+
+
+async def test_a_message_that_was_stored_is_not_reported_as_unsent(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def cancel_and_fail(*_: object) -> None:
+        await run.cancel()
+        raise StorageUnavailable("the disk is slow")
+
+    session = await rig.open(approval="ask")
+    run = await rig.start(session, "call")
+    _, asked = await wait_for(run, ApprovalRequested)
+    await run.steer("In euros.")
+    monkeypatch.setattr(RunSteering, "settle", cancel_and_fail)
+    await run.decide(asked.invocation, Decision.ALLOW)
+    assert not [one for _, one in await follow(run) if isinstance(one, RunNotice)]
+    assert (await run.access()).status is RunStatus.CANCELLED
+    assert shape((await run.read()).canisters)[-1] == ("steered user", "In euros.")
+    assert not await run.survey_queued()
+
+
+async def test_a_worker_that_dies_after_the_last_reply_loses_no_message(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (rig.home / "slow.toml").write_text(
+        '[[replies]]\n[[replies.parts]]\ntext = "first"\n[[replies.parts]]\ndelay-seconds = 0.3\n'
+        + MORE
+    )
+    with monkeypatch.context() as patch:
+        taken = stop_after_taking(patch)
+        session = await rig.open()
+        run = await rig.start(session, "slow")
+        while not await run.survey_events():
+            await asyncio.sleep(0.01)
+        await run.steer("More.")
+        await taken.wait()
+        await session.access_runs().give_back()
+    other = await rig.open()
+    found = await other.access_run(run.identity)
+    other.access_runs().resume()
+    turn = await found.result()
+    assert shape(turn.canisters) == [
+        ("user", "Go on."), ("assistant", "first"),
+        ("steered user", "More."), ("assistant", "And more."),
+    ]  # fmt: skip
+
+
 async def test_a_run_of_another_user_is_not_found(rig: Rig) -> None:
     session = await rig.open()
     run = await rig.start(session, "talk")
@@ -134,6 +248,17 @@ async def test_a_run_of_another_user_is_not_found(rig: Rig) -> None:
     message = UserCanister.from_text("x")
     with pytest.raises(RunNotFound):
         await store.steer("bob", run.identity, message)
+
+
+async def test_the_same_message_is_not_added_twice(rig: Rig) -> None:
+    session = await rig.open(approval="ask")
+    run = await rig.start(session, "call")
+    await wait_for(run, ApprovalRequested)
+    message = UserCanister.from_text("In euros.")
+    await run.steer(message)
+    with pytest.raises(SteeringRefused, match="already added"):
+        await run.steer(message)
+    assert [one.identity for one in await run.survey_queued()] == [message.identity]
 
 
 async def test_queued_messages_move_to_the_run_that_continues_the_turn(rig: Rig) -> None:
@@ -164,6 +289,57 @@ async def test_queued_messages_move_to_the_run_that_continues_the_turn(rig: Rig)
     assert shape(turn.canisters)[2:] == [
         ("result", "sent 3"), ("steered user", "In euros."), ("assistant", "It is done.")
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("ends", ["well", "cancelled", "failed"])
+async def test_a_message_is_never_in_the_queues_of_a_turn_and_its_run(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    session = await rig.open()
+    rig.bank.hangs = True
+    conversation = await session.begin(
+        "scripted/slow", invokers=session.registered_invokers.values()
+    )
+    begun, may = asyncio.Event(), asyncio.Event()
+    store = session.access_runs().store
+    create = store.create
+
+    async def create_later(record: RunRecord, *rest: float, most: int | None = None) -> None:
+        begun.set()
+        await may.wait()
+        if ends == "failed":
+            raise StorageUnavailable("the disk is full")
+        await create(record, *rest, most=most)
+
+    monkeypatch.setattr(store, "create", create_later)
+    session.access_runs().worker.pause()
+    turn = asyncio.create_task(conversation.converse("Go on."))
+    while not conversation.busy:
+        await asyncio.sleep(0)
+    identity = await conversation.steer("In euros.")
+    detaching = asyncio.create_task(session.detach(conversation))
+    await begun.wait()
+    with pytest.raises(SteeringRefused, match="not queued"):
+        await conversation.take_back(identity)
+    if ends == "cancelled":
+        detaching.cancel()
+    may.set()
+    if ends == "well":
+        run = await detaching
+        assert [one.identity for one in await run.survey_queued()] == [identity]
+        assert conversation.queued == ()
+    elif ends == "cancelled":
+        with pytest.raises(asyncio.CancelledError):
+            await detaching
+        (record,) = await session.access_runs().survey()
+        queued = await store.survey_steering(record.user, record.identity)
+        assert [one.identity for one in queued] == [identity]
+        assert conversation.queued == ()
+    else:
+        with pytest.raises(StorageUnavailable):
+            await detaching
+        assert [one.identity for one in conversation.queued] == [identity]
+    await asyncio.wait([turn])
 
 
 async def test_a_conversation_does_not_take_messages_for_its_run(rig: Rig) -> None:

@@ -11,6 +11,7 @@ import pytest
 from tests.pictures import make_png
 from tests.server.conftest import Served, serving
 from tests.server.test_api_runs import SCRIPT, begin, read_events, wait_for
+from vibe_llms.runs.rules import MOST_QUEUED
 
 
 @pytest.fixture
@@ -88,6 +89,40 @@ async def test_a_wrong_message_is_refused(served: Served, body: dict[str, object
         refused = await http.post(f"/api/runs/{run}/steer", json=body)
         assert refused.status_code in (400, 422), refused.text
         assert (await http.get(f"/api/runs/{run}")).json()["queued"] == []
+
+
+async def test_a_run_in_which_too_many_messages_wait_takes_no_more(served: Served) -> None:
+    run, _ = await begin(served)
+    url = f"/api/runs/{run}/steer"
+    async with served.http() as http:
+        for number in range(MOST_QUEUED):
+            added = await http.post(url, json={"prompt": f"Message {number}."})
+            assert added.status_code == 201
+        full = await http.post(url, json={"prompt": "One more."})
+        assert (full.status_code, full.headers["retry-after"]) == (429, "1")
+        assert full.json()["error"]["code"] == "too_many_messages"
+        await http.delete(f"{url}/{added.json()['id']}")
+        assert (await http.post(url, json={"prompt": "One more."})).status_code == 201
+
+
+async def test_a_repeated_request_adds_one_message(served: Served) -> None:
+    run, call = await begin(served)
+    url, headers = f"/api/runs/{run}/steer", {"Idempotency-Key": "k1"}
+    async with served.http() as http:
+        body = {"prompt": "Only the green one."}
+        posts = [http.post(url, json=body, headers=headers) for _ in range(5)]
+        answers = await asyncio.gather(*posts)
+        assert [one.status_code for one in answers] == [201] * 5
+        assert len({one.text for one in answers}) == 1
+        other = await http.post(url, json={"prompt": "Another."}, headers=headers)
+        assert (other.status_code, other.json()["error"]["code"]) == (422, "idempotency_key_reused")
+        bad = await http.post(url, json=body, headers={"Idempotency-Key": "x" * 256})
+        assert bad.status_code == 400
+        assert (await http.get(f"/api/runs/{run}")).json()["queued"] == [answers[0].json()]
+        await http.post(f"/api/runs/{run}/decide", json={"invocation": call, "allowed": True})
+        await wait_for(http, run, "completed")
+        late = await http.post(url, json=body, headers=headers)
+        assert (late.status_code, late.json()) == (201, answers[0].json())
 
 
 async def test_an_unknown_run_is_not_found(served: Served) -> None:

@@ -36,6 +36,7 @@ The branches say what to do next::
     │   ├── RunNotFound
     │   ├── DecisionRefused
     │   ├── SteeringRefused
+    │   │   └── SteeringQueueFull       wait, or take a message back
     │   ├── RequestRepeated
     │   ├── RequestKeyReused
     │   ├── SessionClosed
@@ -283,6 +284,12 @@ class DecisionRefused(RequestError):
 
 class SteeringRefused(RequestError):
     """A message cannot be added to a turn that has ended, or taken back after it was sent."""
+
+
+class SteeringQueueFull(SteeringRefused):
+    """Too many messages wait in a run; `retry_after` is in seconds."""
+
+    retry_after = 1.0
 
 
 class RequestRepeated(RequestError):
@@ -602,6 +609,7 @@ def find_wait(error: BaseException) -> float | None:
             | BudgetExceeded()
             | StorageUnavailable()
             | TooManyRuns()
+            | SteeringQueueFull()
         ):
             return error.retry_after
     return None

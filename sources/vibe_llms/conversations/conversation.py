@@ -455,6 +455,10 @@ class Conversation:
         """Remove all messages from `queued`, for the run that continues the turn; return them."""
         return self._steering.move()
 
+    def queue_again(self, messages: Sequence[UserCanister]) -> None:
+        """Put messages of `hand_over_queued` back, because no run could be created."""
+        self._steering.put_back(messages)
+
     @property
     def queued(self) -> Sequence[UserCanister]:
         """The messages of `steer` that are not sent yet, in order."""

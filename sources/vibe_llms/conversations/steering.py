@@ -104,6 +104,10 @@ class SteeringQueue:
         waiting, self._waiting = self._waiting, {}
         return tuple(waiting.values())
 
+    def put_back(self, messages: Iterable[UserCanister]) -> None:
+        """Queue messages that were moved before the others."""
+        self._waiting = {**{one.identity: one for one in messages}, **self._waiting}
+
     async def take(self) -> Sequence[UserCanister]:
         """Return the queued messages; see `SteeringSource`."""
         self._take()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from functools import partial
 from weakref import WeakValueDictionary
@@ -47,7 +47,6 @@ from vibe_llms.messages.contents import text_of
 from vibe_llms.messages.controls import Controls
 from vibe_llms.providers.interfaces import Loader
 from vibe_llms.providers.pieces import with_texts
-from vibe_llms.runs.events import RunEnded, encode_event
 from vibe_llms.runs.interfaces import (
     DeclaredTool,
     Outline,
@@ -61,6 +60,7 @@ from vibe_llms.runs.interfaces import (
     write_lines,
 )
 from vibe_llms.runs.run import Run
+from vibe_llms.runs.steering import end_cancelled
 from vibe_llms.runs.stores import RUN_STORES
 from vibe_llms.runs.takeover import find_own
 from vibe_llms.runs.worker import RunWorker
@@ -183,11 +183,19 @@ class Runs:
         controls, form = request.controls or Controls(), request.form
         recipe = self._write_recipe(conversation, (), controls, form)
         state = (await running.suspend()).state
-        run = await self._create(
-            conversation, request.said, recipe, form=form, state=state, steering=conversation.queued
-        )
-        conversation.hand_over_queued()
-        return run
+
+        async def create() -> Run:
+            queued = conversation.hand_over_queued()
+            with ExitStack() as undo:
+                undo.callback(conversation.queue_again, queued)
+                run = await self._create(
+                    conversation, request.said, recipe, form=form, state=state, steering=queued
+                )
+                undo.pop_all()
+            return run
+
+        # A cancellation must not leave the messages in both queues, or in none.
+        return await finish(create())
 
     async def _create(
         self,
@@ -470,9 +478,8 @@ async def cancel_runs(backend: Backend, user: str) -> int:
         return 0
     try:
         going = [one for one in await store.survey(user) if not one.status.ended]
-        ended = encode_event(RunEnded(RunStatus.CANCELLED))
         for record in going:
-            await store.cancel(user, record.identity, ended)
+            await store.cancel(user, record.identity, end_cancelled)
         return len(going)
     finally:
         await store.close()

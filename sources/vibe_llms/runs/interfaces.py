@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -186,6 +186,10 @@ class Orders(Struct, frozen=True):
     claimable: bool = False
 
 
+#: Returns the last events of a run, given the user's messages that were not sent.
+RunEnding: TypeAlias = Callable[[Sequence[UserCanister]], Sequence[bytes]]
+
+
 class RunReader(Protocol):
     """Events of a run, and the calls and questions that its user decides on."""
 
@@ -204,7 +208,10 @@ class RunReader(Protocol):
         ...
 
     async def survey_steering(self, user: str, run: str) -> Sequence[UserCanister]:
-        """Return the messages of a run that can be taken back, in order."""
+        """Return the messages of a run that can be taken back, in order.
+
+        After the end of the run, these are all that were not settled.
+        """
         ...
 
 
@@ -301,11 +308,11 @@ class RunWriter(RunReader, Protocol):
         ...
 
     async def settle_steering(self, lease: Lease, message: str) -> None:
-        """Remove a message that was taken."""
+        """Mark a message as sent, or as one that the model cannot read."""
         ...
 
     async def close_steering(self, lease: Lease, reason: str, *, anyway: bool) -> bool:
-        """Accept no more messages and return True, unless some can still be taken back.
+        """Accept no more messages and return True, unless some are not settled.
 
         Records the reason why the turn ends. With `anyway`, those messages remain.
         """
@@ -367,10 +374,10 @@ class RunDecisions(RunReader, Protocol):
         """Return the current status of a run; its input and `state` are copied from the record."""
         ...
 
-    async def cancel(self, user: str, run: str, ended: bytes) -> RunStatus:
+    async def cancel(self, user: str, run: str, end: RunEnding) -> RunStatus:
         """Request the end of a run; return its status.
 
-        A run without a live worker ends at once, with the event `ended`.
+        A run without a live worker ends at once, with the events that `end` returns.
         """
         ...
 
@@ -393,8 +400,17 @@ class RunDecisions(RunReader, Protocol):
         """
         ...
 
-    async def steer(self, user: str, run: str, message: UserCanister) -> None:
-        """Queue a message durably; `SteeringRefused` if the run has ended or is about to end."""
+    async def steer(
+        self, user: str, run: str, message: UserCanister, request: RequestKey | None = None
+    ) -> UserCanister:
+        """Queue a message durably and return it, or the earlier message of the same `request`.
+
+        The key is known while the run has that message, and free again if it is taken back. Raises
+        `RequestKeyReused` if the key belongs to another request of this run.
+
+        Raises `SteeringRefused` if the run has the message, has ended or is about to end, and
+        `SteeringQueueFull` if too many messages wait.
+        """
         ...
 
     async def take_back(self, user: str, run: str, message: str) -> UserCanister:

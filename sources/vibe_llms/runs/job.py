@@ -34,6 +34,7 @@ from vibe_llms.messages.canisters import (
     InvocationCanister,
     StopReason,
     SupervisorCanister,
+    UserCanister,
 )
 from vibe_llms.messages.identities import produce_identity
 from vibe_llms.providers.pieces import with_texts
@@ -45,7 +46,6 @@ from vibe_llms.runs.events import (
     RunEnded,
     RunEvent,
     decode_event,
-    encode_event,
     first_cursor,
 )
 from vibe_llms.runs.interfaces import (
@@ -58,7 +58,7 @@ from vibe_llms.runs.interfaces import (
     read_lines,
 )
 from vibe_llms.runs.recorder import RunRecorder
-from vibe_llms.runs.steering import RunSteering, notice_left
+from vibe_llms.runs.steering import RunSteering, notice_left, write_end
 from vibe_llms.runs.takeover import (
     count_fruitless,
     describe_loss,
@@ -108,7 +108,8 @@ class RunJob:
         self._turn: RunningTurn | None = None
         self._steering: RunSteering | None = None
         self.lost = self._cancelled = False
-        self._identity: Callable[[], str] = lambda: record.conversation
+        #: The conversation of the turn, from its begin to its end.
+        self._opened: Conversation | None = None
         #: The error that prevents recording while this process still has the run.
         self._problem: BaseException | None = None
         #: Number of earlier workers in a row that have stored nothing.
@@ -240,18 +241,21 @@ class RunJob:
         self.recorder.report_kept([one.identity for one in canisters])
 
     def _report_moved(self) -> None:
-        if (conversation := self._identity()) != self._conversation:
-            self._conversation = conversation
-            self.recorder.put(ConversationChanged(conversation))
+        if self._opened is not None and self._opened.identity != self._conversation:
+            self._conversation = self._opened.identity
+            self.recorder.put(ConversationChanged(self._conversation))
 
     async def fail(self, error: BaseException) -> None:
         """End the run because of an unexpected error."""
         self.recorder.drop()
         with suppress(StorageError):
             text = redact(f"{type(error).__name__}: {error}")
-            ended = encode_event(RunEnded(RunStatus.FAILED, text))
+            left: Sequence[UserCanister] = ()
+            with suppress(StorageError):
+                left = await self._find_unsent()
+            last = write_end(RunEnded(RunStatus.FAILED, text), left)
             # After all recorded events.
-            events = [(first_cursor(self.lease.epoch + 1), ended)]
+            events = [*enumerate(last, first_cursor(self.lease.epoch + 1))]
             try:
                 await self._end(events, text, error)
             except StorageUnavailable as refusal:
@@ -317,8 +321,7 @@ class RunJob:
             return
         await self._finish(status, error, reason)
         # Break the reference cycle of this job with its turn and conversation.
-        conversation, self._turn = self._identity(), None
-        self._identity = lambda: conversation
+        self._turn = self._opened = None
 
     async def _run_turn(self) -> str:
         run = self._run
@@ -326,7 +329,7 @@ class RunJob:
         conversation = await self._open(run)
         if last := find_end(conversation.canisters, prompt):
             conversation = await conversation.fork(last)
-        self._identity = lambda: conversation.identity
+        self._opened = conversation
         history = conversation.canisters
         self.resumed = any(one.identity == prompt[0].identity for one in history)
         if run.epoch > 1 or self.resumed:
@@ -413,16 +416,26 @@ class RunJob:
         kind = "" if error is None else type(error).__name__
         wait = None if error is None else find_wait(error)
         with suppress(LeaseLost):
-            if status is not RunStatus.COMPLETED or reason in FINAL_REASONS:
-                user, run = self.lease.user, self.lease.run
-                left = await self._guard(self._store.survey_steering(user, run))
-                removed = () if self._steering is None else self._steering.removed
-                if left or removed:
-                    self.recorder.put(notice_left([*removed, *left]))
+            early = status is not RunStatus.COMPLETED or reason in FINAL_REASONS
+            if early and (left := await self._find_unsent()):
+                self.recorder.put(notice_left(left))
             events = await self.recorder.close(RunEnded(status, text, wait))
             await self._store.finish(
                 self.lease, status, events, reason=reason, error=text, kind=kind
             )
+
+    async def _find_unsent(self) -> Sequence[UserCanister]:
+        """Return the user's added messages that are not, or no longer, in the history."""
+        history = () if self._opened is None else self._opened.canisters
+        stored = {one.identity for one in history}
+        unsent = [] if self._steering is None else [*self._steering.removed]
+        for message in await self._guard(self._store.take_steering(self.lease)):
+            if message.identity in stored:
+                # Its worker was killed after it stored the message.
+                await self._guard(self._store.settle_steering(self.lease, message.identity))
+            else:
+                unsent.append(message)
+        return unsent
 
 
 def _request_answer(question: RunQuestion) -> AnswerRequested:

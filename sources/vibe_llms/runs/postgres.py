@@ -28,6 +28,7 @@ from vibe_llms.runs.interfaces import (
     Orders,
     Recipe,
     RequestKey,
+    RunEnding,
     RunQuestion,
     RunRecord,
     RunStatus,
@@ -38,6 +39,7 @@ from vibe_llms.runs.postgres_rows import read_approval, read_question, read_reco
 from vibe_llms.runs.postgres_steering import (
     INSERT,
     PostgresSteering,
+    list_queued,
     lock_lease,
     name_lease,
     write_steering,
@@ -344,7 +346,7 @@ class PostgresRunStore(PostgresSteering):
         self.ended[status] += 1
         self._news.tell_events(lease.run)
 
-    async def cancel(self, user: str, run: str, ended: bytes) -> RunStatus:
+    async def cancel(self, user: str, run: str, end: RunEnding) -> RunStatus:
         """Request the end of a run; see `RunStore.cancel`."""
         async with self._database.transaction(user) as connection:
             # "update", because changing the epoch must wait for transactions that rely on it.
@@ -364,11 +366,13 @@ class PostgresRunStore(PostgresSteering):
                     "updated = clock_timestamp() where owner = %(owner)s and identity = %(run)s",
                     place,
                 )
-                await connection.execute(
-                    "insert into vibe.run_events (owner, run, cursor, data) "
-                    "values (%s, %s, %s, %s)",
-                    (user, run, first_cursor(epoch + 1) + 1, ended),
-                )
+                last = end(await list_queued(connection, place))
+                for cursor, event in enumerate(last, first_cursor(epoch + 1) + 1):
+                    await connection.execute(
+                        "insert into vibe.run_events (owner, run, cursor, data) "
+                        "values (%s, %s, %s, %s)",
+                        (user, run, cursor, event),
+                    )
         self._news.tell_orders(run)
         if worked.rowcount:
             return RunStatus.RUNNING

@@ -15,6 +15,7 @@ from vibe_llms.base.exceptions import (
     RequestRepeated,
     RunNotFound,
     RunUnreadable,
+    SteeringQueueFull,
     SteeringRefused,
     TooManyRuns,
 )
@@ -22,6 +23,8 @@ from vibe_llms.invocation.questions import ElicitationAnswer
 from vibe_llms.runs.interfaces import CallApproval, Lease, RequestKey, RunQuestion, RunStatus
 
 _SHORTEST_PREFIX = 4
+#: Maximum number of messages that wait in a run, and of their bytes together.
+MOST_QUEUED, MOST_QUEUED_BYTES = 64, 16 * 1024 * 1024
 
 
 def lost(lease: Lease) -> LeaseLost:
@@ -61,11 +64,16 @@ def require_room(running: int, most: int) -> None:
 
 def refuse_request(request: RequestKey, digest: bytes, run: str) -> NoReturn:
     """Refuse a request whose key is known; `digest` and `run` are those of the known request."""
+    require_same(request, digest)
+    raise RequestRepeated(f"the run {run} already has this request", run=run)
+
+
+def require_same(request: RequestKey, digest: bytes) -> None:
+    """Raise `RequestKeyReused` if the known request with this key has another digest."""
     if digest != request.digest:
         raise RequestKeyReused(
             "this key belongs to another request; use a new key for each request"
         )
-    raise RequestRepeated(f"the run {run} already has this request", run=run)
 
 
 def require_one(text: str, found: Sequence[str]) -> None:
@@ -117,6 +125,25 @@ def require_steerable(run: str, status: RunStatus, *, ending: bool) -> None:
     if status.ended or ending:
         how = f"has ended: it is {status}" if status.ended else "is about to end"
         raise SteeringRefused(f"the run {run} {how}; send the message in another turn")
+
+
+def added_before(run: str, message: str) -> SteeringRefused:
+    """Return the error for a message that the run already has."""
+    return SteeringRefused(
+        f"message {message!r} was already added to the run {run}; add it once, or make another one"
+    )
+
+
+def require_queue_room(run: str, waiting: int, size: int, added: int) -> None:
+    """Raise `SteeringQueueFull` if a message of `added` bytes has no room beside those that wait.
+
+    The caller limits the size of one message, so an empty queue has room for each.
+    """
+    if waiting >= MOST_QUEUED or (waiting and size + added > MOST_QUEUED_BYTES):
+        raise SteeringQueueFull(
+            f"too many messages wait in the run {run} ({waiting} of {MOST_QUEUED}, {size:,} of "
+            f"{MOST_QUEUED_BYTES:,} bytes); wait until they are sent, or take one back"
+        )
 
 
 def not_queued(run: str, message: str) -> SteeringRefused:

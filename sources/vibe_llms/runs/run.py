@@ -17,17 +17,18 @@ from vibe_llms.runs.events import (
     RunExpired,
     cut,
     decode_event,
-    encode_event,
     first_cursor,
 )
 from vibe_llms.runs.interfaces import (
     CallApproval,
+    RequestKey,
     RunDecisions,
     RunQuestion,
     RunRecord,
     RunStatus,
 )
 from vibe_llms.runs.news import wait_for
+from vibe_llms.runs.steering import end_cancelled
 from vibe_llms.runs.worker import RunWorker
 
 #: Seconds between polls of a follower in another process, without and with notifications.
@@ -178,11 +179,18 @@ class Run(Generic[T]):
 
         The worker stores it and sends it with the next request, after the results of the calls; if
         the run waits for a decision, after that. If the model has just given its last reply, it is
-        asked again. Raises `SteeringRefused` if the run has ended or is about to end.
+        asked again. Raises `SteeringRefused` if the run has ended or is about to end, and
+        `SteeringQueueFull` if too many messages wait.
+        """
+        return (await self.steer_once(prompt, None)).identity
+
+    async def steer_once(self, prompt: Prompt, request: RequestKey | None) -> UserCanister:
+        """Add a message like `steer` and return it, or the earlier message of the same request.
+
+        Raises `RequestKeyReused` if the key belongs to another request.
         """
         message = read_steering(prompt, None)
-        await self._store.steer(self._record.user, self.identity, message)
-        return message.identity
+        return await self._store.steer(self._record.user, self.identity, message, request)
 
     async def survey_queued(self) -> Sequence[UserCanister]:
         """Return the messages of `steer` that are not sent yet, in order."""
@@ -200,8 +208,7 @@ class Run(Generic[T]):
 
         Its worker stops within a second. Messages that arrived are kept.
         """
-        ended = encode_event(RunEnded(RunStatus.CANCELLED))
-        status = await self._store.cancel(self._record.user, self.identity, ended)
+        status = await self._store.cancel(self._record.user, self.identity, end_cancelled)
         self._worker.poke()
         return status
 

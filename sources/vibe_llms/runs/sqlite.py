@@ -29,6 +29,7 @@ from vibe_llms.runs.interfaces import (
     Orders,
     Recipe,
     RequestKey,
+    RunEnding,
     RunQuestion,
     RunRecord,
     RunStatus,
@@ -41,6 +42,7 @@ from vibe_llms.runs.sqlite_steering import (
     SqliteSteering,
     check_lease,
     insert_steering,
+    list_queued,
 )
 from vibe_llms.storage.backends import Backend
 from vibe_llms.storage.interfaces import Details
@@ -395,7 +397,7 @@ class SqliteRunStore(SqliteSteering):
         await self.write(work)
         self.ended[status] += 1
 
-    async def cancel(self, user: str, run: str, ended: bytes) -> RunStatus:
+    async def cancel(self, user: str, run: str, end: RunEnding) -> RunStatus:
         """Request the end of a run; see `RunStore.cancel`."""
 
         def work(database: sqlite3.Connection) -> tuple[RunStatus, bool]:
@@ -415,8 +417,12 @@ class SqliteRunStore(SqliteSteering):
                 "where user = ? and identity = ?",
                 (now, *place),
             )
-            cursor = first_cursor(epoch + 1) + 1
-            database.execute("insert into events values (?, ?, ?, ?)", (*place, cursor, ended))
+            last = end(list_queued(database, *place))
+            _insert_events(
+                database,
+                Lease(*place, epoch + 1),
+                [*enumerate(last, first_cursor(epoch + 1) + 1)],
+            )
             return RunStatus.CANCELLED, True
 
         status, changed = await self.write(work)

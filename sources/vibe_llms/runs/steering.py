@@ -7,8 +7,8 @@ from typing import Protocol, TypeVar
 
 from vibe_llms.conversations.prompts import rewrite_message
 from vibe_llms.messages.canisters import UserCanister
-from vibe_llms.runs.events import RunNotice
-from vibe_llms.runs.interfaces import Lease, RunWriter
+from vibe_llms.runs.events import RunEnded, RunNotice, encode_event
+from vibe_llms.runs.interfaces import Lease, RunStatus, RunWriter
 
 T = TypeVar("T")
 
@@ -64,6 +64,16 @@ class RunSteering:
         """Do nothing: the job reports the messages that remain when the run ends."""
         del stored
         return ()
+
+
+def write_end(ended: RunEnded, left: Sequence[UserCanister]) -> Sequence[bytes]:
+    """Return the last events of a run, of whose messages those that are `left` were not sent."""
+    return [encode_event(one) for one in (*([notice_left(left)] if left else ()), ended)]
+
+
+def end_cancelled(left: Sequence[UserCanister]) -> Sequence[bytes]:
+    """Return the last events of a run that is cancelled while no worker has it; see `RunEnding`."""
+    return write_end(RunEnded(RunStatus.CANCELLED), left)
 
 
 def notice_left(messages: Sequence[UserCanister]) -> RunNotice:

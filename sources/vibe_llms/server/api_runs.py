@@ -15,7 +15,6 @@ from vibe_llms.base.exceptions import RunNotFound
 from vibe_llms.base.offloading import LOOP_BYTES, offload
 from vibe_llms.conversations.attachments import produce_attachment
 from vibe_llms.conversations.conversation import Conversation
-from vibe_llms.conversations.steering import read_steering
 from vibe_llms.invocation.approval import Decision
 from vibe_llms.invocation.questions import ElicitationAnswer
 from vibe_llms.messages.contents import Content
@@ -172,8 +171,8 @@ async def steer_run(core: ServerCore, exchange: HttpExchange, space: UserSpace) 
     run = await _access(exchange, space)
     wanted = await exchange.decode(partial(read_body, _MESSAGE), core.settings)
     check_characters(len(wanted.prompt), core.settings)
-    message = read_steering([wanted.prompt, *await _attach(space, wanted.files)], None)
-    await run.steer(message)
+    prompt = [wanted.prompt, *await _attach(space, wanted.files)]
+    message = await run.steer_once(prompt, exchange.request_key)
     await exchange.reply(msgspec.json.encode(QueuedMessage.of(message)), status=201)
 
 

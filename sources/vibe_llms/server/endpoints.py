@@ -149,7 +149,7 @@ _Foreign = dict[str, Any]
 #: Data of the last event of OpenAI's streams.
 _DONE = "[DONE]"
 #: Header of requests that a client may repeat.
-_ONCE = {"Idempotency-Key": "Name of the request. A repeated request with it gets the same turn."}
+_ONCE = {"Idempotency-Key": "Name of the request. A repeated request with it gets the same reply."}
 #: Header of requests to models of rows with `credential = "caller"`.
 _KEY = {"X-Provider-Key": "Key of the client's own provider account, for rows that require it."}
 _TURN = {**_ONCE, **_KEY}
@@ -246,7 +246,9 @@ ENDPOINTS: Mapping[str, Mapping[str, ApiOperation]] = {
         "POST": UserEndpoint(handler=answer_question, body=RunAnswer, reply=AskedQuestion)
     },
     "/api/runs/{run}/steer": {
-        "POST": UserEndpoint(handler=steer_run, body=RunMessage, reply=QueuedMessage, status=201)
+        "POST": UserEndpoint(
+            handler=steer_run, headers=_ONCE, body=RunMessage, reply=QueuedMessage, status=201
+        )
     },
     "/api/runs/{run}/steer/{message}": {
         "DELETE": UserEndpoint(handler=take_back_message, reply=QueuedMessage)

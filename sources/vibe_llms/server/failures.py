@@ -71,6 +71,7 @@ _FAILURES: tuple[tuple[type[VibeLlmsError], int, str, str | None], ...] = (
     (exceptions.MemoryNotFound, 404, INVALID, "fact_not_found"),
     (exceptions.SecretRefused, 400, INVALID, "secret_refused"),
     (exceptions.DecisionRefused, 409, INVALID, "decision_refused"),
+    (exceptions.SteeringQueueFull, 429, "rate_limit_error", "too_many_messages"),
     (exceptions.SteeringRefused, 409, INVALID, "steering_refused"),
     (exceptions.ConversationBusy, 409, INVALID, "conversation_busy"),
     (exceptions.TooManyRuns, 429, "rate_limit_error", "too_many_turns"),

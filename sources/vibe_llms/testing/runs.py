@@ -20,6 +20,7 @@ from vibe_llms.base.exceptions import (
     RequestKeyReused,
     RequestRepeated,
     RunNotFound,
+    SteeringQueueFull,
     SteeringRefused,
     StorageError,
     TooManyRuns,
@@ -44,6 +45,7 @@ from vibe_llms.runs.interfaces import (
     RunStatus,
     RunStore,
 )
+from vibe_llms.runs.rules import MOST_QUEUED, MOST_QUEUED_BYTES
 from vibe_llms.testing.limits import require
 
 _Check: TypeAlias = "Callable[[_Stores], Awaitable[None]]"
@@ -70,6 +72,10 @@ _STATE = TurnState(frozenset({"d"}), tainted=True)
 _YES, _NO = ElicitationAnswer("accept", {"answer": "b"}), ElicitationAnswer("decline")
 _EVENT = b'{"event":"completed","message":"m"}'
 _ENDED = b'{"event":"ended","status":"cancelled"}'
+
+
+def _end(left: Sequence[UserCanister]) -> Sequence[bytes]:
+    return [*(one.identity.encode() for one in left), _ENDED]
 
 
 async def check_run_store(open_store: Callable[[], Awaitable[RunStore]]) -> None:
@@ -176,7 +182,7 @@ async def _check_runs_are_found(stores: _Stores) -> None:
     shorter = first.identity[:-1]
     await _refuses(stores.one.access(stores.user, shorter + "x"), RunNotFound, "an unknown run")
     await _refuses(stores.one.access(stores.user, first.identity[:3]), RunNotFound, "3 characters")
-    await stores.one.cancel(stores.user, first.identity, _ENDED)
+    await stores.one.cancel(stores.user, first.identity, _end)
     newest = [one.identity for one in await stores.other.survey(stores.user)]
     require(newest == [second.identity, first.identity], "runs are not listed from the newest on")
     limited = [one.identity for one in await stores.other.survey(stores.user, limit=1)]
@@ -237,7 +243,7 @@ async def _check_users_are_apart(stores: _Stores) -> None:
     require(not await one.read_events(stranger, run), "another user reads the events")
     require(not await one.survey_approvals(stranger, run), "another user sees the calls")
     await _refuses(one.access(stranger, run), RunNotFound, "another user's run")
-    await _refuses(one.cancel(stranger, run, _ENDED), RunNotFound, "another user cancels")
+    await _refuses(one.cancel(stranger, run, _end), RunNotFound, "another user cancels")
     decision = one.decide(stranger, run, "call", allowed=True)
     await _refuses(decision, RunNotFound, "another user decides")
     await one.remove(stranger, "c")
@@ -281,7 +287,7 @@ async def _check_a_user_has_so_many_runs(stores: _Stores) -> None:
     others = [one for one in refused if not isinstance(one, TooManyRuns)]
     require(not others, f"not TooManyRuns, but {others}")
     await _refuses(create(stores.other), TooManyRuns, "one run more")
-    await stores.one.cancel(stores.user, str(made[0]), _ENDED)
+    await stores.one.cancel(stores.user, str(made[0]), _end)
     await create(stores.one)
 
 
@@ -338,11 +344,11 @@ async def _check_runs_are_deferred(stores: _Stores) -> None:
     orders = await stores.other.read_orders(stores.user, (), known=())
     require(not orders.claimable, "a deferred run is offered to a worker")
     require(await stores.other.claim(stores.user, 1, known=()) is None, "a deferred run is claimed")
-    ended = await stores.other.cancel(stores.user, later.run, _ENDED)
+    ended = await stores.other.cancel(stores.user, later.run, _end)
     require(ended is RunStatus.CANCELLED, "a deferred run is not cancelled at once")
     cancelling = (await stores.create("another")).identity
     lease = await stores.claim()
-    await stores.other.cancel(stores.user, cancelling, _ENDED)
+    await stores.other.cancel(stores.user, cancelling, _end)
     await stores.one.release(lease, _LONG_SECONDS)
     orders = await stores.one.read_orders(stores.user, (), known=())
     require(orders.claimable, "a run that is to be cancelled waits")
@@ -384,7 +390,7 @@ async def _check_only_the_last_worker_writes(stores: _Stores) -> None:
             )
         await write(stores.other, later)
         if not (await stores.other.access(stores.user, run)).status.ended:
-            await stores.other.cancel(stores.user, run, _ENDED)
+            await stores.other.cancel(stores.user, run, _end)
         # The worker may still have it.
         await _finish(stores, later)
         await _refuses(write(stores.other, later), LeaseLost, f"{name} after the end")
@@ -498,7 +504,7 @@ async def _check_decisions_are_made_once(stores: _Stores) -> None:
     require(status is RunStatus.WAITING, "the decision holds for a tool that has changed")
     (open_,) = await stores.one.survey_approvals(user, run)
     require(open_ == changed, f"{open_} is requested, not {changed}")
-    await stores.one.cancel(user, run, _ENDED)
+    await stores.one.cancel(user, run, _end)
     late = stores.one.decide(user, run, "call", allowed=True)
     await _refuses(late, DecisionRefused, "a decision after the end")
 
@@ -585,18 +591,110 @@ async def _check_added_messages_are_taken_once(stores: _Stores) -> None:
     closed = await other.close_steering(lease, "finished", anyway=False)
     require(not closed, "a run is closed although a message is queued")
     await other.take_steering(lease)
+    closed = await other.close_steering(lease, "finished", anyway=False)
+    require(not closed, "a run is closed although a message that was taken is not sent")
     for message in (second, third):
         await other.settle_steering(lease, message.identity)
+    require(not await other.take_steering(lease), "a message that was sent is taken again")
     closed = await other.close_steering(lease, "finished", anyway=False)
     require(closed, "a run without queued messages is not closed")
     await _refuses(one.steer(user, run, first), SteeringRefused, "a message to a closed run")
     await other.finish(lease, RunStatus.COMPLETED, reason="finished")
     await _refuses(one.steer(user, run, first), SteeringRefused, "a message to an ended run")
+    require(not await one.survey_steering(user, run), "a message that was sent is left")
     begun = await stores.create("begun", steering=(first, second))
     queued = [*await other.survey_steering(user, begun.identity)]
     require(queued == [first, second], f"a run begins with {queued}")
     await one.remove_run(user, begun.identity)
     require(not await one.survey_steering(user, begun.identity), "its messages are left")
+
+
+async def _check_messages_that_were_not_sent_are_left(stores: _Stores) -> None:
+    user, one, other = stores.user, stores.one, stores.other
+    messages = [UserCanister.from_text(text) for text in ("one", "two", "three")]
+    for how in ("failed", "cancelled"):
+        run = (await stores.create(how, steering=messages[:2])).identity
+        lease = await stores.claim(seconds=0 if how == "cancelled" else _LONG_SECONDS)
+        await other.take_steering(lease)
+        await other.settle_steering(lease, messages[0].identity)
+        await one.steer(user, run, messages[2])
+        if how == "cancelled":
+            status = await one.cancel(user, run, _end)
+            require(status is RunStatus.CANCELLED, f"a run without a worker is {status}")
+            events = [bytes(data) for _, data in await other.read_events(user, run)]
+            names = [message.identity.encode() for message in messages[1:]]
+            require(events == [*names, _ENDED], f"{events} are the last events of a run")
+        else:
+            await other.finish(lease, RunStatus.FAILED)
+        left = [*await one.survey_steering(user, run)]
+        require(left == messages[1:], f"{left} are left of a run that is {how}")
+        back = await one.take_back(user, run, messages[1].identity)
+        require(back == messages[1], f"{back} is taken back, not {messages[1]}")
+
+
+async def _check_a_request_adds_one_message(stores: _Stores) -> None:
+    user, requests = stores.user, [RequestKey(key, b"digest") for key in ("a", "b")]
+    run = (await stores.create("requests")).identity
+    lease = await stores.claim()
+
+    def steer(store: RunStore, text: str, request: RequestKey) -> Awaitable[UserCanister]:
+        return store.steer(user, run, UserCanister.from_text(text), request)
+
+    racing = (steer(store, "x", requests[0]) for store in _RIVALS * (stores.one, stores.other))
+    first, *others = await asyncio.gather(*racing)
+    require(others == [first] * len(others), "a request adds several messages")
+    second = await steer(stores.one, "y", requests[1])
+    queued = [*await stores.other.survey_steering(user, run)]
+    require(queued == [first, second], f"two requests add {queued}")
+    reused = steer(stores.one, "z", RequestKey("a", b"another"))
+    await _refuses(reused, RequestKeyReused, "another message with the same key")
+    await stores.one.take_back(user, run, second.identity)
+    third = await steer(stores.other, "y", requests[1])
+    require(third != second, "a message that was taken back is returned")
+    await stores.one.take_steering(lease)
+    await stores.one.settle_steering(lease, first.identity)
+    await stores.one.finish(lease, RunStatus.FAILED)
+    again = await steer(stores.other, "x", requests[0])
+    require(again == first, "a request is not known after its message was sent")
+
+
+async def _check_a_message_is_added_once(stores: _Stores) -> None:
+    one, other, user = stores.one, stores.other, stores.user
+    message = UserCanister.from_text("once")
+    run = (await stores.create("once")).identity
+    lease = await stores.claim()
+    await one.steer(user, run, message)
+    await _refuses(other.steer(user, run, message), SteeringRefused, "a message that waits")
+    await other.take_back(user, run, message.identity)
+    await one.steer(user, run, message)
+    await other.take_steering(lease)
+    await other.settle_steering(lease, message.identity)
+    await _refuses(one.steer(user, run, message), SteeringRefused, "a message that was sent")
+    await other.finish(lease, RunStatus.FAILED)
+    require(not await one.survey_steering(user, run), "a message is added twice")
+
+
+async def _check_a_run_has_room_for_so_many_messages(stores: _Stores) -> None:
+    one, other, user = stores.one, stores.other, stores.user
+    run = (await stores.create("queue")).identity
+    lease = await stores.claim()
+    for number in range(MOST_QUEUED):
+        await (one, other)[number % 2].steer(user, run, UserCanister.from_text(str(number)))
+    more = UserCanister.from_text("more")
+    await _refuses(one.steer(user, run, more), SteeringQueueFull, "one message more")
+    for message in await other.take_steering(lease):
+        await _refuses(one.steer(user, run, more), SteeringQueueFull, "before one is sent")
+        await other.settle_steering(lease, message.identity)
+        break
+    await one.steer(user, run, more)
+    await other.finish(lease, RunStatus.FAILED)
+    run = (await stores.create("bytes")).identity
+    large = [UserCanister.from_text("x" * size) for size in (MOST_QUEUED_BYTES, 1)]
+    await one.steer(user, run, large[0])
+    await _refuses(other.steer(user, run, large[1]), SteeringQueueFull, "one byte more")
+    await other.take_back(user, run, large[0].identity)
+    await other.steer(user, run, large[1])
+    await stores.one.cancel(user, run, _end)
 
 
 async def _check_no_message_is_added_to_a_closed_run(stores: _Stores) -> None:
@@ -631,7 +729,7 @@ async def _check_no_message_is_added_to_a_closed_run(stores: _Stores) -> None:
 async def _check_runs_are_cancelled(stores: _Stores) -> None:
     one, user = stores.one, stores.user
     run = (await stores.create("queued")).identity
-    status = await one.cancel(user, run, _ENDED)
+    status = await one.cancel(user, run, _end)
     require(status is RunStatus.CANCELLED, f"a queued run that is cancelled is {status}")
     require(await stores.other.claim(user, 1, known=()) is None, "a cancelled run is claimed")
     ((cursor, data),) = await stores.other.read_events(user, run)
@@ -640,7 +738,7 @@ async def _check_runs_are_cancelled(stores: _Stores) -> None:
     )
     run = (await stores.create("running")).identity
     lease = await stores.claim()
-    status = await one.cancel(user, run, _ENDED)
+    status = await one.cancel(user, run, _end)
     require(status is RunStatus.RUNNING, f"a run that a worker has is {status} at once")
     orders = await stores.other.read_orders(user, [lease], known=())
     require([*orders.cancel] == [run], f"its worker is told to cancel {orders.cancel}")
@@ -651,11 +749,11 @@ async def _check_runs_are_cancelled(stores: _Stores) -> None:
     await stores.other.finish(lease, RunStatus.CANCELLED)
     run = (await stores.create("waiting")).identity
     await stores.other.suspend(await stores.claim(), [_CALL])
-    status = await one.cancel(user, run, _ENDED)
+    status = await one.cancel(user, run, _end)
     require(status is RunStatus.CANCELLED, f"a waiting run that is cancelled is {status}")
     run = (await stores.create("left")).identity
     await stores.claim(seconds=0)
-    status = await one.cancel(user, run, _ENDED)
+    status = await one.cancel(user, run, _end)
     require(status is RunStatus.CANCELLED, f"a run whose worker has gone is {status}")
     ((cursor, data),) = await stores.other.read_events(user, run)
     require((cursor > first_cursor(2), bytes(data)) == (True, _ENDED), "its end is not recorded")
@@ -668,7 +766,7 @@ async def _check_runs_are_cancelled(stores: _Stores) -> None:
         error="e",
         kind="k",
     )
-    require(await one.cancel(user, run, _ENDED) is RunStatus.FAILED, "an ended run is cancelled")
+    require(await one.cancel(user, run, _end) is RunStatus.FAILED, "an ended run is cancelled")
     found = await one.access(user, run)
     kept = (found.reason, found.error, found.kind)
     require(kept == ("r", "e", "k"), "the reason of an end is not stored")
@@ -718,7 +816,7 @@ async def _check_a_request_has_one_run(stores: _Stores) -> None:
     ):
         await _refuses(work, RequestKeyReused, "another request with the same key")
     await stores.other.find_request(f"not-{stores.user}", request)
-    await stores.one.cancel(stores.user, record.identity, _ENDED)
+    await stores.one.cancel(stores.user, record.identity, _end)
     await stores.one.remove_run(stores.user, record.identity)
     await stores.other.find_request(stores.user, request)
 
@@ -744,6 +842,10 @@ _CHECKS: Sequence[_Check] = (
     _check_questions_are_answered_once,
     _check_running_calls_ask,
     _check_added_messages_are_taken_once,
+    _check_messages_that_were_not_sent_are_left,
+    _check_a_request_adds_one_message,
+    _check_a_message_is_added_once,
+    _check_a_run_has_room_for_so_many_messages,
     _check_no_message_is_added_to_a_closed_run,
     _check_runs_are_cancelled,
     _check_runs_are_removed,
