@@ -215,3 +215,19 @@ async def test_nothing_that_shapes_a_reply_is_sent_for_a_summary(
         ]
         assert not {"stop_sequences", "context_management"} & set(asked)
         assert server.requests == []
+
+
+@pytest.mark.parametrize(("tier", "kept"), [("flex", True), ("scale", False)])
+async def test_openai_summarizes_in_the_cache_and_the_tier_of_the_conversation(
+    session: Session, servers: dict[str, Any], tier: str, kept: bool
+) -> None:
+    server = servers["openai"]
+    extras = {"openai": {"prompt_cache_key": "boats", "prompt_cache_retention": "24h"}}
+    controls = Controls(service_tier=tier, temperature=0.5, extras=extras)
+    async with session:
+        conversation = await session.begin(MODELS["openai"], controls=controls)
+        await compact(conversation, server)
+        [asked] = [one.json for one in server.requests if one.path.endswith("/compact")]
+        expected = {"model": "gpt-5.5", "input": asked["input"], **extras["openai"]}
+        assert asked == (expected | {"service_tier": tier} if kept else expected)
+        assert server.refusals == []
