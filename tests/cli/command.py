@@ -129,7 +129,13 @@ def remember(text: str, *options: str) -> str:
     return identity
 
 
-def teach(home: Path, address: str = "scripted/demo", *, declared: int | None = None) -> None:
+def teach(
+    home: Path,
+    address: str = "scripted/demo",
+    *,
+    declared: int | None = None,
+    server: str = "",
+) -> None:
     """Store that a model accepts 8,192 tokens only."""
     row, _, model = address.partition("/")
     home.mkdir(exist_ok=True)
@@ -138,6 +144,7 @@ def teach(home: Path, address: str = "scripted/demo", *, declared: int | None = 
         "model": model,
         "tokens": 8_192,
         "created": "2026-11-27",
+        "server": server,
         "words": "scripted: too long",
     }
     if declared is not None:

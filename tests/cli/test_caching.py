@@ -50,7 +50,7 @@ def test_each_request_is_shown_with_what_it_paid(home: Path) -> None:
         "cache broken: unknown"
     )
     assert summary == (
-        "in all: paid 43,000 tokens for 22,000 new ones, a factor of 2.0; "
+        "in total: 43,000 tokens did not come from the cache, and 22,000 were new (ratio 2.0); "
         "the cache broke: 1 unknown"
     )
 

@@ -288,7 +288,9 @@ def test_a_contradicted_declaration_is_mentioned(home: Path) -> None:
     teach(home)
     (home / "config.toml").write_text(declaration.format(131_072))
     assert "accepts" not in invoke("doctor").errors
-    teach(home, model, declared=131_072)
+    teach(home, model, declared=131_072, server="https://gateway.example")
+    assert "accepts" not in invoke("doctor").errors
+    teach(home, model, declared=131_072, server="https://api.anthropic.com")
     outcome = invoke("doctor")
     assert outcome.status == 0
     assert f"{model} accepts 8,192 tokens, not 131,072 as declared" in outcome.errors

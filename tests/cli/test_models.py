@@ -205,6 +205,14 @@ def test_a_learned_window_is_forgotten(home: Path) -> None:
     assert "none is learned" in invoke("models", "forget", "scripted/demo").errors
 
 
+def test_programs_get_the_forgotten_windows_as_json(home: Path) -> None:
+    teach(home)
+    outcome = invoke("models", "forget", "scripted/demo", "--json")
+    assert outcome.json == [{"model": "scripted/demo", "tokens": 8_192}]
+    assert (outcome.status, outcome.errors) == (0, "")
+    assert invoke("models", "forget", "--all", "--json").json == []
+
+
 @pytest.mark.parametrize(
     "words",
     [
@@ -213,6 +221,8 @@ def test_a_learned_window_is_forgotten(home: Path) -> None:
         ["forget", "scripted/demo", "x"],
         ["--all"],
         ["scripted", "--all"],
+        ["forget", "--all", "-q", "demo"],
+        ["default", "-q", "demo"],
     ],
 )
 def test_forgetting_needs_a_model_or_all(words: list[str]) -> None:

@@ -17,6 +17,7 @@ from tests.pictures import make_png
 from vibe_llms import open_session
 from vibe_llms.conversations.conversation import Conversation
 from vibe_llms.messages.caching import CacheBreak, summarize_caching
+from vibe_llms.messages.canisters import DigestCanister
 from vibe_llms.messages.contents import ImageContent, TextualContent
 from vibe_llms.messages.controls import Controls
 from vibe_llms.providers.anthropic.history import AnthropicHistory
@@ -166,3 +167,26 @@ async def test_a_digest_is_a_break_and_its_own_request_is_not(tmp_path: Path) ->
         assert reasons(conversation) == [CacheBreak.COMPACTED]
         again = await session.resume(conversation.identity)
         assert reasons(again) == [CacheBreak.COMPACTED]
+
+
+async def test_a_pin_is_not_taken_for_a_summary(tmp_path: Path) -> None:
+    async with talking(tmp_path) as (session, _):
+        conversation = await begin(session)
+        await conversation.converse("b")
+        await conversation.pin(conversation.canisters[1].identity)
+        await conversation.converse("c", invokers=[weather, time])
+        # It changed nothing, but the tools did.
+        assert reasons(conversation) == [CacheBreak.TOOLS]
+
+
+async def test_a_message_that_is_pinned_after_it_was_shortened_is_named(tmp_path: Path) -> None:
+    async with talking(tmp_path) as (session, server):
+        conversation = await hold_long_conversation(session, server)
+        await conversation.compact()
+        await conversation.converse("Go on.")
+        digest = next(one for one in conversation.canisters if isinstance(one, DigestCanister))
+        await conversation.pin(next(iter(digest.shortened)))
+        await conversation.converse("Go on.")
+        assert reasons(conversation) == [CacheBreak.COMPACTED, CacheBreak.PINNED]
+        again = await session.resume(conversation.identity)
+        assert reasons(again) == [CacheBreak.COMPACTED, CacheBreak.PINNED]

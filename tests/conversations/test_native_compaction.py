@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,9 @@ from tests.fakes.openai import KEY as OPENAI_KEY
 from vibe_llms import Conversation, Session, open_session
 from vibe_llms.messages.canisters import DigestCanister, Provenance, UserCanister
 from vibe_llms.messages.contents import Issuer, NativeContent, NativePayload, TextualContent
+from vibe_llms.messages.controls import Controls
 from vibe_llms.messages.events import Event, NoticeEvent
+from vibe_llms.providers.interfaces import TurnContext
 from vibe_llms.testing.wires.responses_replies import message, response_reply
 
 MODELS = {"anthropic": "anthropic/claude-opus-5", "openai": "openai/gpt-5.5"}
@@ -153,3 +156,78 @@ async def test_a_failed_summary_of_the_provider_leaves_our_own(
         # The fake's only other reply is no summary, so nothing is left out.
         assert turn.canisters == ()
         assert (await conversation.converse("Go on.")).text == "Hello."
+
+
+async def test_a_wish_is_sent_in_the_prompt_that_replaces_the_providers_own(
+    session: Session, servers: dict[str, Any]
+) -> None:
+    server = servers["anthropic"]
+
+    async def compact_for(focus: str, summary: str) -> tuple[DigestCanister, Any]:
+        for number in range(8):
+            await conversation.converse(f"Part {number}: " + "the boat is made of oak. " * 20)
+        server.summary = summary
+        [digest] = (await conversation.compact(focus)).canisters
+        assert isinstance(digest, DigestCanister)
+        *_, asked = [one.json["compaction"] for one in server.requests if "compaction" in one.json]
+        return digest, asked
+
+    async with session:
+        conversation = await session.begin(MODELS["anthropic"])
+        _, plain = await compact_for("", SUMMARY)
+        assert plain == {"type": "summarize"}
+        sections = "## Goal\nA boat of oak.\n## Decisions\n- The sail is red."
+        digest, asked = await compact_for("the tides", sections)
+        assert asked["type"] == "summarize"
+        assert "## Decisions" in asked["instructions"]
+        assert "begins with an earlier summary" in asked["instructions"]
+        assert asked["instructions"].endswith("The user wants this in particular: the tides")
+        # It has our sections, so they are ours, and not all of it is the state.
+        assert digest.text.startswith("## Goal\nA boat of oak.\n\n## Decisions\n- The sail is red.")
+        assert f"## State\n{SUMMARY}" in digest.text
+        assert [type(one) for one in digest.contents][1:] == [NativeContent]
+        assert server.refusals == []
+
+
+async def test_nothing_that_shapes_a_reply_is_sent_for_a_summary(
+    session: Session, servers: dict[str, Any]
+) -> None:
+    server, schema = servers["anthropic"], {"format": {"type": "json_schema", "schema": {}}}
+    extras = {
+        "stop_sequences": ["x"],
+        "context_management": {"edits": []},
+        "output_config": {**schema, "effort": "low"},
+        "fallbacks": [
+            {"model": "claude-opus-4-5", "output_config": {**schema, "effort": "high"}},
+            {"model": "claude-haiku-4-5", "max_tokens": 9},
+        ],
+    }
+    controls = Controls(extras={"anthropic": extras})
+    async with session:
+        model = await session.access_model(MODELS["anthropic"])
+        said = [UserCanister.from_text("A boat.")]
+        body = await model.preview(said, (), controls, TurnContext(compacts=True, streaming=False))
+        asked = json.loads(body)
+        assert asked["output_config"] == {"effort": "low"}
+        assert asked["fallbacks"] == [
+            {"model": "claude-opus-4-5", "output_config": {"effort": "high"}},
+            {"model": "claude-haiku-4-5", "max_tokens": 9},
+        ]
+        assert not {"stop_sequences", "context_management"} & set(asked)
+        assert server.requests == []
+
+
+@pytest.mark.parametrize(("tier", "kept"), [("flex", True), ("scale", False)])
+async def test_openai_summarizes_in_the_cache_and_the_tier_of_the_conversation(
+    session: Session, servers: dict[str, Any], tier: str, kept: bool
+) -> None:
+    server = servers["openai"]
+    extras = {"openai": {"prompt_cache_key": "boats", "prompt_cache_retention": "24h"}}
+    controls = Controls(service_tier=tier, temperature=0.5, extras=extras)
+    async with session:
+        conversation = await session.begin(MODELS["openai"], controls=controls)
+        await compact(conversation, server)
+        [asked] = [one.json for one in server.requests if one.path.endswith("/compact")]
+        expected = {"model": "gpt-5.5", "input": asked["input"], **extras["openai"]}
+        assert asked == (expected | {"service_tier": tier} if kept else expected)
+        assert server.refusals == []

@@ -44,14 +44,13 @@ class CompactingAnthropic(FakeAnthropic):
         self.returned = 0
         self.forgets = False
         self.summary: str | None = SUMMARY
+        self._contents: dict[str, str | None] = {}
 
     def respond(self, request: ReceivedRequest) -> HttpAnswer:
         if not request.path.endswith("/v1/messages"):
             return super().respond(request)
         asked = request.json
         try:
-            if "compaction" in asked:
-                return self._compact(request, asked)
             blocks = [
                 (place, number, block)
                 for place, message in enumerate(asked["messages"])
@@ -59,18 +58,20 @@ class CompactingAnthropic(FakeAnthropic):
                 for number, block in enumerate(message["content"])
                 if block["type"] == "compaction"
             ]
-            if not blocks:
-                return super().respond(request)
-            self._check(request, blocks)
+            if blocks:
+                self._check(request, blocks)
+                first, *others = asked["messages"]
+                rest = first["content"][1:]
+                messages = [{**first, "content": rest}, *others] if rest else others
+                body = json.dumps({**asked, "messages": messages}).encode()
+                request = replace(request, body=body)
+            if "compaction" in asked:
+                return self._compact(request, request.json)
         except Refused as error:
             self.refusals.append(str(error))
             return fail_anthropic(400, "invalid_request_error", str(error))
-        self.returned += 1
-        first, *others = asked["messages"]
-        rest = first["content"][1:]
-        messages = [{**first, "content": rest}, *others] if rest else others
-        body = json.dumps({**asked, "messages": messages}).encode()
-        return super().respond(replace(request, body=body))
+        self.returned += bool(blocks)
+        return super().respond(request)
 
     def _compact(self, request: ReceivedRequest, asked: Mapping[str, Any]) -> HttpAnswer:
         if BETA not in request.headers.get("anthropic-beta", ""):
@@ -83,12 +84,13 @@ class CompactingAnthropic(FakeAnthropic):
                 raise Refused(f"{name} cannot be combined with compaction")
         if "format" in asked.get("output_config", {}):
             raise Refused("output_config.format cannot be combined with compaction")
+        for fallback in asked.get("fallbacks", ()):
+            if "format" in fallback.get("output_config", {}):
+                raise Refused("fallbacks.output_config.format cannot be combined with compaction")
         self.compactions += 1
-        block = {
-            "type": "compaction",
-            "content": self.summary,
-            "signature": f"SIG{self.compactions}",
-        }
+        signature = f"SIG{self.compactions}"
+        self._contents[signature] = self.summary
+        block = {"type": "compaction", "content": self.summary, "signature": signature}
         usage = {
             "input_tokens": 0,
             "output_tokens": 0,
@@ -116,9 +118,10 @@ class CompactingAnthropic(FakeAnthropic):
         [(place, number, block)] = blocks
         if (place, number) != (0, 0) or request.json["messages"][0]["role"] != "assistant":
             raise Refused("compaction_block_misplaced")
-        if self.forgets or not block.get("signature", "").startswith("SIG"):
+        signature = block.get("signature")
+        if self.forgets or signature not in self._contents:
             raise Refused("compaction_signature_invalid")
-        if block.get("content") != self.summary:
+        if block.get("content") != self._contents[signature]:
             raise Refused("compaction_content_mismatch")
 
 

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.caching import (
@@ -59,6 +60,10 @@ def test_what_is_written_to_the_cache_is_paid() -> None:
     assert second.paid_tokens == 3_000
 
 
+DIGEST = DigestCanister(first="a", last="c", shortened={"d": "…"})
+#: What pinning a message before, and after, it was summarized appends.
+PINNED = DigestCanister(pinned=("b",))
+BACK = replace(DIGEST, identity="back", kept=("b",), pinned=("b",))
 WARM = [asked(), reply(20_000), asked(9), reply(3_000, 20_000)]
 
 
@@ -70,7 +75,11 @@ WARM = [asked(), reply(20_000), asked(9), reply(3_000, 20_000)]
         ([asked(310), reply(1_000, 23_000)], ""),
         ([asked(20), reply(24_000, model="other")], CacheBreak.MODEL),
         ([asked(9_000), reply(24_000, model="other")], CacheBreak.MODEL),
-        ([DigestCanister(), asked(20), reply(9_000)], CacheBreak.COMPACTED),
+        ([DIGEST, asked(20), reply(9_000)], CacheBreak.COMPACTED),
+        ([PINNED, asked(20), reply(24_000)], CacheBreak.UNKNOWN),
+        ([PINNED, asked(310), reply(24_000)], CacheBreak.EXPIRED),
+        ([DIGEST, BACK, asked(20), reply(9_000)], CacheBreak.COMPACTED),
+        ([DIGEST, asked(20), reply(9_000), BACK, asked(20), reply(9_000)], CacheBreak.PINNED),
         # Blocks of a cache, and small sums.
         ([asked(20), reply(2_900, 21_100)], ""),
         ([asked(20), reply(3_100, 20_900)], CacheBreak.UNKNOWN),
@@ -113,7 +122,6 @@ def peek() -> str:
 
 PEEK = Invoker.from_function(peek)
 SYSTEM = SupervisorCanister.from_text("Be brief.")
-DIGEST = DigestCanister()
 
 
 @pytest.mark.parametrize(
@@ -129,6 +137,8 @@ DIGEST = DigestCanister()
         (RequestHead.of([asked()], [PEEK], Controls()), CacheBreak.INSTRUCTIONS),
         (RequestHead.of([SYSTEM, asked()], [PEEK], Controls(effort="low")), CacheBreak.CONTROLS),
         (RequestHead.of([SYSTEM, asked()], [PEEK], Controls(), DIGEST), CacheBreak.COMPACTED),
+        (RequestHead.of([SYSTEM, asked()], [PEEK], Controls(), PINNED), CacheBreak.UNEXPECTED),
+        (RequestHead.of([SYSTEM, asked()], [], Controls(), PINNED), CacheBreak.TOOLS),
         (None, CacheBreak.UNKNOWN),
     ],
 )

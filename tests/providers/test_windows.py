@@ -336,6 +336,44 @@ async def test_a_declaration_ten_times_too_large_is_corrected_by_one_refusal(
     assert [path.name for path in home.iterdir()] == [FILE_NAME]
 
 
+async def test_another_server_of_the_same_row_has_not_taught_anything(home: Path) -> None:
+    def declare_row(url: str) -> dict[str, object]:
+        row = {
+            "module": "vibe_llms.providers.openai.chat_completions",
+            "base-url": url,
+            "credential": "none",
+            "models": {"m": {"context-tokens": 131_072}},
+        }
+        return {"providers": {"local": row}}
+
+    async def ask(url: str, *, teach: int | None = None) -> int | None:
+        async with open_session(configuration=declare_row(url)) as session:
+            model = await session.access_model("local/m")
+            if teach is not None:
+                return await session.windows.learn(model, refuse(limit=teach), 20_000)
+            return await session.windows.window_of(model)
+
+    first = "http://me:hunter22@One.example:8000/v1/?token=abcdef"
+    assert await ask(first, teach=8_192) == 8_192
+    # Only the place counts, and nothing else of the address is stored.
+    assert await ask("http://one.example:8000/v1") == 8_192
+    stored = (home / FILE_NAME).read_text()
+    assert '"server": "http://one.example:8000/v1"' in stored
+    assert not [word for word in ("me:", "hunter22", "abcdef", "token=") if word in stored]
+    for other in (
+        "http://one.example:9000/v1",
+        "https://one.example:8000/v1",
+        "http://one.example:8000/v2",
+        "http://two.example:8000/v1",
+        "http://[",
+    ):
+        assert await ask(other) == 131_072
+    # A larger window is learned from the other server.
+    assert await ask("http://two.example/v1", teach=16_384) == 16_384
+    assert await ask("http://two.example/v1") == 16_384
+    assert await ask(first) == 131_072
+
+
 async def test_users_of_a_server_do_not_teach_each_other(home: Path) -> None:
     model = declare(131_072)
     configuration = load_configuration()

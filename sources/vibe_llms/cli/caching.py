@@ -45,8 +45,9 @@ def draw_summary(requests: Sequence[RequestCaching]) -> str:
         return ""
     summary = summarize_caching(requests)
     return (
-        f"in all: paid {summary.paid_tokens:,} tokens for {summary.new_tokens:,} new ones, "
-        f"a factor of {summary.rewrite_factor:.1f}{_describe_breaks(summary.breaks)}"
+        f"in total: {summary.paid_tokens:,} tokens did not come from the cache, and "
+        f"{summary.new_tokens:,} were new (ratio {summary.rewrite_factor:.1f})"
+        f"{_describe_breaks(summary.breaks)}"
     )
 
 

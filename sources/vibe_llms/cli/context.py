@@ -7,18 +7,21 @@ from vibe_llms.conversations.context_use import ContextUse
 
 #: Cells of the longest name and of the longest number.
 _NAME, _NUMBER = 10, 11
-_BAR = 60
+#: Cells of the longest bar, and of the shortest that is drawn.
+_BAR, _SHORTEST = 60, 5
 
 
 def draw_context(use: ContextUse, columns: int) -> str:
-    """Return a summary, and one bar for each part of the window."""
+    """Return a summary, and one bar for each part of the window; none if there is no room."""
     about = "about " if use.estimated else ""
     assumed = "" if use.known else ", an assumed window: set context-tokens in the model's row"
     share = f"{use.tokens / use.window:.0%}"
     lines = [f"{about}{use.tokens:,} of {use.window:,} tokens ({share}{assumed})"]
-    cells = max(min(columns - _NAME - _NUMBER - 3, _BAR), 5)
+    cells = min(columns - _NAME - _NUMBER - 3, _BAR)
     for name, tokens in {**use.parts, "free": use.free}.items():
-        if tokens:
+        if tokens and cells < _SHORTEST:
+            lines.append(f"{name}: {tokens:,}")
+        elif tokens:
             filled = max(round(tokens / use.window * cells), 1)
             bar = ("·" if name == "free" else "█") * min(filled, cells)
             lines.append(f"{pad(name, _NAME)} {tokens:>{_NUMBER},} {bar}")

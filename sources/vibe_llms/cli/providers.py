@@ -59,10 +59,12 @@ async def models(words: tuple[str, ...], as_json: bool, query: str, every: bool)
         raise click.UsageError(f"Too many arguments: {' '.join(words)}.")
     if every and verb != "forget":
         raise click.UsageError("--all is an option of `models forget`.")
+    if verb and query:
+        raise click.UsageError(f"-q filters the list; it is not an option of `models {verb}`.")
     if verb == "forget":
         if every == (len(words) > 1):
             raise click.UsageError("Name a model, PROVIDER/MODEL, or give --all.")
-        return await _forget(None if every else words[1])
+        return await _forget(None if every else words[1], as_json)
     if verb == "default":
         return await _default(words[1] if len(words) > 1 else None)
     # Accepts `list`, as other commands do; it is not the name of a provider.
@@ -149,14 +151,18 @@ async def _default(name: str | None) -> int:
     return 0
 
 
-async def _forget(address: str | None) -> int:
+async def _forget(address: str | None, as_json: bool) -> int:
     async with open_session(event_handler=print_notices(), import_guard=bound_import) as session:
         learned = [one.address for one in await session.windows.survey()]
         if address is not None and address not in learned:
             known = f"learned are those of {', '.join(learned)}" if learned else "none is learned"
             raise RequestError(f"no context window was learned for {address!r}; {known}")
-        for window in await session.windows.forget(address):
-            note(f"forgot that {window.address} accepts {window.tokens:,} tokens")
+        forgotten = await session.windows.forget(address)
+    if as_json:
+        write_json(json.dumps([{"model": one.address, "tokens": one.tokens} for one in forgotten]))
+        return 0
+    for window in forgotten:
+        note(f"forgot that {window.address} accepts {window.tokens:,} tokens")
     if not learned:
         note("no context window was learned")
     return 0

@@ -179,21 +179,21 @@ class _Work(Struct, frozen=True, kw_only=True):
         following = self.request.next
         if compacts_natively(following.model):
             try:
-                reply = await following.ask(following.messages, natively=True)
+                prompt = self._order(extends=self._extends) if self.request.focus else ""
+                reply = await following.ask(following.messages, natively=True, prompt=prompt)
             except VibeLlmsError as error:
                 following.notify(Notice("context", f"the provider's summary failed: {error}"))
             else:
                 native = tuple(filter(_is_summary, chain.from_iterable(c.contents for c in reply)))
                 if native and (text := _read_native(native[0])):
-                    sections = Sections({**self.sections.prose, STATE: text}, self.sections.lists)
-                    return _Summary(sections, reply[-1].provenance, reply[-1].ending, native)
+                    return _Summary(
+                        self._read(text), reply[-1].provenance, reply[-1].ending, native
+                    )
         return replace(await self._summarize_ourselves(), native=native)
 
     async def _summarize_ourselves(self) -> _Summary:
         request, chosen = self.request, self.plan
-        extends = bool(self.sections.prose or self.sections.lists)
-        order = partial(request_digest, int(self.size.summary * _WORDS_PER_TOKEN))
-        said = UserCanister.from_text(order(extends=extends, focus=request.focus))
+        said = UserCanister.from_text(self._order(extends=self._extends))
         room = request.window * _FULL - self.size.summary - measure_tokens(said)
         replies: list[Sequence[ReplyCanister]] = []
         if request.tokens <= room:
@@ -207,11 +207,27 @@ class _Work(Struct, frozen=True, kw_only=True):
             sections, kept = self.sections, self._kept
             for part in await self._split(int(request.window * _PART_SHARE)):
                 before = _as_message(sections)
-                said = UserCanister.from_text(order(extends=bool(before), focus=request.focus))
+                said = UserCanister.from_text(self._order(extends=bool(before)))
                 replies.append(await self._ask([*kept, *before, *part, said], tools=False))
                 sections = self._extend(sections, _text_of(replies[-1]), [*before, *part])
         last = replies[-1][-1]
         return _Summary(sections, last.provenance, last.ending or Ending(StopReason.FINISHED))
+
+    @property
+    def _extends(self) -> bool:
+        return bool(self.sections.prose or self.sections.lists)
+
+    def _order(self, *, extends: bool) -> str:
+        """Return the prompt for a summary, with the user's wish."""
+        words = int(self.size.summary * _WORDS_PER_TOKEN)
+        return request_digest(words, extends=extends, focus=self.request.focus)
+
+    def _read(self, text: str) -> Sections:
+        """Return the sections of a provider's summary; a short one without headings is kept too."""
+        try:
+            return extend_digest(self.sections, text)
+        except DigestRejected:
+            return Sections({**self.sections.prose, STATE: text}, self.sections.lists)
 
     def _extend(self, before: Sections, text: str, replaced: Sequence[Canister]) -> Sections:
         sections = extend_digest(before, text)

@@ -16,11 +16,16 @@ class Asking(Protocol):
     """A function that sends a request without showing or storing the reply."""
 
     def __call__(
-        self, messages: Sequence[Canister], *, tools: bool = True, natively: bool = False
+        self,
+        messages: Sequence[Canister],
+        *,
+        tools: bool = True,
+        natively: bool = False,
+        prompt: str = "",
     ) -> Awaitable[Sequence[ReplyCanister]]:
         """Return the reply; `tools` are the same as in other requests, or none.
 
-        With `natively`, the provider summarizes the messages.
+        With `natively`, the provider summarizes the messages, by its own prompt or by `prompt`.
         """
         ...
 

@@ -671,7 +671,12 @@ class TurnRun:
         return reply
 
     async def _ask_aside(
-        self, messages: Sequence[Canister], *, tools: bool = True, natively: bool = False
+        self,
+        messages: Sequence[Canister],
+        *,
+        tools: bool = True,
+        natively: bool = False,
+        prompt: str = "",
     ) -> Sequence[ReplyCanister]:
         """Ask the model without showing or storing its reply."""
         controls = leave_form(self._controls, _ASIDE_TOKENS)
@@ -684,6 +689,7 @@ class TurnRun:
                 default_controls=leave_form(self._default_controls, _ASIDE_TOKENS),
                 tracer=self._settings.tracer,
                 compacts=natively,
+                summary_prompt=prompt,
             )
             offered = self._offered if tools else ()
             reply = await self._send(messages, offered, controls, context)

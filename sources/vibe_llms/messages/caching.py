@@ -40,6 +40,8 @@ class CacheBreak(StrEnum):
 
     EXPIRED = "expired"
     COMPACTED = "compacted"
+    #: A message that was summarized or shortened is whole again, because it was pinned.
+    PINNED = "pinned"
     MODEL = "model"
     TOOLS = "tools"
     INSTRUCTIONS = "instructions"
@@ -89,12 +91,12 @@ class CachingSummary(Struct, frozen=True):
 class RequestHead(Struct, frozen=True):
     """The parts of a request before its messages, whose change breaks the cache.
 
-    `digest` is the identity of the one that replaces earlier messages, if any.
+    `digest` is the one that replaces earlier messages, if any.
     """
 
     tools: Sequence[Any] = ()
     instructions: Sequence[str] = ()
-    digest: str = ""
+    digest: DigestCanister | None = None
     controls: Controls = Controls()
 
     @classmethod
@@ -108,17 +110,27 @@ class RequestHead(Struct, frozen=True):
         """Return the head of a request; its instructions are the first messages."""
         first = takewhile(lambda one: isinstance(one, SupervisorCanister), messages)
         instructions = tuple(one.identity for one in first)
-        return cls(tuple(tools), instructions, digest.identity if digest else "", controls)
+        return cls(tuple(tools), instructions, digest, controls)
 
     def compare(self, other: RequestHead) -> CacheBreak:
-        """Return the first part that differs from another head."""
-        if self.digest != other.digest:
-            return CacheBreak.COMPACTED
+        """Return the first part that differs from an earlier head."""
+        if (change := compare_digests(self.digest, other.digest)) is not None:
+            return change
         if len(self.tools) != len(other.tools) or not all(map(is_, self.tools, other.tools)):
             return CacheBreak.TOOLS
         if self.instructions != other.instructions:
             return CacheBreak.INSTRUCTIONS
         return CacheBreak.UNEXPECTED if self.controls == other.controls else CacheBreak.CONTROLS
+
+
+def compare_digests(now: DigestCanister | None, before: DigestCanister | None) -> CacheBreak | None:
+    """Return what a digest changes in a request with an earlier one, or None if nothing."""
+    now, before = now or DigestCanister(), before or DigestCanister()
+    summary, earlier = ((one.first, one.last, one.contents) for one in (now, before))
+    if summary != earlier or not now.shortened.items() <= before.shortened.items():
+        return CacheBreak.COMPACTED
+    same = (now.kept, now.shortened) == (before.kept, before.shortened)
+    return None if same else CacheBreak.PINNED
 
 
 class _Measured(Struct, frozen=True):
@@ -141,7 +153,9 @@ class CacheMeter:
         self.reports: dict[str, RequestCaching] = {}
         self._order: deque[str] = deque()
         self._lifetime = lifetime
-        self._compacted = False
+        self._digest: DigestCanister | None = None
+        #: The change by digests since the last request.
+        self._change: CacheBreak | None = None
         self._last: _Measured | None = None
         self._models: dict[str, _Measured] = {}
 
@@ -150,9 +164,12 @@ class CacheMeter:
         """True if a request has been measured."""
         return self._last is not None
 
-    def compact(self) -> None:
+    def compact(self, digest: DigestCanister) -> None:
         """Note that a digest replaces earlier messages from the next request on."""
-        self._compacted = True
+        change = compare_digests(digest, self._digest)
+        self._digest = digest
+        if self._change is not CacheBreak.COMPACTED:
+            self._change = change or self._change
 
     def measure(
         self, reply: ReplyCanister, asked: datetime, head: RequestHead | None = None
@@ -174,16 +191,17 @@ class CacheMeter:
         if before is not None and size - read - new > max(_SHARE * size, _TOKENS):
             reason = self._explain(now, before)
         self._last = self._models[model] = now
-        self._compacted = False
+        self._change = None
         measured = RequestCaching(reply.reply, model, size, new, size - read, read, reason)
         self._note(measured)
         return measured
 
     def _explain(self, now: _Measured, before: _Measured) -> str:
-        heads = (now.head, before.head)
-        compacted = None not in heads and len({head.digest for head in heads if head}) > 1
-        if self._compacted or compacted:
-            return CacheBreak.COMPACTED
+        change = self._change
+        if now.head is not None and before.head is not None:
+            change = change or compare_digests(now.head.digest, before.head.digest)
+        if change is not None:
+            return change
         if now.model != before.model:
             return CacheBreak.MODEL if now.reports or before.reports else ""
         if not now.reports:
@@ -222,7 +240,7 @@ def measure_caching(
             continue
         asked = canister.created
         if isinstance(canister, DigestCanister):
-            meter.compact()
+            meter.compact(canister)
 
 
 def summarize_caching(requests: Iterable[RequestCaching]) -> CachingSummary:

@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from urllib.parse import urlsplit, urlunsplit
 
 from msgspec import Struct
 
@@ -95,6 +96,21 @@ def find_ignored(
     if not usual.variables or usual.url == address.url.rstrip("/"):
         return None
     return usual.variables[0], usual.url
+
+
+def name_server(url: str) -> str:
+    """Return the address of a server without a user, a password, or a query.
+
+    >>> name_server("https://me:secret@Gateway.example:8080/v1/?key=abc")
+    'https://gateway.example:8080/v1'
+    """
+    try:
+        scheme, host, path, _, _ = urlsplit(url)
+    except ValueError:
+        # The transport reports a wrong address.
+        return ""
+    host = host.rpartition("@")[2].lower()
+    return redact(urlunsplit((scheme, host, path.rstrip("/"), "", "")))
 
 
 def survey_given(configuration: Configuration) -> Iterator[tuple[str, Address]]:

@@ -69,7 +69,8 @@ class TurnContext(Struct, frozen=True, kw_only=True):
     before the first event of the reply, and it returns the conversation's identity. `tracer`
     records attempts. With `compacts`, a model whose attribute of this name is True lets its
     provider summarize the messages: the reply is one block `compaction` that replaces them, and
-    its text if the provider shows it.
+    its text if the provider shows it. `summary_prompt` replaces the provider's own prompt for that
+    summary, if it takes one.
     """
 
     conversation: str = ""
@@ -85,6 +86,7 @@ class TurnContext(Struct, frozen=True, kw_only=True):
     kept: Callable[[], Awaitable[str]] | None = None
     tracer: Tracer = Tracer()
     compacts: bool = False
+    summary_prompt: str = ""
 
 
 class TokenCount(Struct, frozen=True):

@@ -41,7 +41,7 @@ from vibe_llms.messages.canisters import Canister, ReplyCanister
 from vibe_llms.messages.contents import MediaContent
 from vibe_llms.messages.controls import Controls
 from vibe_llms.messages.events import EventHandler, Notice, NoticeEvent
-from vibe_llms.providers.addresses import Address, find_address, find_ignored
+from vibe_llms.providers.addresses import Address, find_address, find_ignored, name_server
 from vibe_llms.providers.assimilators import StreamAssimilator
 from vibe_llms.providers.attributes import (
     ModelAttributes,
@@ -160,6 +160,11 @@ class HttpModel(RowModel[ModelConnection[S]], Generic[S]):
     def settings(self) -> S:
         """Keys of the row."""
         return self.client.settings
+
+    @property
+    def server(self) -> str:
+        """Address of the server, without a user, a password, or a query."""
+        return name_server(self.settings.base_url)
 
     # Defined by each provider.
 

@@ -45,15 +45,17 @@ _Key: TypeAlias = tuple[str, str]
 class LearnedWindow(Struct, frozen=True, omit_defaults=True):
     """A context window that a refusal has taught.
 
-    `declared` is the window of the model's attributes at that time: if another one is declared
-    now, this one no longer applies. `created` is the day in UTC, as in `2026-11-27`. `words` are
-    the beginning of the server's error.
+    `declared` is the window of the model's attributes at that time, and `server` the address of
+    the row. If another one is declared now, or requests go elsewhere, this window no longer
+    applies. `created` is the day in UTC, as in `2026-11-27`. `words` are the beginning of the
+    server's error.
     """
 
     row: str
     model: str
     tokens: Positive
     declared: int | None = None
+    server: str = ""
     created: str = ""
     words: str = ""
 
@@ -63,8 +65,9 @@ class LearnedWindow(Struct, frozen=True, omit_defaults=True):
         return f"{self.row}/{self.model}"
 
     def fits(self, model: Model) -> bool:
-        """Return True unless another window has been declared for the model since."""
-        return model.attributes.context_tokens in (None, self.declared)
+        """Return True unless the model has another declared window or another server now."""
+        declared = model.attributes.context_tokens in (None, self.declared)
+        return declared and self.server == _server_of(model)
 
 
 class _Content(Struct, frozen=True):
@@ -133,6 +136,7 @@ class Windows:
             model=model.name,
             tokens=tokens,
             declared=model.attributes.context_tokens,
+            server=_server_of(model),
             created=datetime.now(UTC).date().isoformat(),
             words=" ".join(str(error).split())[:_MOST_WORDS],
         )
@@ -239,14 +243,20 @@ def _infer(
 
 
 def _merge(stored: _Stored, learned: LearnedWindow) -> _Stored:
-    """Add a window; of two with the same declaration, the smaller one stays."""
+    """Add a window; of two with the same declaration and server, the smaller one stays."""
     key = (learned.row, learned.model)
-    known = stored.get(key)
-    if known is not None and known.declared == learned.declared and known.tokens <= learned.tokens:
+    known = stored.get(key, learned)
+    same = (known.declared, known.server) == (learned.declared, learned.server)
+    if same and known.tokens < learned.tokens:
         return stored
     others = {other: one for other, one in stored.items() if other != key}
     newest = [*others.items(), (key, learned)][-MOST_WINDOWS:]
     return dict(newest)
+
+
+def _server_of(model: Model) -> str:
+    """Return the address of a model's server; empty if the model is not on one."""
+    return str(getattr(model, "server", ""))
 
 
 def _without(stored: _Stored, keys: set[_Key]) -> _Stored:

@@ -171,7 +171,7 @@ class AnthropicModel(HttpModel[AnthropicSettings]):
         tools = extras.pop("tools", ())
         members = {"model": self.name, **merge(members, extras), "stream": context.streaming}
         if context.compacts:
-            members = _request_compaction(members)
+            members = _request_compaction(members, context.summary_prompt)
         citing = self._decide_citing(members, canisters, context)
         if cache.citing != citing:
             cache.citing = citing
@@ -280,17 +280,28 @@ class AnthropicModel(HttpModel[AnthropicSettings]):
         return [*before, *append_member((last,), mark)] if mark else [*before, last]
 
 
-def _request_compaction(members: Mapping[str, Any]) -> dict[str, Any]:
+def _request_compaction(members: Mapping[str, Any], prompt: str) -> dict[str, Any]:
     """Return the members of a request for a summary, without those that only shape a reply.
 
-    Source: `_without_compaction_incompatible_params` of the package anthropic 2.14.
+    An empty prompt leaves Anthropic its own. Source: `BetaCompactionConfigParam`, and
+    `_without_compaction_incompatible_params`, of the package anthropic 2.14.
     """
-    kept = {name: value for name, value in members.items() if name not in _REPLY_MEMBERS}
+    kept = _without_format({k: value for k, value in members.items() if k not in _REPLY_MEMBERS})
     if _kind_of(members, "tool_choice") in ("any", "tool"):
         del kept["tool_choice"]
+    if isinstance(fallbacks := members.get("fallbacks"), list | tuple):
+        kept["fallbacks"] = [
+            _without_format(one) if isinstance(one, dict) else one for one in fallbacks
+        ]
+    instructions = {"instructions": prompt} if prompt else {}
+    return {**kept, "compaction": {"type": "summarize", **instructions}}
+
+
+def _without_format(members: Mapping[str, Any]) -> dict[str, Any]:
+    kept = dict(members)
     if isinstance(output := members.get("output_config"), dict):
         kept["output_config"] = {name: one for name, one in output.items() if name != "format"}
-    return {**kept, "compaction": {"type": "summarize"}}
+    return kept
 
 
 def _kind_of(members: Mapping[str, Any], name: str) -> object:

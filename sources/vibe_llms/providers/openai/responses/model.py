@@ -21,6 +21,17 @@ from vibe_llms.providers.openai.responses.streams import ResponsesAssimilator
 from vibe_llms.providers.requests import Request
 from vibe_llms.providers.spending import access_spending
 
+#: Members that the compacting endpoint accepts in addition to the messages, and its service tiers.
+#: Source: `ResponseCompactParams` of the package openai 3.57.
+_COMPACTED = (
+    "model",
+    "prompt_cache_key",
+    "prompt_cache_options",
+    "prompt_cache_retention",
+    "service_tier",
+)
+_COMPACTED_TIERS = ("auto", "default", "fast", "flex", "priority")
+
 
 class ResponsesSettings(OpenaiSettings, frozen=True):
     """Settings of a provider row.
@@ -99,7 +110,9 @@ class ResponsesModel(OpenAIModel[ResponsesSettings]):
         """Assemble the request of a round trip, without items that OpenAI keeps."""
         if context.compacts:
             whole = self.build(await self.prepare(canisters, (), controls, context), context)
-            members = {"model": self.name}
+            members = {name: one for name, one in whole.members.items() if name in _COMPACTED}
+            if members.get("service_tier") not in _COMPACTED_TIERS:
+                members.pop("service_tier", None)
             return msgspec.structs.replace(whole, members=members, path=f"{self.path}/compact")
         prepared = await self.prepare(canisters, invokers, controls, context)
         # Under a budget, everything is sent: stored items are billed but not measured here.
