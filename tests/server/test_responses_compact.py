@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import zlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import openai
 import openresponses_types.types as specification
 import pytest
@@ -316,3 +318,62 @@ async def test_a_compaction_counts_against_the_budget_of_its_user(home: Path) ->
         with pytest.raises(openai.RateLimitError) as refused:
             await compact(client, input=make_input(16))
         assert refused.value.code == "insufficient_quota"
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/responses", {"input": make_input(16), "context_management": MANAGED}),
+        (
+            "/v1/messages",
+            {
+                "messages": [*make_input(16), {"role": "user", "content": "Go on."}],
+                "max_tokens": 10,
+                "context_management": {
+                    "edits": [
+                        {
+                            "type": "compact_20260112",
+                            "trigger": {"type": "input_tokens", "value": 1_200},
+                        }
+                    ]
+                },
+            },
+        ),
+    ],
+)
+async def test_a_compaction_before_a_run_is_a_turn_of_its_user(
+    home: Path, path: str, body: dict[str, Any]
+) -> None:
+    home.mkdir()
+    (home / "slow.toml").write_text(write_script(summary="stall = true"))
+    body = {"model": "scripted/slow", **body}
+    async with (
+        serving(
+            home,
+            providers={"scripted": {"scripts": {"slow": str(home / "slow.toml")}}},
+            server={"user-turns": 1, "turn-seconds": 3.0},
+        ) as served,
+        served.http() as http,
+    ):
+        keys = iter(range(9))
+
+        async def send(seconds: float = 30) -> httpx2.Response:
+            key = {"idempotency-key": f"key-{next(keys)}"}
+            return await http.post(path, json=body, headers=key, timeout=seconds)
+
+        async def await_running(count: int) -> None:
+            async with asyncio.timeout(10):
+                metrics = ""
+                while f"vibe_llms_running_turns {count}.0" not in metrics:
+                    await asyncio.sleep(0.02)
+                    metrics = (await http.get("/metrics")).text
+
+        late = asyncio.create_task(send())
+        await await_running(1)
+        refused = await send()
+        assert (refused.status_code, "too many turns" in refused.text) == (429, True)
+        assert (await late).status_code == 504
+        with pytest.raises(httpx2.ReadTimeout):
+            await send(1)
+        await await_running(0)
+        assert await survey(http) == []

@@ -76,6 +76,11 @@ class ContextOrder(Struct, frozen=True, kw_only=True):
     focus: str = ""
     repeated: Collection[str] = ()
 
+    @property
+    def changes(self) -> bool:
+        """True if the context may change before the turn."""
+        return self.compacts or self.clearing is not None
+
 
 class ManagedContext:
     """Changes of one request's context; writers read them when the reply begins."""

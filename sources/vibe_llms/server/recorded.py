@@ -45,7 +45,7 @@ async def answer_once(
     run = await space.session.access_runs().find(request)
     if run is None:
         served = await ServedTurn.begin(space, order, recorded=True)
-        await served.manage_context()
+        await served.prepare()
         run = await served.start([], b"", request, awaited=True)
     exchange.conversation = run.record.conversation
     turn = RecordedTurn(space, order, run)

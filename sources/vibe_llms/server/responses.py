@@ -416,7 +416,7 @@ async def _start(
     if request.previous_response_id is None:
         order = await _read_order(core, exchange, space, request, model)
         served = await ServedTurn.begin(space, order, recorded=True)
-        await served.manage_context()
+        await _prepare(core, exchange, served)
         origin = await exchange.offload(lambda: write(model))
         return served, await served.start(instructions, origin, key, awaited=awaited)
     conversation, last, order = await _read_continuation(core, exchange, space, request)
@@ -425,13 +425,19 @@ async def _start(
     served = await ServedTurn.follow(space, order, conversation, last)
     if order.context.compacts and await space.is_busy(served.conversation):
         served = await served.fork(last)
-    await served.manage_context()
+    await _prepare(core, exchange, served)
     try:
         return served, await served.start(instructions, origin, key, awaited=awaited)
     except ConversationBusy:
         # Another response has continued the conversation first.
         served = await served.fork(last)
         return served, await served.start(instructions, origin, key, awaited=awaited)
+
+
+async def _prepare(core: ServerCore, exchange: HttpExchange, served: ServedTurn) -> None:
+    """Change the context of a response, whose run begins afterwards."""
+    async with exchange.until_disconnect(), core.turn_limit():
+        await served.prepare()
 
 
 async def _read_continuation(

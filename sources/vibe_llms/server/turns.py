@@ -215,10 +215,16 @@ class ServedTurn:
         order, said = await fit_order(space, order, conversation, prompt)
         return cls(space, order, conversation, said, chain, begun=True)
 
+    async def prepare(self) -> None:
+        """Do what the order says with the context of a run, which counts as a turn meanwhile."""
+        if self._order.context.changes:
+            with self._space.turn():
+                await self.manage_context()
+
     async def manage_context(self) -> None:
         """Do what the order says with the context of the turn, before it begins."""
         managed, context = self.managed, self._order.context
-        if not context.compacts and context.clearing is None:
+        if not context.changes:
             return
         if agent := self._conversation.settings.agent:
             system = self._space.session.access_agent(agent).supervisor
