@@ -359,9 +359,10 @@ class ServedTurn:
         """Delete the client's messages of a turn that failed before the model replied."""
         if self._order.store:
             archive, kept = self._space.session.archive, "" if self._begun else self._before
-            # A turn that became too long has continued in a fork.
+            own = {one.identity for one in self._prompt}
+            # A turn that became too long, or came second, has continued in a fork.
             for identity in {self._identity, self._conversation.identity}:
-                await withdraw(archive, identity, kept, self._before)
+                await withdraw(archive, identity, kept, self._before, own)
 
 
 def _read(order: TurnOrder, turn: Turn[None]) -> tuple[str, Sequence[InvocationCanister]]:
@@ -461,14 +462,17 @@ class RecordedTurn:
             places = [place for place, one in enumerate(stored) if one.identity in prompt]
             if places:
                 before = stored[places[0] - 1].identity if places[0] else ""
-                await withdraw(archive, record.conversation, before, before)
+                await withdraw(archive, record.conversation, before, before, prompt)
         await runs.store.remove_run(record.user, record.identity)
 
 
-async def withdraw(archive: Archive, conversation: str, kept: str, before: str) -> None:
-    """Delete the messages after `before`, unless the model has replied there.
+async def withdraw(
+    archive: Archive, conversation: str, kept: str, before: str, own: Collection[str]
+) -> None:
+    """Delete the messages after `before`, unless the model has replied or others are there.
 
-    Without a message `kept`, the whole conversation, such as a fork, is deleted.
+    `own` are the messages of the client. Without a message `kept`, the whole conversation, such as
+    a fork, is deleted.
     """
     # Messages added by another process meanwhile are kept.
     with suppress(ConversationNotFound, ConversationMoved):
@@ -478,12 +482,19 @@ async def withdraw(archive: Archive, conversation: str, kept: str, before: str) 
         while kept and places and added and isinstance(added[0], DigestCanister):
             # It was paid for, and later requests are shorter by it.
             kept, added = added[0].identity, added[1:]
-        if any(isinstance(one, ReplyCanister) for one in added):
+        if any(_must_stay(one, own) for one in added):
             return
         if not (kept and places):
             await archive.remove(conversation, last=stored[-1].identity if stored else "")
         elif added:
             await archive.retract(conversation, after=kept, last=added[-1].identity)
+
+
+def _must_stay(canister: Canister, own: Collection[str]) -> bool:
+    """Return True for a reply, and for a message of another request."""
+    if isinstance(canister, UserCanister | ResultCanister):
+        return canister.identity not in own
+    return isinstance(canister, ReplyCanister)
 
 
 async def count_tokens(
