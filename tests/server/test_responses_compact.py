@@ -25,6 +25,12 @@ from tests.server.test_api_context import (
 )
 from tests.server.test_responses import read_events, validate
 
+WHISPER = """
+context-tokens = 100_000
+[[replies]]
+when = "^whisper"
+parts = [{ invocation = "clock/whisper", arguments = { secret = "/safe/4711.txt" } }]
+"""
 MANAGED: Any = [{"type": "compaction", "compact_threshold": 1_200}]
 
 
@@ -37,6 +43,7 @@ async def served(home: Path) -> AsyncIterator[Served]:
         ("sailor", write_script()),
         ("small", write_script(2_000)),
         ("broken", write_script(summary='error = "overloaded"')),
+        ("clerk", WHISPER + write_script().partition("\n")[2]),
     ):
         (home / f"{name}.toml").write_text(script)
         scripts[name] = str(home / f"{name}.toml")
@@ -44,7 +51,15 @@ async def served(home: Path) -> AsyncIterator[Served]:
         home,
         providers={"scripted": {"scripts": scripts, "retries": 0}},
         stream={"retries": 0},
-        agents={"pilot": {"model": "scripted/sailor", "supervisor": "You are the pilot."}},
+        agents={
+            "pilot": {"model": "scripted/sailor", "supervisor": "You are the pilot."},
+            "clerk": {
+                "model": "scripted/clerk",
+                "supervisor": "You are the clerk.",
+                "ensembles": ["clock"],
+            },
+        },
+        ensembles={"clock": {"module": "tests.server.clock"}},
     ) as server:
         yield server
 
@@ -156,6 +171,44 @@ async def test_a_stored_response_is_compacted_without_the_prompt_of_its_agent(
         assert "Never use tar" in lines
         assert "You are the pilot" not in lines
         assert "scripted" not in lines
+
+
+@pytest.mark.parametrize("model", ["clerk", "pilot", "scripted/sailor"])
+@pytest.mark.parametrize("turns", [1, 12])
+async def test_work_of_an_agent_is_hidden_from_whoever_else_compacts_it(
+    served: Served, model: str, turns: int
+) -> None:
+    async with served.openai() as client:
+        asked = "whisper"
+        response = None
+        for _ in range(turns):
+            response = await client.responses.create(
+                model="clerk",
+                input=asked,
+                previous_response_id=None if response is None else response.id,
+            )
+            asked = "Go on."
+        assert response is not None
+        for later in (response.id, await _continue(client, response.id, model)):
+            compacted = await compact(client, model=model, previous_response_id=later)
+            lines = _unpack_item(compacted)
+            assert ("Never use tar" in lines) == (turns > 1)
+            if turns == 1 and later == response.id:
+                assert "clock/whisper" in lines
+            assert "You are the clerk" not in lines
+            assert "You are the pilot" not in lines
+            assert "4711" not in lines
+
+
+async def _continue(client: openai.AsyncOpenAI, response: str, model: str) -> str:
+    """Continue a stored response with another agent or model."""
+    later = await client.responses.create(model=model, input="On!", previous_response_id=response)
+    return later.id
+
+
+def _unpack_item(compacted: CompactedResponse) -> str:
+    item = compacted.output[0].to_dict()
+    return _unpack(str(item["encrypted_content"]).partition(".")[2])
 
 
 def _unpack(packed: str) -> str:

@@ -47,7 +47,7 @@ from vibe_llms.runs.recorder import translate
 from vibe_llms.runs.run import Run
 from vibe_llms.server.answers import answer
 from vibe_llms.server.chat_replies import DONE, name_call
-from vibe_llms.server.compactions import CompactionSigner
+from vibe_llms.server.compactions import CompactionSigner, PastAgents, export_past
 from vibe_llms.server.core import ServerCore
 from vibe_llms.server.exchanges import HttpExchange
 from vibe_llms.server.failures import ClientFailure, Rejected, describe_failure
@@ -116,11 +116,15 @@ class InputTokensCounted(Struct, tag_field="object", tag="response.input_tokens"
     input_tokens: int
 
 
-class _Origin(Struct, frozen=True):
-    """Data stored with the run of a response: the request and the requested model."""
+class _Origin(Struct, frozen=True, omit_defaults=True):
+    """Data stored with the run of a response: the requested model, the request, and its past.
+
+    The `past` has the agents of earlier responses.
+    """
 
     model: str
     request: ResponseRequest
+    past: PastAgents = PastAgents()
 
 
 async def create_response(core: ServerCore, exchange: HttpExchange, space: UserSpace) -> None:
@@ -222,13 +226,17 @@ async def _read_unstored(
         model = request.model or space.session.choose_model()[0]
         order = await _read_order(core, exchange, space, request, model)
     else:
-        conversation, last, order = await _read_continuation(core, exchange, space, request)
+        conversation, last, order, past = await _read_continuation(core, exchange, space, request)
         stored = (await space.archive.restore(conversation)).canisters
         end = find_end(stored, last)
         if not end:
             raise _refuse_missing(request.previous_response_id, "previous_response_id")
         # A conversation that is not stored has no archive to load contents from.
-        before = await load_contents(stored[:end], space.archive.load_all)
+        agent, _ = await space.resolve_model(order.model)
+        if {*past.names} == {agent or ""}:
+            before = await load_contents(stored[:end], space.archive.load_all)
+        else:
+            before = await export_past(stored[:end], space.archive.load_all, past)
     if request.instructions:
         supervisor = SupervisorCanister.from_text(request.instructions)
         order = replace(order, said=[supervisor, *order.said])
@@ -410,18 +418,15 @@ async def _start(
     instructions = [request.instructions] if request.instructions else []
     key, awaited = exchange.request_key, not request.background
 
-    def write(asked: str) -> bytes:
-        return msgspec.json.encode(_Origin(asked, request))
-
     if request.previous_response_id is None:
         order = await _read_order(core, exchange, space, request, model)
         served = await ServedTurn.begin(space, order, recorded=True)
         await _prepare(core, exchange, served)
-        origin = await exchange.offload(lambda: write(model))
+        origin = await exchange.offload(lambda: msgspec.json.encode(_Origin(model, request)))
         return served, await served.start(instructions, origin, key, awaited=awaited)
-    conversation, last, order = await _read_continuation(core, exchange, space, request)
-    asked = order.model
-    origin = await exchange.offload(lambda: write(asked))
+    conversation, last, order, past = await _read_continuation(core, exchange, space, request)
+    begun = _Origin(order.model, request, past)
+    origin = await exchange.offload(lambda: msgspec.json.encode(begun))
     served = await ServedTurn.follow(space, order, conversation, last)
     if order.context.compacts and await space.is_busy(served.conversation):
         served = await served.fork(last)
@@ -442,8 +447,8 @@ async def _prepare(core: ServerCore, exchange: HttpExchange, served: ServedTurn)
 
 async def _read_continuation(
     core: ServerCore, exchange: HttpExchange, space: UserSpace, request: ResponseRequest
-) -> tuple[str, str, TurnOrder]:
-    """Return the conversation and message that a request continues, and its turn."""
+) -> tuple[str, str, TurnOrder, PastAgents]:
+    """Return the conversation and message that a request continues, its turn, and its past."""
     assert request.previous_response_id is not None
     earlier = await _access(space, request.previous_response_id, "previous_response_id")
     record = await earlier.access()
@@ -474,7 +479,11 @@ async def _read_continuation(
     open_calls = {
         name_call(one.identity): one.identity for one in unanswered if one.name in declared
     }
-    model = request.model or _read_origin(earlier).model
+    origin = _read_origin(earlier)
+    agent = space.find_agent(record.recipe.agent or "")
+    prompt = space.session.access_agent(agent).supervisor if agent else ""
+    past = origin.past.add(record.recipe.agent or "", record.recipe.unshown, prompt)
+    model = request.model or origin.model
     continued = Continued(earlier.identity, open_calls)
     order = await _read_order(core, exchange, space, request, model, continued)
     identities = {*open_calls.values()}
@@ -495,7 +504,7 @@ async def _read_continuation(
     cut_off = [one for one in unanswered if one.name not in declared]
     # Results must precede the client's other messages.
     order = replace(order, said=[*await _close_calls(earlier, cut_off), *answers, *said])
-    return record.conversation, turn.canisters[-1].identity, order
+    return record.conversation, turn.canisters[-1].identity, order, past
 
 
 async def _close_calls(run: Run, calls: Sequence[InvocationCanister]) -> Sequence[ResultCanister]:
