@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -24,10 +25,17 @@ TOOLS: Any = [
 COMPACT: Any = {
     "edits": [{"type": "compact_20260112", "trigger": {"type": "input_tokens", "value": 1_200}}]
 }
+CLEAR: Any = {"type": "clear_tool_uses_20250919", "trigger": {"type": "tool_uses", "value": 1}}
+CLEAR_AND_COMPACT: Any = {"edits": [CLEAR, *COMPACT["edits"]]}
 SCRIPTS = {
     "small": write_script(2_000),
     "sailor": write_script(),
     "silent": write_script(summary='text = ""'),
+    "broken": write_script(summary='error = "overloaded"'),
+    "slow": write_script(summary="stall = true"),
+    "failing": write_script()
+    .replace('when = "."', 'when = "^xx"', 1)
+    .replace(f'text = "{TALK}"', 'error = "overloaded"'),
 }
 
 
@@ -376,3 +384,74 @@ async def test_the_usage_of_a_reply_does_not_count_a_summary_that_nobody_asked_f
             assert reply.usage.input_tokens < 2_000
             iterations += [one.type for one in reply.usage.iterations or []]
     assert iterations.count("compaction") == iterations.count("message") > 0
+
+
+def make_long() -> list[Any]:
+    """A history with old uses of a tool, and a message."""
+    reply, message = ({"role": role, "content": TALK} for role in ("assistant", "user"))
+    return [*make_uses(5), reply, *make_history(16), message]
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+async def test_a_repeated_request_gets_the_same_compaction(served: Served, streaming: bool) -> None:
+    given: Any = {
+        "context_management": CLEAR_AND_COMPACT,
+        "streaming": streaming,
+        "extra_headers": {"idempotency-key": "once"},
+        "tools": TOOLS,
+    }
+    async with served.anthropic() as client, served.http() as http:
+        messages: list[Any] = []
+        replies = []
+        for _ in range(3):
+            messages = make_long()
+            replies.append(await ask(client, messages, **given))
+        for reply in replies:
+            assert [one.type for one in reply.content] == ["compaction", "text"]
+            assert reply.content[0] == replies[0].content[0]
+            assert reply.usage.iterations == replies[0].usage.iterations
+            assert reply.context_management == replies[0].context_management
+            assert reply.context_management is not None
+            assert len(reply.context_management.applied_edits) == 1
+        messages.append({"role": "user", "content": "And now?"})
+        await ask(client, messages[-2:], tools=TOOLS)
+        assert len(await survey(http)) == 1
+
+
+@pytest.mark.parametrize("keyed", [True, False])
+async def test_a_compaction_that_fails_leaves_no_conversation(served: Served, keyed: bool) -> None:
+    headers = {"idempotency-key": "once"} if keyed else {}
+    given: Any = {
+        "context_management": CLEAR_AND_COMPACT,
+        "extra_headers": headers,
+        "tools": TOOLS,
+    }
+    async with served.anthropic() as client, served.http() as http:
+        with pytest.raises(anthropic.APIStatusError):
+            await ask(client, make_long(), model="scripted/broken", **given)
+        assert await survey(http) == []
+        with pytest.raises(anthropic.APITimeoutError):
+            await ask(client, make_long(), model="scripted/slow", timeout=1.0, **given)
+        async with asyncio.timeout(10):
+            while await survey(http):
+                await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize("given", [{}, {"context_management": CLEAR_AND_COMPACT}])
+@pytest.mark.parametrize("keyed", [True, False])
+async def test_a_turn_that_fails_leaves_no_conversation(
+    served: Served, keyed: bool, given: dict[str, Any]
+) -> None:
+    headers = {"idempotency-key": "once"} if keyed else {}
+    messages = [*make_long()[:-1], {"role": "user", "content": "xx"}]
+    async with served.anthropic() as client, served.http() as http:
+        with pytest.raises(anthropic.APIStatusError):
+            await ask(
+                client,
+                messages,
+                model="scripted/failing",
+                tools=TOOLS,
+                extra_headers=headers,
+                **given,
+            )
+        assert await survey(http) == []

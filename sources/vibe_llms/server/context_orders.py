@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
+import msgspec
 from msgspec import Struct
 
 from vibe_llms.base.configuration import ContextMode
@@ -29,9 +30,12 @@ from vibe_llms.messages.canisters import (
     ResultCanister,
     Usage,
 )
+from vibe_llms.runs.interfaces import read_lines, write_lines
 from vibe_llms.server.compactions import ClientCompaction, export_compaction
 
 _NO_ARGUMENTS = "{}"
+#: Beginning of the changes that are stored with a run.
+_STORED = b"context:"
 
 
 class ToolClearing(Struct, frozen=True, kw_only=True):
@@ -83,13 +87,52 @@ class ContextOrder(Struct, frozen=True, kw_only=True):
 
 
 class ManagedContext:
-    """Changes of one request's context; writers read them when the reply begins."""
+    """Changes of one request's context; writers read them when the reply begins.
 
-    def __init__(self) -> None:
+    `begun` is True if the conversation began with the request.
+    """
+
+    def __init__(self, *, begun: bool = False) -> None:
+        self.begun = begun
         self.cleared = ClearedTools()
         self.compaction: ClientCompaction | None = None
         #: True if the reply is the compaction alone.
         self.ends = False
+
+    def write(self) -> bytes:
+        """Return the changes as bytes to store with a run."""
+        made = self.compaction
+        lines = None if made is None else write_lines(made.messages)
+        text, usage = ("", Usage()) if made is None else (made.text, made.usage)
+        return _STORED + msgspec.msgpack.encode(
+            _Stored(self.begun, self.cleared, lines, text, usage)
+        )
+
+    @classmethod
+    def read(cls, data: bytes) -> ManagedContext:
+        """Return the changes that `write` wrote, or none for other data."""
+        if not is_context(data):
+            return cls()
+        stored = msgspec.msgpack.decode(data.removeprefix(_STORED), type=_Stored)
+        managed = cls(begun=stored.begun)
+        managed.cleared = stored.cleared
+        if stored.lines is not None:
+            messages = read_lines(stored.lines)
+            managed.compaction = ClientCompaction(messages, stored.text, stored.usage)
+        return managed
+
+
+class _Stored(Struct, frozen=True):
+    begun: bool
+    cleared: ClearedTools
+    lines: bytes | None
+    text: str
+    usage: Usage
+
+
+def is_context(data: bytes) -> bool:
+    """Return True if the data stored with a run are changes of its context."""
+    return data.startswith(_STORED)
 
 
 async def manage_context(

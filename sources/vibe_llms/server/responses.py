@@ -48,6 +48,7 @@ from vibe_llms.runs.run import Run
 from vibe_llms.server.answers import answer
 from vibe_llms.server.chat_replies import DONE, name_call
 from vibe_llms.server.compactions import CompactionSigner, PastAgents, export_past
+from vibe_llms.server.context_orders import is_context
 from vibe_llms.server.core import ServerCore
 from vibe_llms.server.exchanges import HttpExchange
 from vibe_llms.server.failures import ClientFailure, Rejected, describe_failure
@@ -537,7 +538,8 @@ async def _access(space: UserSpace, identity: str, param: str | None = None) -> 
     except RunNotFound:
         raise missing from None
     # Excludes prefixes of identities, and runs that are not responses.
-    if run.identity != identity.removeprefix(PREFIX) or not run.record.origin:
+    origin = run.record.origin
+    if run.identity != identity.removeprefix(PREFIX) or not origin or is_context(origin):
         raise missing
     return run
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
@@ -19,6 +20,7 @@ from vibe_llms.base.exceptions import (
     FormatNewer,
     RequestError,
     StorageUnavailable,
+    VibeLlmsError,
 )
 from vibe_llms.base.offloading import offload
 from vibe_llms.conversations.conversation import Conversation
@@ -171,7 +173,7 @@ class ServedTurn:
         self._prompt = prompt
         self._chain = chain
         self._begun = begun
-        self.managed = ManagedContext()
+        self.managed = ManagedContext(begun=begun)
         #: Identity of the last message before the turn.
         self._before = conversation.canisters[-1].identity if conversation.canisters else ""
 
@@ -229,7 +231,11 @@ class ServedTurn:
         if agent := self._conversation.settings.agent:
             system = self._space.session.access_agent(agent).supervisor
             context = replace(context, repeated=[*context.repeated, system])
-        await manage_context(self._conversation, self._prompt, context, managed, self.hidden)
+        try:
+            await manage_context(self._conversation, self._prompt, context, managed, self.hidden)
+        except (VibeLlmsError, Rejected, CancelledError):
+            await self.withdraw()
+            raise
         if managed.compaction is not None:
             # The client sends the compaction in place of the history.
             self._chain = self._chain.begin_again()
@@ -426,11 +432,13 @@ def _survey_media(turn: Turn[None]) -> Sequence[MediaContent]:
 class RecordedTurn:
     """A turn that is a run: of this request, or of an earlier one with the same key."""
 
-    def __init__(self, space: UserSpace, order: TurnOrder, run: Run) -> None:
+    def __init__(
+        self, space: UserSpace, order: TurnOrder, run: Run, managed: ManagedContext
+    ) -> None:
         self._space = space
         self._order = order
         self.run = run
-        self.managed = ManagedContext()
+        self.managed = managed
 
     @property
     def hidden(self) -> Collection[str]:
@@ -442,7 +450,10 @@ class RecordedTurn:
         space, order = self._space, self._order
         agent, _ = await space.resolve_model(order.model)
         chain = Chain(agent or "")
-        await offload(is_large(order.said), chain.extend, order.said)
+        # The client sends a compaction in place of the history.
+        compaction = self.managed.compaction
+        said = order.said if compaction is None else compaction.messages
+        await offload(is_large(said), chain.extend, said)
         turn = await self.run.read()
         conversation = self.run.record.conversation
         last = turn.canisters[-1].identity if turn.canisters else ""
@@ -462,7 +473,8 @@ class RecordedTurn:
             places = [place for place, one in enumerate(stored) if one.identity in prompt]
             if places:
                 before = stored[places[0] - 1].identity if places[0] else ""
-                await withdraw(archive, record.conversation, before, before, prompt)
+                kept = "" if self.managed.begun else before
+                await withdraw(archive, record.conversation, kept, before, prompt)
         await runs.store.remove_run(record.user, record.identity)
 
 
