@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import threading
 import zlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,10 @@ from tests.server.test_api_context import (
     survey,
     write_script,
 )
+from tests.server.test_messages_context import COMPACT
 from tests.server.test_responses import read_events, validate
+from vibe_llms.messages.canisters import Canister
+from vibe_llms.server.compactions import CompactionSigner
 
 WHISPER = """
 context-tokens = 100_000
@@ -73,6 +77,9 @@ def make_input(turns: int) -> list[Any]:
             {"role": "assistant", "content": TALK},
         )
     ]
+
+
+LONG = [*make_input(16), {"role": "user", "content": "Go on."}]
 
 
 async def compact(client: openai.AsyncOpenAI, **given: Any) -> CompactedResponse:
@@ -213,6 +220,39 @@ def _unpack_item(compacted: CompactedResponse) -> str:
 
 def _unpack(packed: str) -> str:
     return zlib.decompress(base64.urlsafe_b64decode(packed)[32:]).decode()
+
+
+@pytest.mark.parametrize(
+    ("path", "given"),
+    [
+        ("responses/compact", {"input": LONG}),
+        ("responses", {"input": LONG, "store": False, "context_management": MANAGED}),
+        ("messages", {"messages": LONG, "max_tokens": 100, "context_management": COMPACT}),
+    ],
+)
+async def test_a_compaction_is_signed_in_a_thread(
+    served: Served, monkeypatch: pytest.MonkeyPatch, path: str, given: dict[str, Any]
+) -> None:
+    threads: list[threading.Thread] = []
+    write = CompactionSigner.write
+
+    def note(signer: CompactionSigner, messages: Sequence[Canister]) -> str:
+        threads.append(threading.current_thread())
+        return write(signer, messages)
+
+    monkeypatch.setattr(CompactionSigner, "write", note)
+    body: dict[str, Any] = {"model": "scripted/sailor", **given}
+    async with served.http() as http:
+        first = await http.post(f"/v1/{path}", json=body)
+        if path == "messages":
+            for _ in range(2):
+                again = await http.post(
+                    f"/v1/{path}", json=body, headers={"idempotency-key": "once"}
+                )
+                assert again.status_code == 200
+    assert "vibe1." in first.text
+    assert threads
+    assert threading.current_thread() not in threads
 
 
 async def test_a_wrong_item_is_refused_and_never_left_out(served: Served) -> None:

@@ -15,7 +15,9 @@ import zlib
 from collections.abc import Collection, Iterator, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from vibe_llms.base.offloading import offload
 from vibe_llms.conversations.calls import is_tainted
 from vibe_llms.conversations.context_export import export_messages
 from vibe_llms.conversations.conversation import Conversation
@@ -50,12 +52,17 @@ _PROVENANCE = Provenance("vibe_llms.server", "", "")
 class ClientCompaction(Struct, frozen=True):
     """A compaction for a client: the messages to continue with, and the summary in them.
 
-    `usage` is that of the summary.
+    `usage` is that of the summary. `opaque` are the signed messages, if they are sent to a client.
     """
 
     messages: Sequence[Canister]
     text: str
     usage: Usage
+    opaque: str = ""
+
+    async def sign(self, signer: CompactionSigner) -> ClientCompaction:
+        """Return the compaction with its signed messages, which are compressed in a thread."""
+        return replace(self, opaque=await offload(True, signer.write, self.messages))
 
 
 class PastAgents(Struct, frozen=True):

@@ -31,7 +31,7 @@ from vibe_llms.messages.canisters import (
     Usage,
 )
 from vibe_llms.runs.interfaces import read_lines, write_lines
-from vibe_llms.server.compactions import ClientCompaction, export_compaction
+from vibe_llms.server.compactions import ClientCompaction, CompactionSigner, export_compaction
 
 _NO_ARGUMENTS = "{}"
 #: Beginning of the changes that are stored with a run.
@@ -68,7 +68,8 @@ class ContextOrder(Struct, frozen=True, kw_only=True):
     If it `compacts`, the conversation is compacted before a request of more than `threshold`
     tokens, or one that nearly fills the model's window, and at every size if that is `forced`. With
     `only`, the turn ends with the compaction. `focus` is a wish for the summary. The client sends
-    the `repeated` system texts with each request, or the agent does.
+    the `repeated` system texts with each request, or the agent does. A compaction that is sent to
+    the client is signed by the `signer`.
     """
 
     mode: ContextMode | None = None
@@ -79,6 +80,7 @@ class ContextOrder(Struct, frozen=True, kw_only=True):
     only: bool = False
     focus: str = ""
     repeated: Collection[str] = ()
+    signer: CompactionSigner | None = None
 
     @property
     def changes(self) -> bool:
@@ -152,13 +154,14 @@ async def manage_context(
         return
     turn = await conversation.compact(order.focus) if conversation.canisters else None
     if (turn is not None and turn.canisters) or order.forced:
-        managed.compaction = await export_compaction(
+        made = await export_compaction(
             conversation,
             prompt,
             hidden=hidden,
             repeated=order.repeated,
             usage=Usage() if turn is None else turn.usage,
         )
+        managed.compaction = made if order.signer is None else await made.sign(order.signer)
         managed.ends = order.only
 
 

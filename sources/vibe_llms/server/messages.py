@@ -64,7 +64,7 @@ async def create_message(core: ServerCore, exchange: HttpExchange, space: UserSp
             {tool.name for tool in order.tools},
             input_tokens=estimate,
             thinking=request.thinking is None or request.thinking.display != "omitted",
-            context=_ReportedContext(request, served.managed, signer),
+            context=_ReportedContext(request, served.managed),
         )
 
     await answer(core, exchange, space, order, produce_writer, stream=bool(request.stream))
@@ -87,12 +87,9 @@ async def count_message_tokens(core: ServerCore, exchange: HttpExchange, space: 
 class _ReportedContext:
     """The `ContextReport` of one request."""
 
-    def __init__(
-        self, request: CountRequest, managed: ManagedContext, signer: CompactionSigner | None
-    ) -> None:
+    def __init__(self, request: CountRequest, managed: ManagedContext) -> None:
         self._request = request
         self._managed = managed
-        self._signer = signer
 
     @property
     def edits(self) -> Mapping[str, Any] | None:
@@ -105,11 +102,10 @@ class _ReportedContext:
     @property
     def block(self) -> Mapping[str, Any] | None:
         compaction = self._managed.compaction
-        if compaction is None or self._signer is None:
+        if compaction is None:
             return None
-        opaque = self._signer.write(compaction.messages)
         text = compaction.text or None
-        return {"type": "compaction", "content": text, "encrypted_content": opaque}
+        return {"type": "compaction", "content": text, "encrypted_content": compaction.opaque}
 
     @property
     def usage(self) -> Usage | None:
@@ -150,7 +146,8 @@ async def _read_order(
             short = replace(request, messages=messages)
         return read_order(short, exchange.omissions, files, compacted)
 
-    return await exchange.offload(read)
+    order = await exchange.offload(read)
+    return replace(order, context=replace(order.context, signer=signer))
 
 
 def _find_compaction(

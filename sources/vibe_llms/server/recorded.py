@@ -54,6 +54,8 @@ async def answer_once(
     exchange.conversation = run.record.conversation
     origin = run.record.origin
     managed = await offload(len(origin) > LOOP_BYTES, ManagedContext.read, origin)
+    if managed.compaction is not None and order.context.signer is not None:
+        managed.compaction = await managed.compaction.sign(order.context.signer)
     turn = RecordedTurn(space, order, run, managed)
     writer = produce_writer(turn)
     if stream:

@@ -141,16 +141,16 @@ async def create_response(core: ServerCore, exchange: HttpExchange, space: UserS
     if not request.stored:
         order, before = await _read_unstored(core, exchange, space, request)
         model = order.model
-        order = replace(order, said=[*before, *order.said])
-        signer = None
-        if order.context.compacts:
-            signer = CompactionSigner(await core.secrets.access(), space.user)
+        context = order.context
+        if context.compacts and context.signer is None:
+            context = replace(context, signer=await _access_signer(core, space))
+        order = replace(order, said=[*before, *order.said], context=context)
         await answer(
             core,
             exchange,
             space,
             order,
-            lambda served: _UnstoredWriter(request, model, served, signer),
+            lambda served: _UnstoredWriter(request, model, served),
             stream=bool(request.stream),
         )
         return
@@ -203,19 +203,17 @@ async def compact_response(core: ServerCore, exchange: HttpExchange, space: User
     request = await exchange.decode(read_count, core.settings)
     if not request.items and request.previous_response_id is None:
         raise Rejected("input or previous_response_id is required", param="input")
-    signer = CompactionSigner(await core.secrets.access(), space.user)
+    context = order_compaction(request, await _access_signer(core, space))
     async with exchange.until_disconnect(), core.turn_limit():
         request = replace(await _resolve_references(space, request), store=False)
         order, before = await _read_unstored(core, exchange, space, request)
-        order = replace(
-            order, said=[*before, *order.said], context=order_compaction(request), schema=None
-        )
+        order = replace(order, said=[*before, *order.said], context=context, schema=None)
         with space.turn():
             served = await ServedTurn.begin(space, order)
             await served.manage_context()
     compaction = served.managed.compaction
     assert compaction is not None
-    await _reply(exchange, describe_compacted(compaction, signer))
+    await _reply(exchange, describe_compacted(compaction))
 
 
 async def _read_unstored(
@@ -258,16 +256,19 @@ async def _read_order(
     if triggered:
         request = replace(request, input=[*map(dict, request.items[:-1])])
     if (place := find_compaction(request.items)) is not None:
-        signer = CompactionSigner(await core.secrets.access(), space.user)
-        whole = request
+        signer, whole = await _access_signer(core, space), request
         request, compacted = await exchange.offload(lambda: read_compaction(whole, place, signer))
     files = await gather_files(exchange, space, request)
     order = await exchange.offload(
         lambda: read_order(request, model, exchange.omissions, continued, most, files)
     )
     if triggered:
-        order = replace(order, context=order_compaction(request))
+        order = replace(order, context=order_compaction(request, await _access_signer(core, space)))
     return replace(order, said=[*compacted, *order.said]) if compacted else order
+
+
+async def _access_signer(core: ServerCore, space: UserSpace) -> CompactionSigner:
+    return CompactionSigner(await core.secrets.access(), space.user)
 
 
 async def _resolve_references(space: UserSpace, request: ResponseRequest) -> ResponseRequest:
@@ -628,11 +629,9 @@ class _UnstoredWriter:
         request: ResponseRequest,
         model: str,
         served: ServedTurn | RecordedTurn,
-        signer: CompactionSigner | None,
     ) -> None:
         self._request = request
         self._managed = served.managed
-        self._signer = signer
         self._state = ResponseState(
             identity=produce_identity(),
             model=model,
@@ -691,9 +690,7 @@ class _UnstoredWriter:
     @cached_property
     def _compaction(self) -> Item | None:
         compaction = self._managed.compaction
-        if compaction is None or self._signer is None:
-            return None
-        return describe_compaction(compaction, self._signer)
+        return None if compaction is None else describe_compaction(compaction)
 
     def _conclude(self, turn: Turn[None]) -> Item:
         if (compaction := self._managed.compaction) is not None:
