@@ -315,7 +315,7 @@ async def test_tokens_are_counted_with_and_without_the_edits(served: Served) -> 
 @pytest.mark.parametrize(
     ("given", "param"),
     [
-        ({"edits": [{"type": "clear_everything"}]}, "context_management.edits[0]"),
+        ({"edits": [{"keep": "all"}]}, "context_management.edits[0].type"),
         ({"edits": 3}, "context_management.edits"),
         (
             {"edits": [{"type": "clear_tool_uses_20250919", "keep": 3}]},
@@ -351,6 +351,64 @@ async def test_a_wrong_value_is_named(served: Served, given: Any, param: str) ->
         refused = await http.post("/v1/messages", json=body)
         assert refused.status_code == 400
         assert param in refused.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("given", "left_out"),
+    [
+        ({"edits": None}, None),
+        ({}, None),
+        ({"edits": [{"type": "clear_everything"}]}, "context_management clear_everything"),
+        (
+            {
+                "edits": [
+                    {"type": "clear_images", "keep": 3},
+                    {"type": "unknown"},
+                    {"type": "clear_thinking_20251015"},
+                    {"type": "clear_images"},
+                ]
+            },
+            "context_management clear_images, context_management unknown",
+        ),
+    ],
+)
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/messages/count_tokens"])
+async def test_unknown_edits_are_left_out(
+    served: Served, given: Any, left_out: str | None, path: str
+) -> None:
+    body = {
+        "model": "scripted/sailor",
+        "max_tokens": 10,
+        "messages": [{"role": "user", "content": "Hello"}],
+        "context_management": given,
+    }
+    async with served.http() as http:
+        reply = await http.post(path, json=body)
+    assert reply.status_code == 200, reply.text
+    assert reply.headers.get("x-left-out") == left_out
+
+
+async def test_blocks_of_others_in_a_history_are_named(served: Served) -> None:
+    foreign = [
+        {"type": "compaction", "content": "We build a boat.", "encrypted_content": "abc"},
+        {"type": "hologram", "title": "A boat"},
+        {"type": "text", "text": "Yes."},
+    ]
+    body = {
+        "model": "scripted/sailor",
+        "max_tokens": 10,
+        "messages": [
+            {"role": "assistant", "content": foreign},
+            {"role": "user", "content": "Hello"},
+        ],
+    }
+    async with served.http() as http:
+        reply = await http.post("/v1/messages", json=body)
+        [listed] = await survey(http)
+        stored = str(await read_messages(http, listed["id"]))
+    assert reply.headers["x-left-out"] == "content hologram, content compaction"
+    assert "We build a boat." in stored
+    assert "[hologram]\\ntitle: A boat" in stored
 
 
 async def test_both_ways_of_compaction_exclude_each_other(served: Served) -> None:

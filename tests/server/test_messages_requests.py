@@ -30,7 +30,9 @@ PLAIN = Controls(output_tokens=5)
 def read(*, counts: bool = False, **members: Any) -> TurnOrder:
     said = [{"role": "user", "content": "Hello!"}]
     body = msgspec.json.encode({"model": "one", "max_tokens": 5, "messages": said, **members})
-    return read_order(read_count(body) if counts else read_request(body), Omissions())
+    omissions = Omissions()
+    request = read_count(body, omissions) if counts else read_request(body, omissions)
+    return read_order(request, omissions)
 
 
 def choose(**choice: Any) -> dict[str, Any]:

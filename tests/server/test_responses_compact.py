@@ -352,7 +352,7 @@ async def test_automatic_truncation_compacts_what_would_be_too_long(served: Serv
     ("given", "param"),
     [
         ({"truncation": "always"}, "truncation"),
-        ({"context_management": [{"type": "forgetting"}]}, "context_management[0].type"),
+        ({"context_management": [{"compact_threshold": 3}]}, "context_management[0].type"),
         (
             {"context_management": [{"type": "compaction", "compact_threshold": "many"}]},
             "context_management[0].compact_threshold",
@@ -470,3 +470,20 @@ async def test_a_compaction_before_a_run_is_a_turn_of_its_user(
             await send(1)
         await await_running(0)
         assert await survey(http) == []
+
+
+async def test_an_unknown_manager_of_the_context_is_left_out(served: Served) -> None:
+    body = {
+        "model": "scripted/sailor",
+        "input": LONG,
+        "store": False,
+        "context_management": [{"type": "forgetting"}],
+    }
+    async with served.http() as http:
+        reply = await http.post("/v1/responses", json=body)
+        assert reply.status_code == 200, reply.text
+        assert reply.headers["x-left-out"] == "context_management forgetting"
+        assert [one["type"] for one in reply.json()["output"]] == ["message"]
+        body["context_management"] = [*MANAGED, {"type": "forgetting"}]
+        both = await http.post("/v1/responses", json=body)
+    assert [one["type"] for one in both.json()["output"]] == ["compaction", "message"]
