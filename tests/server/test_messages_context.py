@@ -354,6 +354,29 @@ async def test_a_wrong_value_is_named(served: Served, given: Any, param: str) ->
 
 
 @pytest.mark.parametrize(
+    ("given", "param"),
+    [
+        ({"compaction": {"type": "summarize", "instructions": "x" * 10_001}}, "compaction"),
+        (
+            {
+                "context_management": {
+                    "edits": [{"type": "compact_20260112", "instructions": "x" * 10_001}]
+                }
+            },
+            "context_management.edits[0]",
+        ),
+    ],
+)
+async def test_long_instructions_are_refused(
+    served: Served, given: dict[str, Any], param: str
+) -> None:
+    async with served.anthropic() as client:
+        with pytest.raises(anthropic.BadRequestError, match="10000") as refused:
+            await ask(client, [{"role": "user", "content": "Hello"}], **given)
+    assert f"{param}.instructions" in str(refused.value.body)
+
+
+@pytest.mark.parametrize(
     ("given", "left_out"),
     [
         ({"edits": None}, None),

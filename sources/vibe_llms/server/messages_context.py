@@ -22,6 +22,7 @@ from vibe_llms.server.reading import get_member
 _CLEARED_TOKENS, _COMPACTED_TOKENS = 100_000, 150_000
 _KEPT_USES = 3
 _Count = Annotated[int, Meta(ge=0)]
+_Instructions = Annotated[str, Meta(max_length=10_000)]
 
 
 class InputTokens(Struct, frozen=True, tag_field="type", tag="input_tokens"):
@@ -66,7 +67,7 @@ class Compact(Struct, tag_field="type", tag="compact_20260112"):
     """Compact the conversation when it is long."""
 
     trigger: InputTokens | None = None
-    instructions: str | None = None
+    instructions: _Instructions | None = None
     pause_after_compaction: bool = False
 
 
@@ -92,7 +93,7 @@ class CompactionConfig(Struct):
     """Compact the conversation now, and do not reply."""
 
     type: Literal["summarize"]
-    instructions: str | None = None
+    instructions: _Instructions | None = None
 
 
 class CompactionBlock(Struct, tag_field="type", tag="compaction"):
