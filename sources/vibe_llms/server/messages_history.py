@@ -30,7 +30,9 @@ _DROPPED = frozenset(
     {"connector_text", "fallback", "mcp_tool_listing", "tool_addition", "tool_removal"}
 )
 #: Known blocks that become text in the result of a tool.
-_NOT_IN_RESULTS = frozenset({"thinking", "tool_use", "tool_result"})
+_NOT_IN_RESULTS = frozenset(
+    {"compaction", "redacted_thinking", "thinking", "tool_result", "tool_use"}
+)
 _MEDIA = frozenset({"document", "image"})
 _ROLES = {"developer": "system"}
 
@@ -113,7 +115,8 @@ class _Rewriting:
         for one in blocks:
             kind = get_member(one, "type")
             if isinstance(kind, str) and kind in _NOT_IN_RESULTS:
-                kept.append(_text(describe_json(one)))
+                if text := describe_json(one):
+                    kept.append(_text(text))
             elif isinstance(one, dict) and not isinstance(kind, str):
                 kept.append(_text(msgspec.json.encode(one).decode()))
             else:
