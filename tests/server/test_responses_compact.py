@@ -207,6 +207,33 @@ async def test_work_of_an_agent_is_hidden_from_whoever_else_compacts_it(
             assert "4711" not in lines
 
 
+async def test_work_of_an_agent_stays_hidden_after_its_settings_change(home: Path) -> None:
+    home.mkdir()
+    (home / "clerk.toml").write_text(WHISPER + write_script().partition("\n")[2])
+    clerk = {"model": "scripted/clerk", "supervisor": "You are the clerk."}
+    tables: dict[str, Any] = {
+        "providers": {"scripted": {"scripts": {"clerk": str(home / "clerk.toml")}}},
+        "ensembles": {"clock": {"module": "tests.server.clock"}},
+    }
+    async with (
+        serving(home, **tables, agents={"clerk": {**clerk, "ensembles": ["clock"]}}) as served,
+        served.openai() as client,
+    ):
+        response = await client.responses.create(model="clerk", input="whisper")
+    async with serving(home, **tables, agents={"clerk": clerk}) as again:
+        again.keys = served.keys
+        async with again.openai() as client:
+            for _ in range(2):
+                lines = _unpack_item(
+                    await compact(client, model="clerk", previous_response_id=response.id)
+                )
+                assert "clock/whisper" in lines or "Build a boat" in lines
+                assert "4711" not in lines
+                response = await client.responses.create(
+                    model="clerk", input="On!", previous_response_id=response.id
+                )
+
+
 async def _continue(client: openai.AsyncOpenAI, response: str, model: str) -> str:
     """Continue a stored response with another agent or model."""
     later = await client.responses.create(model=model, input="On!", previous_response_id=response)

@@ -68,8 +68,9 @@ class ContextOrder(Struct, frozen=True, kw_only=True):
     If it `compacts`, the conversation is compacted before a request of more than `threshold`
     tokens, or one that nearly fills the model's window, and at every size if that is `forced`. With
     `only`, the turn ends with the compaction. `focus` is a wish for the summary. The client sends
-    the `repeated` system texts with each request, or the agent does. A compaction that is sent to
-    the client is signed by the `signer`.
+    the `repeated` system texts with each request, or the agent does. Results of `hidden` tools are
+    left out, besides those of the agent. A compaction that is sent to the client is signed by the
+    `signer`.
     """
 
     mode: ContextMode | None = None
@@ -80,6 +81,7 @@ class ContextOrder(Struct, frozen=True, kw_only=True):
     only: bool = False
     focus: str = ""
     repeated: Collection[str] = ()
+    hidden: Collection[str] = ()
     signer: CompactionSigner | None = None
 
     @property
@@ -157,7 +159,7 @@ async def manage_context(
         made = await export_compaction(
             conversation,
             prompt,
-            hidden=hidden,
+            hidden={*hidden, *order.hidden},
             repeated=order.repeated,
             usage=Usage() if turn is None else turn.usage,
         )

@@ -207,6 +207,8 @@ async def compact_response(core: ServerCore, exchange: HttpExchange, space: User
     async with exchange.until_disconnect(), core.turn_limit():
         request = replace(await _resolve_references(space, request), store=False)
         order, before = await _read_unstored(core, exchange, space, request)
+        wanted = order.context
+        context = replace(context, repeated=wanted.repeated, hidden=wanted.hidden)
         order = replace(order, said=[*before, *order.said], context=context, schema=None)
         with space.turn():
             served = await ServedTurn.begin(space, order)
@@ -236,6 +238,10 @@ async def _read_unstored(
             before = await load_contents(stored[:end], space.archive.load_all)
         else:
             before = await export_past(stored[:end], space.archive.load_all, past)
+        # The settings of the agents may have changed meanwhile.
+        repeated = [*order.context.repeated, *past.prompts]
+        context = replace(order.context, repeated=repeated, hidden=past.hidden)
+        order = replace(order, context=context)
     if request.instructions:
         supervisor = SupervisorCanister.from_text(request.instructions)
         order = replace(order, said=[supervisor, *order.said])
