@@ -17,6 +17,7 @@ from vibe_llms.conversations.digests import (
     extend_digest,
     fit_digest,
     parse_digest,
+    without_originals,
 )
 from vibe_llms.messages.canisters import (
     Canister,
@@ -97,6 +98,24 @@ def test_names_of_files_and_addresses_come_from_arguments_documents_and_attachme
         "https://x.org/guide (document)",
         "list.csv (in message m1)",
     ]
+
+
+def test_files_that_only_hidden_tools_used_can_be_left_out() -> None:
+    history: list[Canister] = [
+        InvocationCanister(name="hide", arguments="{}", identity="c1"),
+        ResultCanister((TextualContent("x"),), invocation="c1", identity="r1"),
+        InvocationCanister(name="read", arguments="{}", identity="c2"),
+        ResultCanister((TextualContent("x"),), invocation="c2", identity="r2"),
+    ]
+    files = [
+        *("safe.txt (hide)", "both.txt (hide, read)", "a (1).txt (read)", "plain.txt"),
+        *("paper.pdf (in message r1)", "list.csv (in message r2)"),
+    ]
+    text = Sections({GOAL: "A boat."}, {FILES: files}).render()
+    assert parse_digest(without_originals(text, history, ["hide"])).lists[FILES] == [
+        *("both.txt (read)", "a (1).txt (read)", "plain.txt", "list.csv (in message r2)")
+    ]
+    assert without_originals(text, history, []) == text
 
 
 def test_a_digest_that_is_too_long_loses_its_oldest_items() -> None:

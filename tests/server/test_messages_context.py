@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -24,10 +25,17 @@ TOOLS: Any = [
 COMPACT: Any = {
     "edits": [{"type": "compact_20260112", "trigger": {"type": "input_tokens", "value": 1_200}}]
 }
+CLEAR: Any = {"type": "clear_tool_uses_20250919", "trigger": {"type": "tool_uses", "value": 1}}
+CLEAR_AND_COMPACT: Any = {"edits": [CLEAR, *COMPACT["edits"]]}
 SCRIPTS = {
     "small": write_script(2_000),
     "sailor": write_script(),
     "silent": write_script(summary='text = ""'),
+    "broken": write_script(summary='error = "overloaded"'),
+    "slow": write_script(summary="stall = true"),
+    "failing": write_script()
+    .replace('when = "."', 'when = "^xx"', 1)
+    .replace(f'text = "{TALK}"', 'error = "overloaded"'),
 }
 
 
@@ -307,7 +315,7 @@ async def test_tokens_are_counted_with_and_without_the_edits(served: Served) -> 
 @pytest.mark.parametrize(
     ("given", "param"),
     [
-        ({"edits": [{"type": "clear_everything"}]}, "context_management.edits[0]"),
+        ({"edits": [{"keep": "all"}]}, "context_management.edits[0].type"),
         ({"edits": 3}, "context_management.edits"),
         (
             {"edits": [{"type": "clear_tool_uses_20250919", "keep": 3}]},
@@ -345,6 +353,87 @@ async def test_a_wrong_value_is_named(served: Served, given: Any, param: str) ->
         assert param in refused.json()["error"]["message"]
 
 
+@pytest.mark.parametrize(
+    ("given", "param"),
+    [
+        ({"compaction": {"type": "summarize", "instructions": "x" * 10_001}}, "compaction"),
+        (
+            {
+                "context_management": {
+                    "edits": [{"type": "compact_20260112", "instructions": "x" * 10_001}]
+                }
+            },
+            "context_management.edits[0]",
+        ),
+    ],
+)
+async def test_long_instructions_are_refused(
+    served: Served, given: dict[str, Any], param: str
+) -> None:
+    async with served.anthropic() as client:
+        with pytest.raises(anthropic.BadRequestError, match="10000") as refused:
+            await ask(client, [{"role": "user", "content": "Hello"}], **given)
+    assert f"{param}.instructions" in str(refused.value.body)
+
+
+@pytest.mark.parametrize(
+    ("given", "left_out"),
+    [
+        ({"edits": None}, None),
+        ({}, None),
+        ({"edits": [{"type": "clear_everything"}]}, "context_management clear_everything"),
+        (
+            {
+                "edits": [
+                    {"type": "clear_images", "keep": 3},
+                    {"type": "unknown"},
+                    {"type": "clear_thinking_20251015"},
+                    {"type": "clear_images"},
+                ]
+            },
+            "context_management clear_images, context_management unknown",
+        ),
+    ],
+)
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/messages/count_tokens"])
+async def test_unknown_edits_are_left_out(
+    served: Served, given: Any, left_out: str | None, path: str
+) -> None:
+    body = {
+        "model": "scripted/sailor",
+        "max_tokens": 10,
+        "messages": [{"role": "user", "content": "Hello"}],
+        "context_management": given,
+    }
+    async with served.http() as http:
+        reply = await http.post(path, json=body)
+    assert reply.status_code == 200, reply.text
+    assert reply.headers.get("x-left-out") == left_out
+
+
+async def test_blocks_of_others_in_a_history_are_named(served: Served) -> None:
+    foreign = [
+        {"type": "compaction", "content": "We build a boat.", "encrypted_content": "abc"},
+        {"type": "hologram", "title": "A boat"},
+        {"type": "text", "text": "Yes."},
+    ]
+    body = {
+        "model": "scripted/sailor",
+        "max_tokens": 10,
+        "messages": [
+            {"role": "assistant", "content": foreign},
+            {"role": "user", "content": "Hello"},
+        ],
+    }
+    async with served.http() as http:
+        reply = await http.post("/v1/messages", json=body)
+        [listed] = await survey(http)
+        stored = str(await read_messages(http, listed["id"]))
+    assert reply.headers["x-left-out"] == "content hologram, content compaction"
+    assert "We build a boat." in stored
+    assert "[hologram]\\ntitle: A boat" in stored
+
+
 async def test_both_ways_of_compaction_exclude_each_other(served: Served) -> None:
     async with served.anthropic() as client:
         with pytest.raises(anthropic.BadRequestError, match="exclude each other"):
@@ -376,3 +465,74 @@ async def test_the_usage_of_a_reply_does_not_count_a_summary_that_nobody_asked_f
             assert reply.usage.input_tokens < 2_000
             iterations += [one.type for one in reply.usage.iterations or []]
     assert iterations.count("compaction") == iterations.count("message") > 0
+
+
+def make_long() -> list[Any]:
+    """A history with old uses of a tool, and a message."""
+    reply, message = ({"role": role, "content": TALK} for role in ("assistant", "user"))
+    return [*make_uses(5), reply, *make_history(16), message]
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+async def test_a_repeated_request_gets_the_same_compaction(served: Served, streaming: bool) -> None:
+    given: Any = {
+        "context_management": CLEAR_AND_COMPACT,
+        "streaming": streaming,
+        "extra_headers": {"idempotency-key": "once"},
+        "tools": TOOLS,
+    }
+    async with served.anthropic() as client, served.http() as http:
+        messages: list[Any] = []
+        replies = []
+        for _ in range(3):
+            messages = make_long()
+            replies.append(await ask(client, messages, **given))
+        for reply in replies:
+            assert [one.type for one in reply.content] == ["compaction", "text"]
+            assert reply.content[0] == replies[0].content[0]
+            assert reply.usage.iterations == replies[0].usage.iterations
+            assert reply.context_management == replies[0].context_management
+            assert reply.context_management is not None
+            assert len(reply.context_management.applied_edits) == 1
+        messages.append({"role": "user", "content": "And now?"})
+        await ask(client, messages[-2:], tools=TOOLS)
+        assert len(await survey(http)) == 1
+
+
+@pytest.mark.parametrize("keyed", [True, False])
+async def test_a_compaction_that_fails_leaves_no_conversation(served: Served, keyed: bool) -> None:
+    headers = {"idempotency-key": "once"} if keyed else {}
+    given: Any = {
+        "context_management": CLEAR_AND_COMPACT,
+        "extra_headers": headers,
+        "tools": TOOLS,
+    }
+    async with served.anthropic() as client, served.http() as http:
+        with pytest.raises(anthropic.APIStatusError):
+            await ask(client, make_long(), model="scripted/broken", **given)
+        assert await survey(http) == []
+        with pytest.raises(anthropic.APITimeoutError):
+            await ask(client, make_long(), model="scripted/slow", timeout=1.0, **given)
+        async with asyncio.timeout(10):
+            while await survey(http):
+                await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize("given", [{}, {"context_management": CLEAR_AND_COMPACT}])
+@pytest.mark.parametrize("keyed", [True, False])
+async def test_a_turn_that_fails_leaves_no_conversation(
+    served: Served, keyed: bool, given: dict[str, Any]
+) -> None:
+    headers = {"idempotency-key": "once"} if keyed else {}
+    messages = [*make_long()[:-1], {"role": "user", "content": "xx"}]
+    async with served.anthropic() as client, served.http() as http:
+        with pytest.raises(anthropic.APIStatusError):
+            await ask(
+                client,
+                messages,
+                model="scripted/failing",
+                tools=TOOLS,
+                extra_headers=headers,
+                **given,
+            )
+        assert await survey(http) == []

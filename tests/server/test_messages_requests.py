@@ -30,7 +30,9 @@ PLAIN = Controls(output_tokens=5)
 def read(*, counts: bool = False, **members: Any) -> TurnOrder:
     said = [{"role": "user", "content": "Hello!"}]
     body = msgspec.json.encode({"model": "one", "max_tokens": 5, "messages": said, **members})
-    return read_order(read_count(body) if counts else read_request(body), Omissions())
+    omissions = Omissions()
+    request = read_count(body, omissions) if counts else read_request(body, omissions)
+    return read_order(request, omissions)
 
 
 def choose(**choice: Any) -> dict[str, Any]:
@@ -172,3 +174,21 @@ def test_a_change_of_tools_keeps_those_without_a_name() -> None:
     order = read(messages=said, tools=[*functions, toolset, {**toolset, "mcp_server_name": "n"}])
     assert [tool.name for tool in order.tools] == ["a", "b"]
     assert str(order.omissions) == "tool mcp_toolset"
+
+
+def test_blocks_that_do_not_belong_into_a_result_become_text() -> None:
+    blocks = [
+        {"type": "compaction", "content": "We build a boat.", "encrypted_content": "abc"},
+        {"type": "compaction", "content": None, "encrypted_content": "vibe1.abc"},
+        {"type": "redacted_thinking", "data": "abc"},
+        {"type": "thinking", "thinking": "Hm.", "signature": "abc"},
+        {"type": "text", "text": "seen"},
+    ]
+    messages = [
+        {"role": "user", "content": "Hello!"},
+        {"role": "assistant", "content": [USE]},
+        {"role": "user", "content": [{**RESULT, "content": blocks}]},
+    ]
+    result = read(tools=[LOOK], messages=messages).said[-1]
+    texts = [one.data for one in result.contents if isinstance(one, TextualContent)]
+    assert texts == ["We build a boat.", "thinking: Hm.", "seen"]

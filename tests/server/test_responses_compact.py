@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import threading
 import zlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import openai
 import openresponses_types.types as specification
 import pytest
@@ -21,8 +24,17 @@ from tests.server.test_api_context import (
     survey,
     write_script,
 )
+from tests.server.test_messages_context import COMPACT
 from tests.server.test_responses import read_events, validate
+from vibe_llms.messages.canisters import Canister
+from vibe_llms.server.compactions import CompactionSigner
 
+WHISPER = """
+context-tokens = 100_000
+[[replies]]
+when = "^whisper"
+parts = [{ invocation = "clock/whisper", arguments = { secret = "/safe/4711.txt" } }]
+"""
 MANAGED: Any = [{"type": "compaction", "compact_threshold": 1_200}]
 
 
@@ -35,6 +47,7 @@ async def served(home: Path) -> AsyncIterator[Served]:
         ("sailor", write_script()),
         ("small", write_script(2_000)),
         ("broken", write_script(summary='error = "overloaded"')),
+        ("clerk", WHISPER + write_script().partition("\n")[2]),
     ):
         (home / f"{name}.toml").write_text(script)
         scripts[name] = str(home / f"{name}.toml")
@@ -42,7 +55,15 @@ async def served(home: Path) -> AsyncIterator[Served]:
         home,
         providers={"scripted": {"scripts": scripts, "retries": 0}},
         stream={"retries": 0},
-        agents={"pilot": {"model": "scripted/sailor", "supervisor": "You are the pilot."}},
+        agents={
+            "pilot": {"model": "scripted/sailor", "supervisor": "You are the pilot."},
+            "clerk": {
+                "model": "scripted/clerk",
+                "supervisor": "You are the clerk.",
+                "ensembles": ["clock"],
+            },
+        },
+        ensembles={"clock": {"module": "tests.server.clock"}},
     ) as server:
         yield server
 
@@ -56,6 +77,9 @@ def make_input(turns: int) -> list[Any]:
             {"role": "assistant", "content": TALK},
         )
     ]
+
+
+LONG = [*make_input(16), {"role": "user", "content": "Go on."}]
 
 
 async def compact(client: openai.AsyncOpenAI, **given: Any) -> CompactedResponse:
@@ -156,8 +180,106 @@ async def test_a_stored_response_is_compacted_without_the_prompt_of_its_agent(
         assert "scripted" not in lines
 
 
+@pytest.mark.parametrize("model", ["clerk", "pilot", "scripted/sailor"])
+@pytest.mark.parametrize("turns", [1, 12])
+async def test_work_of_an_agent_is_hidden_from_whoever_else_compacts_it(
+    served: Served, model: str, turns: int
+) -> None:
+    async with served.openai() as client:
+        asked = "whisper"
+        response = None
+        for _ in range(turns):
+            response = await client.responses.create(
+                model="clerk",
+                input=asked,
+                previous_response_id=None if response is None else response.id,
+            )
+            asked = "Go on."
+        assert response is not None
+        for later in (response.id, await _continue(client, response.id, model)):
+            compacted = await compact(client, model=model, previous_response_id=later)
+            lines = _unpack_item(compacted)
+            assert ("Never use tar" in lines) == (turns > 1)
+            if turns == 1 and later == response.id:
+                assert "clock/whisper" in lines
+            assert "You are the clerk" not in lines
+            assert "You are the pilot" not in lines
+            assert "4711" not in lines
+
+
+async def test_work_of_an_agent_stays_hidden_after_its_settings_change(home: Path) -> None:
+    home.mkdir()
+    (home / "clerk.toml").write_text(WHISPER + write_script().partition("\n")[2])
+    clerk = {"model": "scripted/clerk", "supervisor": "You are the clerk."}
+    tables: dict[str, Any] = {
+        "providers": {"scripted": {"scripts": {"clerk": str(home / "clerk.toml")}}},
+        "ensembles": {"clock": {"module": "tests.server.clock"}},
+    }
+    async with (
+        serving(home, **tables, agents={"clerk": {**clerk, "ensembles": ["clock"]}}) as served,
+        served.openai() as client,
+    ):
+        response = await client.responses.create(model="clerk", input="whisper")
+    async with serving(home, **tables, agents={"clerk": clerk}) as again:
+        again.keys = served.keys
+        async with again.openai() as client:
+            for _ in range(2):
+                lines = _unpack_item(
+                    await compact(client, model="clerk", previous_response_id=response.id)
+                )
+                assert "clock/whisper" in lines or "Build a boat" in lines
+                assert "4711" not in lines
+                response = await client.responses.create(
+                    model="clerk", input="On!", previous_response_id=response.id
+                )
+
+
+async def _continue(client: openai.AsyncOpenAI, response: str, model: str) -> str:
+    """Continue a stored response with another agent or model."""
+    later = await client.responses.create(model=model, input="On!", previous_response_id=response)
+    return later.id
+
+
+def _unpack_item(compacted: CompactedResponse) -> str:
+    item = compacted.output[0].to_dict()
+    return _unpack(str(item["encrypted_content"]).partition(".")[2])
+
+
 def _unpack(packed: str) -> str:
     return zlib.decompress(base64.urlsafe_b64decode(packed)[32:]).decode()
+
+
+@pytest.mark.parametrize(
+    ("path", "given"),
+    [
+        ("responses/compact", {"input": LONG}),
+        ("responses", {"input": LONG, "store": False, "context_management": MANAGED}),
+        ("messages", {"messages": LONG, "max_tokens": 100, "context_management": COMPACT}),
+    ],
+)
+async def test_a_compaction_is_signed_in_a_thread(
+    served: Served, monkeypatch: pytest.MonkeyPatch, path: str, given: dict[str, Any]
+) -> None:
+    threads: list[threading.Thread] = []
+    write = CompactionSigner.write
+
+    def note(signer: CompactionSigner, messages: Sequence[Canister]) -> str:
+        threads.append(threading.current_thread())
+        return write(signer, messages)
+
+    monkeypatch.setattr(CompactionSigner, "write", note)
+    body: dict[str, Any] = {"model": "scripted/sailor", **given}
+    async with served.http() as http:
+        first = await http.post(f"/v1/{path}", json=body)
+        if path == "messages":
+            for _ in range(2):
+                again = await http.post(
+                    f"/v1/{path}", json=body, headers={"idempotency-key": "once"}
+                )
+                assert again.status_code == 200
+    assert "vibe1." in first.text
+    assert threads
+    assert threading.current_thread() not in threads
 
 
 async def test_a_wrong_item_is_refused_and_never_left_out(served: Served) -> None:
@@ -257,7 +379,7 @@ async def test_automatic_truncation_compacts_what_would_be_too_long(served: Serv
     ("given", "param"),
     [
         ({"truncation": "always"}, "truncation"),
-        ({"context_management": [{"type": "forgetting"}]}, "context_management[0].type"),
+        ({"context_management": [{"compact_threshold": 3}]}, "context_management[0].type"),
         (
             {"context_management": [{"type": "compaction", "compact_threshold": "many"}]},
             "context_management[0].compact_threshold",
@@ -316,3 +438,79 @@ async def test_a_compaction_counts_against_the_budget_of_its_user(home: Path) ->
         with pytest.raises(openai.RateLimitError) as refused:
             await compact(client, input=make_input(16))
         assert refused.value.code == "insufficient_quota"
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/responses", {"input": make_input(16), "context_management": MANAGED}),
+        (
+            "/v1/messages",
+            {
+                "messages": [*make_input(16), {"role": "user", "content": "Go on."}],
+                "max_tokens": 10,
+                "context_management": {
+                    "edits": [
+                        {
+                            "type": "compact_20260112",
+                            "trigger": {"type": "input_tokens", "value": 1_200},
+                        }
+                    ]
+                },
+            },
+        ),
+    ],
+)
+async def test_a_compaction_before_a_run_is_a_turn_of_its_user(
+    home: Path, path: str, body: dict[str, Any]
+) -> None:
+    home.mkdir()
+    (home / "slow.toml").write_text(write_script(summary="stall = true"))
+    body = {"model": "scripted/slow", **body}
+    async with (
+        serving(
+            home,
+            providers={"scripted": {"scripts": {"slow": str(home / "slow.toml")}}},
+            server={"user-turns": 1, "turn-seconds": 3.0},
+        ) as served,
+        served.http() as http,
+    ):
+        keys = iter(range(9))
+
+        async def send(seconds: float = 30) -> httpx2.Response:
+            key = {"idempotency-key": f"key-{next(keys)}"}
+            return await http.post(path, json=body, headers=key, timeout=seconds)
+
+        async def await_running(count: int) -> None:
+            async with asyncio.timeout(10):
+                metrics = ""
+                while f"vibe_llms_running_turns {count}.0" not in metrics:
+                    await asyncio.sleep(0.02)
+                    metrics = (await http.get("/metrics")).text
+
+        late = asyncio.create_task(send())
+        await await_running(1)
+        refused = await send()
+        assert (refused.status_code, "too many turns" in refused.text) == (429, True)
+        assert (await late).status_code == 504
+        with pytest.raises(httpx2.ReadTimeout):
+            await send(1)
+        await await_running(0)
+        assert await survey(http) == []
+
+
+async def test_an_unknown_manager_of_the_context_is_left_out(served: Served) -> None:
+    body = {
+        "model": "scripted/sailor",
+        "input": LONG,
+        "store": False,
+        "context_management": [{"type": "forgetting"}],
+    }
+    async with served.http() as http:
+        reply = await http.post("/v1/responses", json=body)
+        assert reply.status_code == 200, reply.text
+        assert reply.headers["x-left-out"] == "context_management forgetting"
+        assert [one["type"] for one in reply.json()["output"]] == ["message"]
+        body["context_management"] = [*MANAGED, {"type": "forgetting"}]
+        both = await http.post("/v1/responses", json=body)
+    assert [one["type"] for one in both.json()["output"]] == ["compaction", "message"]

@@ -38,6 +38,7 @@ def text(*words: str) -> tuple[TextualContent, ...]:
 BEFORE = UserCanister(text("Before."), identity="before")
 SAID = UserCanister(text("Hello!"), identity="said")
 MORE = UserCanister(text("More."), identity="more")
+OTHER = UserCanister(text("Hello!"), identity="other")
 REPLY = AssistantCanister(text("Hi."), identity="reply")
 CALL = InvocationCanister(name="look", identity="call")
 
@@ -61,6 +62,9 @@ async def archive(tmp_path: Path) -> AsyncIterator[DirectoryArchive]:
         ([BEFORE, SAID, CALL], "before", "before", [BEFORE, SAID, CALL]),
         ([BEFORE, REPLY, SAID], "reply", "reply", [BEFORE, REPLY]),
         ([BEFORE], "before", "before", [BEFORE]),
+        # Another request has continued the conversation first, and waits for its reply.
+        ([BEFORE, OTHER], "before", "before", [BEFORE, OTHER]),
+        ([BEFORE, SAID, OTHER], "before", "before", [BEFORE, SAID, OTHER]),
         # A fork, and a conversation that began with the turn, go whole.
         ([BEFORE, REPLY, SAID], "", "reply", None),
         ([BEFORE, REPLY, SAID, CALL], "", "reply", [BEFORE, REPLY, SAID, CALL]),
@@ -79,7 +83,7 @@ async def test_what_was_said_is_withdrawn_unless_the_model_has_answered(
     left: Sequence[Canister] | None,
 ) -> None:
     await archive.create("one", produce_details(), stored)
-    await withdraw(archive, "one", kept, before)
+    await withdraw(archive, "one", kept, before, {"said", "more"})
     if left is None:
         with pytest.raises(ConversationNotFound):
             await archive.restore("one")
@@ -89,7 +93,7 @@ async def test_what_was_said_is_withdrawn_unless_the_model_has_answered(
 
 
 async def test_what_is_gone_already_is_not_withdrawn(archive: DirectoryArchive) -> None:
-    await withdraw(archive, "none", "", "")
+    await withdraw(archive, "none", "", "", ())
 
 
 RESULT = ResultCanister(text("seen"), invocation="call")

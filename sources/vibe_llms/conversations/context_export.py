@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from msgspec.structs import replace
 
@@ -24,12 +24,13 @@ async def export_messages(
     load: Loader,
     strip: Callable[[Sequence[Canister]], Iterable[Canister]],
     *,
+    hidden: Collection[str],
     tainted: bool,
 ) -> Sequence[Canister]:
     """Return messages that make the same request as a history, without what its digest leaves out.
 
-    They contain their texts and media, and only what `strip` leaves. A history that is `tainted` by
-    untrusted text stays so.
+    They contain their texts and media, and only what `strip` leaves. The digest names no files that
+    only `hidden` tools used. A history that is `tainted` by untrusted text stays so.
     """
     view = ContextView()
     shown = await load_contents(view.apply(history), load)
@@ -45,7 +46,7 @@ async def export_messages(
     place = next((i for i, one in enumerate(messages) if one.identity == digest.identity), None)
     if place is not None:
         # The heading comes first.
-        text = without_originals(text_of(messages[place].contents[1:]))
+        text = without_originals(text_of(messages[place].contents[1:]), history, hidden)
         messages[place] = DigestCanister(
             (TextualContent(text),), policy=digest.policy, trusted=not tainted
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct, field
@@ -184,15 +184,15 @@ def add_artifacts(sections: Sections, covered: Sequence[Canister], *, count: int
     """
     files: dict[str, list[str]] = {}
     for item in sections.lists.get(FILES, ()):
-        name, _, known = item.rpartition(" (")
-        files[name or item] = known.removesuffix(")").split(", ") if name else []
+        name, users = _split_item(item)
+        files[name] = users
     for canister in covered:
         for found in _survey_names(canister):
             name, user = map(_write_on_line, found)
             # The most recent names come last.
             users = files.pop(name, [])
             files[name] = users if user in users else [*users, user]
-    items = [f"{name} ({', '.join(users)})" if users else name for name, users in files.items()]
+    items = [_join_item(name, users) for name, users in files.items()]
     originals = (
         f"This summary replaces {count} messages. If a detail is missing, find it with the tool "
         "reread, by words or by the id of a message."
@@ -236,7 +236,21 @@ def _survey_names(canister: Canister) -> Iterator[tuple[str, str]]:
         case UserCanister() | ResultCanister():
             for content in canister.contents:
                 if name := getattr(content, "name", ""):
-                    yield str(name), f"in message {canister.identity}"
+                    yield str(name), _name_place(canister.identity)
+
+
+def _name_place(identity: str) -> str:
+    return f"in message {identity}"
+
+
+def _split_item(item: str) -> tuple[str, list[str]]:
+    """Return the name of a file in a list, and its users."""
+    name, _, known = item.rpartition(" (")
+    return (name, known.removesuffix(")").split(", ")) if name else (item, [])
+
+
+def _join_item(name: str, users: Sequence[str]) -> str:
+    return f"{name} ({', '.join(users)})" if users else name
 
 
 def _write_on_line(name: str) -> str:
@@ -264,11 +278,38 @@ def _survey_texts(value: Any) -> Iterator[str]:
                 yield from _survey_texts(one)
 
 
-def without_originals(text: str) -> str:
-    """Return the text of a digest whose original messages cannot be read."""
+def without_originals(text: str, history: Iterable[Canister], hidden: Collection[str]) -> str:
+    """Return the text of a digest whose original messages cannot be read.
+
+    It names no files and sources that only `hidden` tools used.
+    """
     sections = parse_digest(text)
     sections.prose.pop(ORIGINALS, None)
+    if FILES in sections.lists:
+        private = find_hidden(history, hidden)
+        users = {*hidden, *map(_name_place, private)}
+        sections.lists[FILES] = [
+            rest for one in sections.lists[FILES] if (rest := _without_users(one, users))
+        ]
     return sections.render()
+
+
+def find_hidden(history: Iterable[Canister], hidden: Collection[str]) -> Collection[str]:
+    """Return the identities of the calls of hidden tools, and of their results."""
+    found: set[str] = set()
+    for one in history:
+        if (isinstance(one, InvocationCanister) and one.name in hidden) or (
+            isinstance(one, ResultCanister) and one.invocation in found
+        ):
+            found.add(one.identity)
+    return found
+
+
+def _without_users(item: str, users: Collection[str]) -> str:
+    """Return an item of a list of files without some users, or nothing if nobody else used it."""
+    name, known = _split_item(item)
+    kept = [one for one in known if one not in users]
+    return _join_item(name, kept) if kept or not known else ""
 
 
 def without_pointer(text: str, canister: Canister) -> str:

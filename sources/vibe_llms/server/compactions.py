@@ -15,10 +15,13 @@ import zlib
 from collections.abc import Collection, Iterator, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from vibe_llms.base.offloading import offload
 from vibe_llms.conversations.calls import is_tainted
 from vibe_llms.conversations.context_export import export_messages
 from vibe_llms.conversations.conversation import Conversation
+from vibe_llms.conversations.digests import find_hidden
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
@@ -33,6 +36,7 @@ from vibe_llms.messages.canisters import (
 )
 from vibe_llms.messages.codecs import LineUnreadable
 from vibe_llms.messages.contents import Content, MediaContent, TextualContent
+from vibe_llms.providers.interfaces import Loader
 from vibe_llms.runs.interfaces import read_lines, write_lines
 from vibe_llms.server.failures import Rejected
 
@@ -48,12 +52,33 @@ _PROVENANCE = Provenance("vibe_llms.server", "", "")
 class ClientCompaction(Struct, frozen=True):
     """A compaction for a client: the messages to continue with, and the summary in them.
 
-    `usage` is that of the summary.
+    `usage` is that of the summary. `opaque` are the signed messages, if they are sent to a client.
     """
 
     messages: Sequence[Canister]
     text: str
     usage: Usage
+    opaque: str = ""
+
+    async def sign(self, signer: CompactionSigner) -> ClientCompaction:
+        """Return the compaction with its signed messages, which are compressed in a thread."""
+        return replace(self, opaque=await offload(True, signer.write, self.messages))
+
+
+class PastAgents(Struct, frozen=True):
+    """Names of the agents of earlier messages; their hidden tools and prompts are not for clients.
+
+    A message of no agent counts as one of an agent without a name.
+    """
+
+    names: Collection[str] = ()
+    hidden: Collection[str] = ()
+    prompts: Collection[str] = ()
+
+    def add(self, name: str, hidden: Collection[str], prompt: str) -> PastAgents:
+        """Return these agents and another."""
+        prompts = [*self.prompts, prompt] if prompt else self.prompts
+        return PastAgents({*self.names, name}, {*self.hidden, *hidden}, {*prompts})
 
 
 class CompactionSigner:
@@ -128,24 +153,37 @@ async def export_compaction(
     canisters = [*conversation.canisters, *said]
     settings, load = conversation.settings, conversation.history.load
     tainted = is_tainted(canisters, vouched=settings.vouched, claims=settings.claims)
+    messages = await _export(canisters, load, hidden, repeated, tainted)
+    text = next((one.text for one in messages if isinstance(one, DigestCanister)), "")
+    return ClientCompaction(messages, text, usage)
 
+
+async def export_past(
+    history: Sequence[Canister], load: Loader, past: PastAgents
+) -> Sequence[Canister]:
+    """Return what clients may see of messages of several agents, as if the client had sent it."""
+    tainted = is_tainted(history, vouched=(), claims=True)
+    return await _export(history, load, past.hidden, past.prompts, tainted)
+
+
+async def _export(
+    history: Sequence[Canister],
+    load: Loader,
+    hidden: Collection[str],
+    repeated: Collection[str],
+    tainted: bool,
+) -> Sequence[Canister]:
     def strip(shown: Sequence[Canister]) -> Iterator[Canister]:
         for one in _strip(shown, hidden):
             if not (isinstance(one, SupervisorCanister) and one.text in repeated):
                 yield one
 
-    messages = await export_messages(canisters, load, strip, tainted=tainted)
-    text = next((one.text for one in messages if isinstance(one, DigestCanister)), "")
-    return ClientCompaction(messages, text, usage)
+    return await export_messages(history, load, strip, hidden=hidden, tainted=tainted)
 
 
 def _strip(messages: Sequence[Canister], hidden: Collection[str]) -> Iterator[Canister]:
     """Yield new messages with what clients may see, which are encoded from their fields only."""
-    private = {
-        one.identity
-        for one in messages
-        if isinstance(one, InvocationCanister) and one.name in hidden
-    }
+    private = find_hidden(messages, hidden)
     for one in messages:
         identity, created = one.identity, one.created
         match one:
@@ -182,7 +220,7 @@ def _strip(messages: Sequence[Canister], hidden: Collection[str]) -> Iterator[Ca
                 )
             case ResultCanister():
                 contents = tuple(one.contents)
-                if one.invocation in private:
+                if identity in private:
                     contents = (TextualContent(_HIDDEN),)
                 yield ResultCanister(
                     contents,

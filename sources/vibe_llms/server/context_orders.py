@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
+import msgspec
 from msgspec import Struct
 
 from vibe_llms.base.configuration import ContextMode
@@ -29,9 +30,12 @@ from vibe_llms.messages.canisters import (
     ResultCanister,
     Usage,
 )
-from vibe_llms.server.compactions import ClientCompaction, export_compaction
+from vibe_llms.runs.interfaces import read_lines, write_lines
+from vibe_llms.server.compactions import ClientCompaction, CompactionSigner, export_compaction
 
 _NO_ARGUMENTS = "{}"
+#: Beginning of the changes that are stored with a run.
+_STORED = b"context:"
 
 
 class ToolClearing(Struct, frozen=True, kw_only=True):
@@ -64,7 +68,9 @@ class ContextOrder(Struct, frozen=True, kw_only=True):
     If it `compacts`, the conversation is compacted before a request of more than `threshold`
     tokens, or one that nearly fills the model's window, and at every size if that is `forced`. With
     `only`, the turn ends with the compaction. `focus` is a wish for the summary. The client sends
-    the `repeated` system texts with each request, or the agent does.
+    the `repeated` system texts with each request, or the agent does. Results of `hidden` tools are
+    left out, besides those of the agent. A compaction that is sent to the client is signed by the
+    `signer`.
     """
 
     mode: ContextMode | None = None
@@ -75,16 +81,62 @@ class ContextOrder(Struct, frozen=True, kw_only=True):
     only: bool = False
     focus: str = ""
     repeated: Collection[str] = ()
+    hidden: Collection[str] = ()
+    signer: CompactionSigner | None = None
+
+    @property
+    def changes(self) -> bool:
+        """True if the context may change before the turn."""
+        return self.compacts or self.clearing is not None
 
 
 class ManagedContext:
-    """Changes of one request's context; writers read them when the reply begins."""
+    """Changes of one request's context; writers read them when the reply begins.
 
-    def __init__(self) -> None:
+    `begun` is True if the conversation began with the request.
+    """
+
+    def __init__(self, *, begun: bool = False) -> None:
+        self.begun = begun
         self.cleared = ClearedTools()
         self.compaction: ClientCompaction | None = None
         #: True if the reply is the compaction alone.
         self.ends = False
+
+    def write(self) -> bytes:
+        """Return the changes as bytes to store with a run."""
+        made = self.compaction
+        lines = None if made is None else write_lines(made.messages)
+        text, usage = ("", Usage()) if made is None else (made.text, made.usage)
+        return _STORED + msgspec.msgpack.encode(
+            _Stored(self.begun, self.cleared, lines, text, usage)
+        )
+
+    @classmethod
+    def read(cls, data: bytes) -> ManagedContext:
+        """Return the changes that `write` wrote, or none for other data."""
+        if not is_context(data):
+            return cls()
+        stored = msgspec.msgpack.decode(data.removeprefix(_STORED), type=_Stored)
+        managed = cls(begun=stored.begun)
+        managed.cleared = stored.cleared
+        if stored.lines is not None:
+            messages = read_lines(stored.lines)
+            managed.compaction = ClientCompaction(messages, stored.text, stored.usage)
+        return managed
+
+
+class _Stored(Struct, frozen=True):
+    begun: bool
+    cleared: ClearedTools
+    lines: bytes | None
+    text: str
+    usage: Usage
+
+
+def is_context(data: bytes) -> bool:
+    """Return True if the data stored with a run are changes of its context."""
+    return data.startswith(_STORED)
 
 
 async def manage_context(
@@ -104,13 +156,14 @@ async def manage_context(
         return
     turn = await conversation.compact(order.focus) if conversation.canisters else None
     if (turn is not None and turn.canisters) or order.forced:
-        managed.compaction = await export_compaction(
+        made = await export_compaction(
             conversation,
             prompt,
-            hidden=hidden,
+            hidden={*hidden, *order.hidden},
             repeated=order.repeated,
             usage=Usage() if turn is None else turn.usage,
         )
+        managed.compaction = made if order.signer is None else await made.sign(order.signer)
         managed.ends = order.only
 
 

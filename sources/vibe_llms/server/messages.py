@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -53,7 +54,9 @@ class TokensCounted(Struct, omit_defaults=True):
 
 async def create_message(core: ServerCore, exchange: HttpExchange, space: UserSpace) -> None:
     """Answer a request with a turn, streamed or whole; a disconnect cancels the turn."""
-    request = await exchange.decode(read_request, core.settings)
+    request = await exchange.decode(
+        partial(read_request, omissions=exchange.omissions), core.settings
+    )
     signer = await _find_signer(core, space, request)
     order = await _read_order(exchange, space, request, signer)
     estimate = await exchange.offload(lambda: estimate_tokens(order.said, order.tools))
@@ -64,7 +67,7 @@ async def create_message(core: ServerCore, exchange: HttpExchange, space: UserSp
             {tool.name for tool in order.tools},
             input_tokens=estimate,
             thinking=request.thinking is None or request.thinking.display != "omitted",
-            context=_ReportedContext(request, served.managed, signer),
+            context=_ReportedContext(request, served.managed),
         )
 
     await answer(core, exchange, space, order, produce_writer, stream=bool(request.stream))
@@ -72,7 +75,9 @@ async def create_message(core: ServerCore, exchange: HttpExchange, space: UserSp
 
 async def count_message_tokens(core: ServerCore, exchange: HttpExchange, space: UserSpace) -> None:
     """Count the tokens that the model would read, without calling it or storing anything."""
-    request = await exchange.decode(read_count, core.settings)
+    request = await exchange.decode(
+        partial(read_count, omissions=exchange.omissions), core.settings
+    )
     signer = await _find_signer(core, space, request)
     order = await _read_order(exchange, space, request, signer)
     async with exchange.until_disconnect(), core.turn_limit():
@@ -87,12 +92,9 @@ async def count_message_tokens(core: ServerCore, exchange: HttpExchange, space: 
 class _ReportedContext:
     """The `ContextReport` of one request."""
 
-    def __init__(
-        self, request: CountRequest, managed: ManagedContext, signer: CompactionSigner | None
-    ) -> None:
+    def __init__(self, request: CountRequest, managed: ManagedContext) -> None:
         self._request = request
         self._managed = managed
-        self._signer = signer
 
     @property
     def edits(self) -> Mapping[str, Any] | None:
@@ -105,11 +107,10 @@ class _ReportedContext:
     @property
     def block(self) -> Mapping[str, Any] | None:
         compaction = self._managed.compaction
-        if compaction is None or self._signer is None:
+        if compaction is None:
             return None
-        opaque = self._signer.write(compaction.messages)
         text = compaction.text or None
-        return {"type": "compaction", "content": text, "encrypted_content": opaque}
+        return {"type": "compaction", "content": text, "encrypted_content": compaction.opaque}
 
     @property
     def usage(self) -> Usage | None:
@@ -144,13 +145,17 @@ async def _read_order(
         if found is not None and signer is not None:
             place, index, block = found
             compacted += _read_compaction(block, signer, f"messages[{place}].content[{index}]")
+            if block.encrypted_content and not is_own(block.encrypted_content):
+                # Of a summary that others made, the text is read.
+                exchange.omissions.add("content", "compaction")
             message = request.messages[place]
             rest = replace(message, content=message.content[index + 1 :])
             messages = [rest, *request.messages[place + 1 :]]
             short = replace(request, messages=messages)
         return read_order(short, exchange.omissions, files, compacted)
 
-    return await exchange.offload(read)
+    order = await exchange.offload(read)
+    return replace(order, context=replace(order.context, signer=signer))
 
 
 def _find_compaction(

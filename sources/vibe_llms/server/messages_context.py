@@ -15,11 +15,14 @@ from msgspec import Meta, Struct
 from vibe_llms.messages.contents import repair_text
 from vibe_llms.server.context_orders import ClearedTools, ContextOrder, ToolClearing
 from vibe_llms.server.failures import Rejected
+from vibe_llms.server.omissions import Omissions
+from vibe_llms.server.reading import get_member
 
 #: Input tokens from which Anthropic clears tool uses, and compacts, by default.
 _CLEARED_TOKENS, _COMPACTED_TOKENS = 100_000, 150_000
 _KEPT_USES = 3
 _Count = Annotated[int, Meta(ge=0)]
+_Instructions = Annotated[str, Meta(max_length=10_000)]
 
 
 class InputTokens(Struct, frozen=True, tag_field="type", tag="input_tokens"):
@@ -64,24 +67,33 @@ class Compact(Struct, tag_field="type", tag="compact_20260112"):
     """Compact the conversation when it is long."""
 
     trigger: InputTokens | None = None
-    instructions: str | None = None
+    instructions: _Instructions | None = None
     pause_after_compaction: bool = False
 
 
-ContextEdit: TypeAlias = ClearToolUses | ClearThinking | Compact
+class UnknownEdit(Struct, tag_field="type", tag="unknown"):
+    """An edit of a type that is not known, which is left out."""
+
+    kind: str
+
+
+ContextEdit: TypeAlias = ClearToolUses | ClearThinking | Compact | UnknownEdit
+_KNOWN = frozenset(
+    str(one.__struct_config__.tag) for one in (ClearToolUses, ClearThinking, Compact)
+)
 
 
 class ContextManagement(Struct):
     """Edits of the context before the reply."""
 
-    edits: list[ContextEdit] = []
+    edits: list[ContextEdit] | None = None
 
 
 class CompactionConfig(Struct):
     """Compact the conversation now, and do not reply."""
 
     type: Literal["summarize"]
-    instructions: str | None = None
+    instructions: _Instructions | None = None
 
 
 class CompactionBlock(Struct, tag_field="type", tag="compaction"):
@@ -91,13 +103,33 @@ class CompactionBlock(Struct, tag_field="type", tag="compaction"):
     encrypted_content: str | None = None
 
 
+def rewrite_context(management: Any) -> Any:
+    """Return the JSON of a request's context management with known types of edits only."""
+    edits = get_member(management, "edits")
+    if not isinstance(edits, list):
+        return management
+    kinds = [get_member(one, "type") for one in edits]
+    rewritten = [
+        {"type": "unknown", "kind": kind} if isinstance(kind, str) and kind not in _KNOWN else one
+        for kind, one in zip(kinds, edits, strict=True)
+    ]
+    return {**management, "edits": rewritten}
+
+
 def read_context(
     management: ContextManagement | None,
     compaction: CompactionConfig | None,
     system: Sequence[str],
+    omissions: Omissions,
 ) -> ContextOrder:
-    """Return what a request asks to be done with its context; `system` has its system text."""
-    edits = management.edits if management is not None else []
+    """Return what a request asks to be done with its context; `system` has its system text.
+
+    Unknown edits are added to the `omissions`.
+    """
+    edits = (management.edits if management is not None else None) or []
+    for edit in edits:
+        if isinstance(edit, UnknownEdit):
+            omissions.add("context_management", edit.kind)
     if compaction is not None:
         if management is not None:
             raise Rejected(
@@ -131,7 +163,7 @@ def describe_edits(
 ) -> dict[str, Any]:
     """Return the edits that were applied; `thinking` has the tokens of each reply's thinking."""
     applied: list[dict[str, Any]] = []
-    for edit in management.edits:
+    for edit in management.edits or ():
         match edit:
             case ClearThinking(keep=ThinkingTurns(value=kept)) if gone := thinking[:-kept]:
                 applied.append(
@@ -156,9 +188,10 @@ def _check_edits(edits: Sequence[ContextEdit]) -> None:
     kinds = [type(one) for one in edits]
     for place, kind in enumerate(kinds):
         param = f"context_management.edits[{place}]"
-        if kind in kinds[:place]:
+        before = [one for one in kinds[:place] if one is not UnknownEdit]
+        if kind in before:
             raise Rejected("an edit may be given once", param=param)
-        if kind is ClearThinking and place:
+        if kind is ClearThinking and before:
             raise Rejected("clear_thinking_20251015 must be the first edit", param=param)
 
 

@@ -14,6 +14,8 @@ from typing import Any
 import msgspec
 
 from vibe_llms.server.descriptions import describe_json
+from vibe_llms.server.messages_context import rewrite_context
+from vibe_llms.server.omissions import Omissions
 from vibe_llms.server.reading import find_last_reply, get_member
 
 _KNOWN = frozenset(
@@ -27,64 +29,99 @@ _KNOWN = frozenset(
 _DROPPED = frozenset(
     {"connector_text", "fallback", "mcp_tool_listing", "tool_addition", "tool_removal"}
 )
+#: Known blocks that become text in the result of a tool.
+_NOT_IN_RESULTS = frozenset(
+    {"compaction", "redacted_thinking", "thinking", "tool_result", "tool_use"}
+)
 _MEDIA = frozenset({"document", "image"})
 _ROLES = {"developer": "system"}
 
 
-def rewrite_request(given: Any) -> Any:
-    """Return the JSON of a request with known kinds of blocks only, if possible."""
+def rewrite_request(given: Any, omissions: Omissions) -> Any:
+    """Return the JSON of a request with known kinds of blocks and edits only, if possible.
+
+    Unknown blocks of the history are added to the `omissions`.
+    """
     if not isinstance(given, dict) or not isinstance(messages := given.get("messages"), list):
         return given
     last = find_last_reply(get_member(one, "role") for one in messages)
-    rewritten = [_rewrite_message(one, new=place > last) for place, one in enumerate(messages)]
+    rewriting = _Rewriting(omissions)
+    rewritten = [rewriting.rewrite(one, new=place > last) for place, one in enumerate(messages)]
     changed = {**given, "messages": rewritten}
+    if (management := given.get("context_management")) is not None:
+        changed["context_management"] = rewrite_context(management)
     system = given.get("system")
     if isinstance(system, list):
-        changed["system"] = [block for one in system for block in _rewrite_block(one, new=False)]
+        changed["system"] = [block for one in system for block in rewriting.rewrite_block(one)]
     if changes := [*_survey_changes(messages)]:
         changed["tools"] = _change_tools(given.get("tools") or [], changes)
     return changed
 
 
-def _rewrite_message(message: Any, *, new: bool) -> Any:
-    if not isinstance(message, dict):
-        return message
-    content, role = message.get("content"), message.get("role")
-    if isinstance(content, dict):
-        content = [content]
-    if isinstance(content, list):
-        content = [block for one in content for block in _rewrite_block(one, new=new)]
-    return {**message, "role": _ROLES.get(str(role), role), "content": content or ""}
+class _Rewriting:
+    """Rewriting of the messages of one request."""
 
+    def __init__(self, omissions: Omissions) -> None:
+        self._omissions = omissions
 
-def _rewrite_block(block: Any, *, new: bool) -> Iterator[Any]:
-    """Yield the replacement of a block: itself, text, or nothing."""
-    if isinstance(block, str):
-        yield _text(block)
-        return
-    kind = get_member(block, "type")
-    if not isinstance(kind, str):
-        yield block
-        return
-    match kind:
-        case "text":
-            yield {**block, "text": block.get("text") or ""}
-        case "tool_use":
-            yield {**block, "input": _read_input(block.get("input"))}
-        case "tool_result":
-            yield {**block, "content": _rewrite_result(block.get("content"))}
-        case _ if kind in _KNOWN:
+    def rewrite(self, message: Any, *, new: bool) -> Any:
+        """Return a message with known kinds of blocks."""
+        if not isinstance(message, dict):
+            return message
+        content, role = message.get("content"), message.get("role")
+        if isinstance(content, dict):
+            content = [content]
+        if isinstance(content, list):
+            content = [block for one in content for block in self.rewrite_block(one, new=new)]
+        return {**message, "role": _ROLES.get(str(role), role), "content": content or ""}
+
+    def rewrite_block(self, block: Any, *, new: bool = False) -> Iterator[Any]:
+        """Yield the replacement of a block: itself, text, or nothing."""
+        if isinstance(block, str):
+            yield _text(block)
+            return
+        kind = get_member(block, "type")
+        if not isinstance(kind, str):
             yield block
-        case _ if kind in _DROPPED:
-            pass
-        case _:
-            described = _describe(kind, block)
-            if described is None and new:
+            return
+        match kind:
+            case "text":
+                yield {**block, "text": block.get("text") or ""}
+            case "tool_use":
+                yield {**block, "input": _read_input(block.get("input"))}
+            case "tool_result":
+                yield {**block, "content": self._rewrite_result(block.get("content"))}
+            case _ if kind in _KNOWN:
                 yield block
-            elif described is None and (text := describe_json(block)):
-                described = f"[{kind}]\n{text}"
-            if described:
-                yield _text(described)
+            case _ if kind in _DROPPED:
+                pass
+            case _:
+                described = _describe(kind, block)
+                if described is None and new:
+                    yield block
+                elif described is None:
+                    self._omissions.add("content", kind)
+                    if text := describe_json(block):
+                        described = f"[{kind}]\n{text}"
+                if described:
+                    yield _text(described)
+
+    def _rewrite_result(self, content: Any) -> Any:
+        """Return the content of a tool result with known blocks only."""
+        if content is None or isinstance(content, str):
+            return content
+        blocks = content if isinstance(content, list) else [content]
+        kept: list[Any] = []
+        for one in blocks:
+            kind = get_member(one, "type")
+            if isinstance(kind, str) and kind in _NOT_IN_RESULTS:
+                if text := describe_json(one):
+                    kept.append(_text(text))
+            elif isinstance(one, dict) and not isinstance(kind, str):
+                kept.append(_text(msgspec.json.encode(one).decode()))
+            else:
+                kept += self.rewrite_block(one)
+        return kept
 
 
 def _describe(kind: str, block: Mapping[str, Any]) -> str | None:
@@ -103,23 +140,6 @@ def _describe(kind: str, block: Mapping[str, Any]) -> str | None:
             name = kind.removesuffix("_tool_result").replace("_", " ")
             return f"[The result of {name}]\n{describe_json(block.get('content'))}"
     return None
-
-
-def _rewrite_result(content: Any) -> Any:
-    """Return the content of a tool result with known blocks only."""
-    if content is None or isinstance(content, str):
-        return content
-    blocks = content if isinstance(content, list) else [content]
-    kept: list[Any] = []
-    for one in blocks:
-        kind = get_member(one, "type")
-        if isinstance(kind, str) and kind in ("thinking", "tool_use", "tool_result"):
-            kept.append(_text(describe_json(one)))
-        elif isinstance(one, dict) and not isinstance(kind, str):
-            kept.append(_text(msgspec.json.encode(one).decode()))
-        else:
-            kept += _rewrite_block(one, new=False)
-    return kept
 
 
 def _read_input(given: Any) -> Any:

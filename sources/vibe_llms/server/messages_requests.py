@@ -8,6 +8,7 @@ these types, see `messages_history`.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import partial
 from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
@@ -276,9 +277,12 @@ _REQUEST = msgspec.json.Decoder(MessageRequest)
 _COUNT = msgspec.json.Decoder(CountRequest)
 
 
-def read_request(body: bytes) -> MessageRequest:
-    """Read the request in a body; `Rejected` names the invalid member."""
-    request = read_body(_REQUEST, body, rewrite_request)
+def read_request(body: bytes, omissions: Omissions) -> MessageRequest:
+    """Read the request in a body; `Rejected` names the invalid member.
+
+    Unknown blocks of the history are added to the `omissions`.
+    """
+    request = read_body(_REQUEST, body, partial(rewrite_request, omissions=omissions))
     if request.thread is not None:
         raise Rejected(
             "threads are not supported; send the whole history without thread",
@@ -288,9 +292,9 @@ def read_request(body: bytes) -> MessageRequest:
     return request
 
 
-def read_count(body: bytes) -> CountRequest:
-    """Read the request to count tokens in a body."""
-    return read_body(_COUNT, body, rewrite_request)
+def read_count(body: bytes, omissions: Omissions) -> CountRequest:
+    """Read the request to count tokens in a body; see `read_request`."""
+    return read_body(_COUNT, body, partial(rewrite_request, omissions=omissions))
 
 
 def read_order(
@@ -315,10 +319,11 @@ def read_order(
     system = _read_system(request.system)
     # The endpoint that counts tokens accepts `compaction` and ignores it.
     compaction = request.compaction if isinstance(request, MessageRequest) else None
+    texts = [one.text for one in system]
     return TurnOrder(
         model=request.model,
         said=[*system, *compacted, *read_messages(request.messages, files)],
-        context=read_context(request.context_management, compaction, [one.text for one in system]),
+        context=read_context(request.context_management, compaction, texts, omissions),
         tools=tools,
         controls=_read_controls(request, {tool.name for tool in tools}, omissions),
         schema=form.schema if form else None,

@@ -6,8 +6,10 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, suppress
 
 from vibe_llms.base.exceptions import DecisionRefused
+from vibe_llms.base.offloading import LOOP_BYTES, offload
 from vibe_llms.invocation.approval import Decision
 from vibe_llms.invocation.questions import ElicitationAnswer
+from vibe_llms.messages.canisters import is_large
 from vibe_llms.messages.events import Event
 from vibe_llms.runs.events import (
     AnswerRequested,
@@ -20,6 +22,7 @@ from vibe_llms.runs.events import (
 from vibe_llms.runs.interfaces import RequestKey, RunStatus
 from vibe_llms.runs.replay import Replay
 from vibe_llms.runs.run import Run
+from vibe_llms.server.context_orders import ManagedContext
 from vibe_llms.server.exchanges import HttpExchange
 from vibe_llms.server.failures import ClientFailure, Rejected, describe_kind
 from vibe_llms.server.spaces import UserSpace
@@ -45,10 +48,15 @@ async def answer_once(
     run = await space.session.access_runs().find(request)
     if run is None:
         served = await ServedTurn.begin(space, order, recorded=True)
-        await served.manage_context()
-        run = await served.start([], b"", request, awaited=True)
+        await served.prepare()
+        origin = await offload(is_large(order.said), served.managed.write)
+        run = await served.start([], origin, request, awaited=True)
     exchange.conversation = run.record.conversation
-    turn = RecordedTurn(space, order, run)
+    origin = run.record.origin
+    managed = await offload(len(origin) > LOOP_BYTES, ManagedContext.read, origin)
+    if managed.compaction is not None and order.context.signer is not None:
+        managed.compaction = await managed.compaction.sign(order.context.signer)
+    turn = RecordedTurn(space, order, run, managed)
     writer = produce_writer(turn)
     if stream:
         async with aclosing(_write_events(turn, writer)) as parts:

@@ -47,7 +47,8 @@ from vibe_llms.runs.recorder import translate
 from vibe_llms.runs.run import Run
 from vibe_llms.server.answers import answer
 from vibe_llms.server.chat_replies import DONE, name_call
-from vibe_llms.server.compactions import CompactionSigner
+from vibe_llms.server.compactions import CompactionSigner, PastAgents, export_past
+from vibe_llms.server.context_orders import is_context
 from vibe_llms.server.core import ServerCore
 from vibe_llms.server.exchanges import HttpExchange
 from vibe_llms.server.failures import ClientFailure, Rejected, describe_failure
@@ -116,11 +117,15 @@ class InputTokensCounted(Struct, tag_field="object", tag="response.input_tokens"
     input_tokens: int
 
 
-class _Origin(Struct, frozen=True):
-    """Data stored with the run of a response: the request and the requested model."""
+class _Origin(Struct, frozen=True, omit_defaults=True):
+    """Data stored with the run of a response: the requested model, the request, and its past.
+
+    The `past` has the agents of earlier responses.
+    """
 
     model: str
     request: ResponseRequest
+    past: PastAgents = PastAgents()
 
 
 async def create_response(core: ServerCore, exchange: HttpExchange, space: UserSpace) -> None:
@@ -136,16 +141,16 @@ async def create_response(core: ServerCore, exchange: HttpExchange, space: UserS
     if not request.stored:
         order, before = await _read_unstored(core, exchange, space, request)
         model = order.model
-        order = replace(order, said=[*before, *order.said])
-        signer = None
-        if order.context.compacts:
-            signer = CompactionSigner(await core.secrets.access(), space.user)
+        context = order.context
+        if context.compacts and context.signer is None:
+            context = replace(context, signer=await _access_signer(core, space))
+        order = replace(order, said=[*before, *order.said], context=context)
         await answer(
             core,
             exchange,
             space,
             order,
-            lambda served: _UnstoredWriter(request, model, served, signer),
+            lambda served: _UnstoredWriter(request, model, served),
             stream=bool(request.stream),
         )
         return
@@ -198,19 +203,19 @@ async def compact_response(core: ServerCore, exchange: HttpExchange, space: User
     request = await exchange.decode(read_count, core.settings)
     if not request.items and request.previous_response_id is None:
         raise Rejected("input or previous_response_id is required", param="input")
-    signer = CompactionSigner(await core.secrets.access(), space.user)
+    context = order_compaction(request, await _access_signer(core, space))
     async with exchange.until_disconnect(), core.turn_limit():
         request = replace(await _resolve_references(space, request), store=False)
         order, before = await _read_unstored(core, exchange, space, request)
-        order = replace(
-            order, said=[*before, *order.said], context=order_compaction(request), schema=None
-        )
+        wanted = order.context
+        context = replace(context, repeated=wanted.repeated, hidden=wanted.hidden)
+        order = replace(order, said=[*before, *order.said], context=context, schema=None)
         with space.turn():
             served = await ServedTurn.begin(space, order)
             await served.manage_context()
     compaction = served.managed.compaction
     assert compaction is not None
-    await _reply(exchange, describe_compacted(compaction, signer))
+    await _reply(exchange, describe_compacted(compaction))
 
 
 async def _read_unstored(
@@ -222,13 +227,21 @@ async def _read_unstored(
         model = request.model or space.session.choose_model()[0]
         order = await _read_order(core, exchange, space, request, model)
     else:
-        conversation, last, order = await _read_continuation(core, exchange, space, request)
+        conversation, last, order, past = await _read_continuation(core, exchange, space, request)
         stored = (await space.archive.restore(conversation)).canisters
         end = find_end(stored, last)
         if not end:
             raise _refuse_missing(request.previous_response_id, "previous_response_id")
         # A conversation that is not stored has no archive to load contents from.
-        before = await load_contents(stored[:end], space.archive.load_all)
+        agent, _ = await space.resolve_model(order.model)
+        if {*past.names} == {agent or ""}:
+            before = await load_contents(stored[:end], space.archive.load_all)
+        else:
+            before = await export_past(stored[:end], space.archive.load_all, past)
+        # The settings of the agents may have changed meanwhile.
+        repeated = [*order.context.repeated, *past.prompts]
+        context = replace(order.context, repeated=repeated, hidden=past.hidden)
+        order = replace(order, context=context)
     if request.instructions:
         supervisor = SupervisorCanister.from_text(request.instructions)
         order = replace(order, said=[supervisor, *order.said])
@@ -249,16 +262,19 @@ async def _read_order(
     if triggered:
         request = replace(request, input=[*map(dict, request.items[:-1])])
     if (place := find_compaction(request.items)) is not None:
-        signer = CompactionSigner(await core.secrets.access(), space.user)
-        whole = request
+        signer, whole = await _access_signer(core, space), request
         request, compacted = await exchange.offload(lambda: read_compaction(whole, place, signer))
     files = await gather_files(exchange, space, request)
     order = await exchange.offload(
         lambda: read_order(request, model, exchange.omissions, continued, most, files)
     )
     if triggered:
-        order = replace(order, context=order_compaction(request))
+        order = replace(order, context=order_compaction(request, await _access_signer(core, space)))
     return replace(order, said=[*compacted, *order.said]) if compacted else order
+
+
+async def _access_signer(core: ServerCore, space: UserSpace) -> CompactionSigner:
+    return CompactionSigner(await core.secrets.access(), space.user)
 
 
 async def _resolve_references(space: UserSpace, request: ResponseRequest) -> ResponseRequest:
@@ -410,22 +426,19 @@ async def _start(
     instructions = [request.instructions] if request.instructions else []
     key, awaited = exchange.request_key, not request.background
 
-    def write(asked: str) -> bytes:
-        return msgspec.json.encode(_Origin(asked, request))
-
     if request.previous_response_id is None:
         order = await _read_order(core, exchange, space, request, model)
         served = await ServedTurn.begin(space, order, recorded=True)
-        await served.manage_context()
-        origin = await exchange.offload(lambda: write(model))
+        await _prepare(core, exchange, served)
+        origin = await exchange.offload(lambda: msgspec.json.encode(_Origin(model, request)))
         return served, await served.start(instructions, origin, key, awaited=awaited)
-    conversation, last, order = await _read_continuation(core, exchange, space, request)
-    asked = order.model
-    origin = await exchange.offload(lambda: write(asked))
+    conversation, last, order, past = await _read_continuation(core, exchange, space, request)
+    begun = _Origin(order.model, request, past)
+    origin = await exchange.offload(lambda: msgspec.json.encode(begun))
     served = await ServedTurn.follow(space, order, conversation, last)
     if order.context.compacts and await space.is_busy(served.conversation):
         served = await served.fork(last)
-    await served.manage_context()
+    await _prepare(core, exchange, served)
     try:
         return served, await served.start(instructions, origin, key, awaited=awaited)
     except ConversationBusy:
@@ -434,10 +447,16 @@ async def _start(
         return served, await served.start(instructions, origin, key, awaited=awaited)
 
 
+async def _prepare(core: ServerCore, exchange: HttpExchange, served: ServedTurn) -> None:
+    """Change the context of a response, whose run begins afterwards."""
+    async with exchange.until_disconnect(), core.turn_limit():
+        await served.prepare()
+
+
 async def _read_continuation(
     core: ServerCore, exchange: HttpExchange, space: UserSpace, request: ResponseRequest
-) -> tuple[str, str, TurnOrder]:
-    """Return the conversation and message that a request continues, and its turn."""
+) -> tuple[str, str, TurnOrder, PastAgents]:
+    """Return the conversation and message that a request continues, its turn, and its past."""
     assert request.previous_response_id is not None
     earlier = await _access(space, request.previous_response_id, "previous_response_id")
     record = await earlier.access()
@@ -468,7 +487,11 @@ async def _read_continuation(
     open_calls = {
         name_call(one.identity): one.identity for one in unanswered if one.name in declared
     }
-    model = request.model or _read_origin(earlier).model
+    origin = _read_origin(earlier)
+    agent = space.find_agent(record.recipe.agent or "")
+    prompt = space.session.access_agent(agent).supervisor if agent else ""
+    past = origin.past.add(record.recipe.agent or "", record.recipe.unshown, prompt)
+    model = request.model or origin.model
     continued = Continued(earlier.identity, open_calls)
     order = await _read_order(core, exchange, space, request, model, continued)
     identities = {*open_calls.values()}
@@ -489,7 +512,7 @@ async def _read_continuation(
     cut_off = [one for one in unanswered if one.name not in declared]
     # Results must precede the client's other messages.
     order = replace(order, said=[*await _close_calls(earlier, cut_off), *answers, *said])
-    return record.conversation, turn.canisters[-1].identity, order
+    return record.conversation, turn.canisters[-1].identity, order, past
 
 
 async def _close_calls(run: Run, calls: Sequence[InvocationCanister]) -> Sequence[ResultCanister]:
@@ -522,7 +545,8 @@ async def _access(space: UserSpace, identity: str, param: str | None = None) -> 
     except RunNotFound:
         raise missing from None
     # Excludes prefixes of identities, and runs that are not responses.
-    if run.identity != identity.removeprefix(PREFIX) or not run.record.origin:
+    origin = run.record.origin
+    if run.identity != identity.removeprefix(PREFIX) or not origin or is_context(origin):
         raise missing
     return run
 
@@ -611,11 +635,9 @@ class _UnstoredWriter:
         request: ResponseRequest,
         model: str,
         served: ServedTurn | RecordedTurn,
-        signer: CompactionSigner | None,
     ) -> None:
         self._request = request
         self._managed = served.managed
-        self._signer = signer
         self._state = ResponseState(
             identity=produce_identity(),
             model=model,
@@ -674,9 +696,7 @@ class _UnstoredWriter:
     @cached_property
     def _compaction(self) -> Item | None:
         compaction = self._managed.compaction
-        if compaction is None or self._signer is None:
-            return None
-        return describe_compaction(compaction, self._signer)
+        return None if compaction is None else describe_compaction(compaction)
 
     def _conclude(self, turn: Turn[None]) -> Item:
         if (compaction := self._managed.compaction) is not None:

@@ -51,27 +51,27 @@ def has_trigger(request: ResponseRequest) -> bool:
     return bool(request.items) and request.items[-1].get("type") == "compaction_trigger"
 
 
-def order_compaction(request: ResponseRequest) -> ContextOrder:
+def order_compaction(request: ResponseRequest, signer: CompactionSigner) -> ContextOrder:
     """Return the order of a compaction in place of a reply."""
     repeated = [request.instructions] if request.instructions else []
-    return ContextOrder(compacts=True, forced=True, only=True, repeated=repeated)
+    return ContextOrder(compacts=True, forced=True, only=True, repeated=repeated, signer=signer)
 
 
-def describe_compaction(compaction: ClientCompaction, signer: CompactionSigner) -> Item:
+def describe_compaction(compaction: ClientCompaction) -> Item:
     """Return the item that carries a compaction."""
     return {
         "type": "compaction",
         "id": f"cmp_{produce_identity()}",
-        "encrypted_content": signer.write(compaction.messages),
+        "encrypted_content": compaction.opaque,
     }
 
 
-def describe_compacted(compaction: ClientCompaction, signer: CompactionSigner) -> Item:
+def describe_compacted(compaction: ClientCompaction) -> Item:
     """Return a compacted response; one item carries all that stays."""
     return {
         "id": PREFIX + produce_identity(),
         "object": "response.compaction",
         "created_at": int(datetime.now(UTC).timestamp()),
-        "output": [describe_compaction(compaction, signer)],
+        "output": [describe_compaction(compaction)],
         "usage": describe_usage(compaction.usage),
     }

@@ -59,9 +59,9 @@ class ReasoningOptions(Struct):
 
 
 class ContextManager(Struct):
-    """Compaction before a response, of at least this number of tokens."""
+    """Compaction before a response, of at least this number of tokens; other types are left out."""
 
-    type: Literal["compaction"]
+    type: str
     compact_threshold: Annotated[int, Meta(ge=1)] | None = None
 
 
@@ -189,15 +189,20 @@ def read_order(
         schema=schema,
         instruction=JSON_ONLY if form is not None and form.type == "json_object" else "",
         store=request.stored,
-        context=_read_context(request),
+        context=_read_context(request, omissions),
         omissions=omissions,
     )
 
 
-def _read_context(request: ResponseRequest) -> ContextOrder:
+def _read_context(request: ResponseRequest, omissions: Omissions) -> ContextOrder:
     # In place of dropping the oldest items, the conversation is compacted.
     mode: ContextMode | None = "auto" if request.truncation == "auto" else None
-    managers = request.context_management or ()
+    managers: list[ContextManager] = []
+    for manager in request.context_management or ():
+        if manager.type == "compaction":
+            managers.append(manager)
+        else:
+            omissions.add("context_management", manager.type)
     thresholds = [one.compact_threshold for one in managers if one.compact_threshold is not None]
     return ContextOrder(
         mode=mode,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
@@ -19,6 +20,7 @@ from vibe_llms.base.exceptions import (
     FormatNewer,
     RequestError,
     StorageUnavailable,
+    VibeLlmsError,
 )
 from vibe_llms.base.offloading import offload
 from vibe_llms.conversations.conversation import Conversation
@@ -171,7 +173,7 @@ class ServedTurn:
         self._prompt = prompt
         self._chain = chain
         self._begun = begun
-        self.managed = ManagedContext()
+        self.managed = ManagedContext(begun=begun)
         #: Identity of the last message before the turn.
         self._before = conversation.canisters[-1].identity if conversation.canisters else ""
 
@@ -215,15 +217,25 @@ class ServedTurn:
         order, said = await fit_order(space, order, conversation, prompt)
         return cls(space, order, conversation, said, chain, begun=True)
 
+    async def prepare(self) -> None:
+        """Do what the order says with the context of a run, which counts as a turn meanwhile."""
+        if self._order.context.changes:
+            with self._space.turn():
+                await self.manage_context()
+
     async def manage_context(self) -> None:
         """Do what the order says with the context of the turn, before it begins."""
         managed, context = self.managed, self._order.context
-        if not context.compacts and context.clearing is None:
+        if not context.changes:
             return
         if agent := self._conversation.settings.agent:
             system = self._space.session.access_agent(agent).supervisor
             context = replace(context, repeated=[*context.repeated, system])
-        await manage_context(self._conversation, self._prompt, context, managed, self.hidden)
+        try:
+            await manage_context(self._conversation, self._prompt, context, managed, self.hidden)
+        except (VibeLlmsError, Rejected, CancelledError):
+            await self.withdraw()
+            raise
         if managed.compaction is not None:
             # The client sends the compaction in place of the history.
             self._chain = self._chain.begin_again()
@@ -353,9 +365,10 @@ class ServedTurn:
         """Delete the client's messages of a turn that failed before the model replied."""
         if self._order.store:
             archive, kept = self._space.session.archive, "" if self._begun else self._before
-            # A turn that became too long has continued in a fork.
+            own = {one.identity for one in self._prompt}
+            # A turn that became too long, or came second, has continued in a fork.
             for identity in {self._identity, self._conversation.identity}:
-                await withdraw(archive, identity, kept, self._before)
+                await withdraw(archive, identity, kept, self._before, own)
 
 
 def _read(order: TurnOrder, turn: Turn[None]) -> tuple[str, Sequence[InvocationCanister]]:
@@ -419,11 +432,13 @@ def _survey_media(turn: Turn[None]) -> Sequence[MediaContent]:
 class RecordedTurn:
     """A turn that is a run: of this request, or of an earlier one with the same key."""
 
-    def __init__(self, space: UserSpace, order: TurnOrder, run: Run) -> None:
+    def __init__(
+        self, space: UserSpace, order: TurnOrder, run: Run, managed: ManagedContext
+    ) -> None:
         self._space = space
         self._order = order
         self.run = run
-        self.managed = ManagedContext()
+        self.managed = managed
 
     @property
     def hidden(self) -> Collection[str]:
@@ -435,7 +450,10 @@ class RecordedTurn:
         space, order = self._space, self._order
         agent, _ = await space.resolve_model(order.model)
         chain = Chain(agent or "")
-        await offload(is_large(order.said), chain.extend, order.said)
+        # The client sends a compaction in place of the history.
+        compaction = self.managed.compaction
+        said = order.said if compaction is None else compaction.messages
+        await offload(is_large(said), chain.extend, said)
         turn = await self.run.read()
         conversation = self.run.record.conversation
         last = turn.canisters[-1].identity if turn.canisters else ""
@@ -455,14 +473,18 @@ class RecordedTurn:
             places = [place for place, one in enumerate(stored) if one.identity in prompt]
             if places:
                 before = stored[places[0] - 1].identity if places[0] else ""
-                await withdraw(archive, record.conversation, before, before)
+                kept = "" if self.managed.begun else before
+                await withdraw(archive, record.conversation, kept, before, prompt)
         await runs.store.remove_run(record.user, record.identity)
 
 
-async def withdraw(archive: Archive, conversation: str, kept: str, before: str) -> None:
-    """Delete the messages after `before`, unless the model has replied there.
+async def withdraw(
+    archive: Archive, conversation: str, kept: str, before: str, own: Collection[str]
+) -> None:
+    """Delete the messages after `before`, unless the model has replied or others are there.
 
-    Without a message `kept`, the whole conversation, such as a fork, is deleted.
+    `own` are the messages of the client. Without a message `kept`, the whole conversation, such as
+    a fork, is deleted.
     """
     # Messages added by another process meanwhile are kept.
     with suppress(ConversationNotFound, ConversationMoved):
@@ -472,12 +494,19 @@ async def withdraw(archive: Archive, conversation: str, kept: str, before: str) 
         while kept and places and added and isinstance(added[0], DigestCanister):
             # It was paid for, and later requests are shorter by it.
             kept, added = added[0].identity, added[1:]
-        if any(isinstance(one, ReplyCanister) for one in added):
+        if any(_must_stay(one, own) for one in added):
             return
         if not (kept and places):
             await archive.remove(conversation, last=stored[-1].identity if stored else "")
         elif added:
             await archive.retract(conversation, after=kept, last=added[-1].identity)
+
+
+def _must_stay(canister: Canister, own: Collection[str]) -> bool:
+    """Return True for a reply, and for a message of another request."""
+    if isinstance(canister, UserCanister | ResultCanister):
+        return canister.identity not in own
+    return isinstance(canister, ReplyCanister)
 
 
 async def count_tokens(
