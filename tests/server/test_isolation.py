@@ -92,6 +92,9 @@ CASES: dict[str, tuple[Case, ...]] = {
     "GET /api/runs": (*AFTER, Case({"status": "waiting"})),
     "POST /api/runs": (
         Case(body={"prompt": "x", "conversation": ID}),
+        Case(body={"conversation": ID}),
+        Case(body={"prompt": "x", "conversation": ID, "fork_at": ID}),
+        Case(body={"prompt": "x", "conversation": ID, "fork_at": ""}),
         Case(body={"prompt": "x", "files": [ID]}),
         Case(body={"prompt": "x", "model": ID}),
     ),

@@ -149,11 +149,14 @@ class History:
         self.canisters = list(restored.canisters)
         self._stored = True
 
-    async def fork(self, at: int, *, name: str = "") -> History:
-        """Return an independent history of the canisters before the index `at`."""
+    async def fork(self, at: int, *, name: str = "", identity: str = "") -> History:
+        """Return an independent history of the canisters before the index `at`.
+
+        Raises `ConversationMoved` if a conversation has the given `identity`.
+        """
         last = self.canisters[at - 1].identity if at else ""
         details = fork_details(self.details, Origin(self.identity, last), name)
-        twin = History(self.archive, details, canisters=self.canisters[:at])
+        twin = History(self.archive, details, identity=identity, canisters=self.canisters[:at])
         if self.archive is not None and self._stored and at:
             await self.archive.fork(self.identity, twin.identity, details, at=last)
             twin._stored = True

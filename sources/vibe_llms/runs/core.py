@@ -62,7 +62,7 @@ from vibe_llms.runs.interfaces import (
 from vibe_llms.runs.run import Run
 from vibe_llms.runs.steering import end_cancelled
 from vibe_llms.runs.stores import RUN_STORES
-from vibe_llms.runs.takeover import find_own
+from vibe_llms.runs.takeover import find_own, find_unanswered
 from vibe_llms.runs.worker import RunWorker
 from vibe_llms.storage.backends import Backend
 from vibe_llms.storage.conversations import produce_conversation_identity
@@ -142,6 +142,8 @@ class Runs:
         """Record a turn and start it; return as soon as it is durable.
 
         Args:
+            prompt: First messages of the turn. If empty, the turn answers the last messages of the
+                history, as if it had been interrupted after them.
             instructions: System instructions for this turn only.
             controls: Merged over the controls of the conversation.
             output: Type whose schema the reply is checked against.
@@ -154,8 +156,7 @@ class Runs:
             TooManyRuns: The user has too many runs queued or running.
             RequestError: Another process could not rebuild the run.
         """
-        if not prompt:
-            raise RequestError("a run needs a prompt")
+        prompt = prompt or find_unanswered(conversation.canisters)
         controls = controls or Controls()
         form = None if output is None else produce_form(output)
         if form is not None:

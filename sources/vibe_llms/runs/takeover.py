@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from vibe_llms.conversations.corrections import describe_correction, is_correction
+from vibe_llms.base.exceptions import RequestError
+from vibe_llms.conversations.corrections import (
+    describe_correction,
+    find_last_prompt,
+    is_correction,
+)
+from vibe_llms.conversations.history import start_of_turn
 from vibe_llms.invocation.ensembles import Ensemble, OutsideEnsemble
 from vibe_llms.messages.canisters import (
     AssistantCanister,
@@ -58,6 +64,23 @@ def find_own(
         if answers or not added:
             return history[places[0] : place]
     return history[places[0] :]
+
+
+def find_unanswered(history: Sequence[Canister]) -> Sequence[Canister]:
+    """Return the prompt of the last turn, if the model is to answer the history.
+
+    Raises `RequestError` if there is no prompt, or the last message is a reply.
+    """
+    start, last = start_of_turn(history), find_last_prompt(history)
+    if start is None or last is None:
+        raise RequestError("the conversation has no message to answer; send a prompt")
+    said = [one for one in history if not isinstance(one, DigestCanister)]
+    if isinstance(said[-1], AssistantCanister):
+        raise RequestError(
+            "the conversation ends with a reply; send a prompt, or fork it at the message that is "
+            "to be answered again"
+        )
+    return history[start : last + 1]
 
 
 def find_end(history: Sequence[Canister], prompt: Sequence[Canister]) -> str:

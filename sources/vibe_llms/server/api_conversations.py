@@ -8,15 +8,21 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
-from vibe_llms.base.exceptions import ConversationAmbiguous, ConversationNotFound
+from vibe_llms.base.exceptions import (
+    ConversationAmbiguous,
+    ConversationMoved,
+    ConversationNotFound,
+)
 from vibe_llms.conversations.conversation import Conversation
 from vibe_llms.conversations.history import History, locate
 from vibe_llms.messages.contents import repair_text
+from vibe_llms.runs.interfaces import RequestKey
 from vibe_llms.server.core import ServerCore
 from vibe_llms.server.exchanges import HttpExchange
 from vibe_llms.server.pages import PageQuery, refuse_after
 from vibe_llms.server.reading import SMALL_BODY_BYTES, read_body, read_query
 from vibe_llms.server.spaces import UserSpace
+from vibe_llms.storage.conversations import derive_conversation_identity
 from vibe_llms.storage.descriptions import (
     ConversationSummary,
     Fork,
@@ -173,3 +179,29 @@ async def reopen_conversation(
         agent, model = space.find_agent(begun_with), None
     memory = space.uses_memory(agent, model)
     return await space.session.resume(identity, agent=agent, model=model, memory=memory)
+
+
+async def produce_fork(
+    space: UserSpace, given: str, at: str, request: RequestKey | None = None
+) -> str:
+    """Store a fork that ends with the message `at`, or has none if that is empty.
+
+    A repeated request gets the same fork, even if the server ended before its run was recorded.
+    """
+    history, _ = await History.restore(space.archive, await access_conversation(space, given))
+    end = locate(history.canisters, at) if at else 0
+    identity = ""
+    if request is not None:
+        user, key = space.user.encode(), request.key.encode()
+        identity = derive_conversation_identity(user, key, request.digest)
+    try:
+        twin = await history.fork(end, identity=identity)
+        if not twin.stored:
+            await space.archive.create(twin.identity, twin.details, ())
+    except ConversationMoved:
+        made = (await space.archive.restore(identity)).canisters
+        if [one.identity for one in made] == [one.identity for one in history.canisters[:end]]:
+            return identity
+        # The run that continued the fork was forgotten, as was its key.
+        return await produce_fork(space, given, at)
+    return twin.identity

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from vibe_llms.base.exceptions import RunNotFound
+from vibe_llms.base.exceptions import ConversationNotFound, RunNotFound, VibeLlmsError
 from vibe_llms.base.offloading import LOOP_BYTES, offload
 from vibe_llms.conversations.attachments import produce_attachment
 from vibe_llms.conversations.conversation import Conversation
@@ -22,10 +22,10 @@ from vibe_llms.runs.descriptions import AskedQuestion, QueuedMessage, RunDescrip
 from vibe_llms.runs.events import MessageFailed, RunEnded, RunExpired, encode_event
 from vibe_llms.runs.interfaces import RunRecord, RunStatus
 from vibe_llms.runs.run import Run
-from vibe_llms.server.api_conversations import reopen_conversation
+from vibe_llms.server.api_conversations import produce_fork, reopen_conversation
 from vibe_llms.server.core import ServerCore
 from vibe_llms.server.exchanges import HttpExchange
-from vibe_llms.server.failures import describe_kind
+from vibe_llms.server.failures import Rejected, describe_kind
 from vibe_llms.server.files import find_file, load_file
 from vibe_llms.server.pages import PageQuery, refuse_after
 from vibe_llms.server.reading import SMALL_BODY_BYTES, read_body, read_query
@@ -47,16 +47,20 @@ class RunQuery(Struct):
 
 
 class RunOrder(Struct, forbid_unknown_fields=True):
-    """A turn to start, in a new conversation or a stored one.
+    """A turn to start, in a new conversation, a stored one, or a fork of a stored one.
 
-    `model` is the name of an agent or the address of a model. Without it, a stored conversation
-    keeps its model, and a new one uses the default. `files` are ids of files to attach. `output` is
-    a JSON Schema that the reply must follow, without regular expressions and recursion.
+    Without `prompt`, the model answers the last messages of the conversation, such as a prompt
+    whose reply failed. `fork_at` is the id of the last message that the fork has, or empty for a
+    fork without messages. `model` is the name of an agent or the address of a model. Without it, a
+    stored conversation keeps its model, and a new one uses the default. `files` are ids of files to
+    attach. `output` is a JSON Schema that the reply must follow, without regular expressions and
+    recursion.
     """
 
-    prompt: Annotated[str, Meta(min_length=1)]
+    prompt: Annotated[str, Meta(min_length=1)] | None = None
     model: str | None = None
     conversation: str | None = None
+    fork_at: str | None = None
     files: Annotated[list[str], Meta(max_length=100)] = []
     output: dict[str, Any] | None = None
 
@@ -119,9 +123,13 @@ async def list_runs(_: ServerCore, exchange: HttpExchange, space: UserSpace) -> 
 
 
 async def start_run(core: ServerCore, exchange: HttpExchange, space: UserSpace) -> None:
-    """Start a turn and respond at once; the turn continues if the client disconnects."""
+    """Start a turn and respond at once; the turn continues if the client disconnects.
+
+    A repeated request with the same `Idempotency-Key` gets the same run, and makes no second fork.
+    """
     order = await exchange.decode(partial(read_body, _ORDER), core.settings)
-    check_characters(len(order.prompt), core.settings)
+    _check_order(order)
+    check_characters(len(order.prompt or ""), core.settings)
     if exchange.request_key is not None:
         found = await space.session.access_runs().find(exchange.request_key)
         if found is not None:
@@ -130,10 +138,22 @@ async def start_run(core: ServerCore, exchange: HttpExchange, space: UserSpace) 
             return
     output = None if order.output is None else read_schema(order.output, "output")
     attached = await _attach(space, order.files)
-    conversation = await _open_conversation(space, order)
-    prompt = conversation.read_prompt([order.prompt, *attached])
-    runs = space.session.access_runs()
-    run = await runs.start(conversation, prompt, output=output, request=exchange.request_key)
+    fork = ""
+    if order.conversation is not None and order.fork_at is not None:
+        fork = await produce_fork(space, order.conversation, order.fork_at, exchange.request_key)
+        order = replace(order, conversation=fork)
+    try:
+        conversation = await _open_conversation(space, order)
+        said = [] if order.prompt is None else [order.prompt, *attached]
+        prompt = conversation.read_prompt(said) if said else ()
+        runs = space.session.access_runs()
+        run = await runs.start(conversation, prompt, output=output, request=exchange.request_key)
+    except (VibeLlmsError, Rejected):
+        await _discard(space, fork)
+        raise
+    if run.record.conversation != fork:
+        # The run belongs to an earlier request with the same key.
+        await _discard(space, fork)
     exchange.conversation = run.record.conversation
     await exchange.reply(msgspec.json.encode(_describe(run.record)), status=201)
 
@@ -199,6 +219,22 @@ async def answer_question(core: ServerCore, exchange: HttpExchange, space: UserS
     answer = ElicitationAnswer(wanted.action, wanted.values)
     made = await run.answer(wanted.question, answer)
     await exchange.reply(msgspec.json.encode(AskedQuestion.of(made)))
+
+
+def _check_order(order: RunOrder) -> None:
+    if order.conversation is None:
+        if order.prompt is None:
+            raise Rejected("a new conversation needs a prompt", param="prompt")
+        if order.fork_at is not None:
+            raise Rejected("name the conversation to fork", param="conversation")
+    if order.prompt is None and (order.files or order.output is not None):
+        raise Rejected("files and output need a prompt", param="prompt")
+
+
+async def _discard(space: UserSpace, fork: str) -> None:
+    if fork:
+        with suppress(ConversationNotFound):
+            await space.archive.remove(fork)
 
 
 async def _open_conversation(space: UserSpace, order: RunOrder) -> Conversation:

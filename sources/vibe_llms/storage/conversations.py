@@ -8,6 +8,7 @@ end; readers stop at the last newline.
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -81,6 +82,12 @@ _BACK_BYTES = 1024 * 1024
 def produce_conversation_identity() -> str:
     """Return a new identity: 12 random characters of base32, 60 bits."""
     return os.urandom(_IDENTITY_LENGTH).translate(_ALPHABET).decode()
+
+
+def derive_conversation_identity(*parts: bytes) -> str:
+    """Return the identity that belongs to these parts: the same each time."""
+    digest = hashlib.sha256(b"\0".join(parts)).digest()
+    return digest[:_IDENTITY_LENGTH].translate(_ALPHABET).decode()
 
 
 def is_conversation_identity(text: str) -> bool:
