@@ -163,7 +163,7 @@ def produce_spaces(home: Path, **server: Any) -> UserSpaces:
 async def test_a_name_that_several_providers_have_means_none_of_them(home: Path) -> None:
     spaces = produce_spaces(home)
     with spaces.enter("ada") as space:
-        space._listed = ("scripted/same", "other/same", "scripted/own")
+        space._listed = dict.fromkeys(("scripted/same", "other/same", "scripted/own"))
         space._listed_until = math.inf
         assert await space.resolve_model("own") == (None, "scripted/own")
         assert await space.resolve_model("other/same") == (None, "other/same")
