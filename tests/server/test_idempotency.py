@@ -188,3 +188,14 @@ async def count_one(served: Served) -> None:
     async with served.session() as session:
         assert len(await session.survey_conversations()) == 1
         assert len(await session.survey_runs()) == 1
+
+
+async def test_a_turn_with_a_key_is_no_response(home: Path) -> None:
+    speech = SPEECHES["chat"]
+    async with serving(home, **configure(home)) as served, served.http() as client:
+        body = speech.write("scripted/call", [HELLO])
+        assert (await client.post(speech.path, json=body, headers=KEY)).status_code == 200
+        [run] = (await client.get("/api/runs")).json()["runs"]
+        for path in ("", "/input_items", "?stream=true"):
+            found = await client.get(f"/v1/responses/resp_{run['id']}{path}")
+            assert found.status_code == 404

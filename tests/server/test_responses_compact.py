@@ -514,3 +514,20 @@ async def test_an_unknown_manager_of_the_context_is_left_out(served: Served) -> 
         body["context_management"] = [*MANAGED, {"type": "forgetting"}]
         both = await http.post("/v1/responses", json=body)
     assert [one["type"] for one in both.json()["output"]] == ["compaction", "message"]
+
+
+async def test_a_compaction_that_fails_leaves_no_fork(served: Served) -> None:
+    async with served.openai() as client, served.http() as http:
+        first = await client.responses.create(model="scripted/sailor", input=LONG)
+        await client.responses.create(
+            model="scripted/sailor", input="On!", previous_response_id=first.id
+        )
+        [kept] = await survey(http)
+        with pytest.raises(openai.APIStatusError):
+            await client.responses.create(
+                model="scripted/broken",
+                input="And now?",
+                previous_response_id=first.id,
+                extra_body={"context_management": MANAGED},
+            )
+        assert await survey(http) == [kept]
