@@ -52,7 +52,7 @@ def test_parameters_of_paths_are_those_of_their_operations() -> None:
             assert operation["summary"].endswith(".")
 
 
-def test_requests_that_begin_a_turn_have_their_headers() -> None:
+def test_requests_that_begin_a_turn_or_add_to_one_have_their_headers() -> None:
     found = {
         path: {one["name"] for one in methods["post"]["parameters"] if one["in"] == "header"}
         for path, methods in DOCUMENT["paths"].items()
@@ -61,6 +61,7 @@ def test_requests_that_begin_a_turn_have_their_headers() -> None:
     once, key = {"Idempotency-Key"}, {"X-Provider-Key"}
     assert {path: headers for path, headers in found.items() if headers} == {
         "/api/runs": once,
+        "/api/runs/{run}/steer": once,
         "/openai/deployments/{agent}/chat/completions": once | key,
         "/v1/chat/completions": once | key,
         "/v1/messages": once | key,
