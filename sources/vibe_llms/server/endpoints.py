@@ -82,7 +82,18 @@ from vibe_llms.server.api_runs import (
     steer_run,
     take_back_message,
 )
-from vibe_llms.server.api_sessions import LoginState, show_session
+from vibe_llms.server.api_sessions import (
+    LoginBegun,
+    LoginList,
+    LoginOrder,
+    LoginState,
+    LoginView,
+    end_session,
+    list_sessions,
+    log_in,
+    log_out,
+    show_session,
+)
 from vibe_llms.server.chat_completions import complete_chat
 from vibe_llms.server.chat_replies import SentReply
 from vibe_llms.server.chat_requests import ChatRequest
@@ -261,7 +272,11 @@ ENDPOINTS: Mapping[str, Mapping[str, ApiOperation]] = {
             events=RunEvent,
         )
     },
+    "/api/login": {"POST": ServerEndpoint(handler=log_in, body=LoginOrder, reply=LoginBegun)},
+    "/api/logout": {"POST": UserEndpoint(handler=log_out, reply=LoginState)},
     "/api/session": {"GET": UserEndpoint(handler=show_session, reply=LoginState)},
+    "/api/sessions": {"GET": UserEndpoint(handler=list_sessions, reply=LoginList)},
+    "/api/sessions/{session}": {"DELETE": UserEndpoint(handler=end_session, reply=LoginView)},
     "/openai/deployments/{agent...}/chat/completions": {
         "POST": UserEndpoint(
             handler=complete_deployment,

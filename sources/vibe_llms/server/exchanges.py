@@ -30,6 +30,7 @@ from vibe_llms.server.failures import ClientFailure, Rejected
 from vibe_llms.server.omissions import Omissions
 from vibe_llms.server.request_limits import check_counts
 from vibe_llms.server.settings import ServerSettings
+from vibe_llms.storage.logins import Login
 
 T = TypeVar("T")
 
@@ -57,7 +58,10 @@ Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 LOST, ARRIVED = "lost", "arrived"
 #: Headers that must not repeat, because a proxy might read the other value.
 _SINGLE = frozenset(
-    (b"host", b"origin", b"authorization", b"x-api-key", b"api-key", b"content-type")
+    (
+        *(b"host", b"origin", b"authorization", b"x-api-key", b"api-key", b"content-type"),
+        *(b"cookie", b"sec-fetch-site"),
+    )
 )
 
 
@@ -78,6 +82,8 @@ class HttpExchange:
         #: Texts that fill the placeholders of the endpoint's path.
         self.arguments: Sequence[str] = ()
         self.user = ""
+        #: Login whose cookie identified the user.
+        self.login: Login | None = None
         #: Request members for controls that have different names there.
         self.controls: Mapping[str, str] = {}
         #: Conversation of the request, if known.
