@@ -271,6 +271,41 @@ async def test_a_login_ends_with_the_key_of_its_user(served: Served, change: str
         assert (await other.get("/api/session")).status_code == 200
 
 
+STALL = '[[replies]]\nparts = [{ text = "first " }, { stall = true }]\n'
+
+
+async def test_a_stream_ends_with_its_login(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert logins._WATCH_SECONDS <= 30
+    monkeypatch.setattr(logins, "_WATCH_SECONDS", 0.05)
+    home.mkdir()
+    (home / "stall.toml").write_text(STALL)
+    rows = {"scripted": {"scripts": {"stall": str(home / "stall.toml")}}}
+    async with (
+        serving(home, providers=rows) as served,
+        browser(served) as client,
+        served.http("ada") as known,
+    ):
+        await log_in(client, served)
+        order = {"model": "scripted/stall", "prompt": "Hello"}
+        run = (await client.post("/api/runs", json=order)).json()["id"]
+        (session,) = (await known.get("/api/sessions")).json()["sessions"]
+        async with (
+            asyncio.timeout(30),
+            client.stream("GET", f"/api/runs/{run}/events") as mine,
+            known.stream("GET", f"/api/runs/{run}/events") as other,
+        ):
+            received, others = mine.aiter_lines(), other.aiter_lines()
+            await anext(received)
+            await anext(others)
+            await known.delete(f"/api/sessions/{session['id']}")
+            with pytest.raises(httpx2.RemoteProtocolError):
+                async for _ in received:
+                    pass
+            # One that uses the key goes on.
+            await known.post(f"/api/runs/{run}/cancel")
+            assert any("ended" in line for line in [line async for line in others])
+
+
 async def test_a_login_expires(home: Path) -> None:
     async with serving(home, server={"login-seconds": 1.5}) as served, browser(served) as client:
         cookie = {"cookie": await log_in(client, served)}

@@ -7,6 +7,7 @@ import ipaddress
 import secrets
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import lru_cache
 from math import ceil
 from urllib.parse import urlsplit
@@ -117,7 +118,9 @@ class Application:
                     self._core.spaces.enter(user) as space,
                     reporting_rates() as exchange.rates,
                 ):
-                    await endpoint.handler(self._core, exchange, space)
+                    held = exchange.login is not None
+                    async with self._core.logins.holding(exchange) if held else nullcontext():
+                        await endpoint.handler(self._core, exchange, space)
 
     def _check_passed(self, passed: Sequence[str]) -> None:
         """Reject a request that this server sent to itself, before its key is read."""

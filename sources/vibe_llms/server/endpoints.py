@@ -164,6 +164,7 @@ _ONCE = {"Idempotency-Key": "Name of the request. A repeated request with it get
 #: Header of requests to models of rows with `credential = "caller"`.
 _KEY = {"X-Provider-Key": "Key of the client's own provider account, for rows that require it."}
 _TURN = {**_ONCE, **_KEY}
+_RANGE = {"Range": "Part of the bytes, such as `bytes=0-999`."}
 
 
 async def show_document(_: ServerCore, exchange: HttpExchange) -> None:
@@ -185,7 +186,9 @@ ENDPOINTS: Mapping[str, Mapping[str, ApiOperation]] = {
     "/api/openapi.json": {"GET": ServerEndpoint(handler=show_document, reply=_Foreign)},
     "/api/agents": {"GET": UserEndpoint(handler=list_agents, headers=_KEY, reply=AgentList)},
     "/api/budgets": {"GET": UserEndpoint(handler=list_budgets, reply=BudgetList)},
-    "/api/contents/{hash}": {"GET": UserEndpoint(handler=load_content, media=UNKNOWN_TYPE)},
+    "/api/contents/{hash}": {
+        "GET": UserEndpoint(handler=load_content, headers=_RANGE, media=ANY, ranges=True)
+    },
     "/api/conversations": {
         "GET": UserEndpoint(
             handler=list_conversations, query=ConversationsQuery, reply=ConversationList

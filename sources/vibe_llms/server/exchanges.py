@@ -295,9 +295,9 @@ class HttpExchange:
             return False
         return True
 
-    def until_disconnect(self) -> _UntilDisconnect:
+    def until_disconnect(self) -> UntilDone:
         """Cancel the block when the client disconnects, and raise `Disconnected`."""
-        return _UntilDisconnect(self.scope["state"][LOST])
+        return UntilDone(self.scope["state"][LOST], Disconnected())
 
 
 class _Comments:
@@ -330,17 +330,18 @@ class _Comments:
         self._wait(_SILENT_SECONDS / 2)
 
 
-class _UntilDisconnect(AbstractAsyncContextManager[None]):
-    """A block that is cancelled when its connection is lost."""
+class UntilDone(AbstractAsyncContextManager[None]):
+    """A block that is cancelled when a future is done, and then raises an error."""
 
-    def __init__(self, lost: asyncio.Future[None]) -> None:
-        self._lost = lost
+    def __init__(self, future: asyncio.Future[None], error: Exception) -> None:
+        self._future = future
+        self._error = error
         self._task: asyncio.Task[Any] | None = None
-        self._gone = False
+        self._done = False
 
     async def __aenter__(self) -> None:
         self._task = asyncio.current_task()
-        self._lost.add_done_callback(self._cancel)
+        self._future.add_done_callback(self._cancel)
 
     async def __aexit__(
         self,
@@ -348,16 +349,16 @@ class _UntilDisconnect(AbstractAsyncContextManager[None]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._lost.remove_done_callback(self._cancel)
+        self._future.remove_done_callback(self._cancel)
         # The callback may already have been scheduled.
         task, self._task = self._task, None
-        cancelled = self._gone and isinstance(error, asyncio.CancelledError)
+        cancelled = self._done and isinstance(error, asyncio.CancelledError)
         if cancelled and task is not None and not task.uncancel():
-            raise Disconnected from None
+            raise self._error from None
 
     def _cancel(self, _: asyncio.Future[None]) -> None:
         if self._task is not None:
-            self._gone = True
+            self._done = True
             self._task.cancel()
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import secrets
 import time
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 
-from vibe_llms.server.exchanges import HttpExchange
+from vibe_llms.base.exceptions import StorageError
+from vibe_llms.server.exchanges import HttpExchange, UntilDone
 from vibe_llms.server.failures import Rejected
 from vibe_llms.server.secrets import SecretStore
 from vibe_llms.server.settings import CODE_SECONDS
@@ -20,6 +22,8 @@ from vibe_llms.storage.users import hash_key
 _MOST_FAILURES, _FAILURE_SECONDS = 5, 1.0
 #: Begins the name of a cookie that browsers accept only with TLS, and from this host.
 _HOST_PREFIX = "__Host-"
+#: Seconds between looks if the login of a request that takes long has ended.
+_WATCH_SECONDS = 10.0
 _READING = ("GET", "HEAD")
 
 
@@ -85,6 +89,30 @@ class Logins:
         """End the login of a request, and remove its cookie."""
         await self.store.end(login)
         await self._set_cookie(exchange, "", 0)
+
+    @asynccontextmanager
+    async def holding(self, exchange: HttpExchange) -> AsyncIterator[None]:
+        """Cancel the block if the login of the request ends meanwhile, and raise `Rejected`.
+
+        Streams last for hours, so that looking once is not enough.
+        """
+        ended = asyncio.get_running_loop().create_future()
+        error = Rejected("the login has ended; log in again", status=401, code="login_ended")
+        watching = asyncio.create_task(self._watch(exchange, ended))
+        try:
+            async with UntilDone(ended, error):
+                yield
+        finally:
+            watching.cancel()
+
+    async def _watch(self, exchange: HttpExchange, ended: asyncio.Future[None]) -> None:
+        known = True
+        while known:
+            await asyncio.sleep(_WATCH_SECONDS)
+            # If the storage cannot be asked now, the login is not known to have ended.
+            with suppress(StorageError):
+                known = await self.find(exchange) is not None
+        ended.set_result(None)
 
     async def _set_cookie(self, exchange: HttpExchange, token: str, seconds: int) -> None:
         name = await self._access_name()
