@@ -131,6 +131,7 @@ LATE = {
     ("session.core", "runs.core.produce_history"),
     ("session.core", "telemetry.produce_tracer"),
     ("session.parts", "storage.postgres.limits.produce_store"),
+    ("storage.user_stores", "storage.postgres.logins.produce_store"),
     ("storage.user_stores", "storage.postgres.users.produce_store"),
 }
 #: What opens files: the one place where they are read; folders and new files of the archive; and

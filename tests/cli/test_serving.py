@@ -7,7 +7,9 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -24,7 +26,8 @@ from tests.cli.terminal import COMMAND, LONGEST_SECONDS
 from vibe_llms.base.configuration import load_configuration
 from vibe_llms.runs.core import produce_store
 from vibe_llms.runs.interfaces import Recipe, RunRecord, RunStatus
-from vibe_llms.storage.backends import open_backend
+from vibe_llms.storage.backends import open_backend, opened_backend
+from vibe_llms.storage.user_stores import produce_logins
 
 CHAT = "/v1/chat/completions"
 CANARY = "the-horse-of-Troy"
@@ -35,8 +38,26 @@ class Serving:
 
     def __init__(self, process: subprocess.Popen[str], first: str) -> None:
         self.process = process
+        self.first = first
         self.url = first.split()[2].rstrip(";")
         self.key = ""
+
+    def read_link(self) -> str:
+        """The code in the link that `web` prints."""
+        assert self.process.stdout is not None
+        assert self.process.stderr is not None
+        note = self.process.stderr.readline()
+        assert note.endswith(" this link, which works once and for 10 minutes:\n")
+        address, _, code = self.process.stdout.readline().partition("/#code=")
+        assert address == self.url
+        return code.strip()
+
+    def log_in(self, code: str) -> str:
+        """The user whom a code logs in."""
+        request = self.produce_request("/api/login", {"code": code})
+        with urllib.request.urlopen(request, timeout=LONGEST_SECONDS) as response:
+            user: str = json.load(response)["user"]
+            return user
 
     def read_key(self) -> None:
         """Take the two lines that the first start prints."""
@@ -78,9 +99,10 @@ class Serving:
 
 
 @contextmanager
-def serving(*options: str, **variables: str) -> Iterator[Serving]:
+def serving(*options: str, command: str = "serve", **variables: str) -> Iterator[Serving]:
+    port = [] if "--port" in options or command == "web" else ["--port", "0"]
     with subprocess.Popen(
-        [*COMMAND, "serve", "--port", "0", *options],
+        [*COMMAND, command, *port, *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -127,6 +149,72 @@ def test_a_server_that_starts_with_the_lines_of_the_tutorial_refuses_its_own_req
         assert again.ask(CHAT, model="scripted/demo", messages=[message]) == 200
         _, _, errors = again.end()
     assert errors.count("sent the request to itself") == 2
+
+
+def test_the_page_is_opened_in_a_browser_that_is_logged_in(home: Path) -> None:
+    home.mkdir()
+    opened, browser = home / "opened", home / "browser"
+    # It runs until the user closes it.
+    lines = (
+        "#!/bin/sh",
+        f'printf "%s %s" "$$" "$1" > {opened}.new',
+        f"mv {opened}.new {opened}",
+        "exec sleep 600",
+    )
+    browser.write_text("\n".join(lines))
+    browser.chmod(0o700)
+    options = ("--port", "0", "--quiet")
+    with serving(*options, command="web", BROWSER=f"{browser} %s") as server:
+        code = server.read_link()
+        deadline = time.monotonic() + LONGEST_SECONDS
+        while not opened.exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        process, address = opened.read_text().split()
+        try:
+            assert address == f"{server.url}/#code={code}"
+            assert server.log_in(code) == "local"
+            server.process.send_signal(signal.SIGINT)
+            assert server.process.wait(timeout=LONGEST_SECONDS) == 0
+        finally:
+            os.kill(int(process), signal.SIGKILL)
+    # No key was made, because nobody has seen one.
+    assert invoke("users", "list", "--json").json == []
+
+
+def test_without_a_screen_the_link_is_only_printed(home: Path) -> None:
+    none = {"BROWSER": "", "DISPLAY": "", "WAYLAND_DISPLAY": ""}
+    with serving("--port", "0", "--quiet", command="web", **none) as server:
+        assert server.log_in(server.read_link()) == "local"
+        assert server.end() == (0, "", "")
+
+
+def test_the_page_takes_a_free_port_if_its_own_is_in_use(home: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        home.mkdir()
+        # Other machines do not reach the page.
+        (home / "config.toml").write_text(f'[server]\nhost = "0.0.0.0"\nport = {port}\n')
+        with serving("--no-open", command="web") as server:
+            assert server.first == f"port {port} is in use; taking a free one\n"
+            assert server.process.stderr is not None
+            server.url = server.process.stderr.readline().split()[2].rstrip(";")
+            assert server.url.startswith("http://127.0.0.1:")
+            assert server.log_in(server.read_link()) == "local"
+            assert server.end()[0] == 0
+        status, _, errors = invoke("web", "--no-open", "--port", port)
+        assert status == 2
+        assert "the port is in use; choose another: --port" in errors
+
+
+def test_a_page_that_is_turned_off_is_not_opened(home: Path) -> None:
+    home.mkdir()
+    (home / "config.toml").write_text("[server]\npage = false\n")
+    status, _, errors = invoke("web")
+    assert (status, errors) == (
+        2,
+        "vibe-llms: the web page is turned off; set page = true in [server]\n",
+    )
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
@@ -243,6 +331,46 @@ def test_users_are_added_listed_rotated_and_removed(home: Path) -> None:
     assert re.fullmatch(r"ada  \d{4}-\d\d-\d\d\n", invoke("users", "list").output)
     assert invoke("users", "rm", "ada", "-y") == (0, "", "removed ada\n")
     assert invoke("users", "list", "--json").json == []
+
+
+def begin_login(user: str, client: str) -> None:
+    """Log a browser in, as a server does."""
+
+    async def begin() -> None:
+        async with opened_backend(load_configuration()) as backend:
+            await produce_logins(backend).begin(user, "", 60, client)
+
+    asyncio.run(begin())
+
+
+def test_sessions_are_listed_and_ended(home: Path) -> None:
+    assert invoke("users", "sessions").errors.startswith("no sessions;")
+    assert invoke("users", "sessions", "--json").json == []
+    invoke("users", "add", "ada")
+    begin_login("ada", "Laptop")
+    begin_login("ada", "Phone \x1b[2J")
+    begin_login("local", "Desk")
+    listed = invoke("users", "sessions", "--json").json
+    assert [one["client"] for one in listed] == ["Desk", "Phone [2J", "Laptop"]
+    desk, phone, laptop = (one["id"] for one in listed)
+    times = r"since \d{4}-\d\d-\d\d \d\d:\d\d, until \d{4}-\d\d-\d\d \d\d:\d\d UTC"
+    lines = invoke("users", "sessions", "ada").output.splitlines()
+    assert re.fullmatch(rf"{phone}  ada  {times} Phone \[2J", lines[0])
+    assert re.fullmatch(rf"{laptop}  ada  {times} Laptop", lines[1])
+    assert len(lines) == 2
+    # Of two, one of which is another user's, none is ended.
+    status, _, errors = invoke("users", "sessions", "ada", "--end", phone, "--end", desk)
+    assert status == 2
+    assert errors == (f"vibe-llms: session '{desk}' not found; see: vibe-llms users sessions ada\n")
+    assert len(invoke("users", "sessions", "--json").json) == 3
+    ended = invoke("users", "sessions", "--end", phone, "--end", desk)
+    assert ended.errors == (
+        f"ended the session {desk} of local\nended the session {phone} of ada\n"
+    )
+    assert [one["id"] for one in invoke("users", "sessions", "--json").json] == [laptop]
+    assert invoke("users", "sessions", "local", "--json").json == []
+    assert invoke("users", "sessions", "ada", "--end", laptop, "--json").json[0]["user"] == "ada"
+    assert invoke("users", "sessions", "eve").status == 2
 
 
 def test_what_a_removed_user_leaves_is_said_and_who_gets_it(home: Path) -> None:

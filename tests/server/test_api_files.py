@@ -32,7 +32,7 @@ async def test_a_file_is_uploaded_listed_read_and_removed(served: Served) -> Non
     assert listed == {"files": [again.json()], "has_more": False}
     assert again.json()["name"] == "sea.png"
     assert shown == again.json() == removed.json()
-    assert (read.content, read.headers["content-disposition"]) == (DATA, "attachment")
+    assert (read.content, read.headers["content-type"]) == (DATA, "image/png")
     assert gone == [404, 404]
 
 
@@ -100,3 +100,72 @@ async def test_a_file_is_attached_to_a_turn(served: Served) -> None:
     assert user["contents"][0]["data"] == "What is this?"
     assert user["contents"][1]["data"]["hash"] == DIGEST
     assert unknown.status_code == 404
+
+
+WAV = b"RIFF\x24\0\0\0WAVEfmt " + bytes(24)
+SVG = b'<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>'
+
+
+@pytest.mark.parametrize(
+    ("data", "said", "media"),
+    [
+        (DATA, "image/png", "image/png"),
+        # The bytes count, not who names them.
+        (DATA, "text/html", "image/png"),
+        (b"\xff\xd8\xff\xe0" + bytes(20), "image/jpeg", "image/jpeg"),
+        (WAV, "audio/wav", "audio/wav"),
+        (b"OggS" + bytes(20), "audio/ogg", "audio/ogg"),
+        (SVG, "image/svg+xml", ""),
+        (SVG, "image/png", ""),
+        (b"<!doctype html><script>alert(1)</script>", "image/gif", ""),
+        (b"%PDF-1.7\n" + bytes(20), "application/pdf", ""),
+        (b"\0\0\1\0\1\0" + bytes(20), "image/x-icon", ""),
+        (b"alert(1)", "text/javascript", ""),
+    ],
+)
+async def test_a_browser_shows_only_what_cannot_run(
+    served: Served, data: bytes, said: str, media: str
+) -> None:
+    async with served.http() as client:
+        made = await client.post("/api/files", content=data, headers={"content-type": said})
+        response = await client.get(f"/api/contents/{made.json()['hash']}")
+    assert response.content == data
+    assert response.headers["content-type"] == (media or "application/octet-stream")
+    assert response.headers["content-disposition"] == ("inline" if media else "attachment")
+    assert response.headers["x-content-type-options"] == "nosniff"
+    assert response.headers["content-security-policy"] == "sandbox"
+    assert response.headers["cross-origin-resource-policy"] == "same-origin"
+    assert response.headers["cache-control"] == "no-store"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "status", "part", "shown"),
+    [
+        ("bytes=0-3", 206, slice(0, 4), "bytes 0-3/{size}"),
+        ("bytes=4-", 206, slice(4, None), "bytes 4-{last}/{size}"),
+        ("bytes=-4", 206, slice(-4, None), "bytes {fourth}-{last}/{size}"),
+        ("bytes=-99999", 206, slice(None), "bytes 0-{last}/{size}"),
+        ("bytes=0-99999", 206, slice(None), "bytes 0-{last}/{size}"),
+        ("bytes=99999-", 416, slice(0), "bytes */{size}"),
+        ("bytes=-0", 416, slice(0), "bytes */{size}"),
+        # Not understood, so ignored.
+        ("bytes=0-1,4-5", 200, slice(None), None),
+        ("bytes=3-1", 200, slice(None), None),
+        ("bytes=-", 200, slice(None), None),
+        ("lines=0-3", 200, slice(None), None),
+        ("bytes=" + "9" * 30 + "-", 200, slice(None), None),
+    ],
+)
+async def test_a_player_gets_a_part(
+    served: Served, wanted: str, status: int, part: slice, shown: str | None
+) -> None:
+    size = len(DATA)
+    async with served.http() as client:
+        await client.post("/api/files", content=DATA)
+        response = await client.get(f"/api/contents/{DIGEST}", headers={"range": wanted})
+    assert response.status_code == status
+    places = {"size": size, "last": size - 1, "fourth": size - 4}
+    assert response.headers.get("content-range") == (shown and shown.format(**places))
+    if status != 416:
+        assert response.content == DATA[part]
+        assert response.headers["accept-ranges"] == "bytes"

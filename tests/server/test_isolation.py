@@ -105,7 +105,10 @@ CASES: dict[str, tuple[Case, ...]] = {
     "GET /api/runs/{run}/events": (Case(),),
     "POST /api/runs/{run}/steer": (Case(body={"prompt": "x"}),),
     "DELETE /api/runs/{run}/steer/{message}": (Case(),),
+    "POST /api/logout": (Case(),),
     "GET /api/session": (Case(),),
+    "GET /api/sessions": (Case(),),
+    "DELETE /api/sessions/{session}": (Case(),),
     "POST /openai/deployments/{agent...}/chat/completions": (Case(body={"messages": SAID}),),
     "GET /v1/bucket": (Case(),),
     "POST /v1/chat/completions": (
@@ -184,6 +187,9 @@ class Victim(Struct, frozen=True):
         shown = (await http.get(f"/api/conversations/{run['conversation']}")).json()
         message = shown["messages"][0]
         call = (await http.get(f"/api/runs/{run['id']}")).json()["approvals"][0]
+        key = http.headers["authorization"].removeprefix("Bearer ")
+        await http.post("/api/login", json={"key": key}, headers={"user-agent": MARK})
+        session = (await http.get("/api/sessions")).json()["sessions"][0]
         return cls(
             http,
             run["id"],
@@ -194,6 +200,7 @@ class Victim(Struct, frozen=True):
                 "message": message["identity"],
                 "content": message["contents"][0]["data"]["hash"],
                 "call": call["invocation"],
+                "session": session["id"],
                 "response": response["id"],
                 "run of the response": response["id"].removeprefix("resp_"),
                 "entry": fact["id"],
@@ -206,7 +213,7 @@ class Victim(Struct, frozen=True):
 
     async def survey(self) -> list[Any]:
         """All that the user has."""
-        paths = ("runs", "conversations", "memory", "files", f"runs/{self.run}")
+        paths = ("runs", "conversations", "memory", "files", f"runs/{self.run}", "sessions")
         found = [(await self.http.get(f"/api/{path}")).json() for path in paths]
         response = self.identifiers["response"]
         others = [f"/v1/responses/{response}", "/v1/files"]

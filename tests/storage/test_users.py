@@ -6,7 +6,7 @@ import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, closing
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import psycopg
@@ -23,8 +23,9 @@ from vibe_llms.server.stores import produce_continuations, produce_secrets
 from vibe_llms.storage import users as server_users
 from vibe_llms.storage.backends import Backend, opened_backend
 from vibe_llms.storage.interfaces import Details
+from vibe_llms.storage.logins import MOST_LOGINS
 from vibe_llms.storage.postgres import users as postgres_users
-from vibe_llms.storage.user_stores import produce_users
+from vibe_llms.storage.user_stores import produce_logins, produce_users
 from vibe_llms.storage.users import User, UserFile, hash_key
 
 _SERVERS = 4
@@ -244,3 +245,84 @@ def test_the_database_shows_no_key_of_another_user_and_no_secret() -> None:
         assert connection.execute("select vibe.find_user('x')").fetchone() == ("ada",)
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             connection.execute("select * from vibe.secrets")
+
+
+async def test_a_login_is_known_to_all_servers_until_it_ends(backends: list[Backend]) -> None:
+    users, stores = produce_users(backends[0]), [produce_logins(one) for one in backends]
+    key = await users.add("ada")
+    token, login = await stores[0].begin("ada", key, 60, "Laptop\0")
+    assert (login.user, login.client) == ("ada", "Laptop")
+    for one in stores:
+        found = await one.find(token)
+        assert found is not None
+        assert (found.id, found.user, found.client) == (login.id, "ada", "Laptop")
+        assert abs(found.expires - login.expires) < timedelta(milliseconds=1)
+        assert await one.find(f"{token}x") is None
+        assert await one.find("") is None
+        assert [one.id for one in await one.survey("ada")] == [login.id]
+        assert await one.survey("eve") == []
+    later, _ = await stores[1].begin("eve", "", 60, "")
+    assert [one.user for one in await stores[2].survey()] == ["eve", "ada"]
+    await stores[3].end(login)
+    assert [await one.find(token) for one in stores] == [None] * _SERVERS
+    assert await stores[0].find(later) is not None
+
+
+@pytest.mark.parametrize("change", ["rotate", "remove", "remove and add", "keep"])
+async def test_a_login_ends_when_the_key_of_its_user_is_another(
+    backends: list[Backend], change: str
+) -> None:
+    users, other = produce_users(backends[0]), produce_users(backends[1])
+    logins = produce_logins(backends[2])
+    key = await users.add("ada")
+    token, _ = await logins.begin("ada", key, 60, "")
+    by_code, _ = await logins.begin("ada", "", 60, "")
+    assert await logins.find(token) is not None
+    assert await logins.find(by_code) is not None
+    if change == "rotate":
+        await other.rotate("ada")
+    elif change == "keep":
+        await other.keep("ada", User(hash_key("another"), datetime.now(UTC)))
+    else:
+        await other.remove("ada")
+    if change == "remove and add":
+        await other.add("ada")
+    assert [await logins.find(one) for one in (token, by_code)] == [None, None]
+    assert await logins.survey() == []
+    # The old key begins nothing, even if it was checked before it was replaced.
+    late, _ = await logins.begin("ada", key, 60, "")
+    assert await logins.find(late) is None
+
+
+async def test_a_user_without_a_key_is_logged_in_until_there_is_one(
+    backends: list[Backend],
+) -> None:
+    users, logins = produce_users(backends[0]), produce_logins(backends[1])
+    token, _ = await logins.begin(LOCAL, "", 60, "")
+    assert await logins.find(token) is not None
+    await users.add_first()
+    assert await logins.find(token) is None
+
+
+async def test_of_many_logins_the_newest_are_kept(backends: list[Backend]) -> None:
+    logins = produce_logins(backends[0])
+    late, _ = await logins.begin("ada", "", -1, "")
+    assert await logins.find(late) is None
+    tokens = [(await logins.begin("ada", "", 60, ""))[0] for _ in range(MOST_LOGINS + 2)]
+    found = [await logins.find(one) for one in tokens]
+    assert [one is not None for one in found] == [False, False, *[True] * MOST_LOGINS]
+    assert len(await logins.survey("ada")) == MOST_LOGINS
+
+
+async def test_a_file_of_users_from_before_there_were_logins_is_upgraded(home: Path) -> None:
+    async with opened_backend(configure(home, None)) as backend:
+        users = produce_users(backend)
+        key = await users.add("ada")
+        with closing(sqlite3.connect(home / "server" / "users.sqlite")) as database:
+            database.execute("drop table logins")
+            database.execute("pragma user_version = 1")
+        assert await users.find(key) == "ada"
+        token, _ = await produce_logins(backend).begin("ada", key, 60, "")
+        found = await produce_logins(backend).find(token)
+        assert found is not None
+        assert found.user == "ada"

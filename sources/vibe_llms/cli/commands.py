@@ -41,6 +41,7 @@ COMMANDS = {
     "tools": ("tools", "List, show and call tools."),
     "mcp": ("servers", "Manage MCP servers."),
     "memory": ("memory", "Manage what is remembered across conversations."),
+    "web": ("serving", "Open the web page in a browser."),
     "serve": ("serving", "Answer requests of OpenAI clients over HTTP."),
     "users": ("serving", "Manage the users of the server."),
     "worker": ("serving", "Work on runs of all users, without a server."),

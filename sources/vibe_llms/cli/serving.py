@@ -1,4 +1,4 @@
-"""The commands `serve`, `worker` and `users`: the server, its workers, and its users."""
+"""The commands `serve`, `web`, `worker` and `users`: the server, its workers, and its users."""
 
 from __future__ import annotations
 
@@ -6,24 +6,37 @@ import asyncio
 import gc
 import json
 import logging
+import os
 import signal
 import sys
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import click
+import msgspec
 from msgspec.structs import replace
 
 from vibe_llms.base.configuration import LOCAL, Configuration, load_configuration
-from vibe_llms.base.exceptions import PackageMissing
+from vibe_llms.base.exceptions import PackageMissing, RequestError
 from vibe_llms.cli.questions import confirm
 from vibe_llms.cli.running import ENDINGS, asynchronous, signals
 from vibe_llms.cli.shared_options import json_option, yes_option
 from vibe_llms.cli.starts import Start, note_timed, warnings_printed
-from vibe_llms.cli.terminal import note, shown, write, write_json
+from vibe_llms.cli.terminal import note, shown, write, write_json, write_row
 from vibe_llms.providers.addresses import survey_given
-from vibe_llms.server.settings import read_server_settings
+from vibe_llms.server.settings import CODE_SECONDS, ServerSettings, read_server_settings
+from vibe_llms.server.sockets import is_in_use, is_loopback
 from vibe_llms.storage.backends import Backend, opened_backend
-from vibe_llms.storage.user_stores import produce_users
+from vibe_llms.storage.user_stores import produce_logins, produce_users
 from vibe_llms.storage.users import find_user_places
+
+if TYPE_CHECKING:
+    from vibe_llms.server.running import RunningServer
+
+_LOOPBACK = "127.0.0.1"
+#: Variables that tell of a browser, or of a screen for one.
+_DISPLAYS = ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")
 
 
 @click.command("serve")
@@ -42,12 +55,6 @@ async def serve(host: str | None, port: int | None, no_key: bool, quiet: bool) -
     The first start makes a key and prints the settings that a client needs. Ctrl-C or SIGTERM ends
     it.
     """
-    try:
-        from vibe_llms.server.running import RunningServer
-    except ImportError as error:
-        raise PackageMissing(
-            "the server", package=error.name or "uvicorn", command='pip install "vibe-llms[server]"'
-        ) from error
     configuration = load_configuration()
     settings = read_server_settings(configuration)
     settings = replace(
@@ -60,24 +67,51 @@ async def serve(host: str | None, port: int | None, no_key: bool, quiet: bool) -
         note("set these for the client; the key is not shown again:")
         write(sys.stdout, _export(server.url, key))
 
-    def announce() -> None:
-        note(f"serving on {server.url}; Ctrl-C ends it")
-        _note_addresses(configuration, server.url)
-        start.watch(server.backend)
-        # Exempt the loaded objects from garbage collection. See adr/0103.
-        gc.collect()
-        gc.freeze()
-
-    # Asyncio warns of every write to a connection that the client has just closed.
-    logging.getLogger("asyncio").setLevel(logging.ERROR)
-    log = _ignore if quiet else note_timed
     start = Start(None if no_key else show_key)
-    server = RunningServer(configuration, settings, keys=not no_key, log=log, opened=announce)
-    with (
-        warnings_printed("vibe_llms.server", note_timed),
-        signals({signal.SIGINT: server.end, **dict.fromkeys(ENDINGS, server.end)}),
-    ):
-        await server.serve(start.prepare)
+    server = _open_server(configuration, settings, start, keys=not no_key, quiet=quiet)
+    await _serve(server, start)
+
+
+@click.command("web")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    help="Listen on this port instead of 8600, or another one if that is in use.",
+)
+@click.option("--no-open", is_flag=True, help="Open no browser; print the link only.")
+@click.option("-q", "--quiet", is_flag=True, help="Print no line for each request.")
+@asynchronous
+async def web(port: int | None, no_open: bool, quiet: bool) -> None:
+    """Open the web page in a browser.
+
+    Starts a server like `serve`, on this machine only, and logs the browser in with a link that
+    works once. Ctrl-C or SIGTERM ends it.
+    """
+    configuration = load_configuration()
+    settings = read_server_settings(configuration)
+    if not settings.page:
+        raise RequestError("the web page is turned off; set page = true in [server]")
+    host = settings.host if is_loopback(settings.host) else _LOOPBACK
+    if port is None and is_in_use(host, settings.port):
+        note(f"port {settings.port} is in use; taking a free one")
+        port = 0
+    settings = replace(settings, host=host, port=settings.port if port is None else port)
+
+    def show_link() -> None:
+        link = server.invite(LOCAL)
+        browser = not no_open and _has_browser()
+        opened = "opening the page; if no browser shows it, follow" if browser else "open"
+        note(f"{opened} this link, which works once and for {CODE_SECONDS / 60:.0f} minutes:")
+        write(sys.stdout, f"{link}\n")
+        if browser:
+            import webbrowser
+
+            # Some browsers run until the user closes them.
+            threading.Thread(target=webbrowser.open, args=(link,), daemon=True).start()
+
+    start = Start()
+    server = _open_server(configuration, settings, start, quiet=quiet, opened=show_link)
+    await _serve(server, start)
 
 
 @click.command("worker")
@@ -188,7 +222,95 @@ async def remove(name: str, yes: bool, as_json: bool) -> int:
     return 0
 
 
-COMMANDS: dict[str, click.Command] = {"serve": serve, "users": users, "worker": worker}
+@users.command("sessions")
+@click.argument("name", default="")
+@click.option("--end", "ended", multiple=True, metavar="ID", help="End a session; repeatable.")
+@json_option
+@asynchronous
+async def list_sessions(name: str, ended: tuple[str, ...], as_json: bool) -> None:
+    """List the sessions of the web page, of all users or of one, or end some.
+
+    A session also ends when its time is over, and with the key of its user: users rotate, users rm.
+    """
+    async with opened_backend(load_configuration()) as backend:
+        if name and name != LOCAL:
+            await produce_users(backend).require(name)
+        logins = produce_logins(backend)
+        found = {one.id: one for one in await logins.survey(name)}
+        for identity in ended:
+            if identity not in found:
+                raise RequestError(
+                    f"session {identity!r} not found; see: vibe-llms users sessions {name}".rstrip()
+                )
+        for identity in dict.fromkeys(ended):
+            await logins.end(found[identity])
+    listed = [one for one in found.values() if not ended or one.id in ended]
+    if as_json:
+        write_json(msgspec.json.encode(listed).decode())
+        return
+    for one in listed:
+        if ended:
+            note(f"ended the session {one.id} of {shown(one.user)}")
+            continue
+        dates = f"since {one.created:%Y-%m-%d %H:%M}, until {one.expires:%Y-%m-%d %H:%M} UTC"
+        write_row(f"{one.id}  {one.user}", shown(f"{dates}  {one.client}"), gap=2)
+    if not listed:
+        note("no sessions; they begin when a user logs in at the web page")
+
+
+COMMANDS: dict[str, click.Command] = {
+    "serve": serve,
+    "users": users,
+    "web": web,
+    "worker": worker,
+}
+
+
+def _open_server(
+    configuration: Configuration,
+    settings: ServerSettings,
+    start: Start,
+    *,
+    quiet: bool,
+    keys: bool = True,
+    opened: Callable[[], object] = lambda: None,
+) -> RunningServer:
+    """Return a server that prints its address when it listens, and then calls `opened`."""
+    try:
+        from vibe_llms.server.running import RunningServer
+    except ImportError as error:
+        raise PackageMissing(
+            "the server", package=error.name or "uvicorn", command='pip install "vibe-llms[server]"'
+        ) from error
+
+    def announce() -> None:
+        note(f"serving on {server.url}; Ctrl-C ends it")
+        _note_addresses(configuration, server.url)
+        start.watch(server.backend)
+        opened()
+        # Exempt the loaded objects from garbage collection. See adr/0103.
+        gc.collect()
+        gc.freeze()
+
+    log = _ignore if quiet else note_timed
+    server = RunningServer(configuration, settings, keys=keys, log=log, opened=announce)
+    return server
+
+
+async def _serve(server: RunningServer, start: Start) -> None:
+    """Answer requests until a signal arrives."""
+    # Asyncio warns of every write to a connection that the client has just closed.
+    logging.getLogger("asyncio").setLevel(logging.ERROR)
+    with (
+        warnings_printed("vibe_llms.server", note_timed),
+        signals({signal.SIGINT: server.end, **dict.fromkeys(ENDINGS, server.end)}),
+    ):
+        await server.serve(start.prepare)
+
+
+def _has_browser() -> bool:
+    """Return True if a browser can show a page. One that runs in the terminal would fill it."""
+    return any(os.environ.get(name) for name in _DISPLAYS) or sys.platform == "darwin"
 
 
 def _note_addresses(configuration: Configuration, own: str = "") -> None:

@@ -20,7 +20,7 @@ from vibe_llms.cli.terminal import note
 #: Set on the context: the prompt came without `chat`, or after `--`; an option at its second place.
 IMPLICIT, FORCED, OPTION = "vibe_llms.implicit", "vibe_llms.forced", "vibe_llms.option"
 # Words that often begin prompts, although they are commands or one slip away from one.
-_PLAIN = frozenset({"as", "cat", "chart", "expert", "for", "help", "ready", "red"})
+_PLAIN = frozenset({"as", "cat", "chart", "expert", "for", "help", "ready", "red", "we"})
 _SHORTEST = 3
 _LONG = 5
 

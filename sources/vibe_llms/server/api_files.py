@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 import msgspec
@@ -9,7 +10,6 @@ from msgspec import Meta, Struct
 
 from vibe_llms.base.credentials import get_logger
 from vibe_llms.base.exceptions import ContentMissing
-from vibe_llms.conversations.attachments import UNKNOWN_TYPE
 from vibe_llms.messages.contents import Reference
 from vibe_llms.server import files
 from vibe_llms.server.core import ServerCore
@@ -21,6 +21,7 @@ from vibe_llms.server.spaces import UserSpace
 from vibe_llms.storage.interfaces import UploadedFile
 
 _LOGGER = get_logger("vibe_llms.server")
+_PART = re.compile(rb"bytes=(\d{0,18})-(\d{0,18})")
 
 
 class FileList(Struct):
@@ -75,14 +76,46 @@ async def remove_file(_: ServerCore, exchange: HttpExchange, space: UserSpace) -
 
 
 async def load_content(_: ServerCore, exchange: HttpExchange, space: UserSpace) -> None:
-    """Send the bytes of a file, or of a reference in a message, by their SHA-256."""
+    """Send the bytes of a file, or of a reference in a message, by their SHA-256.
+
+    Pictures, sound and videos that every browser can show have their type. Everything else is sent
+    for download only.
+    """
     try:
         data = await space.archive.load(Reference(exchange.argument, 0))
     except ContentMissing as error:
         await _report_lost(exchange, space, error)
         raise files.refuse_missing(exchange.argument) from error
-    headers = files.SAFE_HEADERS
-    await exchange.reply(data, media_type=UNKNOWN_TYPE.encode(), headers=headers)
+    media, headers = files.describe_bytes(data)
+    status, size = 200, len(data)
+    if (part := _find_part(exchange, size)) is not None:
+        status, data = 206, data[part.start : part.stop]
+        shown = f"bytes {part.start}-{part.stop - 1}/{size}"
+        headers = (*headers, (b"content-range", shown.encode()))
+    await exchange.reply(data, status=status, media_type=media.encode(), headers=headers)
+
+
+def _find_part(exchange: HttpExchange, size: int) -> range | None:
+    """Return the part of the bytes that a request asks for, or None for all.
+
+    Players skip in a video by this. Source: RFC 9110, section 14.2.
+    """
+    match = _PART.fullmatch(exchange.headers.get(b"range", b"").strip())
+    if match is None or match[0] == b"bytes=-":
+        # What is not understood is ignored, such as several parts.
+        return None
+    first, last = (int(one) if one else None for one in match.groups())
+    if first is None:
+        # The last bytes.
+        part = range(max(0, size - (last or 0)), size)
+    else:
+        part = range(first, size if last is None else min(last + 1, size))
+    if part:
+        return part
+    if first is not None and last is not None and last < first:
+        return None
+    exchange.headers_sent = (*exchange.headers_sent, (b"content-range", b"bytes */%d" % size))
+    raise Rejected("the content is shorter", status=416, code="range_not_satisfiable")
 
 
 async def _report_lost(exchange: HttpExchange, space: UserSpace, error: ContentMissing) -> None:

@@ -7,6 +7,7 @@ import ipaddress
 import secrets
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import lru_cache
 from math import ceil
 from urllib.parse import urlsplit
@@ -23,6 +24,7 @@ from vibe_llms.server.descriptors import ConnectionLimits
 from vibe_llms.server.endpoints import find_endpoint, match_path
 from vibe_llms.server.exchanges import Disconnected, HttpExchange, Receive, Scope, Send
 from vibe_llms.server.failures import Rejected, describe_failure
+from vibe_llms.server.logins import check_page
 from vibe_llms.server.operations import ServerEndpoint, UserEndpoint
 
 _LOGGER = get_logger("vibe_llms.server")
@@ -30,6 +32,8 @@ _SERVERS = HEADER.encode()
 #: Logged status of a request whose client closed the connection.
 _CLOSED = 499
 _BEARER = b"bearer "
+#: Begins the paths that the login of a browser opens.
+_COOKIE_PATHS = "/api/"
 #: CORS permissions for pages of allowed origins, cached by browsers for 600 seconds.
 _PAGES = (
     (b"access-control-allow-methods", b"GET, POST, PUT, PATCH, DELETE"),
@@ -114,7 +118,9 @@ class Application:
                     self._core.spaces.enter(user) as space,
                     reporting_rates() as exchange.rates,
                 ):
-                    await endpoint.handler(self._core, exchange, space)
+                    held = exchange.login is not None
+                    async with self._core.logins.holding(exchange) if held else nullcontext():
+                        await endpoint.handler(self._core, exchange, space)
 
     def _check_passed(self, passed: Sequence[str]) -> None:
         """Reject a request that this server sent to itself, before its key is read."""
@@ -159,13 +165,18 @@ class Application:
             )
 
     async def _identify(self, exchange: HttpExchange) -> str:
-        """Return the user whose key a request has."""
+        """Return the user whose key or login a request has."""
         if not self._core.keys:
             return LOCAL
         key, headers = b"", exchange.headers
         if (header := headers.get(b"authorization", b""))[: len(_BEARER)].lower() == _BEARER:
             key = header[len(_BEARER) :].strip()
         key = key or headers.get(b"x-api-key") or headers.get(b"api-key") or b""
+        if not key and exchange.path.startswith(_COOKIE_PATHS):
+            exchange.login = await self._core.logins.find(exchange)
+        if exchange.login is not None:
+            check_page(exchange, browser=True)
+            return exchange.login.user
         user = await self._core.users.find(key.decode("latin-1")) if key else None
         if user is None:
             raise Rejected(

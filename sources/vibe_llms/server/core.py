@@ -10,11 +10,12 @@ from vibe_llms.base.configuration import Configuration
 from vibe_llms.messages.tracing import Tracer, guard
 from vibe_llms.server.embedders import Embedders
 from vibe_llms.server.failures import Rejected
+from vibe_llms.server.logins import Logins
 from vibe_llms.server.metrics import CountingTracer, Metrics
 from vibe_llms.server.settings import ServerSettings
 from vibe_llms.server.spaces import UserSpaces
 from vibe_llms.server.stores import produce_secrets
-from vibe_llms.storage.user_stores import produce_users
+from vibe_llms.storage.user_stores import produce_logins, produce_users
 from vibe_llms.telemetry import produce_tracer
 
 
@@ -38,6 +39,8 @@ class ServerCore:
         self.embedders = Embedders(configuration, self.spaces.limiters)
         self.users = produce_users(self.spaces.backend)
         self.secrets = produce_secrets(self.spaces.backend)
+        logins = produce_logins(self.spaces.backend)
+        self.logins = Logins(logins, self.secrets, settings.login_seconds)
         #: True while the server shuts down and is not ready for new requests.
         self.ending = False
 

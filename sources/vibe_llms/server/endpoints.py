@@ -82,7 +82,18 @@ from vibe_llms.server.api_runs import (
     steer_run,
     take_back_message,
 )
-from vibe_llms.server.api_sessions import LoginState, show_session
+from vibe_llms.server.api_sessions import (
+    LoginBegun,
+    LoginList,
+    LoginOrder,
+    LoginState,
+    LoginView,
+    end_session,
+    list_sessions,
+    log_in,
+    log_out,
+    show_session,
+)
 from vibe_llms.server.chat_completions import complete_chat
 from vibe_llms.server.chat_replies import SentReply
 from vibe_llms.server.chat_requests import ChatRequest
@@ -153,6 +164,7 @@ _ONCE = {"Idempotency-Key": "Name of the request. A repeated request with it get
 #: Header of requests to models of rows with `credential = "caller"`.
 _KEY = {"X-Provider-Key": "Key of the client's own provider account, for rows that require it."}
 _TURN = {**_ONCE, **_KEY}
+_RANGE = {"Range": "Part of the bytes, such as `bytes=0-999`."}
 
 
 async def show_document(_: ServerCore, exchange: HttpExchange) -> None:
@@ -174,7 +186,9 @@ ENDPOINTS: Mapping[str, Mapping[str, ApiOperation]] = {
     "/api/openapi.json": {"GET": ServerEndpoint(handler=show_document, reply=_Foreign)},
     "/api/agents": {"GET": UserEndpoint(handler=list_agents, headers=_KEY, reply=AgentList)},
     "/api/budgets": {"GET": UserEndpoint(handler=list_budgets, reply=BudgetList)},
-    "/api/contents/{hash}": {"GET": UserEndpoint(handler=load_content, media=UNKNOWN_TYPE)},
+    "/api/contents/{hash}": {
+        "GET": UserEndpoint(handler=load_content, headers=_RANGE, media=ANY, ranges=True)
+    },
     "/api/conversations": {
         "GET": UserEndpoint(
             handler=list_conversations, query=ConversationsQuery, reply=ConversationList
@@ -261,7 +275,11 @@ ENDPOINTS: Mapping[str, Mapping[str, ApiOperation]] = {
             events=RunEvent,
         )
     },
+    "/api/login": {"POST": ServerEndpoint(handler=log_in, body=LoginOrder, reply=LoginBegun)},
+    "/api/logout": {"POST": UserEndpoint(handler=log_out, reply=LoginState)},
     "/api/session": {"GET": UserEndpoint(handler=show_session, reply=LoginState)},
+    "/api/sessions": {"GET": UserEndpoint(handler=list_sessions, reply=LoginList)},
+    "/api/sessions/{session}": {"DELETE": UserEndpoint(handler=end_session, reply=LoginView)},
     "/openai/deployments/{agent...}/chat/completions": {
         "POST": UserEndpoint(
             handler=complete_deployment,

@@ -30,6 +30,7 @@ from vibe_llms.server.failures import ClientFailure, Rejected
 from vibe_llms.server.omissions import Omissions
 from vibe_llms.server.request_limits import check_counts
 from vibe_llms.server.settings import ServerSettings
+from vibe_llms.storage.logins import Login
 
 T = TypeVar("T")
 
@@ -57,7 +58,10 @@ Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 LOST, ARRIVED = "lost", "arrived"
 #: Headers that must not repeat, because a proxy might read the other value.
 _SINGLE = frozenset(
-    (b"host", b"origin", b"authorization", b"x-api-key", b"api-key", b"content-type")
+    (
+        *(b"host", b"origin", b"authorization", b"x-api-key", b"api-key", b"content-type"),
+        *(b"cookie", b"sec-fetch-site"),
+    )
 )
 
 
@@ -78,6 +82,8 @@ class HttpExchange:
         #: Texts that fill the placeholders of the endpoint's path.
         self.arguments: Sequence[str] = ()
         self.user = ""
+        #: Login whose cookie identified the user.
+        self.login: Login | None = None
         #: Request members for controls that have different names there.
         self.controls: Mapping[str, str] = {}
         #: Conversation of the request, if known.
@@ -289,9 +295,9 @@ class HttpExchange:
             return False
         return True
 
-    def until_disconnect(self) -> _UntilDisconnect:
+    def until_disconnect(self) -> UntilDone:
         """Cancel the block when the client disconnects, and raise `Disconnected`."""
-        return _UntilDisconnect(self.scope["state"][LOST])
+        return UntilDone(self.scope["state"][LOST], Disconnected())
 
 
 class _Comments:
@@ -324,17 +330,18 @@ class _Comments:
         self._wait(_SILENT_SECONDS / 2)
 
 
-class _UntilDisconnect(AbstractAsyncContextManager[None]):
-    """A block that is cancelled when its connection is lost."""
+class UntilDone(AbstractAsyncContextManager[None]):
+    """A block that is cancelled when a future is done, and then raises an error."""
 
-    def __init__(self, lost: asyncio.Future[None]) -> None:
-        self._lost = lost
+    def __init__(self, future: asyncio.Future[None], error: Exception) -> None:
+        self._future = future
+        self._error = error
         self._task: asyncio.Task[Any] | None = None
-        self._gone = False
+        self._done = False
 
     async def __aenter__(self) -> None:
         self._task = asyncio.current_task()
-        self._lost.add_done_callback(self._cancel)
+        self._future.add_done_callback(self._cancel)
 
     async def __aexit__(
         self,
@@ -342,16 +349,16 @@ class _UntilDisconnect(AbstractAsyncContextManager[None]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._lost.remove_done_callback(self._cancel)
+        self._future.remove_done_callback(self._cancel)
         # The callback may already have been scheduled.
         task, self._task = self._task, None
-        cancelled = self._gone and isinstance(error, asyncio.CancelledError)
+        cancelled = self._done and isinstance(error, asyncio.CancelledError)
         if cancelled and task is not None and not task.uncancel():
-            raise Disconnected from None
+            raise self._error from None
 
     def _cancel(self, _: asyncio.Future[None]) -> None:
         if self._task is not None:
-            self._gone = True
+            self._done = True
             self._task.cancel()
 
 

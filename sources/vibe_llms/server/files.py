@@ -15,7 +15,7 @@ from vibe_llms.base.exceptions import AttachmentUnreadable, ContentMissing
 from vibe_llms.base.offloading import LOOP_BYTES, offload
 from vibe_llms.conversations.attachments import UNKNOWN_TYPE, detect_type, produce_attachment
 from vibe_llms.messages.contents import Content, ImageContent, Reference
-from vibe_llms.server.exchanges import HttpExchange
+from vibe_llms.server.exchanges import Headers, HttpExchange
 from vibe_llms.server.failures import Rejected
 from vibe_llms.server.request_limits import refuse_many
 from vibe_llms.server.spaces import UserSpace
@@ -41,6 +41,24 @@ SAFE_HEADERS = (
     (b"content-disposition", b"attachment"),
     (b"content-security-policy", b"sandbox"),
 )
+
+
+#: Keeps pages of other sites from showing a user's pictures.
+_OWN = {b"cross-origin-resource-policy": b"same-origin"}
+#: Types that browsers show without running anything, by their names in the package filetype. SVG
+#: is not one of them: it can have scripts.
+_SHOWN_TYPES = {
+    **{
+        name: name
+        for name in (
+            *("image/apng", "image/avif", "image/bmp", "image/gif", "image/jpeg", "image/png"),
+            *("image/webp", "audio/aac", "audio/mp4", "audio/mpeg", "audio/ogg", "video/mp4"),
+            "video/webm",
+        )
+    },
+    "audio/x-flac": "audio/flac",
+    "audio/x-wav": "audio/wav",
+}
 
 
 class RequestFiles(Struct, frozen=True):
@@ -191,6 +209,20 @@ async def keep_file(
     return await space.archive.upload(
         data, name, kind, identity=identity, purpose=purpose, expires=expires
     )
+
+
+def describe_bytes(data: bytes) -> tuple[str, Headers]:
+    """Return the media type with which bytes are sent to a browser, and the headers for it.
+
+    The type is detected: neither the model nor the user who named one can make a page of a picture.
+    """
+    import filetype
+
+    shown = _SHOWN_TYPES.get(filetype.guess_mime(data) or "")
+    headers = {**dict(SAFE_HEADERS), b"accept-ranges": b"bytes", **_OWN}
+    if shown is not None:
+        headers[b"content-disposition"] = b"inline"
+    return shown or UNKNOWN_TYPE, tuple(headers.items())
 
 
 async def load_file(space: UserSpace, file: UploadedFile, reference: str) -> bytes:

@@ -12,7 +12,7 @@ import msgspec
 from vibe_llms.base.meta import __version__
 from vibe_llms.server.dialects import AnthropicFailure, OpenAIFailure
 from vibe_llms.server.forms import FORM
-from vibe_llms.server.operations import JSON, ApiOperation, ServerEndpoint, UserEndpoint
+from vibe_llms.server.operations import ANY, JSON, ApiOperation, ServerEndpoint, UserEndpoint
 
 Endpoints: TypeAlias = Mapping[str, Mapping[str, ApiOperation]]
 Json: TypeAlias = dict[str, Any]
@@ -97,12 +97,15 @@ def _describe(endpoint: ApiOperation, schemas: Mapping[Any, Json], failure: Json
             "5XX": {"description": "The server or a provider failed.", "content": failure},
         },
     }
+    if endpoint.ranges:
+        part = {"description": "The part that was requested.", "content": _write_content(ANY, {})}
+        described["responses"]["206"] = part
     if rest.strip():
         described["description"] = rest.strip()
     if isinstance(endpoint, ServerEndpoint) and endpoint.keyless:
         described["security"] = []
     if endpoint.body is bytes:
-        described["requestBody"] = {"required": True, "content": _write_content("*/*", {})}
+        described["requestBody"] = {"required": True, "content": _write_content(ANY, {})}
     elif endpoint.form is not None:
         content = _write_content(FORM, schemas[endpoint.form])
         described["requestBody"] = {"required": True, "content": content}

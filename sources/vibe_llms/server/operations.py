@@ -23,9 +23,9 @@ class ApiOperation(Struct, frozen=True, kw_only=True):
 
     `query` is a type whose members are the query parameters, `headers` describes request headers,
     and `body` is the type of the JSON body, or `bytes`; or else `form` is the type of the form. The
-    response has the `status` and JSON of type `reply`, or else data of the `media` type. If
-    `events` is set, the response may be a stream of events with data of this type; `last` is the
-    data of the last event if that is not JSON.
+    response has the `status` and JSON of type `reply`, or else data of the `media` type, of which
+    clients may request a part if `ranges` is True. If `events` is set, the response may be a stream
+    of events with data of this type; `last` is the data of the last event if that is not JSON.
     """
 
     query: type[Struct] | None = None
@@ -35,6 +35,7 @@ class ApiOperation(Struct, frozen=True, kw_only=True):
     reply: Any = None
     status: int = 200
     media: str = JSON
+    ranges: bool = False
     events: Any = None
     last: str = ""
 

@@ -116,6 +116,10 @@ class RunningServer:
         host, port = self._socket.getsockname()[:2]
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
+    def invite(self, user: str) -> str:
+        """Return a URL of the web page with which one browser logs in as a user, once and soon."""
+        return f"{self.url}/#code={self._core.logins.invite(user)}"
+
     async def serve(self, begin: Callable[[Backend], Awaitable[object]] | None = None) -> None:
         """Answer requests until `end` is called, and return at most `shutdown-seconds` later.
 

@@ -9,6 +9,8 @@ from msgspec import Meta, Struct
 
 from vibe_llms.base.configuration import Configuration, Positive, Seconds
 
+#: Seconds for which a link that logs a browser in is valid.
+CODE_SECONDS = 600.0
 _NAME = r"[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?"
 _HOST = re.compile(_NAME)
 #: An origin as browsers send it: in lowercase and without a path.
@@ -18,7 +20,8 @@ _ORIGIN = re.compile(rf"https?://({_NAME}|\[[0-9a-f:]+\])(:\d+)?")
 class ServerSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
     """`[server]`: address, allowed clients, and limits on requests.
 
-    Without `page`, the server has no web page. Shutdown takes at most `shutdown_seconds`.
+    Without `page`, the server has no web page, where a login lasts for `login_seconds`. Shutdown
+    takes at most `shutdown_seconds`.
     `allowed_hosts` are host names besides `localhost` by which clients may call the server; IP
     addresses always work. `allowed_origins` are web sites whose pages may call it from a browser.
     `media_hosts` are hosts whose addresses clients may send in place of images and files; `*`
@@ -30,6 +33,7 @@ class ServerSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=
     host: str = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65535)] = 8600
     page: bool = True
+    login_seconds: Seconds = 30 * 86_400.0
     shutdown_seconds: Seconds = 10.0
     idle_seconds: Seconds = 600.0
     header_bytes: Positive = 64 * 1024

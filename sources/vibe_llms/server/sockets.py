@@ -35,6 +35,16 @@ def bind(host: str, port: int) -> socket.socket:
     return bound
 
 
+def is_in_use(host: str, port: int) -> bool:
+    """Return True if another program listens at an address."""
+    try:
+        bind(host, port).close()
+    except RequestError as error:
+        cause = error.__cause__
+        return isinstance(cause, OSError) and cause.errno == errno.EADDRINUSE
+    return False
+
+
 def is_loopback(host: str) -> bool:
     """Return True if a host can only be reached from this machine."""
     try:

@@ -34,12 +34,20 @@ if TYPE_CHECKING:
 _KEY_PREFIX = "vl-"
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _LOCK_SECONDS = 10.0
-_VERSION = 1
-_TABLES = """
+_VERSION = 2
+_LOGINS = """
+create table logins (
+    id text primary key, token_hash text not null, user text not null, key_hash text not null,
+    created real not null, expires real not null, client text not null
+) without rowid;
+create index by_token on logins (token_hash)
+"""
+_TABLES = f"""
 create table users (
     name text primary key, key_hash text not null, created text not null
 ) without rowid;
-create index by_key on users (key_hash)
+create index by_key on users (key_hash);
+{_LOGINS}
 """
 
 
@@ -103,7 +111,7 @@ class UserFile:
 
     def survey(self) -> Mapping[str, User]:
         """Return the users by name."""
-        rows = self._ask("select name, key_hash, created from users order by name")
+        rows = self.ask("select name, key_hash, created from users order by name")
         return {
             name: User(key_hash, datetime.fromisoformat(created))
             for name, key_hash, created in rows
@@ -118,21 +126,21 @@ class UserFile:
         """Return the name of the user who has a key. Wait while another process locks the file."""
         digest, names = hash_key(key), self._recall()
         if digest not in names:
-            rows = self._ask("select name from users where key_hash = ?", digest)
+            rows = self.ask("select name from users where key_hash = ?", digest)
             if not rows:
                 return None
             names[digest] = rows[0][0]
         return names[digest]
 
     def _recall(self) -> dict[str, str]:
-        stamp = self._read_stamp()
+        stamp = self.read_stamp()
         if stamp != self._found[0]:
             self._found = stamp, {}
         return self._found[1]
 
     def require(self, name: str) -> None:
         """Raise a `RequestError` if the user does not exist."""
-        if not self._ask("select 1 from users where name = ?", name):
+        if not self.ask("select 1 from users where name = ?", name):
             raise refuse_unknown(name)
 
     def add(self, name: str) -> str:
@@ -144,7 +152,7 @@ class UserFile:
 
     def add_first(self) -> str:
         """Add the user `local` if there are no users; see `UserStore`."""
-        if self._ask("select 1 from users limit 1"):
+        if self.ask("select 1 from users limit 1"):
             return ""
         # Another process may have added one in between.
         return self._add(LOCAL, "where not exists (select 1 from users)")
@@ -152,7 +160,7 @@ class UserFile:
     def rotate(self, name: str) -> str:
         """Replace the key of a user and return the new one."""
         key = produce_key()
-        with self._changing() as database:
+        with self.changing() as database:
             changed = database.execute(
                 "update users set key_hash = ? where name = ?", (hash_key(key), name)
             )
@@ -162,30 +170,31 @@ class UserFile:
 
     def remove(self, name: str) -> None:
         """Delete a user. The conversations stay."""
-        with self._changing() as database:
+        with self.changing() as database:
             if not database.execute("delete from users where name = ?", (name,)).rowcount:
                 raise refuse_unknown(name)
+            database.execute("delete from logins where user = ?", (name,))
 
     def keep(self, name: str, user: User) -> bool:
         """Give a user the key of another store; see `UserStore`."""
         check_name(name)
-        if self._ask(
+        if self.ask(
             "select 1 from users where (name, key_hash, created) = (?, ?, ?)", *_row(name, user)
         ):
             return False
-        with self._changing() as database:
+        with self.changing() as database:
             database.execute("insert or replace into users values (?, ?, ?)", _row(name, user))
         return True
 
     def _add(self, name: str, condition: str = "where true") -> str:
         key = produce_key()
         row = _row(name, User(hash_key(key), datetime.now(UTC)))
-        with self._changing() as database:
+        with self.changing() as database:
             statement = f"insert or ignore into users select ?, ?, ? {condition}"
             added = database.execute(statement, row)
             return key if added.rowcount else ""
 
-    def _read_stamp(self) -> tuple[int, bytes] | None:
+    def read_stamp(self) -> tuple[int, bytes] | None:
         """Return the inode and the change counter, which differ after each change to the file.
 
         Source: https://www.sqlite.org/fileformat.html, "File change counter".
@@ -196,14 +205,16 @@ class UserFile:
         except OSError:
             return None
 
-    def _ask(self, statement: str, *values: str) -> list[tuple[str, ...]]:
+    def ask(self, statement: str, *values: str | float) -> list[tuple[str, ...]]:
+        """Return the rows of a query, or none if there is no file."""
         if not (self.file.exists() or self._is_unmoved):
             return []
         with self._opened() as database:
             return database.execute(statement, values).fetchall()
 
     @contextmanager
-    def _changing(self) -> Iterator[sqlite3.Connection]:
+    def changing(self) -> Iterator[sqlite3.Connection]:
+        """Change the file in a transaction, and create it if it does not exist."""
         with storage_errors(self.file):
             make_folder(self.file.parent)
         with self._opened() as database, database:
@@ -235,6 +246,7 @@ class UserFile:
             self.file,
             version=_VERSION,
             tables=_TABLES,
+            upgrades={1: _LOGINS},
             seconds=_LOCK_SECONDS,
             # Unlike an index, it cannot be rebuilt.
             pragmas=("synchronous = full",),

@@ -17,7 +17,7 @@ RIGHTS = {
     "table": {
         **dict.fromkeys(
             (
-                *("budgets", "contents", "continuations", "conversations", "files"),
+                *("budgets", "contents", "continuations", "conversations", "files", "logins"),
                 *("memory_entries", "memory_scopes", "memory_snapshots", "memory_tickets"),
                 *("memory_vectors", "memory_workers", "pieces", "rates", "reservations"),
                 *("run_approvals", "run_calls", "run_events", "run_questions", "run_recipes"),
@@ -32,10 +32,18 @@ RIGHTS = {
 }
 #: Functions that run with the rights of the owner of the tables.
 FUNCTIONS = (
-    *("access_secret", "claim_run", "count_runs", "enter_limit", "find_old_runs", "find_user"),
-    *("pause_limit", "read_orders", "renew_leases", "require_lease", "search_messages"),
-    *("settle_limit", "survey_displaced", "survey_keys", "survey_old_runs", "survey_spenders"),
-    "survey_users",
+    *("access_secret", "claim_run", "count_runs", "enter_limit", "find_login"),
+    *(
+        "find_old_runs",
+        "find_user",
+        "pause_limit",
+        "read_orders",
+        "renew_leases",
+        "require_lease",
+        "search_messages",
+    ),
+    *("settle_limit", "survey_displaced", "survey_keys", "survey_logins", "survey_old_runs"),
+    *("survey_spenders", "survey_users"),
 )
 #: Rights that a role lacks, and the statements that grant them. Newer tables are unknown here.
 _MISSING = """

@@ -71,8 +71,13 @@ class PostgresUserStore:
 
     async def remove(self, name: str) -> None:
         """Delete a user. The conversations stay."""
-        removal = "delete from vibe.users where owner = %s"
-        if not await self._database.execute(name, removal, (name,)):
+        removed, _ = await self._database.run(
+            [
+                Statement(name, "delete from vibe.users where owner = %s", (name,)),
+                Statement(name, "delete from vibe.logins where owner = %s", (name,)),
+            ]
+        )
+        if not removed.count:
             raise refuse_unknown(name)
 
     async def keep(self, name: str, user: User) -> bool:
